@@ -1,0 +1,89 @@
+"""Files that are either whole or not there: temp beside the goal, then rename."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trajkit.errors import StoreError
+
+_CHUNK = 1 << 20
+
+
+def sha256_file(path: Path) -> str:
+    """Hex sha256 of a file's bytes, read in pieces."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def temporary_beside(goal: Path) -> Path:
+    """A name in the goal's own folder (so that a rename stays on one file system) that nobody uses."""
+    return goal.with_name(f".{goal.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+
+
+@contextlib.contextmanager
+def replacing(goal: Path, *, mode: int = 0o644) -> Iterator[Path]:
+    """Yield a temporary path; rename it to `goal` when the block ends well, remove it otherwise.
+
+    Args:
+        goal: The file that exists afterwards.
+        mode: Permissions of the file, set before it has its name.
+    """
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_beside(goal)
+    try:
+        temporary.touch(mode=mode, exist_ok=False)
+        yield temporary
+        temporary.replace(goal)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(goal: Path, text: str, *, mode: int = 0o644) -> None:
+    """Write a small file at once."""
+    with replacing(goal, mode=mode) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def write_json(goal: Path, value: Any, *, mode: int = 0o644) -> None:
+    """Write a JSON file at once, indented, with a newline at the end."""
+    write_text(goal, json.dumps(value, indent=2, ensure_ascii=False) + "\n", mode=mode)
+
+
+def refuse_existing(goal: Path) -> None:
+    """Raise unless nothing has this name yet.
+
+    Raises:
+        StoreError: `goal` exists.
+    """
+    if goal.exists() or goal.is_symlink():
+        raise StoreError(f"{goal} exists already", hint="choose another -o, or remove it first")
+
+
+@contextlib.contextmanager
+def building_folder(goal: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `goal`; it takes the name `goal` when the block ends well, else it is removed.
+
+    Raises:
+        StoreError: `goal` exists.
+    """
+    refuse_existing(goal)
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_beside(goal)
+    temporary.mkdir()
+    try:
+        yield temporary
+        refuse_existing(goal)
+        temporary.replace(goal)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)

@@ -1,0 +1,30 @@
+"""The one door through which optional packages come in."""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+from trajkit.errors import MissingExtra
+
+
+def need(module: str, *, extra: str) -> ModuleType:
+    """Import an optional package, or say what to install.
+
+    Args:
+        module: Dotted name of the module to import.
+        extra: The extra of trajkit that brings it.
+
+    Raises:
+        MissingExtra: The package is not installed.
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        top = module.partition(".")[0]
+        if error.name is None or error.name.partition(".")[0] != top:
+            raise  # the package is there and one of its own imports is not: that is another problem
+        raise MissingExtra(
+            f"this needs the package {top}, which is not installed",
+            hint=f"pip install 'trajkit[{extra}]'",
+        ) from error

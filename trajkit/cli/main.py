@@ -1,0 +1,94 @@
+"""The command `trajkit`: finds the subcommand, and turns errors into one line, a hint and an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import sys
+from typing import Any
+
+import click
+
+import trajkit
+from trajkit.cli.output import error_line
+from trajkit.errors import TrajkitError
+
+# name -> (module, what --help of the group says); loaded only when called, so that --help stays quick
+COMMANDS = {
+    "up": ("up", "Start the local services: ClickHouse with TensorZero's schema, and a stand-in model."),
+    "status": ("up", "Show the local services."),
+    "down": ("up", "Stop the local services."),
+    "rollout": ("rollout", "Play seeded episodes of an environment with a policy."),
+    "export": ("export", "Turn logged inferences and feedback into a store."),
+    "info": ("info", "Describe a store."),
+    "show": ("show", "Print one episode of a store."),
+    "query": ("query", "Ask a store with one SQL SELECT."),
+    "convert": ("convert", "Write a training file from a store."),
+}
+
+
+class Commands(click.Group):
+    """A group that imports a subcommand's module when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order in which they are used."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand; None when there is none of that name."""
+        if cmd_name not in COMMANDS:
+            return None
+        module = importlib.import_module(f"trajkit.cli.{COMMANDS[cmd_name][0]}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(trajkit.__version__, prog_name="trajkit")
+@click.option("--debug", is_flag=True, help="Show the traceback of an error, and what the library logs.")
+@click.pass_context
+def cli(ctx: click.Context, debug: bool) -> None:
+    """Turn what an LLM agent lived through into a better agent."""
+    ctx.obj = {"debug": debug}
+    if debug:
+        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and exit with its code."""
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+
+
+def run(arguments: list[str], **extra: Any) -> int:
+    """Run one command; return its exit code. Errors are printed on stderr."""
+    debug = "--debug" in arguments
+    try:
+        result = cli.main(args=arguments, prog_name="trajkit", standalone_mode=False, **extra)
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.UsageError as error:
+        error.show()
+        return 2
+    except click.Abort:
+        error_line("stopped")
+        return 130
+    except TrajkitError as error:
+        if debug:
+            raise
+        error_line(error.message, hint=error.hint)
+        return error.exit_code
+    except KeyboardInterrupt:
+        error_line("stopped")
+        return 130
+    except BrokenPipeError:
+        # the reader went away (`| head`): not an error; keep the interpreter from complaining at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0

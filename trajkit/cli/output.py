@@ -1,0 +1,89 @@
+"""Everything that is printed: results on stdout, talk and progress on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import click
+
+
+def result(text: str = "") -> None:
+    """Print a line of the result on stdout."""
+    click.echo(text)
+
+
+def result_json(value: Any) -> None:
+    """Print the result as one JSON document on stdout."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def result_json_line(value: Any) -> None:
+    """Print one row of the result as a line of JSON on stdout."""
+    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+
+
+def talk(text: str) -> None:
+    """Say something that is not the result, on stderr."""
+    click.echo(text, err=True)
+
+
+def error_line(message: str, *, hint: str | None = None) -> None:
+    """Print an error on stderr: one line, and a hint on the next when there is one."""
+    click.echo(f"error: {message}", err=True)
+    if hint:
+        click.echo(f"hint: {hint}", err=True)
+
+
+class Cell(NamedTuple):
+    """A column of a table: its heading and whether it is set to the right (numbers)."""
+
+    heading: str
+    is_number: bool = False
+
+
+def table(columns: Sequence[Cell], rows: Iterable[Sequence[str]], *, err: bool = False) -> None:
+    """Print a plain table: aligned, no borders but a rule under the headings; never cut to the terminal."""
+    lines = [[cell.heading for cell in columns], *[list(row) for row in rows]]
+    widths = [max(_width(line[i]) for line in lines) for i in range(len(columns))]
+    for number, line in enumerate(lines):
+        cells = [
+            " " * (width - _width(text)) + text if column.is_number else text + " " * (width - _width(text))
+            for column, text, width in zip(columns, line, widths, strict=True)
+        ]
+        click.echo("  ".join(cells).rstrip(), err=err)
+        if number == 0:
+            click.echo("  ".join("-" * width for width in widths), err=err)
+
+
+def _width(text: str) -> int:
+    from rich.cells import cell_len
+
+    return cell_len(text)
+
+
+def count(number: int) -> str:
+    """A number with separators: 12,345."""
+    return f"{number:,}"
+
+
+def size(n_bytes: int) -> str:
+    """A size in bytes, kB, MB or GB (powers of 1000)."""
+    value = float(n_bytes)
+    for unit in ("B", "kB", "MB"):
+        if value < 1000:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.1f} {unit}"
+        value /= 1000
+    return f"{value:.1f} GB"
+
+
+def plural(number: int, noun: str, many: str | None = None) -> str:
+    """`1 episode`, `1,200 episodes`."""
+    return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
+
+
+def is_terminal() -> bool:
+    """Whether stderr is a terminal, so that progress may be drawn."""
+    return sys.stderr.isatty()

@@ -1,0 +1,71 @@
+"""What all models share: frozen, closed, documented under the field, JSON that is JSON."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, JsonValue
+
+
+class Model(BaseModel):
+    """Base of every noun: immutable, refuses unknown fields, attribute docstrings become descriptions."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        allow_inf_nan=False,
+        ser_json_bytes="utf8",
+        val_json_bytes="utf8",
+        protected_namespaces=(),
+    )
+
+
+def _check_text(value: str) -> str:
+    try:
+        value.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"half of a surrogate pair at character {error.start}: not valid Unicode text") from None
+    return value
+
+
+def _check_json(value: Any) -> Any:
+    """JSON has no NaN and no infinity, and its text is Unicode; say where it is not so."""
+    if isinstance(value, float):
+        if not math.isfinite(value):
+            raise ValueError(f"{value} is not JSON; use null for unknown")
+    elif isinstance(value, str):
+        _check_text(value)
+    elif isinstance(value, list):
+        for item in value:
+            _check_json(item)
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _check_text(key)
+            _check_json(item)
+    return value
+
+
+def _as_utc(value: datetime) -> datetime:
+    return value.astimezone(UTC)
+
+
+Text = Annotated[str, AfterValidator(_check_text)]
+"""Unicode text without lone surrogates; may be empty."""
+
+Json = Annotated[JsonValue, AfterValidator(_check_json)]
+"""Any JSON value with finite numbers."""
+
+JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]
+"""A JSON object with finite numbers."""
+
+UtcTime = Annotated[AwareDatetime, AfterValidator(_as_utc)]
+"""A moment, aware, kept in UTC with microseconds."""
+
+Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+"""A number of things."""
+
+Name = Annotated[Text, Field(min_length=1)]
+"""A name or an id: text that is not empty."""
