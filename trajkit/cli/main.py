@@ -59,6 +59,9 @@ def cli(ctx: click.Context, debug: bool) -> None:
     ctx.obj = {"debug": debug}
     if debug:
         logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
+    else:
+        # without any handler Python prints other libraries' warnings on stderr, between our own lines
+        logging.getLogger().addHandler(logging.NullHandler())
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 def result(text: str = "") -> None:
@@ -87,3 +91,39 @@ def plural(number: int, noun: str, many: str | None = None) -> str:
 def is_terminal() -> bool:
     """Whether stderr is a terminal, so that progress may be drawn."""
     return sys.stderr.isatty()
+
+
+class Meter:
+    """A progress line on stderr that is gone afterwards; nothing at all where stderr is not a terminal."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        if is_terminal():
+            from rich.console import Console
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._progress.start()
+            self._task = self._progress.add_task("connecting", total=None)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def show(self, what: str, n_done: int, n_total: int | None) -> None:
+        """Say what is being done, how much of it is done, and of how much (None when unknown)."""
+        if self._progress is not None and self._task is not None:
+            self._progress.update(self._task, description=what, completed=n_done, total=n_total)

@@ -1,1 +1,1 @@
-""""""
+"""Where episodes come from: databases, archives, local rollouts."""

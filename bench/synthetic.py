@@ -1,0 +1,85 @@
+"""A TensorZero database of any size, made inside ClickHouse: JSON inferences, their model calls and feedback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+BASE_MS = 1_767_225_600_000  # 2026-01-01, so that the ids are in the past
+STEPS_PER_EPISODE = 20
+
+_PHRASES = (
+    "a wall 4 steps forward",
+    "a wall 2 steps left",
+    "a grey box 1 step right and 3 steps forward",
+    "a locked blue door 5 steps forward",
+    "a purple key 2 steps left and 1 step forward",
+    "You carry a red ball",
+    "an open yellow door 1 step right",
+    "the corridor bends here and goes on to the north",
+)
+
+
+def _uuid7(ms: str, salt: str) -> str:
+    """SQL for a UUIDv7 at a millisecond, its random part hashed from `salt`."""
+    when = f"leftPad(lower(hex(toUInt64({ms}))), 12, '0')"
+    noise = f"leftPad(lower(hex(sipHash128({salt}))), 32, '0')"
+    return (
+        f"toUUID(concat(substring({when}, 1, 8), '-', substring({when}, 9, 4), '-7', substring({noise}, 1, 3),"
+        f" '-8', substring({noise}, 4, 3), '-', substring({noise}, 7, 12)))"
+    )
+
+
+def fill(client: Any, *, n_inferences: int, text_bytes: int = 1500) -> None:
+    """Insert `n_inferences` in episodes of 20 steps, with one model call each and two float metrics per episode.
+
+    Args:
+        client: A clickhouse-connect client on a database that has TensorZero's schema.
+        n_inferences: How many.
+        text_bytes: Length of the observation, which stands in the input and in the rendered prompt.
+    """
+    n_episodes = n_inferences // STEPS_PER_EPISODE
+    phrases = "[" + ", ".join(f"'{phrase}'" for phrase in _PHRASES) + "]"
+    n_phrases = text_bytes // (sum(map(len, _PHRASES)) // len(_PHRASES) + 6)
+    text = (
+        f"arrayStringConcat(arrayMap(x -> concat({phrases}[sipHash64(number, x) % {len(_PHRASES)} + 1], ' (',"
+        f" toString(sipHash64(x, number) % 1000), ')'), range({n_phrases})), ', ')"
+    )
+    episode = f"intDiv(number, {STEPS_PER_EPISODE})"
+    step = f"number % {STEPS_PER_EPISODE}"
+    episode_ms = f"({BASE_MS} + {episode} * 60000)"
+    inference = _uuid7(f"{episode_ms} + ({step}) * 1000 + 1", "number, 1")
+    episode_id = _uuid7(episode_ms, f"{episode}, 2")
+    answer = 'concat(\'{"thinking":"I see it, step \', toString(number), \'","action":"go forward"}\')'
+    observation = f"concat('number ', toString(number), ': ', {text})"
+    tags = (
+        f"map('trajkit.env','babyai','trajkit.task','goto','trajkit.seed',toString({episode}),"
+        f"'trajkit.purpose','train','trajkit.step',toString({step}))"
+    )
+    client.command(f"""
+        INSERT INTO JsonInference (id, function_name, variant_name, episode_id, input, output, output_schema,
+            inference_params, processing_time_ms, tags, extra_body, auxiliary_content)
+        SELECT {inference}, 'act', 'baseline', {episode_id},
+            concat('{{"system":{{"mission":"go to the grey box"}},"messages":[{{"role":"user","content":[{{"type":',
+                '"template","name":"user","arguments":{{"observation":', toJSONString({observation}), '}}}}]}}]}}'),
+            concat('{{"raw":', toJSONString({answer}), ',"parsed":', {answer}, '}}'),
+            '{{"type":"object"}}', '{{"chat_completion":{{}}}}', 20, {tags}, '[]', '[]'
+        FROM numbers({n_inferences})
+    """)
+    client.command(f"""
+        INSERT INTO ModelInference (id, inference_id, raw_request, raw_response, model_name, model_provider_name,
+            input_tokens, output_tokens, response_time_ms, system, input_messages, output, finish_reason)
+        SELECT {_uuid7(f"{episode_ms} + ({step}) * 1000 + 2", "number, 3")}, {inference},
+            concat('{{"messages":', toJSONString({observation}), '}}'), concat('{{"choices":', {answer}, '}}'),
+            'agent', 'stand_in', 200, 20, 19, 'You walk through a small world. Mission: go to the grey box.',
+            concat('[{{"role":"user","content":[{{"type":"text","text":', toJSONString({observation}), '}}]}}]'),
+            concat('[{{"type":"text","text":', toJSONString({answer}), '}}]'), 'stop'
+        FROM numbers({n_inferences})
+    """)
+    target = _uuid7(f"({BASE_MS} + number * 60000)", "number, 2")
+    for salt, metric in ((4, "episode_return"), (5, "progression")):
+        client.command(f"""
+            INSERT INTO FloatMetricFeedback (id, target_id, metric_name, value, tags)
+            SELECT {_uuid7(f"{BASE_MS} + number * 60000 + 50000", f"number, {salt}")}, {target}, '{metric}',
+                toFloat32((sipHash64(number, {salt}) % 1000) / 1000), map()
+            FROM numbers({n_episodes})
+        """)

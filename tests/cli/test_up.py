@@ -1,0 +1,187 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+class Shell:
+    """The command line in a working folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.environment = {
+            name: value for name, value in os.environ.items() if not name.startswith("TENSORZERO_")
+        } | {"PYTHONPATH": str(ROOT)}
+
+    def command(self, *arguments: str) -> list[str]:
+        return [sys.executable, "-m", "trajkit", *arguments]
+
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.run(*arguments, "--json").stdout)
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    shell = Shell(tmp_path)
+    yield shell
+    shell.run("down")
+
+
+def password_of(folder: Path) -> str:
+    mark = json.loads((folder / ".trajkit" / "stack" / "clickhouse" / "clickhouse.json").read_text())
+    return str(mark["password"])
+
+
+def test_a_day_in_the_life_of_the_stack(shell: Shell) -> None:
+    up = shell.run("up")
+    assert up.returncode == 0, up.stderr
+    assert re.search(
+        r"^ClickHouse +running +\d+ .*http://trajkit:\*\*\*@127\.0\.0\.1:\d+/tensorzero$", up.stdout, re.M
+    )
+    assert re.search(
+        r"^model server +running +\d+ .*rule player, not a language model; 20% mistakes$", up.stdout, re.M
+    )
+    assert re.search(r"^gateway +in each command ", up.stdout, re.M)
+    assert "next:" in up.stderr
+    assert "  trajkit export --metric episode_return --min 0.7" in up.stderr
+    assert stat.S_IMODE((shell.folder / ".trajkit" / "stack.json").stat().st_mode) == 0o600
+
+    status = shell.run("status")
+    assert status.returncode == 0
+    assert re.search(r"^JsonInference +0$", status.stdout, re.M)
+
+    again = shell.run("up")
+    assert again.returncode == 0
+    assert "it was up already" in again.stderr
+    assert again.stdout == up.stdout
+
+    facts = shell.json("status")
+    assert facts["is_up"] is True
+    assert facts["rows"]["FloatMetricFeedback"] == 0
+    assert facts["clickhouse"]["is_running"] is True
+    assert facts["model_server"]["is"] == "rule player, not a language model"
+
+    password = password_of(shell.folder)
+    for text in (up.stdout, up.stderr, status.stdout, status.stderr, json.dumps(facts)):
+        assert password not in text
+
+    os.kill(facts["clickhouse"]["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while shell.json("status")["is_up"] and time.monotonic() < deadline:
+        time.sleep(0.05)
+    dead = shell.run("status")
+    assert dead.returncode == 1
+    assert re.search(r"^ClickHouse +not running ", dead.stdout, re.M)
+    assert "`trajkit up` starts what does not run, on the same data" in dead.stderr
+
+    revived = shell.run("up")
+    assert revived.returncode == 0
+    assert revived.stderr.startswith("starting ClickHouse on ")
+
+    down = shell.run("down")
+    assert down.returncode == 0
+    assert re.fullmatch(
+        r"ClickHouse stopped \(process \d+\)\nmodel server stopped \(process \d+\)\n", down.stdout
+    )
+    assert (shell.folder / ".trajkit" / "stack" / "clickhouse" / "data").is_dir()
+
+    deleted = shell.json("down", "--delete-data")
+    assert deleted == {"services": [], "deleted": str(shell.folder / ".trajkit" / "stack" / "clickhouse")}
+
+
+def test_status_where_nothing_is_up_fails_and_says_what_to_do(shell: Shell) -> None:
+    status = shell.run("status")
+    assert (status.returncode, status.stdout) == (1, "")
+    assert status.stderr == "nothing is up in this folder; start with `trajkit up`\n"
+    assert shell.json("status") == {"is_up": False, "rows": {}}
+
+
+def test_down_where_nothing_is_up_is_no_failure(shell: Shell) -> None:
+    down = shell.run("down")
+    assert (down.returncode, down.stdout, down.stderr) == (0, "", "nothing was up in this folder\n")
+
+
+def test_the_project_file_names_configuration_and_model(shell: Shell) -> None:
+    (shell.folder / "trajkit.toml").write_text('model = "openai::gpt-4.1-mini"\n')
+    shell.environment["TENSORZERO_CLICKHOUSE_URL"] = "http://elsewhere:8123/tensorzero"
+    up = shell.run("up")
+    assert up.returncode == 0, up.stderr
+    assert re.search(r"^model +elsewhere +openai::gpt-4\.1-mini$", up.stdout, re.M)
+    assert "note: TENSORZERO_CLICKHOUSE_URL is set" in up.stderr
+    (shell.folder / "trajkit.toml").write_text('config = "none.toml"\n')
+    wrong = shell.run("up")
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr == "error: there is no none.toml\nhint: name a tensorzero.toml, not a pattern\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "message"),
+    [
+        (["--mistakes", "1.5"], 2, "1.5 is not in the range 0<=x<=1"),
+        (["--config", "none.toml"], 2, "error: there is no none.toml"),
+        (["--data", "full"], 1, "holds something else than a database of trajkit"),
+    ],
+)
+def test_a_wrong_request_is_one_line_with_a_code(
+    shell: Shell, arguments: list[str], code: int, message: str
+) -> None:
+    (shell.folder / "full").mkdir()
+    (shell.folder / "full" / "thesis.txt").touch()
+    up = shell.run("up", *arguments)
+    assert (up.returncode, up.stdout) == (code, "")
+    assert message in up.stderr
+    assert "Traceback" not in up.stderr
+    assert shell.json("status")["is_up"] is False
+
+
+def test_ctrl_c_while_it_starts_stops_what_was_started(shell: Shell) -> None:
+    up = subprocess.Popen(
+        shell.command("up"),
+        cwd=shell.folder,
+        env=shell.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert up.stderr is not None
+    said = [up.stderr.readline() for _ in range(3)]
+    assert said[2].startswith("opening the gateway once")
+    up.send_signal(signal.SIGINT)
+    out, rest = up.communicate(timeout=60)
+    assert (up.returncode, out) == (130, "")
+    assert rest.strip() == "error: stopped"
+    assert not (shell.folder / ".trajkit" / "stack.json").exists()
+    mark = json.loads((shell.folder / ".trajkit" / "stack" / "clickhouse" / "clickhouse.json").read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(mark["process"]["pid"], 0)
+
+
+def test_help_says_that_there_is_no_gateway_process_and_how_to_use_one(shell: Shell) -> None:
+    text = " ".join(shell.run("up", "--help").stdout.split())
+    assert "There is no gateway process" in text
+    assert "TENSORZERO_GATEWAY_URL" in text
+    assert "not a language model" in text

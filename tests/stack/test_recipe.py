@@ -1,0 +1,179 @@
+"""The recipe for BabyAI: what its variants put on the wire, and what the database keeps of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from trajkit.stack.clickhouse import ClickHouse
+from trajkit.stack.gateway import open_gateway
+from trajkit.stack.gateway_config import prepare_config, read_config
+
+MISSION = "put the grey box next to the blue key"
+OBSERVATION = "a wall 4 steps forward\na grey box 1 step left and 2 steps forward"
+HISTORY = "Observation: a wall 5 steps forward\nAction: go forward"
+ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
+VARIANTS = ("baseline", "reasoning", "history", "history_and_reasoning", "corrected")
+WITH_HISTORY = ("history", "history_and_reasoning", "corrected")
+
+
+class Asked(NamedTuple):
+    """One inference: what the model was sent, what came back, what the database has of it."""
+
+    request: dict[str, Any]
+    answer: Any
+    stored: dict[str, Any]
+
+    @property
+    def system(self) -> str:
+        return text(self.request["messages"][0]["content"])
+
+    @property
+    def user(self) -> str:
+        return text(self.request["messages"][1]["content"])
+
+
+def text(content: Any) -> str:
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+def ask(config: Path, database: ClickHouse, model: Any, variant: str, arguments: dict[str, str]) -> Asked:
+    async def once() -> Any:
+        async with open_gateway(config, clickhouse_url=database.secret_url, timeout_s=60) as gateway:
+            message = {"role": "user", "content": [{"type": "text", "arguments": arguments}]}
+            return await gateway.inference(
+                function_name="act",
+                variant_name=variant,
+                input={"system": {"mission": MISSION}, "messages": [message]},
+            )
+
+    answer = asyncio.run(once())
+    stored = database.ask(
+        "SELECT system, input_messages, raw_request FROM tensorzero.ModelInference"
+        f" WHERE inference_id = '{answer.inference_id}' FORMAT JSONEachRow"
+    )
+    return Asked(model.requests[-1], answer, json.loads(stored))
+
+
+@pytest.fixture(scope="session")
+def config(tmp_path_factory: pytest.TempPathFactory, recipe: Path, model: Any) -> Path:
+    return prepare_config(recipe, tmp_path_factory.mktemp("recipe") / "config", model_url=model.url)
+
+
+@pytest.fixture(scope="session")
+def asked(config: Path, database: ClickHouse, model: Any) -> dict[str, Asked]:
+    """Every variant, each given a history."""
+    arguments = {"observation": OBSERVATION, "history": HISTORY}
+    return {variant: ask(config, database, model, variant, arguments) for variant in VARIANTS}
+
+
+def test_these_are_all_its_variants(recipe: Path) -> None:
+    assert read_config(recipe).functions["act"] == VARIANTS
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_a_variant_shows_the_mission_the_actions_and_the_observation(
+    asked: dict[str, Asked], variant: str
+) -> None:
+    prompt = asked[variant]
+    assert f"Your mission: {MISSION}." in prompt.system
+    assert all(f"\n- {action}: " in prompt.system for action in ACTIONS)
+    assert f"Observation:\n{OBSERVATION}\n\n" in prompt.user
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_only_the_variants_with_history_show_it(asked: dict[str, Asked], variant: str) -> None:
+    if variant in WITH_HISTORY:
+        assert asked[variant].user.startswith(f"History:\n{HISTORY}\n\nObservation:\n{OBSERVATION}\n\n")
+    else:
+        assert asked[variant].user.startswith(f"Observation:\n{OBSERVATION}\n\n")
+        assert "go forward" not in asked[variant].user
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+@pytest.mark.parametrize(
+    "arguments", [{"observation": OBSERVATION}, {"observation": OBSERVATION, "history": ""}]
+)
+def test_without_a_history_there_is_no_heading_for_one(
+    config: Path, database: ClickHouse, model: Any, variant: str, arguments: dict[str, str]
+) -> None:
+    prompt = ask(config, database, model, variant, arguments)
+    assert prompt.user.startswith(f"Observation:\n{OBSERVATION}\n\n")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_reasoning_is_asked_for_where_the_variant_says_so(asked: dict[str, Asked], variant: str) -> None:
+    is_reasoning = variant in ("reasoning", "history_and_reasoning", "corrected")
+    assert ("First reason in" in asked[variant].user) == is_reasoning
+    assert ('Leave "thinking" empty' in asked[variant].user) == (not is_reasoning)
+
+
+def test_only_the_corrected_variant_says_that_pick_up_takes_what_is_in_front(asked: dict[str, Asked]) -> None:
+    lines = {
+        variant: next(line for line in prompt.system.splitlines() if line.startswith("- pick up:"))
+        for variant, prompt in asked.items()
+    }
+    assert "directly in front of you" in lines.pop("corrected")
+    assert set(lines.values()) == {"- pick up: take the object under you"}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_answer_is_held_to_a_schema_that_openai_takes_as_strict(
+    asked: dict[str, Asked], variant: str
+) -> None:
+    form = asked[variant].request["response_format"]
+    assert form["type"] == "json_schema"
+    assert form["json_schema"]["strict"] is True
+    schema = form["json_schema"]["schema"]
+    assert schema["properties"] == {"thinking": {"type": "string"}, "action": {"type": "string"}}
+    assert sorted(schema["required"]) == ["action", "thinking"]
+    assert schema["additionalProperties"] is False
+    assert asked[variant].answer.output.parsed == {"thinking": "none", "action": "turn left"}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_stored_prompt_is_the_one_on_the_wire(asked: dict[str, Asked], variant: str) -> None:
+    prompt = asked[variant]
+    assert prompt.stored["system"] == prompt.system
+    assert text(json.loads(prompt.stored["input_messages"])[0]["content"]) == prompt.user
+    assert json.loads(prompt.stored["raw_request"]) == prompt.request
+
+
+def test_a_call_that_names_no_variant_gets_the_baseline(config: Path, database: ClickHouse) -> None:
+    async def play() -> set[str]:
+        async with open_gateway(config, clickhouse_url=database.secret_url, timeout_s=60) as gateway:
+            message = {
+                "role": "user",
+                "content": [{"type": "text", "arguments": {"observation": OBSERVATION}}],
+            }
+            answers: list[Any] = [
+                await gateway.inference(
+                    function_name="act",
+                    input={"system": {"mission": MISSION}, "messages": [message]},
+                    dryrun=True,
+                )
+                for _ in range(20)
+            ]
+            return {str(answer.variant_name) for answer in answers}
+
+    assert asyncio.run(play()) == {"baseline"}
+
+
+def test_episodes_take_both_metrics(config: Path, asked: dict[str, Asked], database: ClickHouse) -> None:
+    episode_id = str(asked["baseline"].answer.episode_id)
+
+    async def tell() -> None:
+        async with open_gateway(config, clickhouse_url=database.secret_url, timeout_s=60) as gateway:
+            await gateway.feedback(metric_name="episode_return", value=0.7, episode_id=episode_id)
+            await gateway.feedback(metric_name="progression", value=1.0, episode_id=episode_id)
+
+    asyncio.run(tell())
+    rows = database.ask(
+        "SELECT metric_name, value FROM tensorzero.FloatMetricFeedback"
+        f" WHERE target_id = '{episode_id}' ORDER BY metric_name"
+    )
+    assert rows == "episode_return\t0.7\nprogression\t1\n"

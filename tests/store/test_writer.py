@@ -1,0 +1,385 @@
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trajkit.errors import DataError, StoreError
+from trajkit.schema import Episode, Metric
+from trajkit.store.dataset import open_dataset
+from trajkit.store.layout import TABLES, columns, quoted
+from trajkit.store.reader import open_store, verify
+from trajkit.store.writer import StoreWriter, write_episodes
+
+RETURN = Metric(name="episode_return", level="episode", kind="float")
+
+
+@settings(settings.get_profile("store"))
+@given(data=st.data())
+def test_what_was_written_is_what_is_read(
+    data: st.DataObject, any_episodes: st.SearchStrategy[list[Episode]]
+) -> None:
+    episodes = data.draw(any_episodes)
+    with tempfile.TemporaryDirectory() as folder:
+        manifest = write_episodes(Path(folder) / "store", episodes, kind="test")
+        dataset = open_dataset(Path(folder) / "store")
+        assert list(dataset) == sorted(episodes, key=lambda episode: episode.episode_id.encode())
+        verify(dataset.store, deep=True)
+    assert manifest.counts.n_steps == sum(episode.n_steps for episode in episodes)
+
+
+def test_an_episode_of_ten_thousand_steps_comes_back(tmp_path: Path, episode: Callable[..., Episode]) -> None:
+    long = episode("long", n_steps=10_000)
+    write_episodes(tmp_path / "store", [long, episode("short")], kind="test")
+    assert list(open_dataset(tmp_path / "store")) == [long, episode("short")]
+
+
+def add_relations(connection: duckdb.DuckDBPyConnection, source: Path, where: str) -> dict[str, str]:
+    """The rows of a store again, as relations: in a disordered order and with the columns the other way round."""
+    relations = {}
+    for table in TABLES:
+        names = ", ".join(quoted(column.name) for column in reversed(columns(table, (RETURN,))))
+        relations[table] = (
+            f"(SELECT {names} FROM read_parquet('{source}/{table}/*.parquet') WHERE {where} ORDER BY random())"
+        )
+    return relations
+
+
+@pytest.mark.parametrize(("n_parts", "n_threads"), [(1, 1), (1, 4), (5, 2)])
+def test_parts_and_threads_do_not_change_the_digest(
+    tmp_path: Path,
+    episode: Callable[..., Episode],
+    feedback: Callable[..., object],
+    n_parts: int,
+    n_threads: int,
+) -> None:
+    episodes = [
+        episode(
+            f"ep-{i}", n_steps=i % 7, feedback=(feedback(f"f{i}", f"ep-{i}"), feedback(f"g{i}", f"ep-{i}"))
+        )
+        for i in range(50)
+    ]
+    expected = write_episodes(tmp_path / "one", episodes, kind="test")
+    with (
+        duckdb.connect() as connection,
+        StoreWriter(tmp_path / "two", kind="test", metrics=[RETURN]) as writer,
+    ):
+        connection.execute(f"SET threads = {n_threads}")
+        for part in range(n_parts):
+            writer.add(
+                connection,
+                **add_relations(connection, tmp_path / "one", f"hash(episode_id) % {n_parts} = {part}"),
+            )
+        manifest = writer.finish()
+    assert manifest.digest == expected.digest
+    assert manifest.counts == expected.counts
+    assert list(open_dataset(tmp_path / "two")) == list(open_dataset(tmp_path / "one"))
+
+
+def test_the_columns_have_the_types_that_other_readers_know(
+    tmp_path: Path, episode: Callable[..., Episode]
+) -> None:
+    write_episodes(tmp_path / "store", [episode()], kind="test")
+    schema = pq.read_schema(tmp_path / "store/steps/part-00000.parquet")
+    assert schema.names == [column.name for column in columns("steps", ())]
+    assert schema.field("messages").type == pa.json_()
+    assert schema.field("started_at").type == pa.timestamp("us", tz="UTC")
+    assert schema.field("prompt_token_ids").type.value_type == pa.int64()
+    episodes = pq.read_schema(tmp_path / "store/episodes/part-00000.parquet")
+    assert episodes.names[-1] == "content_hash"
+    assert episodes.field("metrics").type == pa.struct([("episode_return", pa.float64())])
+
+
+def test_json_text_is_kept_as_it_was_given(tmp_path: Path, episode: Callable[..., Episode]) -> None:
+    write_episodes(tmp_path / "one", [episode(metrics={})], kind="test")
+    odd = '{"b" : 1.0,"a":123456789012345678901234567890}'
+    with duckdb.connect() as connection, StoreWriter(tmp_path / "two", kind="test") as writer:
+        writer.add(
+            connection,
+            episodes=f"(SELECT * REPLACE ('{odd}' AS tags) FROM '{tmp_path}/one/episodes/*.parquet')",
+            steps=f"'{tmp_path}/one/steps/*.parquet'",
+            feedback=f"'{tmp_path}/one/feedback/*.parquet'",
+        )
+        writer.finish()
+    assert pq.read_table(tmp_path / "two/episodes")["tags"].to_pylist() == [odd]
+
+
+def test_a_store_of_nothing_has_a_part_of_every_table(tmp_path: Path) -> None:
+    manifest = write_episodes(tmp_path / "store", [], kind="test")
+    assert [part.path for part in manifest.parts] == [
+        f"{table}/part-00000.parquet" for table in sorted(TABLES)
+    ]
+    assert manifest.counts.n_episodes == 0
+    assert list(open_dataset(tmp_path / "store")) == []
+
+
+def test_a_folder_that_exists_is_not_touched(tmp_path: Path, episode: Callable[..., Episode]) -> None:
+    (tmp_path / "store").mkdir()
+    with pytest.raises(StoreError, match="exists already"):
+        write_episodes(tmp_path / "store", [episode()], kind="test")
+    assert list((tmp_path / "store").iterdir()) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize("stop", [ValueError, KeyboardInterrupt])
+def test_leaving_early_leaves_nothing(
+    tmp_path: Path, episode: Callable[..., Episode], stop: type[BaseException]
+) -> None:
+    def some() -> Iterator[Episode]:
+        yield episode()
+        raise stop
+
+    with pytest.raises(stop):
+        write_episodes(tmp_path / "store", some(), kind="test")
+    with StoreWriter(tmp_path / "store", kind="test"):
+        pass  # not finished
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_ctrl_c_during_a_query_is_a_keyboard_interrupt_and_leaves_nothing(
+    tmp_path: Path, python: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    process = python(
+        "import pathlib, duckdb\n"
+        "from trajkit.store.writer import StoreWriter\n"
+        "slow = '(SELECT max(hash(a.range + b.range)) AS n FROM range(100000000) a, range(1000000) b)'\n"
+        "try:\n"
+        "    with duckdb.connect() as connection, StoreWriter(pathlib.Path('store'), kind='test') as writer:\n"
+        "        print('open', flush=True)\n"
+        "        writer._write(connection, 'steps', f'SELECT n AS episode_id, 0 AS step_index FROM {slow}')\n"
+        "except KeyboardInterrupt:\n"
+        "    print('stopped')\n"
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    time.sleep(0.5)
+    process.send_signal(signal.SIGINT)
+    printed, errors = process.communicate(timeout=60)
+    assert (printed, process.returncode) == ("stopped\n", 0), errors
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_killed_writer_leaves_no_store_and_the_next_one_works(
+    tmp_path: Path, episode: Callable[..., Episode], python: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    process = python(
+        "import time, pathlib, duckdb\n"
+        "from trajkit.store.writer import StoreWriter\n"
+        "with StoreWriter(pathlib.Path('store'), kind='test') as writer:\n"
+        "    print('open', flush=True)\n"
+        "    time.sleep(60)\n"
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    process.kill()
+    process.communicate()
+    assert not (tmp_path / "store").exists()
+    assert not list(tmp_path.glob("**/manifest.json"))
+    assert all(path.name.startswith(".store.") for path in tmp_path.iterdir())
+    write_episodes(tmp_path / "store", [episode()], kind="test")
+    assert len(open_dataset(tmp_path / "store")) == 1
+
+
+def test_a_full_disk_is_told_with_the_path_and_leaves_nothing(
+    tmp_path: Path, python: Callable[[str], subprocess.Popen[str]]
+) -> None:
+    # A limit on the size of files makes the kernel refuse the write itself, as a full disk does.
+    process = python(
+        "import pathlib, resource, signal, duckdb\n"
+        "from trajkit.errors import StoreError\n"
+        "from trajkit.schema import Episode, Transition\n"
+        "from trajkit.store.writer import write_episodes, StoreWriter\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "import random\n"
+        "text = lambda: ''.join(random.choices('abcdefghijklmnop', k=1000))\n"
+        "steps = tuple(Transition(step_index=i, observation=text()) for i in range(3000))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))\n"
+        "try:\n"
+        "    write_episodes(pathlib.Path('store'), [Episode(episode_id='a', source='x', steps=steps)], kind='test')\n"
+        "except StoreError as error:\n"
+        "    print(error.message)\n"
+        "with duckdb.connect() as connection:\n"
+        '    connection.execute("SET preserve_insertion_order = true")\n'
+        "    try:\n"
+        "        with StoreWriter(pathlib.Path('store'), kind='test') as writer:\n"
+        "            noise = '(SELECT sha512(range::VARCHAR) AS episode_id FROM range(200000))'\n"
+        "            writer._write(connection, 'episodes', f'SELECT md5(range::VARCHAR) || md5((-range)::VARCHAR) AS episode_id FROM range(200000)')\n"
+        "    except StoreError as error:\n"
+        "        print(error.message)\n"
+    )
+    printed, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    first, second = printed.splitlines()
+    assert f"{tmp_path / 'store'} could not be written" in first
+    assert f"{tmp_path}/.store." in second
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(
+    shutil.which("mount") is None or os.name == "nt" or os.geteuid() != 0, reason="needs root for tmpfs"
+)
+def test_a_full_tmpfs_leaves_nothing(tmp_path: Path, episode: Callable[..., Episode]) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(small)], check=False)
+    if mounted.returncode:
+        return  # no right to mount here: the test before this one covers a refused write
+    try:
+        noise = random.Random(1)
+        episodes = (
+            episode(f"ep-{i}", n_steps=1, tags={"noise": noise.randbytes(500).hex()}) for i in range(5_000)
+        )
+        with pytest.raises(StoreError, match=r"store.* could not be written"):
+            write_episodes(small / "store", episodes, kind="test")
+        assert list(small.iterdir()) == []
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def rows(**tables: str) -> dict[str, str]:
+    """One good episode of two steps, as SQL, with some columns replaced."""
+    good = {
+        "episodes": "'a' AS episode_id, 'x' AS source, 'train' AS purpose, 'unknown' AS outcome, 2 AS n_steps, '{}' AS tags",
+        "steps": "'a' AS episode_id, range AS step_index, 0 AS n_prompt_kept, 1.0 AS loss_weight, '[]' AS messages",
+        "feedback": "'f' AS feedback_id, 'a' AS episode_id, 'float' AS kind, 'm' AS metric_name, '1' AS value, "
+        "'{}' AS tags, TIMESTAMPTZ '2026-01-01 00:00:00+00' AS created_at",
+    }
+    counts = {"episodes": 1, "steps": 2, "feedback": 0}
+    relations = {}
+    for table, select in good.items():
+        given = select.count(" AS ")
+        missing = [c for c in columns(table, (RETURN,)) if f" AS {c.name}" not in select]
+        nulls = "".join(f", CAST(NULL AS {c.sql_type}) AS {c.name}" for c in missing)
+        assert given + len(missing) == len(columns(table, (RETURN,)))
+        change = f" REPLACE ({tables[table]})" if table in tables else ""
+        n = 1 if table in tables and not counts[table] else counts[table]
+        relations[table] = f"(SELECT *{change} FROM (SELECT range, {select}{nulls} FROM range({n})))"
+    return relations
+
+
+@pytest.mark.parametrize(
+    ("tables", "message"),
+    [
+        ({"episodes": "3 AS n_steps"}, "episode 'a' says n_steps 3; it has 2"),
+        ({"steps": "2 * range AS step_index"}, "do not count from 0 without gaps: 2 steps, from 0 to 2"),
+        ({"steps": "0 AS step_index"}, "do not count from 0 without gaps"),
+        ({"steps": "'b' AS episode_id"}, "steps of episode 'b', which is not there"),
+        ({"feedback": "'b' AS episode_id"}, "feedback of episode 'b', which is not there"),
+        ({"episodes": "'maybe' AS outcome"}, "episodes.outcome is 'maybe' in row 'a'; it may be success"),
+        ({"episodes": "NULL AS source"}, "episodes.source is null"),
+        ({"steps": "CAST('nan' AS DOUBLE) AS reward"}, "steps.reward is nan in episode 'a'"),
+        (
+            {"episodes": "{'episode_return': CAST('inf' AS DOUBLE)} AS metrics"},
+            "metrics.episode_return is inf",
+        ),
+        ({"steps": "[CAST('-inf' AS DOUBLE)] AS logprobs"}, "steps.logprobs has a number that is not finite"),
+        (
+            {"steps": "range AS n_prompt_kept"},
+            "step 1: n_prompt_kept is 1 and the step before has 0 messages",
+        ),
+        ({"steps": "'{bad' AS messages"}, "Malformed JSON"),
+        ({"episodes": "'x' AS seed"}, "Could not convert"),
+    ],
+)
+def test_what_is_not_a_store_is_refused(tmp_path: Path, tables: dict[str, str], message: str) -> None:
+    with (
+        duckdb.connect() as connection,
+        pytest.raises(DataError) as caught,
+        StoreWriter(tmp_path / "store", kind="test", metrics=[RETURN]) as writer,
+    ):
+        writer.add(connection, **rows(**tables))
+        writer.finish()
+    assert message in caught.value.message
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_episode_twice_is_refused(tmp_path: Path) -> None:
+    with (
+        duckdb.connect() as connection,
+        pytest.raises(DataError, match="episode 'a' is there more than once"),
+        StoreWriter(tmp_path / "store", kind="test", metrics=[RETURN]) as writer,
+    ):
+        writer.add(connection, **rows())
+        writer.add(connection, **rows())
+        writer.finish()
+
+
+def test_an_episode_in_two_parts_is_refused(tmp_path: Path) -> None:
+    halves = rows()
+    with (
+        duckdb.connect() as connection,
+        pytest.raises(DataError, match="the steps of episode 'a' are not all in one part"),
+        StoreWriter(tmp_path / "store", kind="test", metrics=[RETURN]) as writer,
+    ):
+        none = {table: f"(FROM {relation} LIMIT 0)" for table, relation in halves.items()}
+        writer.add(connection, **{**halves, "steps": f"(FROM {halves['steps']} WHERE step_index = 0)"})
+        writer.add(connection, **{**none, "steps": f"(FROM {halves['steps']} WHERE step_index = 1)"})
+        writer.finish()
+
+
+def test_a_missing_column_is_named(tmp_path: Path) -> None:
+    good = rows()
+    with (
+        duckdb.connect() as connection,
+        pytest.raises(DataError, match=r"steps: .*reward"),
+        StoreWriter(tmp_path / "store", kind="test", metrics=[RETURN]) as writer,
+    ):
+        writer.add(connection, **{**good, "steps": f"(SELECT * EXCLUDE (reward) FROM {good['steps']})"})
+
+
+def test_a_metric_that_is_a_number_here_and_a_yes_there_is_refused(
+    tmp_path: Path, episode: Callable[..., Episode]
+) -> None:
+    episodes = [episode("a", metrics={"ok": 1.0}), episode("b", metrics={"ok": True})]
+    with pytest.raises(DataError, match="metric 'ok' is boolean in episode b and float in another"):
+        write_episodes(tmp_path / "store", episodes, kind="test")
+
+
+def test_metrics_that_differ_only_by_case_are_refused(
+    tmp_path: Path, episode: Callable[..., Episode]
+) -> None:
+    with pytest.raises(DataError, match="'OK' and 'ok' differ at most by case"):
+        write_episodes(tmp_path / "store", [episode(metrics={"ok": 1.0, "OK": 2.0})], kind="test")
+
+
+def test_a_value_without_a_column_is_refused(tmp_path: Path, episode: Callable[..., Episode]) -> None:
+    with pytest.raises(DataError, match="'other' has float values and no such column"):
+        write_episodes(tmp_path / "store", [episode(metrics={"other": 1.0})], kind="test", metrics=[RETURN])
+
+
+def test_what_follows_from_the_steps_is_null_when_a_step_does_not_know(
+    tmp_path: Path, episode: Callable[..., Episode], step: Callable[..., object]
+) -> None:
+    known = [step(0, n_input_tokens=3, variant_name="b"), step(1, n_input_tokens=4, variant_name="a")]
+    partly = [step(0, n_input_tokens=3), step(1)]
+    write_episodes(tmp_path / "s", [episode("a", steps=known), episode("b", steps=partly)], kind="test")
+    table = pq.read_table(tmp_path / "s/episodes")
+    assert table["n_input_tokens"].to_pylist() == [7, None]
+    assert table["variant_names"].to_pylist() == [["a", "b"], []]
+    assert table["n_steps"].to_pylist() == [2, 2]
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path, episode: Callable[..., Episode]) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="file/store"):
+        write_episodes(tmp_path / "file" / "store", [episode()], kind="test")
+
+
+def test_names_of_folders_may_have_any_characters(tmp_path: Path, episode: Callable[..., Episode]) -> None:
+    goal = tmp_path / "it's [1] *?" / "a store"
+    write_episodes(goal, [episode()], kind="test")
+    verify(open_store(goal), deep=True)
+    assert list(open_dataset(goal)) == [episode()]

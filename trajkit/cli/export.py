@@ -1,0 +1,204 @@
+"""`trajkit export`: turn logged inferences and feedback into a store."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trajkit._settings import project, remember
+from trajkit.cli.output import Cell, Meter, count, plural, result, result_json, table, talk
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.schema import Manifest
+    from trajkit.sources.request import ExportRequest, MetricCondition, Tally
+
+_BOUNDS = ("min", "max")
+
+
+class _Ordered(click.Command):
+    """Keeps the order of --metric, --min and --max: a bound belongs to the metric before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        values, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        taken = {name: iter(values.get(name) or ()) for name in ("metric", *_BOUNDS)}
+        ctx.meta["trajkit.conditions"] = [
+            (parameter.name, next(taken[parameter.name])) for parameter in order if parameter.name in taken
+        ]
+        return super().parse_args(ctx, args)
+
+
+_EPILOG = """\
+Without --source it reads the database or store that trajkit.toml names, else TENSORZERO_CLICKHOUSE_URL, else the
+local stack. A bound belongs to the --metric before it; --metric alone asks only that it was measured, and for a
+boolean metric that it is true. Evaluation episodes are left out and counted. An answer that does not parse stays
+as a step, and is not learned.
+"""
+
+
+@click.command(cls=_Ordered, epilog=_EPILOG)
+@click.option("--source", metavar="URL|STORE", help="A ClickHouse URL with user and password, or a store.")
+@click.option("--function", "functions", multiple=True, help="Learn this function's steps; may be repeated.")
+@click.option("--variant", "variants", multiple=True, help="Learn this variant's steps; may be repeated.")
+@click.option(
+    "--metric", multiple=True, metavar="NAME", help="Keep what this metric was measured on; repeatable."
+)
+@click.option("--min", "min", multiple=True, metavar="NUMBER", help="Smallest value of the metric before it.")
+@click.option("--max", "max", multiple=True, metavar="NUMBER", help="Largest value of the metric before it.")
+@click.option(
+    "--tag", "tags", multiple=True, metavar="KEY=VALUE", help="Keep episodes with this tag; repeatable."
+)
+@click.option(
+    "--since", metavar="TIME", help="Episodes that start then or later (ISO; UTC without an offset)."
+)
+@click.option("--until", metavar="TIME", help="Episodes that start before then.")
+@click.option("--include-eval", is_flag=True, help="Bring evaluation episodes too; they must not train.")
+@click.option("--include-invalid", is_flag=True, help="Learn answers that do not parse as well.")
+@click.option("--success", metavar="RULE", help="When an episode is a success.  [default: progression >= 1]")
+@click.option("--observation-path", metavar="PATH", help="Template argument of the observation.")
+@click.option("--action-path", metavar="PATH", help="Field of the parsed output that is the action.")
+@click.option("-o", "--output", "goal", type=click.Path(path_type=Path), help="The store to write.")
+@click.option("--dry-run", is_flag=True, help="Print the tally and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print the tally as JSON.")
+@click.pass_context
+def export(
+    ctx: click.Context,
+    source: str | None,
+    goal: Path | None,
+    dry_run: bool,
+    as_json: bool,
+    **asked: Any,
+) -> None:
+    """Turn logged inferences and feedback into a store of episodes.
+
+    \b
+    trajkit export --metric episode_return --min 0.7
+    """
+    from trajkit.sources.open import export_from, find_source
+
+    defaults = project()
+    location = find_source(source, defaults)
+    if not asked["functions"] and defaults.function and location.is_database:
+        asked["functions"] = (defaults.function,)
+    request = _request(ctx.meta["trajkit.conditions"], asked)
+    goal = None if dry_run else goal or _goal(Path(defaults.stores), request)
+    talk(
+        f"reading {_shown(location.value.get_secret_value(), location.is_database)} (from {location.named_by})"
+    )
+    with Meter() as meter:
+        tally, manifest = export_from(location, request, goal, on_progress=meter.show)
+    if as_json:
+        result_json(_as_json(tally, manifest, goal))
+    else:
+        _print_tally(tally)
+    for note in tally.notes:
+        talk(f"note: {note}")
+    if goal is None or manifest is None:
+        talk("dry run: nothing was written")
+        return
+    remember("last_store", {"path": str(goal.absolute())})
+    if not as_json:
+        kept = f"{plural(manifest.counts.n_episodes, 'episode')}  {plural(manifest.counts.n_steps, 'step')}"
+        result(f"{goal}  {kept}  digest {manifest.digest[:12]}")
+
+
+def _request(given: list[tuple[str, str]], asked: dict[str, Any]) -> ExportRequest:
+    from pydantic import ValidationError
+
+    from trajkit.sources.request import ExportRequest, parse_time
+
+    values: dict[str, Any] = {
+        name: value
+        for name, value in asked.items()
+        if value not in (None, ()) and name not in ("metric", *_BOUNDS)
+    }
+    values["tags"] = dict(_key_and_value(text) for text in asked["tags"])
+    for option in ("since", "until"):
+        if asked[option] is not None:
+            values[option] = parse_time(asked[option], option=f"--{option}")
+    try:
+        return ExportRequest(**values | {"metrics": tuple(_conditions(given))})
+    except ValidationError as error:
+        raise RequestError(_first_message(error)) from error
+
+
+def _conditions(given: list[tuple[str, str]]) -> list[MetricCondition]:
+    from pydantic import ValidationError
+
+    from trajkit.sources.request import MetricCondition, parse_bound
+
+    found: list[dict[str, Any]] = []
+    for option, text in given:
+        if option == "metric":
+            if any(condition["name"] == text for condition in found):
+                raise RequestError(
+                    f"--metric {text} is there twice", hint="give its --min and --max after one of them"
+                )
+            found.append({"name": text})
+        elif not found:
+            raise RequestError(
+                f"--{option} {text} has no --metric before it", hint=f"--metric NAME --{option} {text}"
+            )
+        elif option in found[-1]:
+            raise RequestError(f"--metric {found[-1]['name']} has two --{option}")
+        else:
+            found[-1][option] = parse_bound(text, option=f"--{option}")
+    try:
+        return [MetricCondition(**condition) for condition in found]
+    except ValidationError as error:
+        raise RequestError(_first_message(error)) from error
+
+
+def _first_message(error: Any) -> str:
+    """The validator's own words, without pydantic's prefix."""
+    first = error.errors()[0]
+    where = ".".join(map(str, first["loc"]))
+    text = first["msg"].removeprefix("Value error, ")
+    return f"{where}: {text}" if where and first["type"] != "value_error" else text
+
+
+def _key_and_value(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not separator or not key:
+        raise RequestError(f"--tag {text!r} is not KEY=VALUE", hint="such as --tag trajkit.task=goto")
+    return key, value
+
+
+def _goal(stores: Path, request: ExportRequest) -> Path:
+    """`<stores>/<metric>-<UTC time>`, with a number where two exports fall into one second."""
+    name = request.metrics[0].name if request.metrics else "export"
+    safe = "".join(character if character.isalnum() or character in "-_." else "-" for character in name)
+    base = stores / f"{safe.strip('.') or 'export'}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    goal, number = base, 1
+    while goal.exists():
+        number += 1
+        goal = base.with_name(f"{base.name}-{number}")
+    return goal
+
+
+def _shown(value: str, is_database: bool) -> str:
+    if not is_database:
+        return value
+    from trajkit.sources.tensorzero.clickhouse_connection import parse_url
+
+    return parse_url(value).shown
+
+
+def _print_tally(tally: Tally) -> None:
+    rows = [("seen", tally.n_episodes_seen, tally.n_steps_seen)]
+    rows += [(f"left: {entry.reason}", entry.n_episodes, entry.n_steps) for entry in tally.left]
+    rows += [("kept", tally.n_episodes_kept, tally.n_steps_kept)]
+    lines = [(name, count(n_episodes), count(n_steps)) for name, n_episodes, n_steps in rows]
+    lines += [(f"  of them not learned: {entry.reason}", "", count(entry.n_steps)) for entry in tally.masked]
+    table([Cell(""), Cell("episodes", is_number=True), Cell("steps", is_number=True)], lines)
+
+
+def _as_json(tally: Tally, manifest: Manifest | None, goal: Path | None) -> dict[str, Any]:
+    return {
+        "store": None if goal is None else str(goal),
+        "digest": None if manifest is None else manifest.digest,
+        **tally.model_dump(mode="json"),
+    }

@@ -1,0 +1,146 @@
+"""`trajkit info`: what a store is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from trajkit.cli import output
+from trajkit.cli.page import visible
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.store.summary import GroupSummary, Summary
+
+
+@click.command()
+@click.argument("store", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def info(store: str | None, as_json: bool) -> None:
+    """Describe a STORE: a folder, or sample:babyai; without one, the last store that was written here.
+
+    Its checksums are verified first.
+    """
+    from trajkit.store.reader import open_store
+    from trajkit.store.summary import summarize
+
+    summary = summarize(open_store(store or last_store()))
+    if as_json:
+        output.result_json(summary.model_dump(mode="json"))
+        return
+    for line in _lines(summary):
+        output.result(line)
+    _groups("task", summary.tasks, summary.n_tasks)
+    _groups("variant", summary.variants, summary.n_variants)
+    _metrics(summary)
+    _lineage(summary)
+
+
+def last_store() -> str:
+    """The store that a command in this folder wrote last.
+
+    Raises:
+        RequestError: None is remembered.
+    """
+    from trajkit._settings import remembered
+
+    value = remembered("last_store")
+    path = value.get("path") if isinstance(value, dict) else None
+    if not isinstance(path, str):
+        raise RequestError("no STORE given, and no command has written one here", hint="try sample:babyai")
+    return path
+
+
+def _lines(summary: Summary) -> Iterator[str]:
+    counts = summary.counts
+    yield f"{visible(str(summary.path))}: {visible(summary.kind)}, checksums match"
+    yield (
+        f"{output.plural(counts.n_episodes, 'episode')}  {output.plural(counts.n_steps, 'step')}  "
+        f"{output.count(counts.n_feedback)} feedback  {output.size(summary.n_bytes)}"
+    )
+    yield f"digest    {summary.digest[:16]}  (store version {summary.format_version})"
+    as_of = f", source read at {_time(summary.as_of)}" if summary.as_of else ""
+    yield f"written   {_time(summary.created_at)} by trajkit {summary.trajkit_version}{as_of}"
+    if summary.source:
+        said = "  ".join(f"{name}={value}" for name, value in summary.source.items())
+        yield f"source    {visible(said)}"
+    if summary.split:
+        yield f"split     {visible(summary.split)}"
+    yield f"purpose   {_tally(summary.purposes)}"
+    yield f"outcome   {_tally(summary.outcomes)}"
+    yield f"tokens    {_tokens(summary)}"
+
+
+def _tokens(summary: Summary) -> str:
+    if summary.n_input_tokens is None and summary.n_output_tokens is None:
+        return "unknown"
+    missing = f" ({output.plural(summary.n_steps_uncounted, 'step')} not counted)"
+    sums = (summary.n_input_tokens, summary.n_output_tokens)
+    n_in, n_out = ("unknown" if number is None else output.count(number) for number in sums)
+    return f"{n_in} in, {n_out} out{missing if summary.n_steps_uncounted else ''}"
+
+
+def _groups(noun: str, groups: tuple[GroupSummary, ...], n_groups: int) -> None:
+    if not groups:
+        return
+    output.result()
+    output.table(
+        [
+            output.Cell(noun),
+            output.Cell("episodes", is_number=True),
+            output.Cell("steps", is_number=True),
+            output.Cell("success", is_number=True),
+        ],
+        [
+            (
+                "unknown" if group.name is None else visible(group.name),
+                output.count(group.n_episodes),
+                output.count(group.n_steps),
+                output.count(group.n_success),
+            )
+            for group in groups
+        ],
+    )
+    if n_groups > len(groups):
+        output.result(f"… and {output.plural(n_groups - len(groups), noun)} more")
+
+
+def _metrics(summary: Summary) -> None:
+    if not summary.metrics:
+        return
+    output.result()
+    numbers = [output.Cell(heading, is_number=True) for heading in ("measured", "min", "mean", "max")]
+    output.table(
+        [output.Cell("metric"), output.Cell("of"), *numbers],
+        [
+            (
+                visible(metric.name),
+                metric.level,
+                output.count(metric.n),
+                *(
+                    "-" if value is None else f"{value:.4g}"
+                    for value in (metric.least, metric.mean, metric.most)
+                ),
+            )
+            for metric in summary.metrics
+        ],
+    )
+
+
+def _lineage(summary: Summary) -> None:
+    from trajkit.store.tally import lines_of
+
+    for entry in summary.lineage:
+        output.result()
+        for line in lines_of(entry):
+            output.result(visible(line))
+
+
+def _tally(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{name} {output.count(number)}" for name, number in numbers.items()) or "none"
+
+
+def _time(moment: object) -> str:
+    return f"{moment:%Y-%m-%d %H:%M:%S} UTC"

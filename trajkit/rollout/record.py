@@ -1,0 +1,218 @@
+"""What a rollout remembers of an episode, and the same as an `Episode`."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from trajkit.environments.base import Result
+from trajkit.errors import ConfigError
+from trajkit.rollout.faults import Fault
+from trajkit.rollout.plan import Job
+from trajkit.rollout.policies import Answer, Choice
+from trajkit.schema import (
+    Episode,
+    Feedback,
+    Message,
+    Outcome,
+    Purpose,
+    Role,
+    TextBlock,
+    Transition,
+    kept,
+    single_precision,
+)
+
+RETURN_METRIC = "episode_return"
+"""The metric that holds the sum of an episode's rewards."""
+
+
+class PlayedStep(NamedTuple):
+    """One step as it was played."""
+
+    observation: str
+    """What the agent saw before it."""
+    choice: Choice
+    """What it said."""
+    result: Result
+    """What came of it."""
+    started_at: datetime
+    ended_at: datetime
+    legal_actions: tuple[str, ...] | None = None
+    """Actions open to the agent; None where the environment's rule never changes and says it."""
+
+
+class Played(NamedTuple):
+    """One episode as it was played, to its end or to a fault."""
+
+    job: Job
+    env_id: str
+    purpose: Purpose
+    run: str
+    episode_id: str
+    tags: dict[str, str]
+    mission: str
+    initial_state_hash: str
+    steps: tuple[PlayedStep, ...]
+    outcome: Outcome
+    metrics: dict[str, float]
+    """The environment's scores and the return; empty when a fault ended the episode."""
+    feedback: tuple[Feedback, ...]
+    """What was logged of it."""
+    fault: Fault | None
+    """What ended it before its time; None when it was played to its end."""
+
+    @property
+    def n_invalid(self) -> int:
+        """Answers that named no action."""
+        return sum(not step.result.action_valid for step in self.steps)
+
+    @property
+    def n_input_tokens(self) -> int | None:
+        """Tokens of all prompts; None when one is unknown."""
+        return _total([answer and answer.n_input_tokens for answer in self._answers()])
+
+    @property
+    def n_output_tokens(self) -> int | None:
+        """Tokens of all answers; None when one is unknown."""
+        return _total([answer and answer.n_output_tokens for answer in self._answers()])
+
+    def _answers(self) -> list[Answer | None]:
+        return [step.choice.answer for step in self.steps]
+
+
+def _total(numbers: list[int | None]) -> int | None:
+    known = [number for number in numbers if number is not None]
+    return sum(known) if numbers and len(known) == len(numbers) else None
+
+
+def outcome_of(metrics: Mapping[str, float], success: str, *, truncated: bool) -> Outcome:
+    """How an episode ended that was played to its end.
+
+    Args:
+        metrics: Its scores.
+        success: When it counts as a success, such as `progression >= 1`.
+        truncated: It was cut off by the step limit.
+    """
+    if _holds(success, metrics):
+        return Outcome.SUCCESS
+    return Outcome.TRUNCATED if truncated else Outcome.FAILURE
+
+
+_CONDITION = re.compile(r"\s*([\w.-]+)\s*(>=|<=|==|>|<)\s*(-?\d+(?:\.\d+)?)\s*")
+_COMPARE = {">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt}
+
+
+def _holds(condition: str, metrics: Mapping[str, float]) -> bool:
+    found = _CONDITION.fullmatch(condition)
+    if found is None or found[1] not in metrics:
+        raise ConfigError(
+            f"{condition!r} is no condition on {', '.join(metrics)}", hint="such as: progression >= 1"
+        )
+    return bool(_COMPARE[found[2]](metrics[found[1]], float(found[3])))
+
+
+def to_episode(played: Played, prompts: Mapping[str, tuple[Message, ...]] | None = None) -> Episode:
+    """The episode as the store keeps it.
+
+    Args:
+        played: What was played.
+        prompts: The exact prompt by inference id. Only the gateway's database knows it; where it is missing
+            the step's `messages` stay unknown.
+    """
+    steps = tuple(_transition(index, step, played.job.variant) for index, step in enumerate(played.steps))
+    is_whole = played.fault is None
+    episode = Episode(
+        episode_id=played.episode_id,
+        source="rollout",
+        env_id=played.env_id,
+        task=played.job.task,
+        seed=played.job.seed,
+        initial_state_hash=played.initial_state_hash,
+        purpose=played.purpose,
+        started_at=played.steps[0].started_at if played.steps else None,
+        ended_at=played.steps[-1].ended_at if played.steps else None,
+        outcome=played.outcome,
+        # part of a return would pass for the whole one
+        total_reward=sum(step.result.reward for step in played.steps) if is_whole else None,
+        metrics={name: single_precision(value) for name, value in played.metrics.items()},
+        tags=played.tags,
+        origin=_origin(played),
+        steps=steps,
+        feedback=played.feedback,
+    )
+    return episode if prompts is None else with_prompts(episode, prompts)
+
+
+def with_prompts(episode: Episode, prompts: Mapping[str, tuple[Message, ...]]) -> Episode:
+    """The episode with the exact prompts of its inferences, each kept as what is new in it."""
+    steps = []
+    before: tuple[Message, ...] = ()
+    answer: Message | None = None
+    for step in episode.steps:
+        prompt = prompts.get(step.inference_id) if step.inference_id is not None else None
+        if prompt is None:
+            steps.append(step.model_copy(update={"messages": None, "n_prompt_kept": 0}))
+            before, answer = (), None
+            continue
+        n = kept(before, answer, prompt)
+        steps.append(step.model_copy(update={"messages": prompt[n:], "n_prompt_kept": n}))
+        before, answer = prompt, step.completion
+    return episode.model_copy(update={"steps": tuple(steps)})
+
+
+def _origin(played: Played) -> dict[str, JsonValue]:
+    origin: dict[str, JsonValue] = {
+        "run": played.run,
+        "policy": played.job.variant,
+        "mission": played.mission,
+    }
+    if played.fault is not None:
+        origin["error"] = f"{played.fault.kind}: {played.fault.message}"
+    return origin
+
+
+def _transition(index: int, step: PlayedStep, policy: str) -> Transition:
+    result, answer = step.result, step.choice.answer
+    ours = Transition(
+        step_index=index,
+        variant_name=policy,
+        observation=step.observation,
+        action=step.choice.action,
+        action_executed=result.action_executed,
+        action_valid=result.action_valid,
+        reward=result.reward,
+        terminated=result.terminated,
+        truncated=result.truncated,
+        started_at=step.started_at,
+        legal_actions=step.legal_actions,
+    )
+    if answer is None:
+        return ours
+    content = () if answer.raw is None else (TextBlock(text=answer.raw),)
+    return ours.model_copy(
+        update={
+            "inference_id": answer.inference_id,
+            "function_name": answer.function_name,
+            "variant_name": answer.variant_name,
+            "completion": Message(role=Role.ASSISTANT, content=content),
+            "input": answer.input,
+            "n_input_tokens": answer.n_input_tokens,
+            "n_output_tokens": answer.n_output_tokens,
+            "latency_s": answer.latency_s,
+            "finish_reason": answer.finish_reason,
+            "cached": False,  # the request switched the cache off
+        }
+    )
+
+
+def step_times(choice: Choice, now: datetime) -> tuple[datetime, datetime]:
+    """When a step began and was answered: by the gateway's id where there is one, else now."""
+    if choice.answer is None:
+        return now, now
+    return choice.answer.started_at, choice.answer.started_at + timedelta(seconds=choice.answer.latency_s)

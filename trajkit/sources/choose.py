@@ -1,0 +1,206 @@
+"""Decide which episodes and which steps an export keeps, and account for the rest. Pure SQL over three tables.
+
+`step_index_of(inference_id, episode_id, function_name, variant_name, is_eval, is_train, tag_match)` has one row per
+inference, `measured(metric_name, target_id, value)` the latest value per target, `eval_target(target_id)` what
+feedback marks as evaluation. Out come `chosen_step` (every step of the kept episodes) and `fate` (every episode, with
+the reason it left or null).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+import duckdb
+
+from trajkit.errors import NothingMatched, QueryError
+from trajkit.schema import FeedbackKind, Left, MetricLevel
+from trajkit.sources.request import ExportRequest, MetricCondition
+
+OWN_FUNCTIONS = "NOT starts_with(function_name, 'tensorzero::')"
+"""TensorZero's own functions (judges, defaults) are never learned from."""
+
+NOT_SELECTED = "not selected"
+"""Why a step is context only: the request chose other functions, variants or inference scores."""
+
+
+class LeveledCondition(NamedTuple):
+    """A condition with what is known of its metric."""
+
+    condition: MetricCondition
+    level: MetricLevel
+
+
+def literal(value: str | float) -> str:
+    """A Python value as an SQL literal."""
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return repr(value)
+
+
+def find_levels(
+    connection: duckdb.DuckDBPyConnection,
+    conditions: Sequence[MetricCondition],
+    configured: Mapping[str, str | None],
+) -> list[LeveledCondition]:
+    """Tell for each metric whether it is about episodes or about inferences: the data decide, else the configuration.
+
+    Raises:
+        QueryError: The metric was logged about both, so that a condition on it could mean either.
+    """
+    leveled = []
+    for condition in conditions:
+        n_episode, n_inference = _one_row(
+            connection,
+            """
+            SELECT count(*) FILTER (target_id IN (SELECT episode_id FROM step_index_of)),
+                   count(*) FILTER (target_id IN (SELECT inference_id FROM step_index_of))
+            FROM measured WHERE metric_name = ?
+            """,
+            [condition.name],
+        )
+        if n_episode and n_inference:
+            raise QueryError(
+                f"metric {condition.name!r} was logged on {n_episode} episodes and on {n_inference} inferences",
+                hint="a condition on it could mean either; narrow the export with --since or --until to one of the two",
+            )
+        told = known[condition.name].level
+        level = MetricLevel.INFERENCE if n_inference else MetricLevel.EPISODE
+        if not n_episode and not n_inference and told:
+            level = MetricLevel(told)
+        leveled.append(LeveledCondition(condition, level))
+    return leveled
+
+
+def choose(
+    connection: duckdb.DuckDBPyConnection, request: ExportRequest, conditions: Sequence[LeveledCondition]
+) -> None:
+    """Make the tables `chosen_step` and `fate`."""
+    selected = _selected(
+        request, [item.condition for item in conditions if item.level == MetricLevel.INFERENCE]
+    )
+    connection.execute(f"CREATE OR REPLACE TABLE labelled_step AS {selected}")
+    connection.execute(
+        f"""
+        CREATE OR REPLACE TABLE fate AS
+        WITH episode AS (
+            SELECT episode_id, count(*) AS n_steps, bit_or(tag_match) AS tag_match,
+                   bool_or(is_eval) OR bool_or(inference_id IN (FROM eval_target))
+                       OR any_value(episode_id) IN (FROM eval_target) AS is_eval,
+                   bool_or(is_train) AS is_train,
+                   bool_or(is_named) AS has_named, bool_or(is_selected) AS has_selected
+            FROM labelled_step GROUP BY episode_id
+        )
+        SELECT episode_id, n_steps,
+               CASE WHEN is_eval THEN 'eval' WHEN is_train THEN 'train' ELSE 'unknown' END AS purpose,
+               {_reason(request, [item.condition for item in conditions if item.level == MetricLevel.EPISODE])} AS reason
+        FROM episode
+        """
+    )
+    connection.execute(
+        """
+        CREATE OR REPLACE TABLE chosen_step AS
+        SELECT inference_id, episode_id, function_name, variant_name, is_selected, purpose,
+               row_number() OVER (PARTITION BY episode_id ORDER BY inference_id) - 1 AS step_index
+        FROM labelled_step JOIN (SELECT episode_id, purpose FROM fate WHERE reason IS NULL) USING (episode_id)
+        """
+    )
+
+
+def _selected(request: ExportRequest, conditions: Sequence[MetricCondition]) -> str:
+    """Every step, with whether its names were asked for and whether its scores pass as well."""
+    named = [OWN_FUNCTIONS]
+    for column, names in (("function_name", request.functions), ("variant_name", request.variants)):
+        if names:
+            named.append(f"{column} IN ({', '.join(map(literal, names))})")
+    scored = [
+        f"inference_id IN (SELECT target_id FROM measured WHERE metric_name = {literal(condition.name)}"
+        f" AND {_passes(condition)})"
+        for condition in conditions
+    ]
+    is_named = " AND ".join(named)
+    return f"SELECT *, {is_named} AS is_named, {' AND '.join([is_named, *scored])} AS is_selected FROM step_index_of"
+
+
+def _passes(condition: MetricCondition) -> str:
+    """Bounds are compared as 32-bit floats: that is how ClickHouse keeps the values, so 0.7 passes 0.7."""
+    bounds = ["isfinite(value)"]
+    if condition.min is not None:
+        bounds.append(f"value::FLOAT >= {condition.min!r}::FLOAT")
+    if condition.max is not None:
+        bounds.append(f"value::FLOAT <= {condition.max!r}::FLOAT")
+    return " AND ".join(bounds)
+
+
+def _reason(request: ExportRequest, conditions: Sequence[MetricCondition]) -> str:
+    """The first reason that applies, in a fixed order, so that the reasons add up."""
+    cases = ["WHEN NOT has_named THEN 'no step of the functions and variants asked for'"]
+    if not request.include_eval:
+        cases.append("WHEN is_eval THEN 'evaluation episode'")
+    if request.tags:
+        all_bits = (1 << len(request.tags)) - 1
+        words = " and ".join(f"{key}={value}" for key, value in request.tags.items())
+        cases.append(f"WHEN tag_match <> {all_bits} THEN {literal('no tag ' + words)}")
+    for condition in conditions:
+        of_metric = f"FROM measured WHERE metric_name = {literal(condition.name)}"
+        cases.append(
+            f"WHEN episode_id NOT IN (SELECT target_id {of_metric}) THEN {literal(condition.name + ' not measured')}"
+        )
+        if condition.min is not None or condition.max is not None:
+            words = literal(f"not {condition.words}")
+            cases.append(
+                f"WHEN episode_id NOT IN (SELECT target_id {of_metric} AND {_passes(condition)}) THEN {words}"
+            )
+    cases.append("WHEN NOT has_selected THEN 'no step passes the conditions on steps'")
+    return f"CASE {' '.join(cases)} END"
+
+
+def left_by_reason(connection: duckdb.DuckDBPyConnection) -> list[Left]:
+    """What left, largest first."""
+    rows = connection.execute(
+        """
+        SELECT reason, count(*), sum(n_steps)::BIGINT FROM fate WHERE reason IS NOT NULL
+        GROUP BY reason ORDER BY count(*) DESC, reason
+        """
+    ).fetchall()
+    return [
+        Left(reason=reason, n_episodes=n_episodes, n_steps=n_steps) for reason, n_episodes, n_steps in rows
+    ]
+
+
+def kept_counts(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
+    """Episodes and steps that stay."""
+    n_episodes, n_steps = _one_row(
+        connection, "SELECT count(*), coalesce(sum(n_steps), 0)::BIGINT FROM fate WHERE reason IS NULL"
+    )
+    return n_episodes, n_steps
+
+
+def nothing_matched(
+    connection: duckdb.DuckDBPyConnection, conditions: Sequence[LeveledCondition], left: Sequence[Left]
+) -> NothingMatched:
+    """The error for an empty result: what was asked, and the values that exist."""
+    ranges = []
+    for item in conditions:
+        n, low, high = _one_row(
+            connection,
+            "SELECT count(*), min(value), max(value) FROM measured WHERE metric_name = ? AND isfinite(value)",
+            [item.condition.name],
+        )
+        what = f"{item.condition.name} of {n} {item.level}{'' if n == 1 else 's'}"
+        ranges.append(
+            f"{what} ranges from {low:g} to {high:g}" if n else f"{item.condition.name} was never measured"
+        )
+    reasons = "; ".join(f"{entry.reason}: {entry.n_episodes}" for entry in left)
+    return NothingMatched(
+        f"no episode is left ({reasons or 'the source has no episodes'})", hint="; ".join(ranges) or None
+    )
+
+
+def _one_row(
+    connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
+) -> tuple[int, ...]:
+    row = connection.execute(sql, list(parameters)).fetchone()
+    if row is None:
+        raise QueryError(f"no answer to {sql!r}")
+    return row

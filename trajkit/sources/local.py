@@ -1,0 +1,235 @@
+"""A local store as a source: the same conditions, the same account, a new store out."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import duckdb
+
+import trajkit
+from trajkit._files import refuse_existing
+from trajkit.errors import QueryError, RequestError
+from trajkit.schema import FeedbackKind, Left, LineageEntry, Manifest, Metric, MetricLevel
+from trajkit.sources.choose import (
+    NOT_SELECTED,
+    choose,
+    find_levels,
+    kept_counts,
+    left_by_reason,
+    literal,
+    nothing_matched,
+)
+from trajkit.sources.request import ExportRequest, Tally, parse_success
+from trajkit.store.engine import connect, scan
+from trajkit.store.layout import TABLES, quoted
+from trajkit.store.reader import Store, open_store, verify
+from trajkit.store.writer import StoreWriter
+
+_MEMORY_LIMIT = "1GB"
+
+# Steps need not have an inference id: the key is the episode's, a NUL, which no id holds, and the position.
+_KEY = "episode_id || chr(0) || step_index"
+
+
+def export_store(
+    path: str | Path, request: ExportRequest, goal: Path | None
+) -> tuple[Tally, Manifest | None]:
+    """Keep the episodes of a store that satisfy a request.
+
+    Args:
+        path: The store.
+        request: Which episodes.
+        goal: The store to write; None to count only.
+
+    Returns:
+        The tally, and the manifest of the new store (None when there is no goal).
+
+    Raises:
+        QueryError: The request names a metric, function or variant that the store does not have.
+        NothingMatched: No episode is left.
+        StoreError: The store is damaged, or the goal exists.
+    """
+    _refuse_reading_options(request)
+    if goal is not None:
+        refuse_existing(goal)
+    store = open_store(path)
+    verify(store)
+    with connect(memory_limit=_MEMORY_LIMIT) as connection:
+        for table in TABLES:
+            connection.execute(
+                f"CREATE VIEW {table} AS SELECT * EXCLUDE (filename) FROM {scan(store.parts(table))}"
+            )
+        _check_names(connection, request, store.manifest.metrics)
+        _make_tables(connection, request, store.manifest.metrics)
+        conditions = find_levels(
+            connection, request, {metric.name: metric for metric in store.manifest.metrics}
+        )
+        choose(connection, request, conditions)
+        tally = _tally(connection, request)
+        if tally.n_episodes_kept == 0:
+            raise nothing_matched(connection, conditions, tally.left)
+        return tally, None if goal is None else _write(connection, store, request, tally, goal)
+
+
+def _refuse_reading_options(request: ExportRequest) -> None:
+    """Paths say how to read a database; in a store that is done."""
+    for name in ("observation_path", "action_path"):
+        if getattr(request, name) != ExportRequest.model_fields[name].default:
+            raise RequestError(
+                f"--{name.replace('_', '-')} is for databases: a store has its observations and actions already"
+            )
+
+
+def _check_names(
+    connection: duckdb.DuckDBPyConnection, request: ExportRequest, metrics: tuple[Metric, ...]
+) -> None:
+    known = {"metric": {metric.name for metric in metrics}}
+    for what in ("function", "variant"):
+        rows = connection.execute(
+            f"SELECT DISTINCT {what}_name FROM steps WHERE {what}_name IS NOT NULL"
+        ).fetchall()
+        known[what] = {row[0] for row in rows}
+    asked = {
+        "function": request.functions,
+        "variant": request.variants,
+        "metric": tuple(condition.name for condition in request.metrics),
+    }
+    for what, names in asked.items():
+        for name in names:
+            if name not in known[what]:
+                raise QueryError(
+                    f"no {what} {name!r} in this store",
+                    hint=f"known: {', '.join(sorted(known[what])) or 'none'}",
+                )
+
+
+def _make_tables(
+    connection: duckdb.DuckDBPyConnection, request: ExportRequest, metrics: tuple[Metric, ...]
+) -> None:
+    """The three tables that choosing reads."""
+    bits = [
+        f"CASE WHEN json_extract_string(e.tags, {literal(_member(key))}) = {literal(value)} THEN {1 << number} ELSE 0 END"
+        for number, (key, value) in enumerate(request.tags.items())
+    ]
+    connection.execute(
+        f"""
+        CREATE TABLE step_index_of AS
+        SELECT s.{_KEY.replace("step_index", "s.step_index")} AS inference_id, s.episode_id,
+            coalesce(s.function_name, '') AS function_name, coalesce(s.variant_name, '') AS variant_name,
+            e.purpose = 'eval' AS is_eval, e.purpose = 'train' AS is_train,
+            ({" + ".join(bits) or "0"})::UBIGINT AS tag_match
+        FROM steps s JOIN episodes e USING (episode_id) WHERE {_in_time(request)}
+        """
+    )
+    connection.execute("CREATE TABLE measured (metric_name VARCHAR, target_id VARCHAR, value DOUBLE)")
+    connection.execute("CREATE TABLE eval_target (target_id VARCHAR)")
+    wanted = {condition.name for condition in request.metrics}
+    for metric in metrics:
+        if metric.name in wanted:
+            is_episode = metric.level == MetricLevel.EPISODE
+            field = f"metrics.{quoted(metric.name)}"
+            connection.execute(
+                f"INSERT INTO measured SELECT {literal(metric.name)}, {'episode_id' if is_episode else _KEY},"
+                f" {field}{'::INT' if metric.kind == FeedbackKind.BOOLEAN else ''}::DOUBLE"
+                f" FROM {'episodes' if is_episode else 'steps'} WHERE {field} IS NOT NULL"
+            )
+
+
+def _member(key: str) -> str:
+    escaped = key.replace("\\", "\\\\").replace('"', '\\"')
+    return f'$."{escaped}"'
+
+
+def _in_time(request: ExportRequest) -> str:
+    bounds = [
+        f"e.started_at {operator} {literal(moment.isoformat())}::TIMESTAMPTZ"
+        for moment, operator in ((request.since, ">="), (request.until, "<"))
+        if moment is not None
+    ]
+    return " AND ".join(bounds) or "true"
+
+
+def _tally(connection: duckdb.DuckDBPyConnection, request: ExportRequest) -> Tally:
+    n_episodes, n_steps = kept_counts(connection)
+    seen = connection.execute(
+        f"""SELECT (SELECT count(*) FROM episodes), (SELECT count(*) FROM steps), count(*),
+                   coalesce(sum(e.n_steps), 0)::BIGINT
+            FROM episodes e WHERE NOT coalesce({_in_time(request)}, false)"""
+    ).fetchone()
+    n_seen, n_steps_seen, n_other_time, n_steps_other_time = seen or (0, 0, 0, 0)
+    outside = [Left(reason="another time", n_episodes=n_other_time, n_steps=n_steps_other_time)]
+    return Tally(
+        n_episodes_seen=n_seen,
+        n_episodes_kept=n_episodes,
+        n_steps_seen=n_steps_seen,
+        n_steps_kept=n_steps,
+        left=(*(entry for entry in outside if entry.n_episodes), *left_by_reason(connection)),
+    )
+
+
+def _write(
+    connection: duckdb.DuckDBPyConnection, store: Store, request: ExportRequest, tally: Tally, goal: Path
+) -> Manifest:
+    """One part per part of the store: an episode stays where its steps are."""
+    manifest = store.manifest
+    outcome = _outcome(request, manifest.metrics)
+    masked: dict[str, int] = {}
+    with StoreWriter(
+        goal, kind="export", metrics=manifest.metrics, source=manifest.source, as_of=manifest.as_of
+    ) as writer:
+        for part in store.parts("steps"):
+            ids = f"(SELECT DISTINCT episode_id FROM {scan([part])})"
+            kept = f"episode_id IN (SELECT episode_id FROM chosen_step) AND episode_id IN {ids}"
+            connection.execute(
+                f"""
+                CREATE OR REPLACE TEMP TABLE step_row AS
+                SELECT s.* EXCLUDE (filename) REPLACE (
+                    CASE WHEN c.is_selected THEN s.loss_weight ELSE 0 END AS loss_weight,
+                    CASE WHEN c.is_selected THEN s.mask_reason ELSE '{NOT_SELECTED}' END AS mask_reason)
+                FROM {scan([part])} s JOIN chosen_step c ON c.inference_id = s.{_KEY.replace("step_index", "s.step_index")}
+                """
+            )
+            writer.add(
+                connection,
+                episodes=f"(SELECT * EXCLUDE (content_hash){outcome} FROM episodes WHERE {kept})",
+                steps="step_row",
+                feedback=f"(SELECT * FROM feedback WHERE {kept})",
+            )
+            rows = connection.execute(
+                "SELECT mask_reason, count(*) FROM step_row WHERE mask_reason IS NOT NULL GROUP BY 1"
+            ).fetchall()
+            for reason, n_steps in rows:
+                masked[reason] = masked.get(reason, 0) + n_steps
+        entry = LineageEntry(
+            verb="export",
+            arguments=request.model_dump(mode="json", exclude_defaults=True),
+            parent_digest=manifest.digest,
+            n_episodes_in=tally.n_episodes_seen,
+            n_episodes_out=tally.n_episodes_kept,
+            n_steps_in=tally.n_steps_seen,
+            n_steps_out=tally.n_steps_kept,
+            left=tally.left,
+            masked=tuple(Left(reason=reason, n_steps=n) for reason, n in sorted(masked.items())),
+            done_at=datetime.now(UTC),
+            trajkit_version=trajkit.__version__,
+        )
+        return writer.finish(lineage=[*manifest.lineage, entry])
+
+
+def _outcome(request: ExportRequest, metrics: tuple[Metric, ...]) -> str:
+    """A replacement of the outcome when the request defines success anew."""
+    if request.success is None:
+        return ""
+    success = parse_success(request.success)
+    if not any(metric.name == success.metric and metric.level == MetricLevel.EPISODE for metric in metrics):
+        of_episodes = sorted(metric.name for metric in metrics if metric.level == MetricLevel.EPISODE)
+        raise QueryError(
+            f"--success names {success.metric!r}, which the store has not measured on episodes",
+            hint=f"measured on episodes: {', '.join(of_episodes) or 'nothing'}",
+        )
+    value = f"metrics.{quoted(success.metric)}::FLOAT"
+    return (
+        f" REPLACE (CASE WHEN {value} IS NULL THEN outcome WHEN {value} {success.operator} {success.value!r}::FLOAT"
+        " THEN 'success' ELSE 'failure' END AS outcome)"
+    )

@@ -1,0 +1,164 @@
+"""What an export is asked for, and the account of what it left behind."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime
+from typing import Annotated, NamedTuple, Self
+
+from pydantic import Field, model_validator
+
+from trajkit.errors import QueryError
+from trajkit.schema import Left, Model
+from trajkit.schema.base import Name, Text, UtcTime
+
+
+class MetricCondition(Model):
+    """A metric must be measured, and within its bounds when it has any.
+
+    Bounds are compared in single precision, because TensorZero keeps float metrics so: a stored 0.7 passes `min=0.7`.
+    """
+
+    name: Name
+    """The metric."""
+    min: float | None = None
+    """Smallest value that passes; None for no lower bound."""
+    max: float | None = None
+    """Largest value that passes; None for no upper bound."""
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(
+                f"--min {self.min:g} is above --max {self.max:g}: no value of {self.name} can pass"
+            )
+        return self
+
+    @property
+    def words(self) -> str:
+        """The condition as a person reads it, such as `episode_return >= 0.7`."""
+        parts = []
+        if self.min is not None:
+            parts.append(f"{self.name} >= {self.min:g}")
+        if self.max is not None:
+            parts.append(f"{self.name} <= {self.max:g}")
+        return " and ".join(parts) or f"{self.name} is measured"
+
+
+class Success(NamedTuple):
+    """When an episode is a success: a metric compared with a number."""
+
+    metric: str
+    operator: str
+    value: float
+
+
+_SUCCESS = re.compile(r"\s*(?P<metric>[^\s<>=!]+)\s*(?P<operator>>=|<=|>|<|==|=)\s*(?P<value>[^\s<>=!]+)\s*")
+
+
+def parse_success(text: str) -> Success:
+    """Read `progression >= 1`.
+
+    Raises:
+        QueryError: It is not a metric, a comparison and a number.
+    """
+    match = _SUCCESS.fullmatch(text)
+    value = _number(match["value"]) if match else None
+    if match is None or value is None:
+        raise QueryError(
+            f"--success {text!r} is not METRIC OPERATOR NUMBER", hint="such as --success 'progression >= 1'"
+        )
+    return Success(match["metric"], match["operator"].replace("==", "="), value)
+
+
+def _number(text: str) -> float | None:
+    if text.lower() in ("true", "false"):
+        return float(text.lower() == "true")
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+class ExportRequest(Model):
+    """Which episodes to bring, and how to read them."""
+
+    functions: tuple[Name, ...] = ()
+    """Functions whose steps are learned; empty for every function but `tensorzero::*`."""
+    variants: tuple[Name, ...] = ()
+    """Variants whose steps are learned; empty for all."""
+    metrics: tuple[MetricCondition, ...] = ()
+    """Conditions that must all hold: on episodes for an episode metric, on steps for an inference metric."""
+    tags: dict[Name, Text] = {}
+    """Tags that the episode must carry on any of its inferences."""
+    since: UtcTime | None = None
+    """Earliest start of an episode, inclusive."""
+    until: UtcTime | None = None
+    """Latest start of an episode, exclusive."""
+    include_eval: bool = False
+    """Bring evaluation episodes too."""
+    include_invalid: bool = False
+    """Let answers that do not parse be training targets."""
+    success: Text | None = None
+    """When an episode counts as a success; None for `success` or `progression >= 1`, whichever is measured."""
+    observation_path: Annotated[Text, Field(min_length=1)] = "observation"
+    """Template argument of the last user message that holds the observation; dots go into objects."""
+    action_path: Annotated[Text, Field(min_length=1)] = "action"
+    """Field of the parsed output that holds the action; dots go into objects."""
+
+    @model_validator(mode="after")
+    def _check_window(self) -> Self:
+        if self.since and self.until and self.since >= self.until:
+            raise ValueError(
+                f"--since {self.since.isoformat()} is not before --until {self.until.isoformat()}"
+            )
+        return self
+
+
+class Tally(Model):
+    """What was seen, what was kept, and why the rest left."""
+
+    n_episodes_seen: int
+    """Episodes at the source."""
+    n_episodes_kept: int
+    """Episodes in the store."""
+    n_steps_seen: int
+    """Steps at the source."""
+    n_steps_kept: int
+    """Steps in the store, those that are only context included."""
+    left: tuple[Left, ...] = ()
+    """What left, each episode under the first reason that applies."""
+    masked: tuple[Left, ...] = ()
+    """Steps in the store that are not learned, by reason."""
+    notes: tuple[Text, ...] = ()
+    """What a reader should know, such as steps whose prompt the source does not hold."""
+
+
+def parse_bound(text: str, *, option: str) -> float:
+    """Read the bound of a metric: a finite number, or `true` or `false` for a boolean metric.
+
+    Raises:
+        QueryError: It is neither.
+    """
+    value = _number(text)
+    if value is None:
+        raise QueryError(f"{option} {text!r} is not a finite number", hint=f"such as {option} 0.7")
+    return value
+
+
+def parse_time(text: str, *, option: str) -> datetime:
+    """Read an ISO date or date and time; without an offset it is UTC.
+
+    Raises:
+        QueryError: It is neither.
+    """
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise QueryError(
+            f"{option} {text!r} is not a date or a time",
+            hint=f"such as {option} 2026-11-21 or {option} 2026-11-21T12:00Z",
+        ) from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)

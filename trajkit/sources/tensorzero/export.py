@@ -1,0 +1,266 @@
+"""From a TensorZero database to a store: look, choose, count, pull what was chosen, assemble, write."""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+import trajkit
+from trajkit._files import refuse_existing
+from trajkit.environments import environment_info, known
+from trajkit.schema import Left, LineageEntry, Manifest
+from trajkit.sources.choose import (
+    LeveledCondition,
+    choose,
+    find_levels,
+    kept_counts,
+    left_by_reason,
+    literal,
+    nothing_matched,
+)
+from trajkit.sources.request import ExportRequest, Tally
+from trajkit.sources.tensorzero import tables
+from trajkit.sources.tensorzero.assemble import Assembly
+from trajkit.sources.tensorzero.spool import Spool
+from trajkit.store.writer import StoreWriter
+
+BUCKET_STEPS = 20_000
+"""Steps that are assembled at once; with prompts of a few kB two buckets at once stay in the low hundreds of MB."""
+
+_MEMORY_LIMIT = "400MB"
+_THREADS = 2
+
+
+class Progress(NamedTuple):
+    """How far an export is."""
+
+    what: str
+    """What is being read or done now."""
+    n_done: int
+    """Rows so far."""
+    n_total: int | None
+    """Rows in all; None when that is not known before."""
+
+
+def export(
+    database: tables.Database,
+    request: ExportRequest,
+    goal: Path | None,
+    *,
+    on_progress: Callable[[Progress], None] = lambda progress: None,
+) -> tuple[Tally, Manifest | None]:
+    """Bring the chosen episodes of a database into a new store.
+
+    Memory does not grow with the number of rows: ids are narrow, and the rest is worked on in buckets.
+
+    Args:
+        database: Where they are.
+        request: Which of them.
+        goal: The store to write; None to count only.
+        on_progress: Told now and then how far it is.
+
+    Returns:
+        The tally, and the manifest of the store (None when there is no goal).
+
+    Raises:
+        QueryError: The request names something that is not there.
+        NothingMatched: No episode is left.
+        ServiceError: The database failed.
+        StoreError: The goal exists, or cannot be written.
+    """
+    as_of = datetime.now(UTC)
+    database.check(request)
+    if goal is not None:
+        refuse_existing(goal)
+    with _workspace() as workspace:
+        tally, conditions = _choose(workspace.connection, database, request, on_progress)
+        if tally.n_episodes_kept == 0:
+            raise nothing_matched(workspace.connection, conditions, tally.left)
+        if goal is None:
+            return tally, None
+        return _Export(workspace, database, request, on_progress).write(goal, tally, as_of)
+
+
+class _Workspace(NamedTuple):
+    """A connection and a folder that are gone afterwards."""
+
+    connection: duckdb.DuckDBPyConnection
+    folder: Path
+
+
+@contextlib.contextmanager
+def _workspace() -> Iterator[_Workspace]:
+    with tempfile.TemporaryDirectory(prefix="trajkit-export-") as name, duckdb.connect() as connection:
+        connection.execute(f"SET memory_limit = '{_MEMORY_LIMIT}'")
+        connection.execute(f"SET threads = {_THREADS}")
+        connection.execute("SET preserve_insertion_order = false")
+        connection.execute(f"SET temp_directory = {literal(str(Path(name) / 'spill'))}")
+        yield _Workspace(connection, Path(name))
+
+
+def _choose(
+    connection: duckdb.DuckDBPyConnection,
+    database: tables.Database,
+    request: ExportRequest,
+    on_progress: Callable[[Progress], None],
+) -> tuple[Tally, list[LeveledCondition]]:
+    """Read the ids and the scores, decide, and count."""
+    scope = database.scope(request)
+    n_index = scope.n_steps - scope.n_steps_other_time - scope.n_steps_other_name
+    _load(
+        connection,
+        "step_index_of",
+        _counted(database.index(request), "reading ids", n_index, on_progress),
+        tables.INDEX,
+        "* REPLACE (inference_id::UUID AS inference_id, episode_id::UUID AS episode_id)",
+    )
+    measured = database.measured(request) if request.metrics else iter(())
+    as_uuid = "* REPLACE (target_id::UUID AS target_id)"
+    _load(connection, "measured", measured, tables.MEASURED, as_uuid)
+    _load(connection, "eval_target", database.eval_targets(), tables.EVAL_TARGETS, as_uuid)
+    conditions = find_levels(connection, request, database.metrics() if request.metrics else {})
+    choose(connection, request, conditions)
+    n_episodes, n_steps = kept_counts(connection)
+    named = (
+        "other functions or variants"
+        if request.functions or request.variants
+        else "only TensorZero's own functions"
+    )
+    outside = (
+        Left(reason="another time", n_episodes=scope.n_episodes_other_time, n_steps=scope.n_steps_other_time),
+        Left(reason=named, n_episodes=scope.n_episodes_other_name, n_steps=scope.n_steps_other_name),
+    )
+    tally = Tally(
+        n_episodes_seen=scope.n_episodes,
+        n_episodes_kept=n_episodes,
+        n_steps_seen=scope.n_steps,
+        n_steps_kept=n_steps,
+        left=(*(entry for entry in outside if entry.n_episodes), *left_by_reason(connection)),
+    )
+    return tally, conditions
+
+
+class _Export:
+    """The second half: everything is chosen, now it is brought over and written."""
+
+    def __init__(
+        self,
+        workspace: _Workspace,
+        database: tables.Database,
+        request: ExportRequest,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._workspace = workspace
+        self._connection = workspace.connection
+        self._database = database
+        self._request = request
+        self._on_progress = on_progress
+
+    def write(self, goal: Path, tally: Tally, as_of: datetime) -> tuple[Tally, Manifest]:
+        n_buckets = -(-tally.n_steps_kept // BUCKET_STEPS)
+        source = self._database.describe()
+        spools = self._pull(tally, n_buckets)
+        assembly = Assembly(
+            self._connection,
+            self._request,
+            environments={env_id: environment_info(env_id) for env_id in known()},
+            source=self._database.source_name,
+            origin={"url": source["url"]},
+        )
+        metrics = assembly.metrics(self._database.metrics())
+        with StoreWriter(goal, kind="export", metrics=metrics, source=source, as_of=as_of) as writer:
+
+            def work(number: int) -> list[Left]:
+                with self._connection.cursor() as connection:
+                    bucket = assembly.make_bucket(
+                        connection, metrics, [spool.path(number) for spool in spools]
+                    )
+                    writer.add(connection, **bucket._asdict())
+                    return list(assembly.masked(connection))
+
+            masked: Counter[str] = Counter()
+            with ThreadPoolExecutor(_THREADS) as pool:
+                for n_done, entries in enumerate(pool.map(work, range(n_buckets))):
+                    self._on_progress(Progress("assembling", n_done, n_buckets))
+                    masked.update({entry.reason: entry.n_steps for entry in entries})
+            left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
+            tally = tally.model_copy(update={"masked": left})
+            return tally, writer.finish(lineage=[lineage_entry(self._request, tally)])
+
+    def _pull(self, tally: Tally, n_buckets: int) -> tuple[Spool, Spool]:
+        """Bring the rows of the chosen episodes, cut into buckets on the way."""
+        everything = tally.n_episodes_kept == tally.n_episodes_seen
+        kept = self._connection.sql("SELECT episode_id::VARCHAR AS episode_id FROM fate WHERE reason IS NULL")
+        chosen = None if everything else kept.to_arrow_table().cast(tables.CHOSEN)
+        folder, n_steps = self._workspace.folder, tally.n_steps_kept
+        inferences = Spool(folder, "inference", tables.INFERENCES, n_buckets)
+        inferences.fill(
+            _counted(
+                self._database.inferences(chosen, n_buckets), "reading inferences", n_steps, self._on_progress
+            )
+        )
+        calls = Spool(folder, "model_inference", tables.MODEL_INFERENCES, n_buckets)
+        calls.fill(
+            _counted(
+                self._database.model_inferences(chosen, n_buckets),
+                "reading model calls",
+                n_steps,
+                self._on_progress,
+            )
+        )
+        _load(
+            self._connection,
+            "feedback",
+            _counted(self._database.feedback(chosen), "reading feedback", None, self._on_progress),
+            tables.FEEDBACK,
+            "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
+        )
+        return inferences, calls
+
+
+def lineage_entry(request: ExportRequest, tally: Tally) -> LineageEntry:
+    """What the manifest says of an export."""
+    return LineageEntry(
+        verb="export",
+        arguments=request.model_dump(mode="json", exclude_defaults=True),
+        n_episodes_in=tally.n_episodes_seen,
+        n_episodes_out=tally.n_episodes_kept,
+        n_steps_in=tally.n_steps_seen,
+        n_steps_out=tally.n_steps_kept,
+        left=tally.left,
+        masked=tally.masked,
+        done_at=datetime.now(UTC),
+        trajkit_version=trajkit.__version__,
+    )
+
+
+def _load(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    columns: str,
+) -> None:
+    connection.register("incoming", pa.RecordBatchReader.from_batches(schema, batches))
+    connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT {columns} FROM incoming")
+    connection.unregister("incoming")
+
+
+def _counted(
+    batches: Iterator[pa.RecordBatch], what: str, n_total: int | None, on_progress: Callable[[Progress], None]
+) -> Iterator[pa.RecordBatch]:
+    n_done = 0
+    on_progress(Progress(what, 0, n_total))
+    for batch in batches:
+        n_done += batch.num_rows
+        on_progress(Progress(what, n_done, n_total))
+        yield batch

@@ -1,0 +1,32 @@
+-- The episodes and the feedback of one bucket, in the columns of the store.
+--
+-- Reads: step_row, episode_tag, fate, scored_feedback, and the variables source, origin.
+
+CREATE OR REPLACE TEMP TABLE episode_row AS
+WITH summed AS (
+    SELECT episode_id, count(*) AS n_steps,
+        list_sort(list_distinct(list(function_name))) AS function_names,
+        list_sort(list_distinct(list(variant_name))) AS variant_names,
+        min(started_at) AS started_at,
+        max(started_at + to_microseconds(round(coalesce(latency_s, 0) * 1000000)::BIGINT)) AS ended_at,
+        -- a sum over steps of which one is unknown is unknown
+        CASE WHEN count(n_input_tokens) = count(*) THEN sum(n_input_tokens)::BIGINT END AS n_input_tokens,
+        CASE WHEN count(n_output_tokens) = count(*) THEN sum(n_output_tokens)::BIGINT END AS n_output_tokens,
+        CASE WHEN count(cost_usd) = count(*) THEN sum(cost_usd) END AS cost_usd
+    FROM step_row GROUP BY episode_id
+)
+SELECT s.episode_id, getvariable('source') AS source, t.env_id,
+    t.tags->>'$."trajkit.task"' AS task, TRY_CAST(t.tags->>'$."trajkit.seed"' AS BIGINT) AS seed,
+    NULL AS initial_state_hash, f.purpose, s.function_names, s.variant_names, s.started_at, s.ended_at, s.n_steps,
+    NULL AS total_reward, s.n_input_tokens, s.n_output_tokens, s.cost_usd,
+    t.tags, getvariable('origin')::JSON AS origin
+FROM summed s
+JOIN fate f ON f.episode_id = s.episode_id::UUID
+JOIN episode_tag t ON t.episode_id = s.episode_id::UUID;
+
+CREATE OR REPLACE TEMP TABLE feedback_row AS
+SELECT feedback_id::VARCHAR AS feedback_id, episode_id::VARCHAR AS episode_id, inference_id::VARCHAR AS inference_id,
+    kind, metric_name, CASE WHEN json_valid(value) THEN value ELSE to_json(value)::VARCHAR END AS value,
+    to_json(tags) AS tags, uuid_extract_timestamp(feedback_id) AS created_at
+FROM scored_feedback
+WHERE episode_id IN (SELECT episode_id FROM episode_tag);

@@ -1,0 +1,107 @@
+-- The steps of one bucket of episodes, in the columns of the store (but their metrics).
+--
+-- Reads: chosen_step, spooled_inference, spooled_model_inference, episode_tag, demonstration_value, and the variables
+-- observation_path, message_observation_path, action_path, include_invalid. Wide columns never go through a window or
+-- a sort here: ids do, and the text is joined to them.
+
+CREATE OR REPLACE TEMP VIEW inference AS
+SELECT s.* REPLACE (s.inference_id::UUID AS inference_id, s.episode_id::UUID AS episode_id) FROM spooled_inference s;
+
+CREATE OR REPLACE TEMP VIEW model_inference AS
+SELECT s.* REPLACE (s.inference_id::UUID AS inference_id) FROM spooled_model_inference s;
+
+-- Which model call gave the answer: the only one, or, where several were made, the only one whose text is the answer.
+CREATE OR REPLACE TEMP TABLE several AS
+SELECT inference_id FROM model_inference GROUP BY inference_id HAVING count(*) > 1;
+
+CREATE OR REPLACE TEMP TABLE answering AS
+WITH candidate AS (
+    SELECT m.inference_id, m.model_inference_id, json_extract_string(m.output, '$[#-1].text')
+        IS NOT DISTINCT FROM coalesce(
+            json_extract_string(i.output, '$.raw'), json_extract_string(i.output, '$[#-1].text')) AS is_match
+    FROM model_inference m SEMI JOIN several USING (inference_id) JOIN inference i USING (inference_id)
+)
+SELECT inference_id, arg_max(model_inference_id, (is_match, model_inference_id)) AS model_inference_id,
+    count(*) FILTER (is_match) <> 1 AS is_ambiguous
+FROM candidate GROUP BY inference_id;
+
+CREATE OR REPLACE TEMP TABLE said AS
+SELECT c.inference_id, c.episode_id, c.step_index, c.function_name, c.variant_name, c.is_selected,
+    m.model_name, m.model_provider_name, m.input_tokens, m.output_tokens, m.cost_usd, m.finish_reason, m.cached,
+    coalesce(a.is_ambiguous, false) AS is_ambiguous,
+    CASE WHEN coalesce(m.input_messages, '') <> '' AND NOT coalesce(a.is_ambiguous, false)
+        THEN as_prompt(m.system, m.input_messages) END AS prompt,
+    CASE WHEN i.function_type = 'json' THEN as_json_answer(json_extract_string(i.output, '$.raw'), i.auxiliary_content)
+        ELSE as_chat_answer(i.output) END AS answer,
+    CASE WHEN i.function_type = 'json' THEN coalesce(json_type(i.output, '$.parsed'), 'NULL') = 'NULL'
+        WHEN i.output = '[]' THEN true
+        WHEN NOT contains(i.output, '"tool_call"') THEN false
+        ELSE len(list_filter(from_json(i.output, '["JSON"]'), lambda b: b->>'$.type' = 'tool_call'
+            AND ((b->>'$.name') IS NULL OR (b->>'$.arguments') IS NULL))) > 0 END AS is_invalid,
+    CASE WHEN i.function_type = 'json' THEN json_extract(i.output, getvariable('action_path'))
+        WHEN contains(i.output, '"tool_call"') THEN to_json(list_transform(
+            list_filter(from_json(i.output, '["JSON"]'), lambda b: b->>'$.type' = 'tool_call'),
+            lambda b: json_object('name', b->>'$.raw_name',
+                'arguments', coalesce(b->'$.arguments', to_json(b->>'$.raw_arguments'))))) END AS action_found,
+    i.input, observation_of(i.input) AS observation,
+    CASE WHEN coalesce(i.tool_params, '') <> '' AND json_array_length(i.tool_params, '$.tools_available') > 0
+        THEN json_extract(i.tool_params, '$.tools_available') END AS tools,
+    i.processing_time_ms / 1000.0 AS latency_s, i.snapshot_hash,
+    CASE WHEN i.tags <> t.first_tags THEN i.tags END AS own_tags, t.actions, t.default_action, t.has_rule
+FROM inference i
+JOIN chosen_step c USING (inference_id)
+JOIN episode_tag t ON t.episode_id = c.episode_id
+LEFT JOIN answering a USING (inference_id)
+LEFT JOIN model_inference m ON m.inference_id = i.inference_id
+    AND (a.inference_id IS NULL OR m.model_inference_id = a.model_inference_id);
+
+-- A prompt extends the one of the step before when its text goes on where that one ends; the answer may come first.
+-- Only prompts of several messages can: agents that write their history into one message are left alone.
+CREATE OR REPLACE TEMP TABLE extension AS
+WITH ordered AS (
+    SELECT inference_id, lag(inference_id) OVER (PARTITION BY episode_id ORDER BY step_index) AS id_before FROM said
+), pair AS (
+    SELECT s.inference_id, s.prompt, left(b.prompt, -1) AS stem, b.answer, json_array_length(b.prompt) AS n_before
+    FROM said s JOIN ordered USING (inference_id) JOIN said b ON b.inference_id = ordered.id_before
+    WHERE contains(s.prompt, '},{"role":"') AND strlen(s.prompt) > strlen(b.prompt)
+        AND starts_with(s.prompt, left(b.prompt, -1))
+)
+SELECT inference_id,
+    CASE WHEN has_answer THEN n_before + 1 ELSE n_before END AS n_kept,
+    CASE WHEN has_answer THEN length(stem) + length(answer) + 2 ELSE length(stem) + 1 END AS start
+FROM (
+    SELECT *, starts_with(prompt, stem || ',' || answer)
+        AND substr(prompt, length(stem) + length(answer) + 2, 1) IN (',', ']') AS has_answer
+    FROM pair
+)
+WHERE n_before > 0 AND substr(prompt, length(stem) + 1, 1) = ',';
+
+CREATE OR REPLACE TEMP TABLE step_row AS
+SELECT
+    s.episode_id::VARCHAR AS episode_id, step_index, inference_id::VARCHAR AS inference_id, function_name,
+    variant_name, model_name, coalesce(x.n_kept, 0) AS n_prompt_kept,
+    CASE WHEN x.n_kept IS NULL THEN prompt ELSE '[' || ltrim(substr(prompt, x.start), ',') END AS messages,
+    tools, answer AS completion, input, observation,
+    CASE WHEN json_type(action_found) <> 'NULL' THEN action_found END AS action,
+    CASE WHEN NOT has_rule THEN NULL
+        WHEN json_type(action_found) = 'VARCHAR' AND list_contains(actions, action_found->>'$') THEN action_found->>'$'
+        ELSE default_action END AS action_executed,
+    CASE WHEN has_rule THEN coalesce(
+        json_type(action_found) = 'VARCHAR' AND list_contains(actions, action_found->>'$'), false) END AS action_valid,
+    NULL AS reward, NULL AS terminated, NULL AS truncated, demonstration,
+    input_tokens AS n_input_tokens, output_tokens AS n_output_tokens, cost_usd, latency_s, finish_reason, cached,
+    uuid_extract_timestamp(inference_id) AS started_at,
+    CASE WHEN mask_reason IS NULL THEN 1.0 ELSE 0.0 END AS loss_weight, mask_reason, snapshot_hash,
+    CASE WHEN own_tags IS NOT NULL OR model_provider_name IS NOT NULL THEN json_merge_patch('{}', json_object(
+        'model_provider_name', model_provider_name, 'tags', own_tags::JSON)) END AS extra,
+    NULL AS prompt_token_ids, NULL AS completion_token_ids, NULL AS logprobs, NULL AS model_version,
+    NULL AS agent_name, NULL AS parent_step, NULL AS legal_actions, NULL AS info
+FROM (
+    SELECT *, CASE WHEN NOT is_selected THEN 'not selected'
+        WHEN is_invalid AND NOT getvariable('include_invalid') THEN 'invalid output'
+        WHEN is_ambiguous THEN 'prompt ambiguous'
+        WHEN prompt IS NULL THEN 'prompt unknown' END AS mask_reason
+    FROM said
+) s
+LEFT JOIN extension x USING (inference_id)
+LEFT JOIN demonstration_value d USING (inference_id);

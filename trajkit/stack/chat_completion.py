@@ -1,0 +1,206 @@
+"""Answer an OpenAI chat completion request with the rule player: values in, values out, no network.
+
+Every answer depends on the request alone (the text of its messages, its `seed` and the shape it asks for) and
+on the player's own settings. Temperature, token limits and other sampling options change nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+import re
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from trajkit.errors import RequestError
+from trajkit.stack.rule_player import ACTIONS, play
+from trajkit.stack.rule_prompt import Message, read_prompt
+
+MODEL = "rule-player-not-a-language-model"
+INVALID_ANSWERS = ("turn around", "move ahead", "grab it", "open the door", "wait")
+"""Answers outside the action set, for a player that sometimes forgets what it may do."""
+
+_TOKEN = re.compile(r"\w+|[^\w\s]")
+
+
+class Refusal(RequestError):
+    """A request that cannot be answered.
+
+    Args:
+        message: What is wrong with it.
+        param: The part of the request that is wrong; None when it is the whole.
+        status: HTTP status of the refusal.
+    """
+
+    def __init__(self, message: str, *, param: str | None = None, status: int = 400) -> None:
+        super().__init__(message)
+        self.param = param
+        self.status = status
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """The refusal as OpenAI words one."""
+        error = {"message": self.message, "type": "invalid_request_error", "param": self.param, "code": None}
+        return {"error": error}
+
+
+class _Wire(BaseModel):
+    """Somebody else's JSON: what is not known is passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+
+
+class _Part(_Wire):
+    type: str
+    text: str | None = None
+
+
+class _ChatMessage(_Wire):
+    role: str
+    content: str | list[_Part] | None = None
+
+    @property
+    def text(self) -> str:
+        if isinstance(self.content, str):
+            return self.content
+        return "\n".join(part.text or "" for part in self.content or [])
+
+
+class _JsonSchema(_Wire):
+    schema_: dict[str, Any] | None = Field(default=None, alias="schema")
+
+
+class _ResponseFormat(_Wire):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: _JsonSchema | None = None
+
+
+class ChatRequest(_Wire):
+    """What is read of a request."""
+
+    model: str
+    messages: list[_ChatMessage] = Field(min_length=1)
+    seed: int | None = None
+    response_format: _ResponseFormat | None = None
+    n: int | None = None
+    stream: bool | None = None
+    tools: list[Any] | None = None
+
+
+class Player(BaseModel):
+    """How badly the rule player plays."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    mistakes: float = Field(default=0.2, ge=0, le=1)
+    """Share of answers that are another action than the rules chose, at random."""
+    invalid: float = Field(default=0.01, ge=0, le=1)
+    """Share of answers that are no action at all. An enum in the request's schema rules them out."""
+    seed: int = 0
+    """Another one makes other mistakes for the same requests."""
+
+
+def read_request(body: bytes) -> ChatRequest:
+    """Read a request body.
+
+    Raises:
+        Refusal: It is not JSON, not a chat completion request, or asks for what the rule player cannot do.
+    """
+    try:
+        request = ChatRequest.model_validate(json.loads(body))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise Refusal(f"{where or 'body'}: {first['msg']}", param=where or None) from error
+    except (ValueError, RecursionError) as error:
+        raise Refusal("the body is not valid JSON") from error
+    if request.stream:
+        raise Refusal("the rule player does not stream", param="stream")
+    if request.n not in (None, 1):
+        raise Refusal("the rule player gives one answer a request", param="n")
+    if request.tools:
+        raise Refusal("the rule player calls no tools", param="tools")
+    return request
+
+
+def complete(
+    request: ChatRequest, player: Player, *, completion_id: str, created_at_s: int
+) -> dict[str, Any]:
+    """Answer a request, in the shape of an OpenAI chat completion.
+
+    Token counts are estimates: one per word, number or punctuation mark.
+
+    Args:
+        request: What was asked.
+        player: How it plays.
+        completion_id: Id of the answer.
+        created_at_s: Unix time of the answer.
+
+    Raises:
+        Refusal: The response format asks for something else than an action and a reason.
+    """
+    properties = _properties(request.response_format)
+    content = json.dumps(_answer(request, player, properties), ensure_ascii=False)
+    n_prompt = sum(len(_TOKEN.findall(message.text)) for message in request.messages)
+    n_completion = len(_TOKEN.findall(content))
+    message = {"role": "assistant", "content": content, "refusal": None}
+    return {
+        "id": completion_id,
+        "object": "chat.completion",
+        "created": created_at_s,
+        "model": request.model,
+        "system_fingerprint": MODEL,
+        "choices": [{"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}],
+        "usage": {
+            "prompt_tokens": n_prompt,
+            "completion_tokens": n_completion,
+            "total_tokens": n_prompt + n_completion,
+        },
+    }
+
+
+def _properties(wanted: _ResponseFormat | None) -> dict[str, Any]:
+    """The properties of the answer, with their schemas; `thinking` and `action` when none are given."""
+    if wanted is None or wanted.type != "json_schema":
+        return {"thinking": {}, "action": {}}
+    schema = (wanted.json_schema.schema_ if wanted.json_schema else None) or {}
+    properties, required = schema.get("properties"), schema.get("required", [])
+    where = "response_format.json_schema.schema"
+    if not isinstance(properties, dict) or not isinstance(properties.get("action"), dict):
+        raise Refusal("the rule player needs a schema with a property `action`", param=where)
+    names = required if isinstance(required, list) else []
+    unknown = [name for name in names if name not in ("thinking", "action")]
+    if unknown:
+        raise Refusal(f"the rule player knows thinking and action, not {unknown[0]!r}", param=where)
+    types = properties["action"].get("type", "string")
+    if "string" not in (types if isinstance(types, list) else [types]):
+        raise Refusal("the rule player's `action` is a string", param=f"{where}.properties.action")
+    return properties
+
+
+def _answer(request: ChatRequest, player: Player, properties: dict[str, Any]) -> dict[str, str]:
+    messages = [Message(message.role, message.text) for message in request.messages]
+    prompt = read_prompt(messages)
+    chance = _chance(request.seed, player.seed, messages)
+    roll = chance.random()
+    move = play(prompt.mission, prompt.observation, prompt.history, chance=chance)
+    allowed = properties["action"].get("enum")
+    choices = [action for action in ACTIONS if not isinstance(allowed, list) or action in allowed]
+    if not choices:
+        raise Refusal("none of the actions in the schema is one of BabyAI's", param="response_format")
+    action = move.action
+    if roll < player.invalid and allowed is None:
+        action = chance.choice(INVALID_ANSWERS)
+    elif player.invalid <= roll < player.invalid + player.mistakes or action not in choices:
+        action = chance.choice([choice for choice in choices if choice != action] or choices)
+    thinking = (
+        {"thinking": move.thinking if prompt.wants_thinking else ""} if "thinking" in properties else {}
+    )
+    return {**thinking, "action": action}
+
+
+def _chance(seed: int | None, own_seed: int, messages: list[Message]) -> random.Random:
+    text = json.dumps([own_seed, seed, messages])
+    return random.Random(int.from_bytes(hashlib.sha256(text.encode()).digest()))

@@ -1,0 +1,250 @@
+"""A real ClickHouse server on this machine, out of a Python wheel: data in a folder, a loopback port."""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import importlib.util
+import json
+import secrets
+import shutil
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from pydantic import SecretStr, ValidationError
+
+from trajkit._files import write_json
+from trajkit.errors import MissingExtra, ServiceError, StackError
+from trajkit.schema.base import Model
+from trajkit.stack import process as processes
+from trajkit.stack.clickhouse_config import HOST, User, write_configuration
+from trajkit.stack.process import Process
+
+__all__ = ["ClickHouse", "User", "delete_data", "is_data_folder"]
+
+DATABASE = "tensorzero"
+MARK = "clickhouse.json"
+"""The file that makes a folder one of ours: it holds the user, the password, the port and the process."""
+
+
+class _Mark(Model):
+    name: str
+    password: str
+    port: int
+    process: Process | None = None
+
+
+class ClickHouse:
+    """A local ClickHouse server. As a context manager it is killed at the end; what was written stays."""
+
+    def __init__(self, folder: Path, mark: _Mark) -> None:
+        self.folder = folder
+        self.port = mark.port
+        self.user = User(mark.name, mark.password)
+        self._process = mark.process
+
+    @classmethod
+    def start(cls, folder: Path, *, users: Sequence[User] = (), timeout_s: float = 30.0) -> Self:
+        """Start a server on a folder: a new one, or one that has data from before. Takes about half a second.
+
+        Args:
+            folder: Where its data are kept; made when it is not there. Its user and password stay in it too
+                (mode 0600), and its port, which is taken again when it is free.
+            users: Others who may log in, besides its own user, who may do everything.
+            timeout_s: Seconds it may take.
+
+        Raises:
+            StackError: A server runs on this folder already, it did not start, or the system is Windows.
+            MissingExtra: The package with the engine is not installed.
+        """
+        _check_system()
+        folder = folder.resolve()
+        _make_folder(folder)
+        with _alone_in(folder):
+            mark = _read_mark(folder)
+            if mark is not None and mark.process is not None and mark.process.is_running:
+                raise StackError(
+                    f"a ClickHouse server runs on {folder} already (process {mark.process.pid})",
+                    hint="stop it first with `trajkit down`, or choose another folder",
+                )
+            mark = _Mark(
+                name=mark.name if mark else "trajkit",
+                password=mark.password if mark else secrets.token_hex(24),
+                port=_free_port(mark.port if mark else 0),
+            )
+            own = User(mark.name, mark.password)
+            write_configuration(folder, port=mark.port, users=[own, *users])
+            write_json(folder / MARK, mark.model_dump(mode="json"), mode=0o600)
+            server = cls(folder, mark)
+            server._process, _ = processes.start_module(
+                "trajkit.stack.clickhouse_engine",
+                [str(folder)],
+                log=folder / "server.log",
+                is_ready=lambda _: server._answers(),
+                what=f"ClickHouse on {folder}",
+                timeout_s=timeout_s,
+                environment={"TZ": "UTC"},  # the engine ignores the setting `timezone`
+            )
+            started = mark.model_copy(update={"process": server._process})
+            write_json(folder / MARK, started.model_dump(mode="json"), mode=0o600)
+            return server
+
+    @classmethod
+    def find(cls, folder: Path) -> Self | None:
+        """The server that runs on a folder; None when none does."""
+        mark = _read_mark(folder.resolve())
+        if mark is None or mark.process is None or not mark.process.is_running:
+            return None
+        return cls(folder.resolve(), mark)
+
+    @property
+    def process(self) -> Process:
+        """The process of the server."""
+        assert self._process is not None
+        return self._process
+
+    @property
+    def url(self) -> str:
+        """Where TensorZero finds its database, with the password."""
+        return self.url_for(self.user)
+
+    @property
+    def secret_url(self) -> SecretStr:
+        """The same, kept out of logs."""
+        return SecretStr(self.url)
+
+    def url_for(self, user: User, *, database: str = DATABASE) -> str:
+        """The URL of a database for one of the users, with the password."""
+        return f"http://{user.name}:{user.password}@{HOST}:{self.port}/{database}"
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the server is alive."""
+        return self.process.is_running
+
+    def ask(self, sql: str, *, user: User | None = None) -> str:
+        """Run one statement; return the answer as tab-separated text.
+
+        Raises:
+            ServiceError: The server cannot be reached, or refuses.
+        """
+        who = user or self.user
+        connection = http.client.HTTPConnection(HOST, self.port, timeout=60)
+        headers = {"X-ClickHouse-User": who.name, "X-ClickHouse-Key": who.password}
+        try:
+            connection.request("POST", "/", sql.encode(), headers)
+            response = connection.getresponse()
+            text = response.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise ServiceError(f"no ClickHouse answers at {HOST}:{self.port}: {error}") from error
+        finally:
+            connection.close()
+        if response.status != http.HTTPStatus.OK:
+            raise ServiceError(f"ClickHouse refused: {text.strip()}")
+        return text
+
+    def _answers(self) -> bool | None:
+        try:
+            return self.ask("SELECT 1") == "1\n" or None
+        except ServiceError:
+            return None
+
+    def stop(self) -> bool:
+        """End the server by its process id; return whether it ran. What it acknowledged is on disk."""
+        return processes.end(self.process)
+
+    def kill(self) -> bool:
+        """End the server at once, as a crash would; return whether it ran."""
+        return processes.end(self.process, grace_s=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+    def __repr__(self) -> str:
+        """Where it is, without the password."""
+        return f"ClickHouse({HOST}:{self.port}, folder={str(self.folder)!r})"
+
+
+def is_data_folder(folder: Path) -> bool:
+    """Whether a server of ours keeps, or kept, its data in this folder."""
+    return (folder / MARK).exists()
+
+
+def delete_data(folder: Path) -> None:
+    """Remove what a server kept in a folder, and nothing else that may be there.
+
+    Raises:
+        StackError: It is not the folder of a server of ours, or one runs on it.
+    """
+    if not is_data_folder(folder):
+        raise StackError(f"{folder} is not a database of trajkit, so it is left alone")
+    if ClickHouse.find(folder) is not None:
+        raise StackError(f"a ClickHouse server runs on {folder}", hint="stop it first with `trajkit down`")
+    shutil.rmtree(folder / "data", ignore_errors=True)
+    for name in ("config.xml", "users.xml", "server.log", f"{MARK}.lock", MARK):
+        (folder / name).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):  # somebody's own files keep it
+        folder.rmdir()
+
+
+def _check_system() -> None:
+    if sys.platform == "win32":
+        raise StackError(
+            "there is no ClickHouse engine for Windows in a Python wheel",
+            hint="set TENSORZERO_CLICKHOUSE_URL to a server elsewhere, or run trajkit inside WSL",
+        )
+    if importlib.util.find_spec("chdb") is None:  # not need(): importing it opens a database in this process
+        raise MissingExtra(
+            "this needs the package chdb-core, which is not installed", hint="pip install 'trajkit[stack]'"
+        )
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        has_other_files = any(folder.iterdir()) and not is_data_folder(folder)
+    except OSError as error:
+        raise StackError(f"{folder} cannot hold a database: {error}", hint="choose another folder") from error
+    if has_other_files:
+        raise StackError(
+            f"{folder} holds something else than a database of trajkit", hint="choose an empty folder"
+        )
+
+
+@contextlib.contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    import fcntl  # not on Windows, where nothing gets this far
+
+    with (folder / f"{MARK}.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StackError(f"another command is starting ClickHouse on {folder} right now") from error
+        yield
+
+
+def _read_mark(folder: Path) -> _Mark | None:
+    try:
+        return _Mark.model_validate(json.loads((folder / MARK).read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, ValidationError) as error:
+        raise StackError(f"{folder / MARK} cannot be read: {error}") from error
+
+
+def _free_port(wanted: int) -> int:
+    for port in (wanted, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
+            probe.bind((HOST, port))
+            return int(probe.getsockname()[1])
+    raise StackError(f"no port is free on {HOST}")

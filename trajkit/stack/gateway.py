@@ -1,0 +1,168 @@
+"""TensorZero's gateway: opened inside this process or reached by URL, quiet, closed without accidents.
+
+TensorZero 2026.6.0 for Python brings its gateway as a library that lives inside the process that uses it. It
+serves no TensorZero HTTP API, so there is nothing to start: every command opens its own on the same database.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import os
+import re
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+from pydantic import SecretStr
+
+from trajkit._lazy import need
+from trajkit.errors import ConfigError, ServiceError, TrajkitError
+from trajkit.stack.gateway_config import prepare_config
+
+if TYPE_CHECKING:
+    from tensorzero import AsyncTensorZeroGateway
+
+_OPENING_S = 120.0
+_CLOSING_S = 0.1
+
+
+@contextlib.asynccontextmanager
+async def open_gateway(
+    config_file: Path | None = None,
+    *,
+    clickhouse_url: SecretStr | None = None,
+    gateway_url: str | None = None,
+    timeout_s: float | None = None,
+) -> AsyncIterator[AsyncTensorZeroGateway]:
+    """Open a gateway for the time of a block: the one at `gateway_url`, else one in this process.
+
+    The first one on an empty database makes its tables, which takes about 3 s.
+
+    Args:
+        config_file: The `tensorzero.toml`; not used with `gateway_url`, where the gateway has its own. A copy
+            is used, which writes every row before it answers, whatever the file says.
+        clickhouse_url: The database, with user and password.
+        gateway_url: A gateway that runs elsewhere.
+        timeout_s: Seconds that one call may take; None for no limit.
+
+    Raises:
+        ConfigError: The configuration or a URL cannot be used.
+        ServiceError: The database or the gateway refused or could not be reached. Passwords are left out.
+    """
+    tensorzero = _import_quietly()
+    secrets = [clickhouse_url.get_secret_value() if clickhouse_url else "", gateway_url or ""]
+    try:
+        async with asyncio.timeout(_OPENING_S):
+            if gateway_url is not None:
+                await asyncio.to_thread(_check_reachable, gateway_url)
+                gateway = await tensorzero.AsyncTensorZeroGateway.build_http(
+                    gateway_url=gateway_url, timeout=timeout_s
+                )
+            else:
+                with _safe_copy(config_file) as copy:
+                    gateway = await tensorzero.AsyncTensorZeroGateway.build_embedded(
+                        config_file=str(copy), clickhouse_url=secrets[0] or None, timeout=timeout_s
+                    )
+    except (tensorzero.BaseTensorZeroError, ValueError) as error:
+        raise _translated(str(error), config_file, secrets) from None  # the cause would show the password
+    except TimeoutError:
+        raise ServiceError(f"the gateway could not be opened within {_OPENING_S:.0f} s") from None
+    try:
+        yield cast("AsyncTensorZeroGateway", gateway)
+    finally:
+        await gateway.close()
+        # Its threads come back to Python once more after they have answered. An interpreter that ends at
+        # that moment aborts ("PyGILState_Release": 11 of 40 runs without this pause, none with half of it).
+        await asyncio.sleep(_CLOSING_S)
+
+
+@contextlib.contextmanager
+def _safe_copy(config_file: Path | None) -> Iterator[Path]:
+    if config_file is None:
+        raise ConfigError("a gateway inside this process needs a tensorzero.toml", hint="pass --config")
+    with tempfile.TemporaryDirectory(prefix="trajkit-") as scratch:  # the gateway reads it once
+        yield prepare_config(config_file, Path(scratch) / "config", model_url=None)
+
+
+def check_config(config_file: Path) -> None:
+    """Let the gateway itself read a configuration, without a database.
+
+    Raises:
+        ConfigError: The gateway refuses it; the message is its own.
+    """
+    tensorzero = _import_quietly()
+    try:
+        tensorzero.TensorZeroGateway.build_embedded(config_file=str(config_file)).close()
+    except tensorzero.BaseTensorZeroError as error:
+        # that there is no database to write to is found out only when all has been read
+        if "EmbeddedGatewaySetup" not in str(error):
+            raise _translated(str(error), config_file, []) from error
+
+
+async def create_schema(config_file: Path, clickhouse_url: SecretStr) -> None:
+    """Make TensorZero's tables, or bring them up to date, by opening a gateway once.
+
+    Raises:
+        ConfigError: The configuration cannot be used.
+        ServiceError: The database refused or could not be reached.
+    """
+    async with open_gateway(config_file, clickhouse_url=clickhouse_url):
+        pass
+
+
+def _import_quietly() -> ModuleType:
+    # the library logs to stdout, which is for results; its errors are raised as well; it reads this on import
+    os.environ.setdefault("RUST_LOG", "off")
+    return need("tensorzero", extra="tensorzero")
+
+
+def _check_reachable(url: str) -> None:
+    try:
+        urllib.request.urlopen(urllib.parse.urljoin(url.rstrip("/") + "/", "health"), timeout=20).close()
+    except urllib.error.HTTPError as error:
+        error.close()  # it answers; what it thinks of the calls to come it says then
+    except (OSError, ValueError) as error:
+        raise ServiceError(
+            f"no gateway answers at {_scrubbed(url, [url])}: {_scrubbed(str(error), [url])}",
+            hint="check TENSORZERO_GATEWAY_URL",
+        ) from None
+
+
+def _translated(text: str, config_file: Path | None, secrets: list[str]) -> TrajkitError:
+    """An error of ours: the library prints nested Rust values, and the innermost message is what it meant."""
+    messages = re.findall(r'message: ("(?:[^"\\]|\\.)*")', text)
+    message = _scrubbed(_unquoted(messages[-1]) if messages else text, secrets).strip()
+    if "Invalid ClickHouse database URL" in message:
+        return ConfigError(
+            "the ClickHouse URL is not a URL", hint="it looks like http://user:password@host:8123/tensorzero"
+        )
+    if "Error(Config" in text or "Glob" in text or "ConfigParsing" in text:
+        return ConfigError(f"the gateway refuses {config_file}: {message}")
+    if "AUTHENTICATION_FAILED" in message:
+        return ServiceError(f"ClickHouse refused the user or the password: {message}")
+    if "ClickHouse" in text:
+        return ServiceError(f"the gateway cannot use ClickHouse: {message}")
+    return ServiceError(f"the gateway did not open: {message}")
+
+
+def _unquoted(literal: str) -> str:
+    try:
+        return str(ast.literal_eval(literal))
+    except (SyntaxError, ValueError):  # Rust knows escapes that Python does not
+        return literal.strip('"')
+
+
+def _scrubbed(text: str, urls: list[str]) -> str:
+    for url in urls:
+        with contextlib.suppress(ValueError):
+            password = urllib.parse.urlsplit(url).password
+            if password:
+                text = text.replace(password, "***").replace(urllib.parse.unquote(password), "***")
+    return text

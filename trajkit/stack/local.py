@@ -1,0 +1,222 @@
+"""The local stack of a working folder: started as a whole, stopped as a whole, with its data kept."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import trajkit
+from trajkit._settings import STATE_FOLDER
+from trajkit.errors import ConfigError, StackError
+from trajkit.stack import process as processes
+from trajkit.stack.clickhouse import ClickHouse, delete_data, is_data_folder
+from trajkit.stack.gateway import create_schema
+from trajkit.stack.gateway_config import prepare_config, read_config
+from trajkit.stack.process import Process
+from trajkit.stack.state import LocalStack, ModelServer, read_state, state_path, write_state
+
+COUNTED_TABLES = ("JsonInference", "ChatInference", "FloatMetricFeedback", "BooleanMetricFeedback")
+"""Tables whose rows `status` counts."""
+
+_MODEL_SERVER = "trajkit.stack.model_server"
+_URL = re.compile(r"http://127\.0\.0\.1:\d+")
+
+
+class Stopped(NamedTuple):
+    """A service that was to be ended."""
+
+    service: str
+    process: Process
+    was_running: bool
+
+
+class Down(NamedTuple):
+    """What `stop_stack` did."""
+
+    services: list[Stopped]
+    """Each service that had been started, whether it still ran or not."""
+    deleted: Path | None
+    """The folder of the database that was deleted; None when none was."""
+
+
+def recipe_config(name: str = "babyai") -> Path:
+    """The `tensorzero.toml` of a recipe that comes with trajkit.
+
+    Raises:
+        ConfigError: There is no such recipe.
+    """
+    package = Path(trajkit.__file__).parent
+    for folder in (package / "_data" / "recipes", package.parent / "recipes"):  # a wheel, a checkout
+        if (path := folder / name / "tensorzero.toml").is_file():
+            return path
+    raise ConfigError(f"there is no recipe {name!r} in this installation", hint="pass --config")
+
+
+def start_stack(
+    config: Path,
+    *,
+    data_folder: Path | None = None,
+    mistakes: float = 0.2,
+    model: str | None = None,
+    folder: Path | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> LocalStack:
+    """Start what does not run yet and leave the rest alone; stop it again when a step fails.
+
+    Args:
+        config: The gateway's `tensorzero.toml`; a copy of it is used.
+        data_folder: Where the database keeps its data; None for `.trajkit/stack/clickhouse`.
+        mistakes: Share of the model server's answers that are wrong on purpose, from 0 to 1.
+        model: Model that takes the place of the stand-in, such as `openai::gpt-4.1-mini`.
+        folder: The working folder; None for the current one.
+        say: Told of every step.
+
+    Raises:
+        StackError: A service did not start, or the stack of this folder runs on other data.
+        ConfigError: The configuration cannot be used.
+        ServiceError: The gateway could not make its tables.
+    """
+    home = ((folder or Path()) / STATE_FOLDER / "stack").resolve()
+    home.mkdir(parents=True, exist_ok=True)
+    before = read_state(folder)
+    needs_model_server = read_config(config).needs_model_server and model is None
+    with contextlib.ExitStack() as undo:
+        database = _database(before, data_folder, home, undo, say)
+        server = _model_server(before, mistakes, home, undo, say) if needs_model_server else None
+        config_file = _configure(config, home, database, server, model, say)
+        state = LocalStack.model_validate(
+            {
+                "clickhouse_url": database.url,
+                "clickhouse": database.process,
+                "data_folder": database.folder,
+                "config_file": config_file,
+                "config_source": config.resolve(),
+                "model": model,
+                "model_server": server,
+            }
+        )
+        write_state(state, folder)
+        undo.pop_all()
+    if before and before.model_server and before.model_server != server:
+        processes.end(before.model_server.process)
+    return state
+
+
+def _database(
+    before: LocalStack | None,
+    wanted: Path | None,
+    home: Path,
+    undo: contextlib.ExitStack,
+    say: Callable[[str], None],
+) -> ClickHouse:
+    if before is not None and before.clickhouse.is_running:
+        if wanted is not None and wanted.resolve() != before.data_folder:
+            raise StackError(
+                f"the stack of this folder runs on {before.data_folder}", hint="`trajkit down` first"
+            )
+        wanted = before.data_folder
+    data_folder = (wanted or home / "clickhouse").resolve()
+    if (running := ClickHouse.find(data_folder)) is not None:
+        return running
+    say(f"starting ClickHouse on {data_folder}")
+    database = ClickHouse.start(data_folder)
+    undo.callback(database.stop)
+    return database
+
+
+def _model_server(
+    before: LocalStack | None,
+    mistakes: float,
+    home: Path,
+    undo: contextlib.ExitStack,
+    say: Callable[[str], None],
+) -> ModelServer:
+    old = before.model_server if before else None
+    if old is not None and old.process.is_running and old.mistakes == mistakes:
+        return old
+    say(f"starting the model server (a rule player, not a language model; {mistakes:.0%} mistakes)")
+    log = home / "model_server.log"
+    process, url = processes.start_module(
+        _MODEL_SERVER,
+        ["--port", "0", "--mistakes", str(mistakes)],
+        log=log,
+        is_ready=lambda _: _url_in(log),
+        what="the model server",
+    )
+    undo.callback(processes.end, process)
+    return ModelServer(url=url, mistakes=mistakes, process=process)
+
+
+def _url_in(log: Path) -> str | None:
+    text = log.read_text(encoding="utf-8", errors="replace")
+    found = _URL.search(text.rpartition("\n")[0])  # whole lines only: half a port is another port
+    return found.group() if found else None
+
+
+def _configure(
+    source: Path,
+    home: Path,
+    database: ClickHouse,
+    server: ModelServer | None,
+    model: str | None,
+    say: Callable[[str], None],
+) -> Path:
+    """Prepare the configuration beside the one in use, try it, and only then put it in its place."""
+    fresh, goal = home / "config.new", home / "config"
+    shutil.rmtree(fresh, ignore_errors=True)
+    try:
+        prepared = prepare_config(source, fresh, model_url=server.url if server else None, model=model)
+        say("opening the gateway once, so that TensorZero's tables exist")
+        asyncio.run(create_schema(prepared, database.secret_url))
+        shutil.rmtree(goal, ignore_errors=True)
+        fresh.replace(goal)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return goal / source.name
+
+
+def stop_stack(*, folder: Path | None = None, with_data: bool = False) -> Down:
+    """Stop what `start_stack` started, by process id, and forget it. Other processes are left alone.
+
+    Args:
+        folder: The working folder; None for the current one.
+        with_data: Delete the database too.
+
+    Raises:
+        StackError: The state file cannot be read, or a database that nobody wrote down runs on the data.
+    """
+    state = read_state(folder)
+    home = ((folder or Path()) / STATE_FOLDER / "stack").resolve()
+    stopped = []
+    if state is not None:
+        services = [("ClickHouse", state.clickhouse)]
+        if state.model_server:
+            services.append(("model server", state.model_server.process))
+        stopped = [Stopped(name, process, processes.end(process)) for name, process in services]
+        state_path(folder).unlink(missing_ok=True)
+        shutil.rmtree(home / "config", ignore_errors=True)
+    data_folder = state.data_folder if state else home / "clickhouse"
+    if not with_data or not is_data_folder(data_folder):
+        return Down(stopped, None)
+    delete_data(data_folder)
+    return Down(stopped, data_folder)
+
+
+def row_counts(state: LocalStack) -> dict[str, int]:
+    """Rows in the main tables of the database that runs.
+
+    Raises:
+        ServiceError: The database does not answer, or does not have TensorZero's tables.
+        StackError: It does not run.
+    """
+    database = ClickHouse.find(state.data_folder)
+    if database is None:
+        raise StackError(f"no ClickHouse runs on {state.data_folder}")
+    selects = [f"SELECT '{table}', count() FROM tensorzero.{table}" for table in COUNTED_TABLES]
+    rows = dict(line.split("\t") for line in database.ask(" UNION ALL ".join(selects)).splitlines())
+    return {table: int(rows[table]) for table in COUNTED_TABLES}

@@ -1,0 +1,193 @@
+"""Play BabyAI from its text by simple rules: a stand-in for a model, and not a language model.
+
+It has no map. Without a history it forgets everything between two steps, so it walks in circles now and then;
+with one it remembers where it saw what it needs.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from trajkit.stack.rule_sight import Goal, Look, Past, Thing, View, read_mission, read_view, remembered
+
+ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
+"""What it may answer."""
+
+_REACH = 3
+"""How many steps away it notices a thing; the view goes further. There must be something left to learn.
+
+With one mistake in five it solves, by task, 0.48 (open) to 0.77 (goto) of 60 seeds without a history, and
+0.78 (open) to 0.92 (goto) with one of eight steps (measured 2026-11-21).
+"""
+
+_OPPOSITE = {"turn left": "turn right", "turn right": "turn left"}
+
+
+class Move(NamedTuple):
+    """What the player decided, and why."""
+
+    thinking: str
+    action: str
+
+
+class _Scene(NamedTuple):
+    view: View
+    things: tuple[Thing, ...]
+    """In sight or remembered."""
+    chance: random.Random
+    last: str | None
+    """The last action; None when no history is given."""
+    n_turns: int
+    """Turns in a row that end the history."""
+
+
+def play(
+    mission: str, observation: str, history: Sequence[Past] = (), *, chance: random.Random | None = None
+) -> Move:
+    """Choose an action.
+
+    Args:
+        mission: A mission of BabyAI's five tasks.
+        observation: What is seen now, one thing a line.
+        history: Earlier steps, oldest first; may begin anywhere in the episode.
+        chance: Decides where to look when nothing useful is in sight; a fixed one when None.
+
+    Returns:
+        Its reason and one of `ACTIONS`; `go forward` when the mission or the observation cannot be read.
+    """
+    goals, view = read_mission(mission), read_view(observation)
+    if not goals:
+        return Move("I cannot find a mission that I know. I go forward.", "go forward")
+    if view is None:
+        return Move("I cannot find an observation that I know. I go forward.", "go forward")
+    actions = [past.action for past in history]
+    n_turns = next((n for n, action in enumerate(reversed(actions)) if action not in _OPPOSITE), len(actions))
+    scene = _Scene(
+        view,
+        tuple(thing for thing in (*view.things, *remembered(history, view)) if _distance(thing) <= _REACH),
+        chance or random.Random(0),
+        actions[-1] if actions else None,
+        n_turns,
+    )
+    move = _pursue(_current(goals, view, history), scene)
+    is_stuck = bool(history) and history[-1] == (observation, move.action)
+    return _explore("That changed nothing the last time.", scene, may_advance=False) if is_stuck else move
+
+
+def _current(goals: Sequence[Goal], view: View, history: Sequence[Past]) -> Goal:
+    """The first goal that is not reached, as far as hands tell: what was picked up is or was carried."""
+    first = goals[0]
+    if len(goals) == 1 or first.verb != "pick up":
+        return first
+    views = [view, *(read_view(past.observation) for past in history)]
+    hands = [seen.carried for seen in views if seen is not None and seen.carried is not None]
+    return goals[1] if any(first.what.fits(carried) for carried in hands) else first
+
+
+def _pursue(goal: Goal, scene: _Scene) -> Move:
+    if goal.verb == "go to":
+        return _go(goal.what, scene)
+    if goal.verb == "pick up":
+        return _take(goal.what, scene)
+    if goal.verb == "open":
+        return _open(goal.what, scene)
+    return _put(goal, scene)
+
+
+def _go(what: Look, scene: _Scene) -> Move:
+    """Walk until the thing is in front."""
+    target = _find(what, scene)
+    if target is None:
+        return _explore(f"I do not see the {what}.", scene)
+    return _approach(target, scene)
+
+
+def _take(what: Look, scene: _Scene) -> Move:
+    if scene.view.carried is not None:
+        return _set_down(scene.view.carried, scene)
+    if _is_in_front(_find(what, scene)):
+        return Move(f"The {what} is in front of me. I pick it up.", "pick up")
+    return _go(what, scene)
+
+
+def _open(what: Look, scene: _Scene) -> Move:
+    door, carried = _find(what, scene), scene.view.carried
+    has_key = carried is not None and carried.kind == "key"
+    color = what.color or (door.look.color if door else None)
+    key = Look(color, "key")
+    if has_key or (_find(key, scene) is None and door is not None):
+        if _is_in_front(door):
+            return Move(f"The {what} is in front of me. I toggle it.", "toggle")
+        return _go(what, scene)
+    return _take(key, scene)
+
+
+def _put(goal: Goal, scene: _Scene) -> Move:
+    carried = scene.view.carried
+    if carried is None or not goal.what.fits(carried):
+        return _take(goal.what, scene)
+    fixed = _find(goal.beside or goal.what, scene)
+    if fixed is None:
+        return _explore(f"I carry the {goal.what} and do not see the {goal.beside}.", scene)
+    if scene.view.is_free_ahead and abs(fixed.right) + abs(fixed.forward - 1) == 1:
+        return Move(f"The tile ahead is next to the {goal.beside}. I drop the {goal.what} there.", "drop")
+    if _is_in_front(fixed):
+        return _explore(
+            f"The {goal.beside} is too near to put something beside it.", scene, may_advance=False
+        )
+    return _approach(fixed, scene)
+
+
+def _set_down(carried: Look, scene: _Scene) -> Move:
+    if scene.view.is_free_ahead:
+        return Move(f"I carry the {carried}, which I do not need. I drop it.", "drop")
+    return _explore(f"I want to drop the {carried} and the tile ahead is taken.", scene, may_advance=False)
+
+
+def _find(what: Look, scene: _Scene) -> Thing | None:
+    """The nearest thing that is meant; what is in sight comes before what is remembered."""
+    fitting = [thing for thing in scene.things if what.fits(thing.look)]
+    in_sight = [thing for thing in fitting if thing in scene.view.things]
+    return min(in_sight or fitting, key=_distance, default=None)
+
+
+def _distance(thing: Thing) -> int:
+    return abs(thing.right) + abs(thing.forward)
+
+
+def _is_in_front(thing: Thing | None) -> bool:
+    return thing is not None and (thing.right, thing.forward) == (0, 1)
+
+
+def _approach(target: Thing, scene: _Scene) -> Move:
+    """Ahead until the target is beside the agent, then a turn towards it, then ahead again."""
+    where = f"The {target.look} is {abs(target.right)} to my {'left' if target.right < 0 else 'right'}"
+    where += f" and {abs(target.forward)} {'ahead' if target.forward >= 0 else 'behind'}."
+    if target.forward > 0 and scene.view.is_free_ahead:
+        return Move(f"{where} I go forward.", "go forward")
+    if target.right == 0:
+        return _explore(f"{where} The way is not free.", scene, may_advance=False)
+    turn = "turn right" if target.right > 0 else "turn left"
+    if scene.last == _OPPOSITE[turn] and scene.view.is_free_ahead:
+        return Move(f"{where} I have just turned, so I go past what is in the way.", "go forward")
+    return Move(f"{where} I {turn}.", turn)
+
+
+def _explore(why: str, scene: _Scene, *, may_advance: bool = True) -> Move:
+    """Look around: with a history by turning on and walking after three turns, without one by habit.
+
+    A habit belongs to the view: the same view is met in the same way again, and a corner can hold the player
+    long. That is the weakness of a player without memory, and it is wanted here.
+    """
+    if scene.last is None:
+        action = random.Random(repr(scene.view)).choices(
+            ("go forward", "turn left", "turn right"), (2, 1, 1)
+        )[0]
+        return Move(f"{why} I {action}.", action)
+    is_free = may_advance and scene.view.is_free_ahead
+    if is_free and (scene.n_turns >= 3 or scene.chance.random() < 0.4):
+        return Move(f"{why} I walk on to see more.", "go forward")
+    turn = scene.last if scene.last in _OPPOSITE else "turn left"
+    return Move(f"{why} I {turn}.", turn)

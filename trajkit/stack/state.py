@@ -1,0 +1,106 @@
+"""The state file: what runs for a working folder, so that other commands find it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pydantic import SecretStr, ValidationError
+
+from trajkit._files import write_json
+from trajkit._settings import STATE_FOLDER
+from trajkit.errors import StackError
+from trajkit.schema.base import Model
+from trajkit.stack.process import Process
+
+STATE_FILE = "stack.json"
+
+
+class ModelServer(Model):
+    """The local stand-in for a model."""
+
+    url: str
+    """Where it answers."""
+    mistakes: float
+    """Share of its answers that are wrong on purpose."""
+    process: Process
+    """Its process."""
+
+
+class LocalStack(Model):
+    """What `trajkit up` started, and where it is."""
+
+    clickhouse_url: SecretStr
+    """The database, with user and password, as TensorZero wants it."""
+    clickhouse: Process
+    """The process of the database."""
+    data_folder: Path
+    """Where the database keeps its data."""
+    config_file: Path
+    """The gateway's configuration, with the addresses of this stack."""
+    config_source: Path
+    """The configuration that it was made from."""
+    model: str | None
+    """Model that takes the place of the stand-in; None when the configuration's own models are used."""
+    model_server: ModelServer | None
+    """The stand-in; None when no variant uses it."""
+
+    @property
+    def model_url(self) -> str | None:
+        """Where the stand-in answers; None when no variant uses it."""
+        return self.model_server.url if self.model_server else None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The process ids, running or not."""
+        return tuple(process.pid for process in self.processes)
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """The processes, running or not."""
+        return (self.clickhouse, *([self.model_server.process] if self.model_server else []))
+
+    @property
+    def is_running(self) -> bool:
+        """Whether every service is alive."""
+        return all(process.is_running for process in self.processes)
+
+
+def state_path(folder: Path | None = None) -> Path:
+    """Where the state of a working folder is kept."""
+    return (folder or Path()) / STATE_FOLDER / STATE_FILE
+
+
+def read_state(folder: Path | None = None) -> LocalStack | None:
+    """What was started for a working folder, alive or not; None when nothing was.
+
+    Raises:
+        StackError: The file cannot be read.
+    """
+    path = state_path(folder)
+    try:
+        return LocalStack.model_validate_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise StackError(f"{path} cannot be read: {error}") from error
+    except ValidationError as error:
+        raise StackError(
+            f"{path} is not a state file of this trajkit: {error.errors()[0]['msg']}",
+            hint="remove it, and run `trajkit up` again; data are not in it",
+        ) from None  # the error would quote what the file holds, the password too
+
+
+def write_state(state: LocalStack, folder: Path | None = None) -> None:
+    """Keep the state for later commands, readable by its owner only."""
+    value = state.model_dump(mode="json") | {"clickhouse_url": state.clickhouse_url.get_secret_value()}
+    write_json(state_path(folder), value, mode=0o600)
+
+
+def local_stack(folder: Path | None = None) -> LocalStack | None:
+    """The local stack of a working folder; None when its database does not run.
+
+    Raises:
+        StackError: The state file cannot be read.
+    """
+    state = read_state(folder)
+    return state if state is not None and state.clickhouse.is_running else None

@@ -1,0 +1,160 @@
+"""Turn an `Episode` into the rows of a store's tables, and rows back into an `Episode`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import pyarrow as pa
+from pydantic import BaseModel, ValidationError
+
+from trajkit.errors import DataError
+from trajkit.schema import Episode, Feedback, Message, Transition
+from trajkit.schema.content import Block, UnknownBlock
+from trajkit.store.layout import METRICS, TABLES, Column
+
+Row = dict[str, Any]
+"""One row, by column; JSON columns as text."""
+
+_ARROW = {
+    "VARCHAR": pa.string(),
+    "JSON": pa.string(),
+    METRICS: pa.string(),
+    "BIGINT": pa.int64(),
+    "DOUBLE": pa.float64(),
+    "BOOLEAN": pa.bool_(),
+    "TIMESTAMPTZ": pa.timestamp("us", tz="UTC"),
+    "VARCHAR[]": pa.list_(pa.string()),
+    "BIGINT[]": pa.list_(pa.int64()),
+    "DOUBLE[]": pa.list_(pa.float64()),
+}
+_JSON = {
+    table: frozenset(c.name for c in columns if c.sql_type == "JSON") for table, columns in TABLES.items()
+}
+# Columns of `episodes` that follow from its steps.
+_DERIVED = ("function_names", "variant_names", "n_steps", "n_input_tokens", "n_output_tokens", "cost_usd")
+
+_M = TypeVar("_M", bound=BaseModel)
+
+
+def table_of(name: str, rows: Sequence[Row]) -> pa.Table:
+    """Rows of a table of the store as Arrow, metrics and free-form values still as JSON text."""
+    fields = [pa.field(column.name, _ARROW[column.sql_type]) for column in TABLES[name]]
+    return pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
+
+
+def rows_of(episode: Episode) -> dict[str, list[Row]]:
+    """The rows of one episode, by table; `metrics` as JSON text of the measured ones."""
+    return {
+        "episodes": [_episode_row(episode)],
+        "steps": [{**_row("steps", step), "episode_id": episode.episode_id} for step in episode.steps],
+        "feedback": [_row("feedback", item) for item in episode.feedback],
+    }
+
+
+def episode_of(
+    row: Mapping[str, Any], steps: Iterable[Mapping[str, Any]], feedback: Iterable[Mapping[str, Any]]
+) -> Episode:
+    """The episode of its rows, as DuckDB gives them through Arrow.
+
+    Raises:
+        DataError: The rows are not an episode.
+    """
+    own = {name: value for name, value in _values("episodes", row).items() if name not in _DERIVED}
+    try:
+        transitions = [
+            Transition.model_validate({k: v for k, v in _values("steps", step).items() if k != "episode_id"})
+            for step in steps
+        ]
+        items = [Feedback.model_validate(_values("feedback", item)) for item in feedback]
+        return Episode.model_validate({**own, "steps": transitions, "feedback": items})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise DataError(f"episode {row['episode_id']}: {where or 'steps'}: {first['msg']}") from error
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON text: no spaces, characters as they are, keys in the order given."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+
+
+def message_value(message: Message) -> dict[str, Any]:
+    """A message as JSON: fields that are null are left out, so that every writer spells a message alike."""
+    return {"role": message.role.value, "content": [_block_value(block) for block in message.content]}
+
+
+def _block_value(block: Block) -> dict[str, Any]:
+    value = block.model_dump(mode="json", exclude_none=True)
+    if isinstance(block, UnknownBlock):
+        value.setdefault("data", None)  # required, and null is a value like any other
+    return value
+
+
+def _episode_row(episode: Episode) -> Row:
+    steps = episode.steps
+    return {
+        **_row("episodes", episode),
+        "function_names": _names(step.function_name for step in steps),
+        "variant_names": _names(step.variant_name for step in steps),
+        "n_steps": len(steps),
+        "n_input_tokens": _sum([step.n_input_tokens for step in steps]),
+        "n_output_tokens": _sum([step.n_output_tokens for step in steps]),
+        "cost_usd": _sum([step.cost_usd for step in steps]),
+    }
+
+
+def _row(table: str, item: BaseModel) -> Row:
+    return {
+        column.name: _cell(column, getattr(item, column.name))
+        for column in TABLES[table]
+        if column.name in type(item).model_fields
+    }
+
+
+def _cell(column: Column, value: Any) -> Any:
+    if value is None:
+        return None
+    match column.sql_type:
+        case "JSON":
+            return json_text(_plain(value))
+        case "METRICS":
+            return json_text({name: number for name, number in value.items() if number is not None})
+        case "VARCHAR":
+            return str(value)
+        case "VARCHAR[]" | "BIGINT[]" | "DOUBLE[]":
+            return list(value)
+        case _:
+            return value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Message):
+        return message_value(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _names(names: Iterable[str | None]) -> list[str]:
+    return sorted({name for name in names if name is not None})
+
+
+def _sum(numbers: Sequence[Any]) -> Any:
+    """The sum; None when there is nothing to add or one of them is unknown."""
+    return sum(numbers) if numbers and None not in numbers else None
+
+
+def _values(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with its JSON parsed, and of the metrics those that were measured."""
+    values: dict[str, Any] = {}
+    for column in TABLES[table]:
+        value = row.get(column.name)
+        if column.sql_type == METRICS:
+            values[column.name] = {k: v for k, v in (value or {}).items() if v is not None}
+        elif value is not None and column.name in _JSON[table]:
+            values[column.name] = json.loads(value)
+        else:
+            values[column.name] = value
+    return values

@@ -1,0 +1,127 @@
+"""What must hold in a store whatever wrote it: the rules of the models, as SQL over the finished parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+import duckdb
+
+from trajkit.errors import DataError
+from trajkit.schema import FeedbackKind, Metric, MetricLevel, Outcome, Purpose
+from trajkit.store.layout import TABLES, columns, quoted
+
+_KEYS = {"episodes": "episode_id", "steps": "episode_id", "feedback": "feedback_id"}
+
+_REQUIRED = {
+    "episodes": ("episode_id", "source", "purpose", "n_steps", "outcome", "tags"),
+    "steps": ("episode_id", "step_index", "n_prompt_kept", "loss_weight"),
+    "feedback": ("feedback_id", "episode_id", "kind", "metric_name", "tags", "created_at"),
+}
+_WORDS: tuple[tuple[str, str, type[StrEnum]], ...] = (
+    ("episodes", "purpose", Purpose),
+    ("episodes", "outcome", Outcome),
+    ("feedback", "kind", FeedbackKind),
+)
+
+
+class Rule(NamedTuple):
+    """One thing that must hold."""
+
+    broken: str
+    """What is wrong when it does not, with `{}` for the id of an example."""
+    example_sql: str
+    """Selects the ids of the rows that break it, as text; no row when it holds."""
+
+
+def check(connection: duckdb.DuckDBPyConnection, metrics: Sequence[Metric]) -> None:
+    """Check the relations `episodes`, `steps` and `feedback` of a connection, each with a column `filename`.
+
+    Raises:
+        DataError: A rule is broken; the message names one of the rows that break it.
+    """
+    for rule in _rules(metrics):
+        found = connection.execute(f"SELECT * FROM ({rule.example_sql}) LIMIT 1").fetchone()
+        if found is not None:
+            raise DataError(rule.broken.format(*(repr(value) for value in found)))
+
+
+def _rules(metrics: Sequence[Metric]) -> Iterator[Rule]:
+    for table, names in _REQUIRED.items():
+        for name in names:
+            yield Rule(
+                f"{table}.{name} is null (row {{}})",
+                f"SELECT {_KEYS[table]} FROM {table} WHERE {name} IS NULL",
+            )
+    for table, name, words in _WORDS:
+        known = ", ".join(f"'{word}'" for word in words)
+        yield Rule(
+            f"{table}.{name} is {{}} in row {{}}; it may be {known.replace(chr(39), '')}",
+            f"SELECT {name}, {_KEYS[table]} FROM {table} WHERE {name} NOT IN ({known})",
+        )
+    yield Rule(
+        "episode {} is there more than once",
+        "SELECT episode_id FROM episodes GROUP BY episode_id HAVING count(*) > 1",
+    )
+    for table in ("steps", "feedback"):
+        yield Rule(
+            f"{table} of episode {{}}, which is not there",
+            f"SELECT episode_id FROM {table} ANTI JOIN episodes USING (episode_id)",
+        )
+        yield Rule(
+            f"the {table} of episode {{}} are not all in one part",
+            f"SELECT episode_id FROM {table} GROUP BY episode_id HAVING min(filename) != max(filename)",
+        )
+    yield Rule(
+        "episode {} says n_steps {}; it has {}",
+        "SELECT episode_id, e.n_steps, coalesce(s.n, 0) FROM episodes e LEFT JOIN "
+        "(SELECT episode_id, count(*) AS n FROM steps GROUP BY episode_id) s USING (episode_id) "
+        "WHERE e.n_steps != coalesce(s.n, 0)",
+    )
+    yield Rule(
+        "the steps of episode {} do not count from 0 without gaps: {} steps, from {} to {}",
+        "SELECT episode_id, count(*), min(step_index), max(step_index) FROM steps GROUP BY episode_id "
+        "HAVING min(step_index) != 0 OR max(step_index) != count(*) - 1 "
+        "OR count(DISTINCT step_index) != count(*)",
+    )
+    yield _prompt_rule()
+    yield from _number_rules(metrics)
+
+
+def _prompt_rule() -> Rule:
+    # Only episodes that keep anything are looked at: for the others `messages` is never read.
+    return Rule(
+        "episode {} step {}: n_prompt_kept is {} and the step before has {} messages",
+        """
+        SELECT episode_id, step_index, n_prompt_kept, n_available FROM (
+            SELECT episode_id, step_index, n_prompt_kept, messages IS NULL AS is_unknown,
+                coalesce(lag(CASE WHEN messages IS NULL THEN 0 ELSE
+                    n_prompt_kept + json_array_length(messages) + CAST(completion IS NOT NULL AS BIGINT) END)
+                    OVER (PARTITION BY episode_id ORDER BY step_index), 0) AS n_available
+            FROM steps SEMI JOIN (SELECT DISTINCT episode_id FROM steps WHERE n_prompt_kept != 0)
+                USING (episode_id))
+        WHERE n_prompt_kept > n_available OR n_prompt_kept < 0 OR (is_unknown AND n_prompt_kept != 0)
+        """,
+    )
+
+
+def _number_rules(metrics: Sequence[Metric]) -> Iterator[Rule]:
+    levels = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
+    for table, level in levels.items():
+        numbers = {c.name: c.name for c in columns(table, metrics) if c.sql_type == "DOUBLE"}
+        for metric in metrics:
+            if metric.level == level and metric.kind == FeedbackKind.FLOAT:
+                numbers[f"metrics.{metric.name}"] = f"metrics.{quoted(metric.name)}"
+        for name, sql in numbers.items():
+            shown = f"{table}.{name}".replace("{", "{{").replace("}", "}}")
+            yield Rule(
+                f"{shown} is {{}} in episode {{}}; use null for unknown",
+                f"SELECT {sql}, episode_id FROM {table} WHERE NOT isfinite({sql})",
+            )
+    lists = [c.name for c in TABLES["steps"] if c.sql_type == "DOUBLE[]"]
+    for name in lists:
+        yield Rule(
+            f"steps.{name} has a number that is not finite in episode {{}}",
+            f"SELECT episode_id FROM steps WHERE len(list_filter({name}, lambda x: NOT isfinite(x))) > 0",
+        )

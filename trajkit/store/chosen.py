@@ -1,0 +1,302 @@
+"""The episodes that a dataset's verbs choose, read in their order a few thousand steps at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import NamedTuple, Self
+
+import duckdb
+import pyarrow as pa
+
+import trajkit
+from trajkit.errors import NothingMatched, QueryError
+from trajkit.schema import Episode, Left, LineageEntry, Manifest
+from trajkit.store.arrow import Row, episode_of
+from trajkit.store.engine import connect, interruptible
+from trajkit.store.fence import check_expression, fenced
+from trajkit.store.layout import TABLES, quoted
+from trajkit.store.query import explaining, metric_names
+from trajkit.store.reader import Store
+from trajkit.store.view import create_empty, create_views, full_steps
+from trajkit.store.writer import StoreWriter
+
+_STEPS_PER_BATCH = 4096
+_STEPS_PER_PART = 50_000
+_ROWS_PER_BATCH = 256
+_KEYS = {"steps": ("step_index",), "feedback": ("feedback_id",)}
+
+
+class Verb(NamedTuple):
+    """One thing asked of a dataset."""
+
+    name: str
+    """`where`, `order_by` or `limit`."""
+    argument: str
+    """The expression, or the number."""
+    is_descending: bool = False
+    """Of `order_by`: largest first."""
+
+    def __str__(self) -> str:
+        more = ", descending=True" if self.is_descending else ""
+        argument = self.argument if self.name == "limit" else repr(self.argument)
+        return f"{self.name}({argument}{more})"
+
+    @property
+    def reason(self) -> str:
+        """Why an episode that it does not keep has left."""
+        return f"not ({self.argument})" if self.name == "where" else f"after the first {self.argument}"
+
+
+class Batch(NamedTuple):
+    """Neighbours in the dataset's order."""
+
+    first: int
+    """Position of the first of them."""
+    last: int
+    """Position of the last of them."""
+    lowest_id: str
+    """Smallest of their ids, which lets DuckDB skip what cannot hold them."""
+    highest_id: str
+    """Largest of their ids."""
+
+
+def try_verb(store: Store, verb: Verb) -> None:
+    """Bind a verb's expression to empty tables, so that a misspelt name is told at once and nothing is read.
+
+    Raises:
+        QueryError: It is not one expression, or names no column.
+    """
+    if verb.name == "limit":
+        return
+    expression = check_expression(verb.argument)
+    with connect() as connection, explaining(store):
+        create_empty(connection, store)
+        relation = connection.sql(wide_episodes(store))
+        relation = relation.filter(expression) if verb.name == "where" else relation.sort(expression)
+        relation.fetchall()
+
+
+class Chosen:
+    """What a dataset's verbs choose, worked out once; the connection behind it is fenced.
+
+    Args:
+        store: Where the episodes are.
+        verbs: What chooses them.
+
+    Raises:
+        StoreError: A part is missing or changed.
+        QueryError: An expression fails on a value.
+    """
+
+    def __init__(self, store: Store, verbs: tuple[Verb, ...]) -> None:
+        self._store = store
+        self._verbs = verbs
+        self._done_at = datetime.now(UTC)
+        self._connection = fenced(store)
+        self._counts = [(store.manifest.counts.n_episodes, store.manifest.counts.n_steps)]
+        with explaining(store):
+            self._choose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._connection.close()
+
+    @property
+    def n_episodes(self) -> int:
+        """How many episodes are chosen."""
+        return self._counts[-1][0]
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps they have."""
+        return self._counts[-1][1]
+
+    def lineage(self) -> tuple[LineageEntry, ...]:
+        """An entry per verb that chooses, with what it left behind."""
+        entries: list[LineageEntry] = []
+        choosing = [verb for verb in self._verbs if verb.name != "order_by"]
+        for verb, (before, after) in zip(choosing, itertools.pairwise(self._counts), strict=True):
+            gone = Left(reason=verb.reason, n_episodes=before[0] - after[0], n_steps=before[1] - after[1])
+            entries.append(
+                LineageEntry(
+                    verb=verb.name,
+                    arguments={"expression" if verb.name == "where" else "n": verb.argument},
+                    parent_digest=None if entries else self._store.manifest.digest,
+                    n_episodes_in=before[0],
+                    n_episodes_out=after[0],
+                    n_steps_in=before[1],
+                    n_steps_out=after[1],
+                    left=(gone,) if gone.n_episodes or gone.n_steps else (),
+                    done_at=self._done_at,
+                    trajkit_version=trajkit.__version__,
+                )
+            )
+        return tuple(entries)
+
+    def reader(self, table: str) -> pa.RecordBatchReader:
+        """The rows of a table, streamed; the connection lives as long as the reader."""
+        nothing = self._connection.sql(f"SELECT * FROM {table} LIMIT 0").to_arrow_reader(1)
+        schema = nothing.schema
+        nothing.close()
+        return pa.RecordBatchReader.from_batches(schema, self._all_rows(table))
+
+    def episodes(self) -> Iterator[Episode]:
+        """The episodes as objects, in order."""
+        for batch in self._batches():
+            yield from self._episodes_of(batch)
+
+    def episode(self, text: str) -> Episode:
+        """The episode of an id, of the beginning of one, or at a position.
+
+        Raises:
+            NothingMatched: There is none.
+            QueryError: Several ids begin so.
+        """
+        position, episode_id = self._find(text)
+        (episode,) = self._episodes_of(Batch(position, position, episode_id, episode_id))
+        return episode
+
+    def save(self, goal: Path, *, kind: str) -> Manifest:
+        """Write the episodes as a new store, a bounded number of steps at a time."""
+        manifest = self._store.manifest
+        lineage = (*manifest.lineage, *self.lineage())
+        # No text of the user's runs below, and the fence would not let the parts be written.
+        with connect() as connection:
+            create_views(connection, self._store)
+            connection.register("ids", self._connection.sql("SELECT * FROM chosen").to_arrow_table())
+            connection.execute(
+                f"CREATE TABLE chosen AS SELECT episode_id, n_before // {_STEPS_PER_PART} AS part FROM ids"
+            )
+            parts = connection.execute("SELECT DISTINCT part FROM chosen ORDER BY part").fetchall()
+            with StoreWriter(
+                goal,
+                kind=kind,
+                metrics=manifest.metrics,
+                source=manifest.source,
+                as_of=manifest.as_of,
+                split=manifest.split,
+            ) as writer:
+                for (part,) in parts:
+                    mine = f"SEMI JOIN (SELECT episode_id FROM chosen WHERE part = {part}) USING (episode_id)"
+                    names = {table: f"(SELECT * FROM {table} {mine})" for table in TABLES}
+                    writer.add(connection, **names)
+                return writer.finish(lineage=lineage)
+
+    def _choose(self) -> None:
+        """Leave a table `chosen`: the ids by position, and how many steps come before each."""
+        relation = self._connection.sql(wide_episodes(self._store))
+        by_id = duckdb.ColumnExpression("episode_id")
+        order: tuple[duckdb.Expression, ...] = (by_id,)
+        for verb in self._verbs:
+            if verb.name == "order_by":
+                expression = check_expression(verb.argument)
+                order = (expression.desc() if verb.is_descending else expression.asc(), by_id)
+                continue
+            if verb.name == "where":
+                relation = relation.filter(check_expression(verb.argument))
+            else:
+                relation = relation.sort(*order).limit(int(verb.argument))
+            (counted,) = relation.aggregate("count(*), CAST(coalesce(sum(n_steps), 0) AS BIGINT)").fetchall()
+            self._counts.append(counted)
+        relation.sort(*order).select("episode_id", "n_steps").create("in_order")
+        self._connection.execute(
+            "CREATE TABLE chosen AS SELECT episode_id, rowid AS position, "
+            "CAST(sum(n_steps + 1) OVER (ORDER BY rowid) AS BIGINT) - n_steps - 1 AS n_before FROM in_order"
+        )
+
+    def _batches(self) -> list[Batch]:
+        found = self._connection.execute(
+            "SELECT min(position), max(position), min(episode_id), max(episode_id) FROM chosen "
+            f"GROUP BY n_before // {_STEPS_PER_BATCH} ORDER BY 1"
+        ).fetchall()
+        return [Batch(*row) for row in found]
+
+    def _all_rows(self, table: str) -> Iterator[pa.RecordBatch]:
+        for batch in self._batches():
+            yield from self._rows(table, batch)
+
+    def _rows(self, table: str, batch: Batch) -> Iterator[pa.RecordBatch]:
+        source = "steps" if table == "steps_full" else table
+        mine = (
+            f"SELECT t.* FROM {source} AS t JOIN chosen AS c USING (episode_id) "
+            f"WHERE c.position BETWEEN {batch.first} AND {batch.last} "
+            "AND t.episode_id BETWEEN $lowest AND $highest"
+        )
+        if table == "steps_full":
+            mine = full_steps(f"({mine})")
+        keys = ["c.position", *(f"t.{key}" for key in _KEYS.get(source, ()))]
+        with interruptible():
+            reader = self._connection.sql(
+                f"SELECT t.* FROM ({mine}) AS t JOIN chosen AS c USING (episode_id) "
+                f"ORDER BY {', '.join(keys)}",
+                params={"lowest": batch.lowest_id, "highest": batch.highest_id},
+            ).to_arrow_reader(_ROWS_PER_BATCH)
+            try:
+                yield from reader
+            finally:
+                reader.close()
+
+    def _episodes_of(self, batch: Batch) -> Iterator[Episode]:
+        own = [row for rows in self._rows("episodes", batch) for row in rows.to_pylist()]
+        feedback: dict[str, list[Row]] = {row["episode_id"]: [] for row in own}
+        for rows in self._rows("feedback", batch):
+            for row in rows.to_pylist():
+                feedback[row["episode_id"]].append(row)
+        steps = (row for rows in self._rows("steps", batch) for row in rows.to_pylist())
+        runs = itertools.groupby(steps, key=lambda row: row["episode_id"])
+        waiting = next(runs, None)
+        for row in own:
+            episode_id = row["episode_id"]
+            if waiting is not None and waiting[0] == episode_id:
+                yield episode_of(row, list(waiting[1]), feedback[episode_id])
+                waiting = next(runs, None)
+            else:
+                yield episode_of(row, (), feedback[episode_id])
+
+    def _find(self, text: str) -> tuple[int, str]:
+        ask = self._connection.execute
+        if found := ask("SELECT position, episode_id FROM chosen WHERE episode_id = ?", [text]).fetchall():
+            return _only(found)
+        if text.isdecimal() and str(int(text)) == text and int(text) < self.n_episodes:
+            return _only(
+                ask("SELECT position, episode_id FROM chosen WHERE position = ?", [int(text)]).fetchall()
+            )
+        found = ask(
+            "SELECT position, episode_id FROM chosen WHERE starts_with(episode_id, ?) ORDER BY 2 LIMIT 4",
+            [text],
+        ).fetchall()
+        if len(found) == 1:
+            return _only(found)
+        if found:
+            listed = ", ".join(str(episode_id) for _, episode_id in found[:3])
+            raise QueryError(
+                f"several episodes begin with {text!r}", hint=f"{listed}{' …' if len(found) > 3 else ''}"
+            )
+        near = ask(
+            "SELECT episode_id FROM chosen ORDER BY levenshtein(episode_id, ?), 1 LIMIT 3", [text]
+        ).fetchall()
+        raise NothingMatched(
+            f"no episode {text!r} in {self._store.path}",
+            hint=f"nearest: {', '.join(episode_id for (episode_id,) in near)}; or a position from 0 to "
+            f"{self.n_episodes - 1}"
+            if near
+            else "it has no episodes",
+        )
+
+
+def wide_episodes(store: Store) -> str:
+    """A SELECT of the episodes with each metric also under its bare name."""
+    names = "".join(f", metrics.{quoted(name)} AS {quoted(name)}" for name in metric_names(store))
+    return f"SELECT *{names} FROM episodes"
+
+
+def _only(rows: list[tuple[int, str]]) -> tuple[int, str]:
+    return rows[0]

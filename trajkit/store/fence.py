@@ -1,0 +1,99 @@
+"""Connections for SQL that a user wrote: they reach one store's folder, and take one SELECT that only reads.
+
+Two walls, because one is not enough. DuckDB keeps file access inside the folder but allows writing there,
+and to its parser `WITH x AS (COPY …) SELECT` is a SELECT: so the syntax
+tree is checked for what does more than read.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import duckdb
+
+from trajkit.errors import QueryError
+from trajkit.store.engine import connect, literal
+from trajkit.store.reader import Store, verify
+from trajkit.store.view import create_views
+
+_READING_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"})
+_TABLE_FUNCTIONS = frozenset(
+    {"generate_series", "generate_subscripts", "json_each", "json_tree", "range", "repeat", "unnest"}
+)
+_ONE_SELECT = "one SELECT over episodes, steps, feedback and steps_full"
+
+
+def fenced(
+    store: Store, *, memory_limit: str | None = None, threads: int | None = None
+) -> duckdb.DuckDBPyConnection:
+    """A connection with the views `episodes`, `steps`, `feedback`, `steps_full`, and nothing else in reach.
+
+    The store's checksums are verified first. What a user wrote goes through `check_select` before it runs.
+
+    Args:
+        store: What the views show.
+        memory_limit: Such as `1GB`; None leaves DuckDB's own.
+        threads: None for one per core.
+
+    Raises:
+        StoreError: A part is missing or changed.
+    """
+    verify(store)
+    connection = connect(memory_limit=memory_limit, threads=threads)
+    create_views(connection, store)
+    connection.execute(f"SET allowed_directories = [{literal(str(store.path))}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
+    return connection
+
+
+def check_select(text: str) -> str:
+    """A user's SQL, if it is one statement that only reads.
+
+    Raises:
+        QueryError: It is not SQL, more than one statement, or does more than read the store.
+    """
+    with duckdb.connect(config={"enable_external_access": "false"}) as connection:
+        found = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [text]).fetchone()
+    tree = json.loads(found[0]) if found else {}
+    if tree.get("error"):
+        if tree.get("error_type") == "parser":
+            raise QueryError(f"not valid SQL: {tree['error_message']}")
+        raise QueryError("this is not a SELECT", hint=_ONE_SELECT)
+    if len(tree["statements"]) != 1:
+        raise QueryError(f"{len(tree['statements'])} statements where one SELECT is wanted", hint=_ONE_SELECT)
+    _refuse_more_than_reading(tree["statements"][0])
+    return text.strip().rstrip(";")
+
+
+def check_expression(text: str) -> duckdb.Expression:
+    """A user's expression over columns, if it is one and only reads.
+
+    Raises:
+        QueryError: It is not one expression.
+    """
+    try:
+        expression = duckdb.SQLExpression(text)
+    except duckdb.Error as error:
+        raise QueryError(f"not an expression: {text!r}: {str(error).splitlines()[0]}") from error
+    check_select(f"SELECT ({text}\n)")
+    return expression
+
+
+def _refuse_more_than_reading(node: Any) -> None:
+    if isinstance(node, list):
+        for item in node:
+            _refuse_more_than_reading(item)
+        return
+    if not isinstance(node, dict):
+        return
+    kind = str(node.get("type", ""))
+    if kind.endswith("_NODE") and kind not in _READING_NODES:
+        raise QueryError(f"{kind.split('_')[0]} does more than read", hint=_ONE_SELECT)
+    if kind == "TABLE_FUNCTION":
+        name = str(node["function"].get("function_name", "")).lower()
+        if name not in _TABLE_FUNCTIONS:
+            raise QueryError(f"the table function {name} is not open to queries", hint=_ONE_SELECT)
+    for value in node.values():
+        _refuse_more_than_reading(value)

@@ -1,0 +1,168 @@
+"""Open a store and prove that it is what its manifest says."""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import duckdb
+from pydantic import ValidationError
+
+from trajkit._files import sha256_file
+from trajkit.errors import StoreError
+from trajkit.schema import STORE_VERSION, Manifest, Part
+from trajkit.store.digest import content_hashes, store_digest
+from trajkit.store.engine import connect, first_line, interruptible, scan
+from trajkit.store.layout import MANIFEST_NAME, TABLES
+
+SAMPLE_PREFIX = "sample:"
+_PACKAGE = Path(__file__).resolve().parent.parent
+# in a wheel, then in a checkout
+_SAMPLE_FOLDERS = (_PACKAGE / "_data", _PACKAGE.parent / "data")
+_PART_PATH = re.compile(r"(episodes|steps|feedback)/part-[0-9]+\.parquet")
+_DAMAGED = "the store is damaged: copy or build it again"
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of Parquet with its manifest: complete by size, not yet by checksum (`verify`)."""
+
+    path: Path
+    """The folder, absolute."""
+    manifest: Manifest
+    """What it says about itself."""
+
+    def parts(self, table: str) -> list[Path]:
+        """The Parquet files of a table, in the order in which they were written."""
+        return [self.path / part.path for part in self.manifest.parts if part.path.startswith(f"{table}/")]
+
+
+def open_store(path: str | Path) -> Store:
+    """Open a store; every part is there and has its size.
+
+    Args:
+        path: The folder, or `sample:NAME` for a store that comes with trajkit, such as `sample:babyai`.
+
+    Raises:
+        StoreError: It is not a store, is of a newer version, or a part is missing or of another size.
+    """
+    folder = _sample(str(path)) if str(path).startswith(SAMPLE_PREFIX) else Path(path)
+    if not folder.is_dir():
+        raise StoreError(
+            f"there is no store at {path}: not a folder", hint="`trajkit export` and `rollout -o` make one"
+        )
+    folder = folder.resolve()
+    store = Store(folder, _read_manifest(folder / MANIFEST_NAME))
+    for part in store.manifest.parts:
+        _check_size(folder, part)
+    for table in TABLES:
+        if not store.parts(table):
+            raise StoreError(f"{folder / MANIFEST_NAME} lists no part of {table}", hint=_DAMAGED)
+    return store
+
+
+def verify(store: Store, *, deep: bool = False) -> None:
+    """Prove that every byte is the one that was written.
+
+    A part whose size and time of change are those of an earlier call in this process is not read again.
+
+    Args:
+        store: What to check.
+        deep: Also compute the content digest again, which reads and parses everything.
+
+    Raises:
+        StoreError: A part is missing or changed, or the content has another digest; the message names it.
+    """
+    for part in store.manifest.parts:
+        _check_size(store.path, part)
+        status = (store.path / part.path).stat()
+        if _sha256(store.path / part.path, status.st_size, status.st_mtime_ns, status.st_ino) != part.sha256:
+            raise StoreError(
+                f"{store.path / part.path} is not the file that was written: its sha256 differs",
+                hint=_DAMAGED,
+            )
+    if deep:
+        found = recomputed_digest(store)
+        if found != store.manifest.digest:
+            raise StoreError(
+                f"{store.path} has the content digest {found}; its manifest says {store.manifest.digest}",
+                hint=_DAMAGED,
+            )
+
+
+def recomputed_digest(store: Store) -> str:
+    """The content digest as the rows give it, whatever the manifest and `content_hash` say."""
+    names = {table: f"(SELECT * EXCLUDE (filename) FROM {scan(store.parts(table))})" for table in TABLES}
+    names["episodes"] = f"(SELECT * EXCLUDE (filename, content_hash) FROM {scan(store.parts('episodes'))})"
+    try:
+        with interruptible(), connect() as connection:
+            return store_digest(connection, f"({content_hashes(store.manifest.metrics, **names)})")
+    except duckdb.Error as error:
+        raise StoreError(f"{store.path} cannot be read: {first_line(error)}", hint=_DAMAGED) from error
+
+
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise StoreError(
+            f"{path.parent} is not a store: it has no {MANIFEST_NAME}",
+            hint="a run that was killed leaves none",
+        ) from None
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise StoreError(f"{path} is not JSON: {error}", hint=_DAMAGED) from error
+    _refuse_newer(path, value)
+    try:
+        manifest = Manifest.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise StoreError(
+            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}", hint=_DAMAGED
+        ) from error
+    for part in manifest.parts:
+        if not _PART_PATH.fullmatch(part.path):
+            raise StoreError(f"{path}: {part.path!r} cannot be a part of a store", hint=_DAMAGED)
+    return manifest
+
+
+def _refuse_newer(path: Path, value: Any) -> None:
+    version = value.get("format_version") if isinstance(value, dict) else None
+    if isinstance(version, int) and version > STORE_VERSION:
+        raise StoreError(
+            f"{path.parent} was written by store version {version}; this trajkit reads up to {STORE_VERSION}",
+            hint="pip install -U trajkit",
+        )
+
+
+def _check_size(folder: Path, part: Part) -> None:
+    path = folder / part.path
+    if not path.is_file():
+        raise StoreError(f"{path} is missing", hint=_DAMAGED)
+    size = path.stat().st_size
+    if size != part.n_bytes:
+        raise StoreError(f"{path} has {size} bytes; the manifest says {part.n_bytes}", hint=_DAMAGED)
+
+
+@functools.lru_cache(maxsize=4096)
+def _sha256(path: Path, size: int, changed_ns: int, inode: int) -> str:
+    return sha256_file(path)
+
+
+def _sample(name: str) -> Path:
+    wanted = name.removeprefix(SAMPLE_PREFIX)
+    known = {
+        path.name.removesuffix("-sample"): path
+        for folder in reversed(_SAMPLE_FOLDERS)
+        for path in sorted(folder.glob("*-sample"))
+        if (path / MANIFEST_NAME).is_file()
+    }
+    if wanted not in known:
+        listed = ", ".join(f"{SAMPLE_PREFIX}{other}" for other in sorted(known)) or "none is installed"
+        raise StoreError(f"there is no sample {wanted!r}", hint=f"samples: {listed}")
+    return known[wanted]

@@ -1,0 +1,179 @@
+"""What a store holds, in numbers that fit on a screen however large it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+
+from trajkit.schema import Counts, LineageEntry, Metric, Model
+from trajkit.schema.base import JsonObject, UtcTime
+from trajkit.store.fence import fenced
+from trajkit.store.layout import quoted
+from trajkit.store.query import explaining
+from trajkit.store.reader import Store
+
+MOST_GROUPS = 30
+"""Tasks and variants that are listed; the rest is counted."""
+
+
+class GroupSummary(Model):
+    """Episodes that share a name."""
+
+    name: str | None
+    """The task (with its environment) or the variant; None when unknown."""
+    n_episodes: int
+    """Episodes of it; one with several variants counts for each."""
+    n_steps: int
+    """Steps of it."""
+    n_success: int
+    """Those of the episodes whose outcome is a success."""
+
+
+class MetricSummary(Model):
+    """What is known of one metric."""
+
+    name: str
+    """Its name."""
+    level: str
+    """`episode` or `inference`."""
+    kind: str
+    """`float` or `boolean`."""
+    n: int
+    """How many episodes or steps were measured."""
+    least: float | None
+    """Smallest value; of a boolean 0 or 1. None when nothing was measured."""
+    mean: float | None
+    """Mean of the measured values; of a boolean the share that is true."""
+    most: float | None
+    """Largest value."""
+
+
+class Summary(Model):
+    """What `trajkit info` says about a store whose checksums match."""
+
+    path: Path
+    """Where it is."""
+    kind: str
+    """What made it."""
+    digest: str
+    """Digest of its content."""
+    format_version: int
+    """Version of its layout."""
+    counts: Counts
+    """Rows."""
+    n_bytes: int
+    """Size of its parts on disk."""
+    created_at: UtcTime
+    """When it was written."""
+    as_of: UtcTime | None
+    """The newest moment the source was read at."""
+    trajkit_version: str
+    """What wrote it."""
+    split: str | None
+    """Which side of a split it is."""
+    source: JsonObject
+    """Where its episodes came from."""
+    purposes: dict[str, int]
+    """Episodes by purpose."""
+    outcomes: dict[str, int]
+    """Episodes by outcome."""
+    tasks: tuple[GroupSummary, ...]
+    """By environment and task, most episodes first."""
+    n_tasks: int
+    """How many tasks there are; more than are listed when there are many."""
+    variants: tuple[GroupSummary, ...]
+    """By variant, most episodes first."""
+    n_variants: int
+    """How many variants there are."""
+    metrics: tuple[MetricSummary, ...]
+    """By level and name."""
+    n_input_tokens: int | None
+    """Sum over the steps that were counted; None when none was."""
+    n_output_tokens: int | None
+    """Sum over the steps that were counted; None when none was."""
+    n_steps_uncounted: int
+    """Steps whose tokens nobody counted."""
+    lineage: tuple[LineageEntry, ...]
+    """What was done, oldest first."""
+
+
+def summarize(store: Store) -> Summary:
+    """Verify a store's checksums and describe it.
+
+    Raises:
+        StoreError: A part is missing or changed.
+    """
+    manifest = store.manifest
+    with fenced(store) as connection, explaining(store):
+        tasks, n_tasks = _groups(
+            connection,
+            "SELECT CASE WHEN env_id IS NULL THEN task ELSE concat_ws('/', env_id, task) END AS name, "
+            "n_steps, outcome FROM episodes",
+        )
+        variants, n_variants = _groups(
+            connection,
+            "SELECT s.variant_name AS name, s.n AS n_steps, e.outcome FROM (SELECT episode_id, variant_name, "
+            "count(*) AS n FROM steps GROUP BY ALL) AS s JOIN episodes AS e USING (episode_id)",
+        )
+        tokens = _one(
+            connection,
+            "SELECT sum(n_input_tokens), sum(n_output_tokens), "
+            "count_if(n_input_tokens IS NULL OR n_output_tokens IS NULL) FROM steps",
+        )
+        return Summary(
+            path=store.path,
+            **{
+                name: getattr(manifest, name)
+                for name in type(manifest).model_fields.keys() & Summary.model_fields.keys() - {"metrics"}
+            },
+            n_bytes=sum(part.n_bytes for part in manifest.parts),
+            purposes=_tally(connection, "purpose"),
+            outcomes=_tally(connection, "outcome"),
+            tasks=tasks,
+            n_tasks=n_tasks,
+            variants=variants,
+            n_variants=n_variants,
+            metrics=tuple(_metric(connection, metric) for metric in manifest.metrics),
+            n_input_tokens=tokens[0],
+            n_output_tokens=tokens[1],
+            n_steps_uncounted=tokens[2],
+        )
+
+
+def _one(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[object, ...]:
+    (row,) = connection.execute(sql).fetchall()
+    return tuple(row)
+
+
+def _tally(connection: duckdb.DuckDBPyConnection, column: str) -> dict[str, int]:
+    rows = connection.execute(
+        f"SELECT {column}, count(*) FROM episodes GROUP BY 1 ORDER BY 2 DESC, 1"
+    ).fetchall()
+    return dict(rows)
+
+
+def _groups(connection: duckdb.DuckDBPyConnection, rows: str) -> tuple[tuple[GroupSummary, ...], int]:
+    grouped = (
+        "SELECT name, count(*) AS n_episodes, CAST(sum(n_steps) AS BIGINT) AS n_steps, "
+        f"count_if(outcome = 'success') AS n_success FROM ({rows}) GROUP BY name"
+    )
+    listed = connection.execute(
+        f"SELECT *, count(*) OVER () FROM ({grouped}) ORDER BY n_episodes DESC, name LIMIT {MOST_GROUPS}"
+    ).fetchall()
+    groups = tuple(
+        GroupSummary(name=name, n_episodes=n_episodes, n_steps=n_steps, n_success=n_success)
+        for name, n_episodes, n_steps, n_success, _ in listed
+    )
+    return groups, listed[0][4] if listed else 0
+
+
+def _metric(connection: duckdb.DuckDBPyConnection, metric: Metric) -> MetricSummary:
+    table = "episodes" if metric.level == "episode" else "steps"
+    value = f"CAST(metrics.{quoted(metric.name)} AS DOUBLE)"
+    n, least, mean, most = connection.execute(
+        f"SELECT count({value}), min({value}), avg({value}), max({value}) FROM {table}"
+    ).fetchall()[0]
+    return MetricSummary(
+        name=metric.name, level=metric.level, kind=metric.kind, n=n, least=least, mean=mean, most=most
+    )
