@@ -1,2 +1,58 @@
-"""trajkit."""
+"""Turn what an LLM agent lived through into a better agent: datasets and fine-tuning from episodes.
+
+The names below are the public Python interface. Each is imported when it is first used, so that `import trajkit`
+costs a few milliseconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from trajkit.errors import TrajkitError
+    from trajkit.schema import Episode, Feedback, Manifest, Message, Transition
+    from trajkit.store.dataset import Dataset, open_dataset
+    from trajkit.store.writer import write_episodes
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "Dataset",
+    "Episode",
+    "Feedback",
+    "Manifest",
+    "Message",
+    "Transition",
+    "TrajkitError",
+    "__version__",
+    "open_dataset",
+    "write_episodes",
+]
+
+_MODULE_BY_NAME = {
+    "Dataset": "trajkit.store.dataset",
+    "Episode": "trajkit.schema",
+    "Feedback": "trajkit.schema",
+    "Manifest": "trajkit.schema",
+    "Message": "trajkit.schema",
+    "Transition": "trajkit.schema",
+    "TrajkitError": "trajkit.errors",
+    "open_dataset": "trajkit.store.dataset",
+    "write_episodes": "trajkit.store.writer",
+}
+
+logging.getLogger(__name__).addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_BY_NAME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULE_BY_NAME[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -67,12 +67,12 @@ def test_impossible_choices_are_refused(wrong):
 
 def test_names_are_chosen_once_and_in_the_order_asked():
     known = ("goto", "open", "pickup")
-    assert chosen(("open", "goto", "open"), known, noun="task") == ("open", "goto")
-    assert chosen(("all",), known, noun="task") == known
-    assert chosen(("pickup", "all"), known, noun="task") == ("pickup", "goto", "open")
+    assert chosen(("open", "goto", "open"), known, noun="task", of="babyai") == ("open", "goto")
+    assert chosen(("all",), known, noun="task", of="babyai") == known
+    assert chosen(("pickup", "all"), known, noun="task", of="babyai") == ("pickup", "goto", "open")
 
 
 def test_a_name_that_is_not_known_lists_those_that_are():
-    with pytest.raises(RequestError, match="no task 'fly'") as caught:
-        chosen(("fly",), ("goto", "open"), noun="task")
+    with pytest.raises(RequestError, match="no task 'fly' in babyai") as caught:
+        chosen(("fly",), ("goto", "open"), noun="task", of="babyai")
     assert caught.value.hint == "known: goto, open, or all"

@@ -322,7 +322,9 @@ def test_what_cannot_be_played_is_refused_before_anything_is(in_stack_folder, tm
     assert "babyai" in refused(RequestError, "no environment 'chess'", env_id="chess")
     assert "goto, pickup" in refused(RequestError, "no task 'fly' in babyai", tasks=("fly",))
     assert "act" in refused(RequestError, "no function 'zzz'", function="zzz")
-    assert "baseline, reasoning" in refused(RequestError, "no variant of 'act' 'zzz'", variants=("zzz",))
+    assert "baseline, reasoning" in refused(
+        RequestError, "no variant 'zzz' in the function 'act'", variants=("zzz",)
+    )
     assert "or all" in refused(RequestError, "which variant of 'act'", variants=())
     refused(RequestError, "say it again", seeds="0:3", episodes=3)
     refused(RequestError, "asks no gateway", policy="expert")

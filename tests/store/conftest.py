@@ -115,7 +115,7 @@ def python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
     return start
 
 
-# --- what hypothesis makes ---------------------------------------------------------------------------------------
+# What hypothesis makes.
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 _name = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)

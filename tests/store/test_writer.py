@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -48,12 +49,12 @@ def test_an_episode_of_ten_thousand_steps_comes_back(tmp_path: Path, episode: Ca
 
 
 def add_relations(connection: duckdb.DuckDBPyConnection, source: Path, where: str) -> dict[str, str]:
-    """The rows of a store again, as relations: in a disordered order and with the columns the other way round."""
+    """The rows of a store again, as relations: in no order and with the columns the other way round."""
     relations = {}
     for table in TABLES:
         names = ", ".join(quoted(column.name) for column in reversed(columns(table, (RETURN,))))
         relations[table] = (
-            f"(SELECT {names} FROM read_parquet('{source}/{table}/*.parquet') WHERE {where} ORDER BY random())"
+            f"(SELECT {names} FROM '{source}/{table}/*.parquet' WHERE {where} ORDER BY random())"
         )
     return relations
 
@@ -149,17 +150,29 @@ def test_leaving_early_leaves_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+# For programs of their own: relations of the right columns, all null.
+NULLS = (
+    "import pathlib, duckdb\n"
+    "from trajkit.errors import StoreError\n"
+    "from trajkit.store.layout import columns\n"
+    "from trajkit.store.writer import StoreWriter, write_episodes\n"
+    "def nulls(table, more=''):\n"
+    "    names = ', '.join(f'CAST(NULL AS {c.sql_type}) AS {c.name}' for c in columns(table, ()))\n"
+    "    return f'(SELECT {names} {more})'\n"
+)
+
+
 def test_ctrl_c_during_a_query_is_a_keyboard_interrupt_and_leaves_nothing(
     tmp_path: Path, python: Callable[[str], subprocess.Popen[str]]
 ) -> None:
     process = python(
-        "import pathlib, duckdb\n"
-        "from trajkit.store.writer import StoreWriter\n"
-        "slow = '(SELECT max(hash(a.range + b.range)) AS n FROM range(100000000) a, range(1000000) b)'\n"
+        f"{NULLS}"
+        "slow = 'FROM range(100000000)'\n"
         "try:\n"
-        "    with duckdb.connect() as connection, StoreWriter(pathlib.Path('store'), kind='test') as writer:\n"
+        "    with duckdb.connect() as c, StoreWriter(pathlib.Path('s'), kind='test') as writer:\n"
         "        print('open', flush=True)\n"
-        "        writer._write(connection, 'steps', f'SELECT n AS episode_id, 0 AS step_index FROM {slow}')\n"
+        "        steps = nulls('steps', slow).replace('NULL', 'md5(range::VARCHAR)', 1)\n"
+        "        writer.add(c, episodes=nulls('episodes'), steps=steps, feedback=nulls('feedback'))\n"
         "except KeyboardInterrupt:\n"
         "    print('stopped')\n"
     )
@@ -198,33 +211,29 @@ def test_a_full_disk_is_told_with_the_path_and_leaves_nothing(
 ) -> None:
     # A limit on the size of files makes the kernel refuse the write itself, as a full disk does.
     process = python(
-        "import pathlib, resource, signal, duckdb\n"
-        "from trajkit.errors import StoreError\n"
+        f"{NULLS}"
+        "import resource, signal\n"
         "from trajkit.schema import Episode, Transition\n"
-        "from trajkit.store.writer import write_episodes, StoreWriter\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "import random\n"
-        "text = lambda: ''.join(random.choices('abcdefghijklmnop', k=1000))\n"
-        "steps = tuple(Transition(step_index=i, observation=text()) for i in range(3000))\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (600_000, 600_000))\n"
+        "steps = tuple(Transition(step_index=i, observation=str(2**i)) for i in range(2_500))\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, 30_000))\n"
         "try:\n"
-        "    write_episodes(pathlib.Path('store'), [Episode(episode_id='a', source='x', steps=steps)], kind='test')\n"
+        "    episode = Episode(episode_id='a', source='x', steps=steps)\n"
+        "    write_episodes(pathlib.Path('store'), [episode], kind='test')\n"
         "except StoreError as error:\n"
         "    print(error.message)\n"
-        "with duckdb.connect() as connection:\n"
-        '    connection.execute("SET preserve_insertion_order = true")\n'
-        "    try:\n"
-        "        with StoreWriter(pathlib.Path('store'), kind='test') as writer:\n"
-        "            noise = '(SELECT sha512(range::VARCHAR) AS episode_id FROM range(200000))'\n"
-        "            writer._write(connection, 'episodes', f'SELECT md5(range::VARCHAR) || md5((-range)::VARCHAR) AS episode_id FROM range(200000)')\n"
-        "    except StoreError as error:\n"
-        "        print(error.message)\n"
+        "noise = nulls('steps', 'FROM range(20000)').replace('NULL', 'sha256(range::VARCHAR)', 1)\n"
+        "try:\n"
+        "    with duckdb.connect() as c, StoreWriter(pathlib.Path('store'), kind='test') as writer:\n"
+        "        writer.add(c, episodes=nulls('episodes'), steps=noise, feedback=nulls('feedback'))\n"
+        "except StoreError as error:\n"
+        "    print(error.message)\n"
     )
     printed, errors = process.communicate(timeout=120)
     assert process.returncode == 0, errors
-    first, second = printed.splitlines()
-    assert f"{tmp_path / 'store'} could not be written" in first
-    assert f"{tmp_path}/.store." in second
+    spooling, adding = printed.splitlines()
+    assert f"{tmp_path / 'store'} could not be written" in spooling
+    assert re.search(r"\.store\.\S+/steps/part-00000.parquet could not be written", adding)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -252,10 +261,12 @@ def test_a_full_tmpfs_leaves_nothing(tmp_path: Path, episode: Callable[..., Epis
 def rows(**tables: str) -> dict[str, str]:
     """One good episode of two steps, as SQL, with some columns replaced."""
     good = {
-        "episodes": "'a' AS episode_id, 'x' AS source, 'train' AS purpose, 'unknown' AS outcome, 2 AS n_steps, '{}' AS tags",
-        "steps": "'a' AS episode_id, range AS step_index, 0 AS n_prompt_kept, 1.0 AS loss_weight, '[]' AS messages",
-        "feedback": "'f' AS feedback_id, 'a' AS episode_id, 'float' AS kind, 'm' AS metric_name, '1' AS value, "
-        "'{}' AS tags, TIMESTAMPTZ '2026-01-01 00:00:00+00' AS created_at",
+        "episodes": "'a' AS episode_id, 'x' AS source, 'train' AS purpose, "
+        "'unknown' AS outcome, 2 AS n_steps, '{}' AS tags",
+        "steps": "'a' AS episode_id, range AS step_index, 0 AS n_prompt_kept, 1.0 AS loss_weight, "
+        "'[]' AS messages",
+        "feedback": "'f' AS feedback_id, 'a' AS episode_id, 'float' AS kind, 'm' AS metric_name, "
+        "'1' AS value, '{}' AS tags, TIMESTAMPTZ '2026-01-01 00:00:00+00' AS created_at",
     }
     counts = {"episodes": 1, "steps": 2, "feedback": 0}
     relations = {}
@@ -268,6 +279,13 @@ def rows(**tables: str) -> dict[str, str]:
         n = 1 if table in tables and not counts[table] else counts[table]
         relations[table] = f"(SELECT *{change} FROM (SELECT range, {select}{nulls} FROM range({n})))"
     return relations
+
+
+def add_and_finish(goal: Path, *parts: dict[str, str]) -> None:
+    with duckdb.connect() as connection, StoreWriter(goal, kind="test", metrics=[RETURN]) as writer:
+        for part in parts:
+            writer.add(connection, **part)
+        writer.finish()
 
 
 @pytest.mark.parametrize(
@@ -295,49 +313,31 @@ def rows(**tables: str) -> dict[str, str]:
     ],
 )
 def test_what_is_not_a_store_is_refused(tmp_path: Path, tables: dict[str, str], message: str) -> None:
-    with (
-        duckdb.connect() as connection,
-        pytest.raises(DataError) as caught,
-        StoreWriter(tmp_path / "store", kind="test", metrics=[RETURN]) as writer,
-    ):
-        writer.add(connection, **rows(**tables))
-        writer.finish()
+    with pytest.raises(DataError) as caught:
+        add_and_finish(tmp_path / "store", rows(**tables))
     assert message in caught.value.message
     assert list(tmp_path.iterdir()) == []
 
 
 def test_the_same_episode_twice_is_refused(tmp_path: Path) -> None:
-    with (
-        duckdb.connect() as connection,
-        pytest.raises(DataError, match="episode 'a' is there more than once"),
-        StoreWriter(tmp_path / "store", kind="test", metrics=[RETURN]) as writer,
-    ):
-        writer.add(connection, **rows())
-        writer.add(connection, **rows())
-        writer.finish()
+    with pytest.raises(DataError, match="episode 'a' is there more than once"):
+        add_and_finish(tmp_path / "store", rows(), rows())
 
 
 def test_an_episode_in_two_parts_is_refused(tmp_path: Path) -> None:
-    halves = rows()
-    with (
-        duckdb.connect() as connection,
-        pytest.raises(DataError, match="the steps of episode 'a' are not all in one part"),
-        StoreWriter(tmp_path / "store", kind="test", metrics=[RETURN]) as writer,
-    ):
-        none = {table: f"(FROM {relation} LIMIT 0)" for table, relation in halves.items()}
-        writer.add(connection, **{**halves, "steps": f"(FROM {halves['steps']} WHERE step_index = 0)"})
-        writer.add(connection, **{**none, "steps": f"(FROM {halves['steps']} WHERE step_index = 1)"})
-        writer.finish()
+    whole = rows()
+    first = {**whole, "steps": f"(FROM {whole['steps']} WHERE step_index = 0)"}
+    rest = {table: f"(FROM {relation} LIMIT 0)" for table, relation in whole.items()}
+    rest["steps"] = f"(FROM {whole['steps']} WHERE step_index = 1)"
+    with pytest.raises(DataError, match="the steps of episode 'a' are not all in one part"):
+        add_and_finish(tmp_path / "store", first, rest)
 
 
 def test_a_missing_column_is_named(tmp_path: Path) -> None:
-    good = rows()
-    with (
-        duckdb.connect() as connection,
-        pytest.raises(DataError, match=r"steps: .*reward"),
-        StoreWriter(tmp_path / "store", kind="test", metrics=[RETURN]) as writer,
-    ):
-        writer.add(connection, **{**good, "steps": f"(SELECT * EXCLUDE (reward) FROM {good['steps']})"})
+    whole = rows()
+    lacking = f"(SELECT * EXCLUDE (reward) FROM {whole['steps']})"
+    with pytest.raises(DataError, match=r"steps: .*reward"):
+        add_and_finish(tmp_path / "store", {**whole, "steps": lacking})
 
 
 def test_a_metric_that_is_a_number_here_and_a_yes_there_is_refused(

@@ -11,6 +11,7 @@ import click
 
 from trajkit._settings import remember
 from trajkit.cli.output import Cell, count, plural, result_json_line, table, talk
+from trajkit.errors import TrajkitError
 
 if TYPE_CHECKING:
     from trajkit.rollout.faults import FaultKind
@@ -105,6 +106,12 @@ def rollout(as_json: bool, **asked: Any) -> int:
     except KeyboardInterrupt:
         talk(_stopped(session, played_to.n_ended))
         raise
+    except TrajkitError:
+        if (
+            played_to.n_ended and not as_json
+        ):  # what was played is worth a table, also when no store can be written
+            _print_table(summarise(played_to.scores))
+        raise
     if not as_json:
         _print_table(summarise(played_to.scores))
     played_to.tell_faults()
@@ -159,7 +166,7 @@ def _prompts(session: Session) -> Prompts | None:
         return None
     from trajkit.sources.tensorzero.prompts import rendered_prompts
 
-    return functools.partial(rendered_prompts, database)
+    return functools.partial(rendered_prompts, database.get_secret_value())
 
 
 def _line(played: Played) -> dict[str, Any]:
@@ -230,8 +237,8 @@ def _mean(mean: Mean | None, digits: int) -> str:
 def _tell_store(written: Written) -> None:
     if written.n_without_prompt:
         talk(
-            f"{plural(written.n_without_prompt, 'inference')} not found in the gateway's database: "
-            "answered, but not kept there"
+            f"{plural(written.n_without_prompt, 'inference')} without its prompt in the store: "
+            "the gateway's database does not hold exactly one model call for it"
         )
     counts = written.manifest.counts
     talk(f"{written.path}  {plural(counts.n_episodes, 'episode')}  {plural(counts.n_steps, 'step')}")

@@ -1,4 +1,4 @@
-"""What a text environment is: seeded, one text in, one text out, with its own rule for what an answer means."""
+"""What a text environment is: seeded, text in, text out, with its own rule for what an answer means."""
 
 from __future__ import annotations
 

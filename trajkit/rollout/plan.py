@@ -73,7 +73,7 @@ class Plan(Model):
         }
 
 
-def chosen(asked: tuple[str, ...], known: tuple[str, ...], *, noun: str) -> tuple[str, ...]:
+def chosen(asked: tuple[str, ...], known: tuple[str, ...], *, noun: str, of: str) -> tuple[str, ...]:
     """The names asked for, without repeats, in the order asked; `all` stands for every known one.
 
     Raises:
@@ -82,5 +82,5 @@ def chosen(asked: tuple[str, ...], known: tuple[str, ...], *, noun: str) -> tupl
     names = tuple(dict.fromkeys(name for one in asked for name in (known if one == "all" else (one,))))
     for name in names:
         if name not in known:
-            raise RequestError(f"no {noun} {name!r}", hint=f"known: {', '.join(known)}, or all")
+            raise RequestError(f"no {noun} {name!r} in {of}", hint=f"known: {', '.join(known)}, or all")
     return names

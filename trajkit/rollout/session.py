@@ -106,7 +106,7 @@ class Written(NamedTuple):
     path: Path
     manifest: Manifest
     n_without_prompt: int
-    """Inferences that the gateway answered and its database does not hold."""
+    """Inferences whose prompt was asked for and not found."""
 
 
 def prepare(options: Options) -> Session:
@@ -119,7 +119,7 @@ def prepare(options: Options) -> Session:
         MissingExtra: A package is not installed.
     """
     info = environment_info(options.env_id)
-    tasks = chosen(options.tasks, info.tasks, noun=f"task in {options.env_id}")
+    tasks = chosen(options.tasks, info.tasks, noun="task", of=options.env_id)
     seeds = seed_range(seeds=options.seeds, episodes=options.episodes, seed=options.seed)
     if options.store is not None:
         refuse_existing(options.store)
@@ -232,7 +232,7 @@ def _write(session: Session, spool: Spool, goal: Path, prompts: Prompts | None) 
         done_at=datetime.now(UTC),
         trajkit_version=trajkit.__version__,
     )
-    source: dict[str, object] = {"kind": "rollout", "env_id": session.plan.env_id, "run": session.plan.run}
+    source: dict[str, JsonValue] = {"kind": "rollout", "env_id": session.plan.env_id, "run": session.plan.run}
     if session.venue is not None:
         source["gateway"] = session.venue.name
     manifest = write_episodes(

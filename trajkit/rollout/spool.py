@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
+from trajkit.errors import StoreError
 from trajkit.rollout.record import with_prompts
 from trajkit.schema import Episode, Message
 
@@ -27,8 +29,18 @@ class Spool:
         """Inferences whose prompt was asked for and not found."""
 
     def add(self, episode: Episode) -> None:
-        """Keep an episode."""
-        self._file.write(episode.model_dump_json() + "\n")
+        """Keep an episode.
+
+        Raises:
+            StoreError: There is no room for it.
+        """
+        try:
+            self._file.write(episode.model_dump_json() + "\n")
+        except OSError as error:
+            raise StoreError(
+                f"{tempfile.gettempdir()} cannot hold the episodes until the store is written: {error}",
+                hint="make room, or set TMPDIR to another folder",
+            ) from error
         self.n_episodes += 1
         self.n_steps += episode.n_steps
 
@@ -61,4 +73,5 @@ class Spool:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        with contextlib.suppress(OSError):  # what did not fit is not written by closing either
+            self._file.close()

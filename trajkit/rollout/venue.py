@@ -143,7 +143,7 @@ def choose_variants(venue: Venue, function_name: str, asked: tuple[str, ...]) ->
         raise RequestError(
             f"which variant of {function_name!r}?", hint=f"--variant: {', '.join(known)}, or all"
         )
-    return chosen(asked or known, known, noun=f"variant of {function_name!r}")
+    return chosen(asked or known, known, noun="variant", of=f"the function {function_name!r}")
 
 
 def check_metrics(venue: Venue, metrics: Sequence[str]) -> None:

@@ -218,8 +218,8 @@ def kept(before: tuple[Message, ...], answer: Message | None, prompt: tuple[Mess
         that an agent that writes its history into one message keeps rows that stand alone.
     """
     n = len(before)
-    if n == 0 or len(prompt) < n or prompt[:n] != before:
+    if n == 0 or len(prompt) <= n or prompt[:n] != before:
         return 0
-    if answer is not None and len(prompt) > n and prompt[n] == answer:
+    if answer is not None and prompt[n] == answer:
         return n + 1
     return n

@@ -38,18 +38,51 @@ def literal(value: str | float) -> str:
     return repr(value)
 
 
+class KnownMetric(Protocol):
+    """What a source knows about a metric."""
+
+    @property
+    def kind(self) -> str:
+        """`float` or `boolean`."""
+        ...
+
+    @property
+    def level(self) -> str | None:
+        """`episode` or `inference`; None when nothing tells."""
+        ...
+
+    @property
+    def optimize(self) -> str | None:
+        """`max` or `min`; None when nothing tells."""
+        ...
+
+
+def settle(condition: MetricCondition, metric: KnownMetric) -> MetricCondition:
+    """What a condition means for this metric: a boolean one without a bound asks for yes.
+
+    Raises:
+        QueryError: The boolean metric is one that is minimised: yes is not what anybody wants.
+    """
+    if metric.kind != FeedbackKind.BOOLEAN or condition.min is not None or condition.max is not None:
+        return condition
+    if metric.optimize == "min":
+        raise QueryError(
+            f"metric {condition.name!r} is minimised: say which side to keep",
+            hint=f"--metric {condition.name} --max 0 keeps what it is false for",
+        )
+    return MetricCondition(name=condition.name, min=1)
+
+
 def find_levels(
-    connection: duckdb.DuckDBPyConnection,
-    conditions: Sequence[MetricCondition],
-    configured: Mapping[str, str | None],
+    connection: duckdb.DuckDBPyConnection, request: ExportRequest, known: Mapping[str, KnownMetric]
 ) -> list[LeveledCondition]:
-    """Tell for each metric whether it is about episodes or about inferences: the data decide, else the configuration.
+    """Tell for each metric whether it is about episodes or inferences: the data decide, else the configuration.
 
     Raises:
         QueryError: The metric was logged about both, so that a condition on it could mean either.
     """
     leveled = []
-    for condition in conditions:
+    for condition in [settle(condition, known[condition.name]) for condition in request.metrics]:
         n_episode, n_inference = _one_row(
             connection,
             """

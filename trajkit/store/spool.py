@@ -153,7 +153,7 @@ class Spool:
 
 def _struct(metrics: list[Metric]) -> str:
     fields = ", ".join(
-        f"{quoted(metric.name)} := CAST(map_extract_value(CAST(metrics AS MAP(VARCHAR, JSON)), "
+        f"{quoted(metric.name)} := CAST(map_extract_value(CAST(CAST(metrics AS JSON) AS MAP(VARCHAR, JSON)), "
         f"{literal(metric.name)}) AS {'BOOLEAN' if metric.kind == FeedbackKind.BOOLEAN else 'DOUBLE'})"
         for metric in metrics
     )

@@ -75,7 +75,7 @@ class Assembly:
         self._request = request
         observation_path = _json_path(request.observation_path)
         self._variables = {
-            "observation_path": literal(f"$.messages[#-1].content[*].arguments{observation_path}"),
+            "observation_path": literal(f"$.messages[#-1].content[0].arguments{observation_path}"),
             "message_observation_path": literal(f"$.content[*].arguments{observation_path}"),
             "action_path": literal(f"$.parsed{_json_path(request.action_path)}"),
             "source": literal(source),
@@ -121,8 +121,11 @@ class Assembly:
             connection.execute(
                 f"CREATE OR REPLACE TEMP VIEW {table} AS SELECT * FROM read_parquet({literal(str(path))})"
             )
-        for name in ("macros", "episode_tags", "steps", "episodes"):
+        for name in ("macros", "episode_tags", "steps"):
             connection.execute(read_sql(name))
+        if connection.execute("SELECT count(*) FROM conversing").fetchall() != [(0,)]:
+            connection.execute(read_sql("extension"))
+        connection.execute(read_sql("episodes"))
         steps = f"SELECT r.*{_metrics_join(metrics, MetricLevel.INFERENCE, 'step_row r', 'r.inference_id')}"
         episodes = (
             f"SELECT r.*, {self._outcome()} AS outcome"
@@ -133,7 +136,7 @@ class Assembly:
     def masked(self, connection: duckdb.DuckDBPyConnection) -> Iterator[Left]:
         """Steps of the bucket just made that are context only, by reason."""
         rows = connection.execute(
-            "SELECT mask_reason, count(*) FROM step_row WHERE mask_reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
+            "SELECT mask_reason, count(*) FROM step_fact WHERE mask_reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
         ).fetchall()
         for reason, n_steps in rows:
             yield Left(reason=reason, n_steps=n_steps)

@@ -1,6 +1,6 @@
 -- The episodes and the feedback of one bucket, in the columns of the store.
 --
--- Reads: step_row, episode_tag, fate, scored_feedback, and the variables source, origin.
+-- Reads: step_fact, episode_tag, fate, scored_feedback, and the variables source, origin.
 
 CREATE OR REPLACE TEMP TABLE episode_row AS
 WITH summed AS (
@@ -13,7 +13,7 @@ WITH summed AS (
         CASE WHEN count(n_input_tokens) = count(*) THEN sum(n_input_tokens)::BIGINT END AS n_input_tokens,
         CASE WHEN count(n_output_tokens) = count(*) THEN sum(n_output_tokens)::BIGINT END AS n_output_tokens,
         CASE WHEN count(cost_usd) = count(*) THEN sum(cost_usd) END AS cost_usd
-    FROM step_row GROUP BY episode_id
+    FROM step_fact GROUP BY episode_id
 )
 SELECT s.episode_id, getvariable('source') AS source, t.env_id,
     t.tags->>'$."trajkit.task"' AS task, TRY_CAST(t.tags->>'$."trajkit.seed"' AS BIGINT) AS seed,

@@ -73,13 +73,14 @@ CREATE OR REPLACE TEMP MACRO last_user(input) AS
 CREATE OR REPLACE TEMP MACRO last_text(texts) AS list_last(list_filter(texts, lambda t: t IS NOT NULL));
 
 -- What the environment showed: the template argument, else the last text, of the last message of the user.
-CREATE OR REPLACE TEMP MACRO observation_of(input) AS
-    CASE WHEN json_extract_string(input, '$.messages[#-1].role') = 'user' THEN coalesce(
-        last_text(json_extract_string(input, getvariable('observation_path'))),
-        last_text(json_extract_string(input, '$.messages[#-1].content[*].text')),
-        last_text(json_extract_string(input, '$.messages[#-1].content[*].value')))
-    ELSE coalesce(
-        last_text(json_extract_string(last_user(input), getvariable('message_observation_path'))),
-        last_text(json_extract_string(last_user(input), '$.content[*].text')),
-        last_text(json_extract_string(last_user(input), '$.content[*].value')))
-    END;
+-- `found` is what the usual shape (the user spoke last, in one block) has at: role, observation, text, second block.
+CREATE OR REPLACE TEMP MACRO usual_observation(found, input) AS
+    CASE WHEN found[1] = 'user' AND found[4] IS NULL AND coalesce(found[2], found[3]) IS NOT NULL
+        THEN coalesce(found[2], found[3]) ELSE coalesce(
+            last_text(json_extract_string(last_user(input), getvariable('message_observation_path'))),
+            last_text(json_extract_string(last_user(input), '$.content[*].text')),
+            last_text(json_extract_string(last_user(input), '$.content[*].value'))) END;
+
+CREATE OR REPLACE TEMP MACRO observation_of(input) AS usual_observation(json_extract_string(input, [
+    '$.messages[#-1].role', getvariable('observation_path'), '$.messages[#-1].content[0].text',
+    '$.messages[#-1].content[1].type']), input);

@@ -25,7 +25,7 @@ SELECT inference_id, arg_max(model_inference_id, (is_match, model_inference_id))
     count(*) FILTER (is_match) <> 1 AS is_ambiguous
 FROM candidate GROUP BY inference_id;
 
-CREATE OR REPLACE TEMP TABLE said AS
+CREATE OR REPLACE TEMP VIEW said AS
 SELECT c.inference_id, c.episode_id, c.step_index, c.function_name, c.variant_name, c.is_selected,
     m.model_name, m.model_provider_name, m.input_tokens, m.output_tokens, m.cost_usd, m.finish_reason, m.cached,
     coalesce(a.is_ambiguous, false) AS is_ambiguous,
@@ -42,7 +42,7 @@ SELECT c.inference_id, c.episode_id, c.step_index, c.function_name, c.variant_na
         WHEN contains(i.output, '"tool_call"') THEN to_json(list_transform(
             list_filter(from_json(i.output, '["JSON"]'), lambda b: b->>'$.type' = 'tool_call'),
             lambda b: json_object('name', b->>'$.raw_name',
-                'arguments', coalesce(b->'$.arguments', to_json(b->>'$.raw_arguments'))))) END AS action_found,
+                'arguments', CASE WHEN (b->>'$.arguments') IS NULL THEN to_json(b->>'$.raw_arguments') ELSE b->'$.arguments' END))) END AS action_found,
     i.input, observation_of(i.input) AS observation,
     CASE WHEN coalesce(i.tool_params, '') <> '' AND json_array_length(i.tool_params, '$.tools_available') > 0
         THEN json_extract(i.tool_params, '$.tools_available') END AS tools,
@@ -55,28 +55,15 @@ LEFT JOIN answering a USING (inference_id)
 LEFT JOIN model_inference m ON m.inference_id = i.inference_id
     AND (a.inference_id IS NULL OR m.model_inference_id = a.model_inference_id);
 
--- A prompt extends the one of the step before when its text goes on where that one ends; the answer may come first.
--- Only prompts of several messages can: agents that write their history into one message are left alone.
-CREATE OR REPLACE TEMP TABLE extension AS
-WITH ordered AS (
-    SELECT inference_id, lag(inference_id) OVER (PARTITION BY episode_id ORDER BY step_index) AS id_before FROM said
-), pair AS (
-    SELECT s.inference_id, s.prompt, left(b.prompt, -1) AS stem, b.answer, json_array_length(b.prompt) AS n_before
-    FROM said s JOIN ordered USING (inference_id) JOIN said b ON b.inference_id = ordered.id_before
-    WHERE contains(s.prompt, '},{"role":"') AND strlen(s.prompt) > strlen(b.prompt)
-        AND starts_with(s.prompt, left(b.prompt, -1))
-)
-SELECT inference_id,
-    CASE WHEN has_answer THEN n_before + 1 ELSE n_before END AS n_kept,
-    CASE WHEN has_answer THEN length(stem) + length(answer) + 2 ELSE length(stem) + 1 END AS start
-FROM (
-    SELECT *, starts_with(prompt, stem || ',' || answer)
-        AND substr(prompt, length(stem) + length(answer) + 2, 1) IN (',', ']') AS has_answer
-    FROM pair
-)
-WHERE n_before > 0 AND substr(prompt, length(stem) + 1, 1) = ',';
+-- Episodes with a prompt of several messages: one of those may go on where the prompt of the step before ended.
+CREATE OR REPLACE TEMP TABLE conversing AS
+SELECT DISTINCT c.episode_id FROM model_inference m JOIN chosen_step c USING (inference_id)
+WHERE contains(m.input_messages, '},{"role":"');
 
-CREATE OR REPLACE TEMP TABLE step_row AS
+CREATE OR REPLACE TEMP TABLE extension (inference_id UUID, n_kept BIGINT, start BIGINT);
+
+-- A view: its text is made once, when the store is written, and what only needs ids and numbers never makes it.
+CREATE OR REPLACE TEMP VIEW step_row AS
 SELECT
     s.episode_id::VARCHAR AS episode_id, step_index, inference_id::VARCHAR AS inference_id, function_name,
     variant_name, model_name, coalesce(x.n_kept, 0) AS n_prompt_kept,
@@ -105,3 +92,8 @@ FROM (
 ) s
 LEFT JOIN extension x USING (inference_id)
 LEFT JOIN demonstration_value d USING (inference_id);
+
+CREATE OR REPLACE TEMP TABLE step_fact AS
+SELECT episode_id, function_name, variant_name, started_at, latency_s, n_input_tokens, n_output_tokens, cost_usd,
+    mask_reason
+FROM step_row;

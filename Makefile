@@ -1,0 +1,61 @@
+# Each target does its own set-up. All it needs is Python 3.11 or newer, make, and a package registry.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SOURCES := trajkit tests bench docs
+BENCHMARKS = $(shell grep -l '__main__' bench/*.py)
+
+# What the tests use and only the system's package manager has. The database and the gateway of this release come
+# from the package registry, so the list is empty.
+SYSTEM_PACKAGES :=
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint bench docs system clean
+
+help: ## Say what there is
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
+		printf '%-14s %s\n' "$$target" "$$text"; done
+
+install: $(INSTALLED) ## Make .venv with everything in it; .venv/bin/trajkit then works
+
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trajkit needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 install")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	@touch $@
+
+demo: $(INSTALLED) ## Play, export and convert on this machine, in demo/ (about two minutes)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo.sh demo
+
+test: lint system ## What CI runs: lint, then every test that needs no GPU
+	$(BIN)/python -m pytest -m 'not gpu'
+
+lint: $(INSTALLED) ## Style, types, layers and spelling
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell $(SOURCES) recipes schemas *.md Makefile pyproject.toml .ci
+
+bench: $(INSTALLED) ## The benchmarks, one after the other
+	@for file in $(BENCHMARKS); do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+
+docs: $(INSTALLED) ## Write again what is generated: docs/cli.md and schemas/
+	$(BIN)/python docs/generate.py
+
+system: ## Install what only the system's package manager has, where it may
+	@missing=""; for package in $(SYSTEM_PACKAGES); do \
+		dpkg -s "$$package" >/dev/null 2>&1 || missing="$$missing $$package"; done; \
+	if [ -z "$(strip $(SYSTEM_PACKAGES))" ]; then echo "system: nothing to install; no test needs a system package"; \
+	elif [ -z "$$missing" ]; then echo "system: everything is there"; \
+	elif ! command -v apt-get >/dev/null; then echo "system: no apt-get; tests that need these will skip:$$missing"; \
+	elif [ "$$(id -u)" = 0 ]; then apt-get update -q && apt-get install -qy --no-install-recommends $$missing; \
+	elif sudo -n true 2>/dev/null; then \
+		sudo -n apt-get update -q && sudo -n apt-get install -qy --no-install-recommends $$missing; \
+	else echo "system: not root and no sudo; tests that need these will skip:$$missing"; fi
+
+clean: ## Remove .venv and what the tools leave behind
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist build
+	find trajkit tests bench docs -name __pycache__ -type d -exec rm -rf {} +

@@ -1,0 +1,41 @@
+"""What holds for every test: no database or gateway of the person who runs them, and no silent skips in CI."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
+
+for _name in ("TENSORZERO_CLICKHOUSE_URL", "TENSORZERO_GATEWAY_URL", "TENSORZERO_POSTGRES_URL"):
+    os.environ.pop(_name, None)
+
+_MUST_RUN = os.environ.get("TRAJKIT_REQUIRE_ALL") == "1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Under TRAJKIT_REQUIRE_ALL=1 a skip of anything but a GPU test is a failure."""
+    report = yield
+    if _MUST_RUN and report.skipped and item.get_closest_marker("gpu") is None:
+        _fail(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(
+    collector: pytest.Collector,
+) -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """The same for a file that skips itself while it is read."""
+    report = yield
+    if _MUST_RUN and report.skipped:
+        _fail(report)
+    return report
+
+
+def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr
+    report.outcome = "failed"
+    report.longrepr = f"{report.nodeid}: TRAJKIT_REQUIRE_ALL=1 allows no skip but a GPU test's: {reason}"

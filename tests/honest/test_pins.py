@@ -1,0 +1,72 @@
+"""`constraints.txt` pins everything that is installed, and what is installed is what it pins."""
+
+from __future__ import annotations
+
+import re
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def pins() -> dict[str, str]:
+    """Version by normalised name."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    return dict(_pin(line) for line in lines if line and not line.startswith("#"))
+
+
+def needed(*, anywhere: bool = False) -> set[str]:
+    """Names of what `trajkit[all,dev]` brings, directly or not: here, or on any platform and Python version."""
+    found: set[str] = set()
+    waiting = [("trajkit", frozenset({"all", "dev"}))]
+    seen: set[tuple[str, frozenset[str]]] = set()
+    while waiting:
+        name, extras = waiting.pop()
+        if (name, extras) in seen:
+            continue
+        seen.add((name, extras))
+        found.add(name)
+        for text in metadata.requires(name) or ():
+            requirement = Requirement(text)
+            if anywhere and _is_elsewhere(requirement):
+                found.add(_normal(requirement.name))
+            elif requirement.marker is None or any(
+                requirement.marker.evaluate({"extra": extra}) for extra in (extras or {""})
+            ):
+                waiting.append((_normal(requirement.name), frozenset(requirement.extras)))
+    return found - {"trajkit"}
+
+
+def test_everything_that_is_installed_is_pinned_to_its_version():
+    assert {name: metadata.version(name) for name in needed()} == {
+        name: version for name, version in pins().items() if name in needed()
+    }
+
+
+def test_nothing_is_pinned_that_is_not_needed():
+    assert set(pins()) <= needed(anywhere=True)
+
+
+def test_pins_are_versions_and_nothing_else():
+    for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        assert line.startswith("#") or re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.]+", line), line
+
+
+def _is_elsewhere(requirement: Requirement) -> bool:
+    """Whether another platform or Python version may need what this one does not."""
+    marker = str(requirement.marker or "")
+    return (
+        any(name in marker for name in ("python_version", "platform", "implementation"))
+        and "extra" not in marker
+    )
+
+
+def _pin(line: str) -> tuple[str, str]:
+    name, _, version = line.partition("==")
+    return _normal(name), version
+
+
+def _normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,84 @@
+"""What pip installs works with nothing else: the wheel, in an environment that has only the core."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from trajkit.cli.main import COMMANDS
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+def run(narrow: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the narrow environment's trajkit in a folder of its own."""
+    return subprocess.run(
+        [str(narrow / "trajkit"), *arguments], cwd=folder, capture_output=True, text=True, check=False
+    )
+
+
+def test_the_wheel_carries_the_sample_and_the_recipe(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    carried = {
+        "data/babyai-sample": "trajkit/_data/babyai-sample",
+        "recipes/babyai": "trajkit/_data/recipes/babyai",
+    }
+    for folder, inside in carried.items():
+        files = [path for path in (ROOT / folder).rglob("*") if path.is_file()]
+        assert files
+        for path in files:
+            assert f"{inside}/{path.relative_to(ROOT / folder).as_posix()}" in names
+    assert "trajkit/py.typed" in names
+    assert not [name for name in names if name.startswith(("tests/", "bench/"))]
+
+
+def test_the_wheel_carries_every_file_that_the_package_reads(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+    tracked = [path for path in (ROOT / "trajkit").rglob("*") if path.suffix in {".py", ".sql", ".typed"}]
+    assert {path.relative_to(ROOT).as_posix() for path in tracked} <= names
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_only_the_core(narrow, tmp_path, command):
+    done = run(narrow, tmp_path, command, "--help")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"Usage: trajkit {command} ")
+    assert done.stderr == ""
+
+
+def test_the_sample_is_described_with_only_the_core(narrow, tmp_path):
+    done = run(narrow, tmp_path, "info", "sample:babyai", "--json")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((ROOT / "data" / "babyai-sample" / "manifest.json").read_text(encoding="utf-8"))
+    assert manifest["digest"] in done.stdout
+
+
+def test_the_sample_answers_a_query_with_only_the_core(narrow, tmp_path):
+    done = run(narrow, tmp_path, "query", "sample:babyai", "select count(*) as n from episodes", "--json")
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((ROOT / "data" / "babyai-sample" / "manifest.json").read_text(encoding="utf-8"))
+    assert json.loads(done.stdout) == {"n": manifest["counts"]["n_episodes"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "extra"),
+    [
+        (("up",), "stack"),
+        (("rollout", "babyai", "--policy", "expert", "--episodes", "1"), "babyai"),
+        (("export", "--source", "http://user:secret@127.0.0.1:1/tensorzero", "--metric", "x"), "clickhouse"),
+    ],
+    ids=["up", "rollout", "export"],
+)
+def test_a_missing_extra_exits_3_and_says_what_to_install(narrow, tmp_path, arguments, extra):
+    done = run(narrow, tmp_path, *arguments)
+    assert done.returncode == 3, done.stderr
+    assert f"pip install 'trajkit[{extra}]'" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "secret" not in done.stderr
+    assert done.stdout == ""

@@ -1,0 +1,220 @@
+"""A real ClickHouse with TensorZero's schema, made by the real gateway, and rows as TensorZero writes them."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import clickhouse_connect
+import pytest
+
+from trajkit.schema import Episode
+from trajkit.sources.request import ExportRequest, MetricCondition, Tally
+from trajkit.sources.tensorzero.clickhouse import ClickHouse
+from trajkit.sources.tensorzero.export import export
+from trajkit.stack.clickhouse import ClickHouse as Server
+from trajkit.stack.clickhouse import User
+from trajkit.stack.gateway import create_schema
+from trajkit.stack.gateway_config import prepare_config
+from trajkit.store.dataset import open_dataset
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "babyai" / "tensorzero.toml"
+BASE_MS = 1_780_000_000_000
+READER = User("reader", "only looks", is_readonly=True)
+TABLES = (
+    "ChatInference",
+    "JsonInference",
+    "ModelInference",
+    "FloatMetricFeedback",
+    "BooleanMetricFeedback",
+    "CommentFeedback",
+    "DemonstrationFeedback",
+)
+
+
+class Rows:
+    """Writes single rows; ids are UUIDv7 whose times go up by a second with every row."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._n = itertools.count(1)
+
+    def id(self, *, at_ms: int | None = None) -> str:
+        number = next(self._n)
+        hexed = f"{BASE_MS + number * 1000 if at_ms is None else at_ms:012x}"
+        return f"{hexed[:8]}-{hexed[8:]}-7{number % 4096:03x}-8000-{number:012x}"
+
+    def insert(self, table: str, **row: Any) -> None:
+        names = ", ".join(row)
+        values = ", ".join(_literal(value) for value in row.values())
+        self._client.command(f"INSERT INTO {table} ({names}) VALUES ({values})")
+
+    def json_step(
+        self,
+        episode_id: str,
+        *,
+        raw: str | None = '{"thinking":"", "action":"go forward"}',
+        parsed: Any = ...,
+        observation: str = "a wall 1 step forward",
+        function: str = "act",
+        variant: str = "baseline",
+        tags: dict[str, str] | None = None,
+        inference_id: str | None = None,
+        calls: int = 1,
+        input: dict[str, Any] | None = None,
+    ) -> str:
+        inference_id = inference_id or self.id()
+        if parsed is ...:
+            parsed = json.loads(raw or "null")
+        user = {"type": "template", "name": "user", "arguments": {"observation": observation}}
+        self.insert(
+            "JsonInference",
+            id=inference_id,
+            function_name=function,
+            variant_name=variant,
+            episode_id=episode_id,
+            input=_json(
+                input or {"system": {"mission": "m"}, "messages": [{"role": "user", "content": [user]}]}
+            ),
+            output=_json({"raw": raw, "parsed": parsed}),
+            output_schema="{}",
+            inference_params="{}",
+            processing_time_ms=20,
+            tags=tags or {},
+        )
+        for _ in range(calls):
+            self.call(inference_id, user=f"Observation:\n{observation}", text=raw)
+        return inference_id
+
+    def call(self, inference_id: str, *, user: str, text: str | None, system: str | None = "You play.", **row: Any) -> str:
+        call_id = self.id()
+        messages = [{"role": "user", "content": [{"type": "text", "text": user}]}]
+        self.insert(
+            "ModelInference",
+            **{
+                "id": call_id,
+                "inference_id": inference_id,
+                "raw_request": "{}",
+                "raw_response": "{}",
+                "model_name": "agent",
+                "model_provider_name": "stand_in",
+                "input_tokens": 11,
+                "output_tokens": 7,
+                "system": system,
+                "input_messages": _json(messages),
+                "output": _json([{"type": "text", "text": text}]),
+                "finish_reason": "stop",
+            }
+            | row,
+        )
+        return call_id
+
+    def chat_step(self, episode_id: str, *, output: list[Any], prompt: list[Any], tool_params: Any = "", **row: Any) -> str:
+        inference_id = self.id()
+        self.insert(
+            "ChatInference",
+            **{
+                "id": inference_id,
+                "function_name": "talk",
+                "variant_name": "plain",
+                "episode_id": episode_id,
+                "input": _json({"messages": prompt}),
+                "output": _json(output),
+                "tool_params": _json(tool_params) if tool_params else "",
+                "inference_params": "{}",
+                "tags": {},
+            }
+            | row,
+        )
+        self.call(inference_id, user="", text=None, system=None, input_messages=_json(prompt))
+        return inference_id
+
+    def float(self, target: str, value: float, *, metric: str = "episode_return", **row: Any) -> str:
+        feedback_id = self.id()
+        self.insert(
+            "FloatMetricFeedback",
+            **{"id": feedback_id, "target_id": target, "metric_name": metric, "value": value, "tags": {}} | row,
+        )
+        return feedback_id
+
+    def boolean(self, target: str, value: bool, *, metric: str = "success", **row: Any) -> None:
+        self.insert(
+            "BooleanMetricFeedback",
+            **{"id": self.id(), "target_id": target, "metric_name": metric, "value": value, "tags": {}} | row,
+        )
+
+    def episode(self, value: float | None = 1.0, *, n_steps: int = 2, **step: Any) -> str:
+        """An episode of `n_steps` JSON steps, scored unless `value` is None."""
+        episode_id = self.id()
+        for _ in range(n_steps):
+            self.json_step(episode_id, **step)
+        if value is not None:
+            self.float(episode_id, value)
+        return episode_id
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+
+def _literal(value: Any) -> str:
+    if value is None:
+        return "NULL"
+    if isinstance(value, dict):
+        return f"map({', '.join(_literal(item) for pair in value.items() for item in pair)})"
+    if isinstance(value, str):
+        return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    return str(value).lower()
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server.start(tmp_path_factory.mktemp("sources") / "clickhouse", users=[READER]) as running:
+        scratch = tmp_path_factory.mktemp("config") / "babyai"
+        config = prepare_config(RECIPE, scratch, model_url="http://127.0.0.1:9")  # nothing is asked of it
+        asyncio.run(create_schema(config, running.secret_url))
+        yield running
+
+
+@pytest.fixture(scope="session")
+def client(server: Server) -> Iterator[Any]:
+    found = clickhouse_connect.get_client(dsn=server.secret_url.get_secret_value())
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def url(server: Server, client: Any) -> str:
+    """A database without rows; what connects only reads."""
+    for table in TABLES:
+        client.command(f"TRUNCATE TABLE {table}")
+    return server.url_for(READER)
+
+
+@pytest.fixture
+def rows(url: str, client: Any) -> Rows:
+    return Rows(client)
+
+
+Exporter = Callable[..., tuple[Tally, dict[str, Episode]]]
+
+
+@pytest.fixture
+def run(url: str, tmp_path: Path) -> Exporter:
+    """Export with these options; give the tally and the episodes by id."""
+    numbers = itertools.count()
+
+    def exported(*conditions: MetricCondition, **options: Any) -> tuple[Tally, dict[str, Episode]]:
+        goal = tmp_path / f"store-{next(numbers)}"
+        database = ClickHouse(url)
+        try:
+            tally, _ = export(database, ExportRequest(metrics=conditions, **options), goal)
+        finally:
+            database.close()
+        return tally, {episode.episode_id: episode for episode in open_dataset(goal)}
+
+    return exported

@@ -1,0 +1,496 @@
+"""Rows as TensorZero writes them, in a real ClickHouse, through the whole export."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from trajkit.errors import NothingMatched, QueryError
+from trajkit.schema import Outcome, Purpose, ToolCallBlock
+from trajkit.sources.request import MetricCondition
+
+RETURN = "episode_return"
+
+
+def at_least(value: float, name: str = RETURN) -> MetricCondition:
+    return MetricCondition(name=name, min=value)
+
+
+def left(tally: Any) -> dict[str, tuple[int, int]]:
+    return {entry.reason: (entry.n_episodes, entry.n_steps) for entry in tally.left}
+
+
+def masked(tally: Any) -> dict[str, int]:
+    return {entry.reason: entry.n_steps for entry in tally.masked}
+
+
+# -- the score -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [0.7, 0.9, 0.1, -0.3, 1 / 3, 1e-7, 12345.678])
+def test_a_stored_value_passes_a_bound_that_is_written_the_same(rows: Any, run: Any, value: float) -> None:
+    episode_id = rows.episode(value)
+    for condition in (at_least(value), MetricCondition(name=RETURN, max=value)):
+        _, episodes = run(condition)
+        assert set(episodes) == {episode_id}
+
+
+@pytest.mark.parametrize("value", [0.7, 0.9, 0.1, -0.3])
+def test_a_value_just_beyond_a_bound_does_not_pass(rows: Any, run: Any, value: float) -> None:
+    rows.episode(value)
+    with pytest.raises(NothingMatched):
+        run(at_least(value + 1e-6))
+    with pytest.raises(NothingMatched):
+        run(MetricCondition(name=RETURN, max=value - 1e-6))
+
+
+def test_a_metric_is_the_shortest_decimal_of_what_was_logged(rows: Any, run: Any) -> None:
+    episode_id = rows.episode(0.7)
+    _, episodes = run()
+    assert episodes[episode_id].metrics == {RETURN: 0.7}
+
+
+def test_the_latest_feedback_wins_by_its_id_even_within_one_second(rows: Any, run: Any, client: Any) -> None:
+    first, second = rows.episode(None), rows.episode(None)
+    base = 1_780_000_500_000
+    for episode_id, values in ((first, [(0, 0.9), (400, 0.1)]), (second, [(0, 0.1), (400, 0.9)])):
+        for offset, value in values:
+            rows.float(episode_id, value, id=rows.id(at_ms=base + offset))
+    tally, episodes = run(at_least(0.7))
+    assert set(episodes) == {second}
+    assert [item.value for item in episodes[second].feedback] == [0.1, 0.9]
+    assert left(tally) == {"not episode_return >= 0.7": (1, 2)}
+
+
+def test_a_metric_without_bounds_means_measured(rows: Any, run: Any) -> None:
+    scored = rows.episode(-5.0)
+    rows.episode(None)
+    tally, episodes = run(MetricCondition(name=RETURN))
+    assert set(episodes) == {scored}
+    assert left(tally) == {"episode_return not measured": (1, 2)}
+
+
+def test_a_boolean_metric_without_bounds_means_true(rows: Any, run: Any) -> None:
+    good, bad = rows.episode(None), rows.episode(None)
+    rows.boolean(good, True)
+    rows.boolean(bad, False)
+    tally, episodes = run(MetricCondition(name="success"))
+    assert set(episodes) == {good}
+    assert episodes[good].metrics == {"success": True}
+    assert episodes[good].outcome == Outcome.SUCCESS
+    assert left(tally) == {"not success >= 1": (1, 2)}
+    _, episodes = run(MetricCondition(name="success", max=0))
+    assert set(episodes) == {bad}
+
+
+def test_several_conditions_must_all_hold_and_every_episode_leaves_for_one_reason(rows: Any, run: Any) -> None:
+    both, one, none = rows.episode(0.9), rows.episode(0.9), rows.episode(0.2)
+    for episode_id, value in ((both, 1.0), (one, 0.0), (none, 0.0)):
+        rows.float(episode_id, value, metric="progression")
+    tally, episodes = run(at_least(0.7), at_least(1, "progression"))
+    assert set(episodes) == {both}
+    assert left(tally) == {"not episode_return >= 0.7": (1, 2), "not progression >= 1": (1, 2)}
+    assert tally.n_episodes_seen == tally.n_episodes_kept + sum(entry.n_episodes for entry in tally.left)
+
+
+def test_nothing_matching_says_which_values_exist(rows: Any, run: Any) -> None:
+    rows.episode(0.25)
+    rows.episode(0.5)
+    with pytest.raises(NothingMatched, match="not episode_return >= 2: 2") as caught:
+        run(at_least(2))
+    assert caught.value.hint == "episode_return of 2 episodes ranges from 0.25 to 0.5"
+    assert caught.value.exit_code == 1
+
+
+def test_a_condition_on_steps_masks_the_others_and_keeps_their_place(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    steps = [rows.json_step(episode_id) for _ in range(3)]
+    rows.float(steps[1], 0.9, metric="step_score")
+    rows.float(steps[2], 0.1, metric="step_score")
+    other = rows.episode(None)
+    tally, episodes = run(at_least(0.5, "step_score"))
+    assert set(episodes) == {episode_id}
+    assert [step.loss_weight for step in episodes[episode_id].steps] == [0, 1, 0]
+    assert [step.mask_reason for step in episodes[episode_id].steps] == ["not selected", None, "not selected"]
+    assert [step.metrics for step in episodes[episode_id].steps] == [
+        {},
+        {"step_score": 0.9},
+        {"step_score": 0.1},
+    ]
+    assert masked(tally) == {"not selected": 2}
+    assert other not in episodes
+
+
+def test_a_metric_logged_on_episodes_and_on_steps_is_an_error(rows: Any, run: Any) -> None:
+    episode_id = rows.episode(0.5)
+    rows.float(rows.json_step(episode_id), 0.5)
+    with pytest.raises(QueryError, match="logged on 1 episodes and on 1 inferences"):
+        run(at_least(0))
+
+
+# -- names ---------------------------------------------------------------------------------------------------------
+
+
+def test_unknown_names_list_the_known_ones(rows: Any, run: Any) -> None:
+    rows.episode(1.0)
+    for options, known in (
+        ({"functions": ("acting",)}, "act"),
+        ({"variants": ("base",)}, "baseline"),
+    ):
+        with pytest.raises(QueryError) as caught:
+            run(**options)
+        assert caught.value.hint == f"known: {known}"
+    with pytest.raises(QueryError) as caught:
+        run(at_least(0, "episode_returns"))
+    assert "episode_return" in (caught.value.hint or "")
+
+
+def test_other_functions_stay_in_place_as_context(rows: Any, run: Any) -> None:
+    mixed, foreign = rows.id(), rows.episode(1.0, function="plan")
+    for function in ("plan", "act", "plan"):
+        rows.json_step(mixed, function=function)
+    tally, episodes = run(functions=("act",))
+    assert set(episodes) == {mixed}
+    assert [(s.step_index, s.function_name, s.loss_weight) for s in episodes[mixed].steps] == [
+        (0, "plan", 0),
+        (1, "act", 1),
+        (2, "plan", 0),
+    ]
+    assert left(tally) == {"other functions or variants": (1, 2)}
+    assert foreign not in episodes
+
+
+def test_function_and_variant_must_hold_on_the_same_step(rows: Any, run: Any) -> None:
+    split, joined = rows.id(), rows.id()
+    rows.json_step(split, function="act", variant="baseline")
+    rows.json_step(split, function="plan", variant="history")
+    rows.json_step(joined, function="act", variant="history")
+    _, episodes = run(functions=("act",), variants=("history",))
+    assert set(episodes) == {joined}
+
+
+def test_tensorzeros_own_functions_are_never_learned(rows: Any, run: Any) -> None:
+    rows.episode(1.0, function="tensorzero::default")
+    mine = rows.episode(1.0)
+    tally, episodes = run()
+    assert set(episodes) == {mine}
+    assert left(tally) == {"only TensorZero's own functions": (1, 2)}
+
+
+@pytest.mark.parametrize("name", ["o'clock", 'dou"ble', "back\\slash", "semi;colon -- x", "naïve 名", "a}b{c:String"])
+def test_strange_names_match_only_themselves(rows: Any, run: Any, name: str) -> None:
+    strange = rows.episode(None, function=name, variant=name, tags={name: name})
+    rows.float(strange, 0.5, metric=name)
+    rows.episode(0.5)
+    _, episodes = run(at_least(0.5, name), functions=(name,), variants=(name,), tags={name: name})
+    assert set(episodes) == {strange}
+    episode = episodes[strange]
+    assert episode.metrics == {name: 0.5}
+    assert episode.tags == {name: name}
+
+
+# -- evaluation, tags, time ----------------------------------------------------------------------------------------
+
+EVAL_TAGS = [
+    {"trajkit.purpose": "eval"},
+    {"tensorzero::evaluation_run_id": "x"},
+    {"tensorzero::datapoint_id": "x"},
+    {"tensorzero::evaluation_name": "x"},
+    {"tensorzero::internal": "true"},
+    {"tensorzero::workflow_evaluation_run_id": "x"},
+]
+
+
+@pytest.mark.parametrize("tags", EVAL_TAGS, ids=lambda tags: next(iter(tags)))
+def test_one_row_that_says_evaluation_makes_the_episode_one(rows: Any, run: Any, tags: dict[str, str]) -> None:
+    episode_id = rows.id()
+    rows.json_step(episode_id, tags={"trajkit.purpose": "train"})
+    rows.json_step(episode_id, tags=tags)
+    train = rows.episode(None, tags={"trajkit.purpose": "train"})
+    tally, episodes = run()
+    assert {key: episode.purpose for key, episode in episodes.items()} == {train: Purpose.TRAIN}
+    assert left(tally) == {"evaluation episode": (1, 2)}
+    _, episodes = run(include_eval=True)
+    assert episodes[episode_id].purpose == Purpose.EVAL
+
+
+@pytest.mark.parametrize("on", ["episode", "inference"])
+def test_feedback_that_says_evaluation_makes_the_episode_one(rows: Any, run: Any, on: str) -> None:
+    episode_id = rows.id()
+    inference_id = rows.json_step(episode_id)
+    target = episode_id if on == "episode" else inference_id
+    rows.float(target, 1.0, tags={"trajkit.purpose": "eval"})
+    unknown = rows.episode(None)
+    _, episodes = run()
+    assert {key: episode.purpose for key, episode in episodes.items()} == {unknown: Purpose.UNKNOWN}
+
+
+def test_tags_of_an_episode_may_stand_on_different_rows(rows: Any, run: Any) -> None:
+    episode_id, half = rows.id(), rows.episode(None, tags={"a": "1"})
+    rows.json_step(episode_id, tags={"a": "1"})
+    rows.json_step(episode_id, tags={"b": "2"})
+    tally, episodes = run(tags={"a": "1", "b": "2"})
+    assert set(episodes) == {episode_id}
+    assert episodes[episode_id].tags == {"a": "1", "b": "2"}
+    assert left(tally) == {"no tag a=1 and b=2": (1, 2)}
+    assert half not in episodes
+
+
+def test_the_first_inference_decides_a_tag_and_the_others_keep_their_own(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    rows.json_step(episode_id, tags={"who": "first", "trajkit.step": "0"})
+    rows.json_step(episode_id, tags={"who": "second", "trajkit.step": "1"})
+    _, episodes = run()
+    episode = episodes[episode_id]
+    assert episode.tags == {"who": "first"}
+    assert [(step.extra or {}).get("tags") for step in episode.steps] == [None, {"who": "second"}]
+
+
+def test_since_and_until_are_half_open_on_the_start_of_the_episode(rows: Any, run: Any) -> None:
+    start_ms = 1_780_100_000_000
+    starts = [start_ms, start_ms + 1, start_ms + 2]
+    ids = []
+    for at_ms in starts:
+        episode_id = rows.id()
+        rows.json_step(episode_id, inference_id=rows.id(at_ms=at_ms))
+        rows.json_step(episode_id, inference_id=rows.id(at_ms=at_ms + 60_000))
+        ids.append(episode_id)
+
+    def moment(index: int) -> datetime:
+        return datetime.fromtimestamp(starts[index] / 1000, UTC)
+
+    tally, episodes = run(since=moment(1), until=moment(2))
+    assert set(episodes) == {ids[1]}
+    assert left(tally) == {"another time": (2, 4)}
+
+
+# -- what a row means ----------------------------------------------------------------------------------------------
+
+
+def test_steps_come_in_the_order_of_their_ids_and_the_first_may_be_older_than_the_episode(rows: Any, run: Any) -> None:
+    first = rows.id(at_ms=1_780_200_000_000)
+    episode_id = rows.id(at_ms=1_780_200_000_000)
+    later = rows.id(at_ms=1_780_200_002_000)
+    middle = rows.id(at_ms=1_780_200_001_000)
+    for inference_id in (later, first, middle):
+        rows.json_step(episode_id, inference_id=inference_id)
+    _, episodes = run()
+    assert [step.inference_id for step in episodes[episode_id].steps] == [first, middle, later]
+    assert episodes[episode_id].started_at == datetime.fromtimestamp(1_780_200_000, UTC)
+
+
+def test_a_json_step_in_full(rows: Any, run: Any) -> None:
+    tags = {"trajkit.env": "babyai", "trajkit.task": "goto", "trajkit.seed": "7", "trajkit.purpose": "train"}
+    raw = '{"thinking":"näh","action":"turn left"}'
+    episode_id = rows.episode(0.5, n_steps=1, raw=raw, observation='say "hi"\n', tags=tags)
+    _, episodes = run()
+    episode = episodes[episode_id]
+    assert (episode.env_id, episode.task, episode.seed) == ("babyai", "goto", 7)
+    assert episode.tags == tags
+    (step,) = episode.steps
+    assert [message.text for message in episode.prompt(0) or ()] == ["You play.", 'Observation:\nsay "hi"\n']
+    assert step.completion is not None
+    assert step.completion.text == raw
+    assert (step.observation, step.action, step.action_executed) == ('say "hi"\n', "turn left", "turn left")
+    assert step.action_valid is True
+    assert (step.n_input_tokens, step.n_output_tokens, step.latency_s) == (11, 7, 0.02)
+    assert (step.reward, step.terminated, step.truncated) == (None, None, None)
+    assert episode.total_reward is None
+
+
+@pytest.mark.parametrize(
+    ("raw", "parsed", "action", "valid"),
+    [
+        ("not json", None, None, False),
+        ('{"thinking":"","action":"fly"}', ..., "fly", False),
+        ('{"thinking":"","action":"Go Forward"}', ..., "Go Forward", False),
+        ('{"thinking":""}', ..., None, False),
+        ('{"action":7}', ..., 7, False),
+        (None, None, None, False),
+    ],
+)
+def test_what_is_no_action_of_a_known_environment_is_carried_out_as_its_default(
+    rows: Any, run: Any, raw: str | None, parsed: Any, action: Any, valid: bool
+) -> None:
+    episode_id = rows.episode(None, n_steps=1, raw=raw, parsed=parsed, tags={"trajkit.env": "babyai"})
+    _, episodes = run()
+    (step,) = episodes[episode_id].steps
+    assert (step.action, step.action_valid, step.action_executed) == (action, valid, "go forward")
+
+
+def test_without_a_known_environment_nobody_knows_what_was_executed(rows: Any, run: Any) -> None:
+    episode_id = rows.episode(None, n_steps=1)
+    _, episodes = run()
+    (step,) = episodes[episode_id].steps
+    assert (step.action, step.action_valid, step.action_executed) == ("go forward", None, None)
+
+
+def test_an_output_that_does_not_parse_is_a_step_and_no_target_unless_asked_for(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    rows.json_step(episode_id)
+    rows.json_step(episode_id, raw="not json", parsed=None)
+    tally, episodes = run()
+    assert [(s.loss_weight, s.mask_reason) for s in episodes[episode_id].steps] == [(1, None), (0, "invalid output")]
+    assert masked(tally) == {"invalid output": 1}
+    _, episodes = run(include_invalid=True)
+    assert [step.loss_weight for step in episodes[episode_id].steps] == [1, 1]
+
+
+def test_paths_find_observation_and_action_elsewhere(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    arguments = {"state": {"text": "deep"}, "observation": "shallow"}
+    content = [{"type": "template", "name": "user", "arguments": arguments}]
+    rows.json_step(
+        episode_id,
+        raw='{"move":{"to":"north"}}',
+        input={"messages": [{"role": "user", "content": content}, {"role": "assistant", "content": []}]},
+    )
+    _, episodes = run(observation_path="state.text", action_path="move.to")
+    (step,) = episodes[episode_id].steps
+    assert (step.observation, step.action) == ("deep", "north")
+
+
+def test_without_a_template_the_last_text_of_the_user_is_the_observation(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    texts = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+    rows.json_step(episode_id, input={"system": "be good", "messages": [{"role": "user", "content": texts}]})
+    _, episodes = run()
+    assert episodes[episode_id].steps[0].observation == "two"
+
+
+def test_success_is_progression_of_one_unless_said_otherwise(rows: Any, run: Any) -> None:
+    done, half = rows.episode(0.9), rows.episode(0.9)
+    unmeasured = rows.episode(0.9)
+    rows.float(done, 1.0, metric="progression")
+    rows.float(half, 0.5, metric="progression")
+    _, episodes = run()
+    assert episodes[done].outcome == Outcome.SUCCESS
+    assert episodes[half].outcome == Outcome.FAILURE
+    assert episodes[unmeasured].outcome == Outcome.UNKNOWN
+    _, episodes = run(success="episode_return >= 0.9")
+    assert {episode.outcome for episode in episodes.values()} == {Outcome.SUCCESS}
+    with pytest.raises(QueryError, match="'score'"):
+        run(success="score > 1")
+
+
+def test_a_demonstration_and_a_comment_travel_with_their_step(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    inference_id = rows.json_step(episode_id)
+    better = {"raw": '{"action":"toggle"}', "parsed": {"action": "toggle"}}
+    rows.insert("DemonstrationFeedback", id=rows.id(), inference_id=inference_id, value='{"raw":"older","parsed":null}')
+    rows.insert("DemonstrationFeedback", id=rows.id(), inference_id=inference_id, value=json.dumps(better))
+    rows.insert("CommentFeedback", id=rows.id(), target_id=episode_id, target_type="episode", value='so "nice"')
+    _, episodes = run()
+    episode = episodes[episode_id]
+    assert episode.steps[0].demonstration == better
+    assert [(item.kind, item.inference_id) for item in episode.feedback] == [
+        ("demonstration", inference_id),
+        ("demonstration", inference_id),
+        ("comment", None),
+    ]
+    assert episode.feedback[2].value == 'so "nice"'
+
+
+# -- model calls ---------------------------------------------------------------------------------------------------
+
+
+def test_of_several_model_calls_the_one_with_the_answer_gives_the_prompt(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    inference_id = rows.json_step(episode_id, raw='{"action":"drop"}', calls=0)
+    rows.call(inference_id, user="candidate", text='{"action":"toggle"}')
+    rows.call(inference_id, user="the one", text='{"action":"drop"}', input_tokens=99)
+    rows.call(inference_id, user="judge", text="2")
+    _, episodes = run()
+    episode = episodes[episode_id]
+    assert [message.text for message in episode.prompt(0) or ()] == ["You play.", "the one"]
+    assert episode.steps[0].n_input_tokens == 99
+    assert episode.steps[0].loss_weight == 1
+
+
+def test_a_prompt_that_cannot_be_told_is_unknown_and_its_answer_is_not_learned(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    twice = rows.json_step(episode_id, calls=0)
+    for user in ("one", "two"):
+        rows.call(twice, user=user, text='{"thinking":"", "action":"go forward"}')
+    rows.json_step(episode_id, calls=0)
+    tally, episodes = run()
+    assert [(s.messages, s.mask_reason) for s in episodes[episode_id].steps] == [
+        (None, "prompt ambiguous"),
+        (None, "prompt unknown"),
+    ]
+    assert masked(tally) == {"prompt ambiguous": 1, "prompt unknown": 1}
+
+
+def test_a_growing_conversation_is_stored_once(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    prompt: list[Any] = [{"role": "user", "content": [{"type": "text", "text": "start, naïvely"}]}]
+    for number in range(4):
+        call = {
+            "type": "tool_call",
+            "id": f"c{number}",
+            "raw_name": "move",
+            "raw_arguments": f'{{"n":{number}}}',
+            "name": "move",
+            "arguments": {"n": number},
+        }
+        rows.chat_step(episode_id, output=[call], prompt=prompt)
+        said = {"type": "tool_call", "id": f"c{number}", "name": "move", "arguments": f'{{"n":{number}}}'}
+        result = {"type": "tool_result", "name": "move", "result": f"at {number}", "id": f"c{number}"}
+        prompt = [*prompt, {"role": "assistant", "content": [said]}, {"role": "user", "content": [result]}]
+    _, episodes = run()
+    episode = episodes[episode_id]
+    assert [step.n_prompt_kept for step in episode.steps] == [0, 2, 4, 6]
+    assert [len(step.messages or ()) for step in episode.steps] == [1, 1, 1, 1]
+    final = episode.prompt(3)
+    assert final is not None
+    assert [message.model_dump(mode="json", exclude_none=True) for message in final] == prompt[:-2]
+    assert episode.steps[0].action == [{"name": "move", "arguments": {"n": 0}}]
+
+
+def test_tools_come_from_the_row_and_an_invalid_call_is_no_target(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    tool = {"name": "move", "description": "walk", "parameters": {"type": "object"}, "strict": False}
+    params = {"tools_available": [tool], "tool_choice": "auto", "parallel_tool_calls": None}
+    bad = {"type": "tool_call", "id": "c", "raw_name": "fly", "raw_arguments": "{", "name": None, "arguments": None}
+    user = [{"role": "user", "content": [{"type": "text", "text": "go"}]}]
+    rows.chat_step(episode_id, output=[bad], prompt=user, tool_params=params)
+    rows.chat_step(episode_id, output=[], prompt=user)
+    _, episodes = run()
+    first, second = episodes[episode_id].steps
+    assert first.tools == (tool,)
+    assert first.completion is not None
+    assert first.completion.content == (ToolCallBlock(id="c", name="fly", arguments="{"),)
+    assert first.action == [{"name": "fly", "arguments": "{"}]
+    assert (first.mask_reason, second.mask_reason, second.tools) == ("invalid output", "invalid output", None)
+
+
+def test_blocks_of_every_kind_arrive_typed(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    content = [
+        {"type": "raw_text", "value": "raw"},
+        {"type": "thought", "text": None, "signature": "s"},
+        {"type": "file", "source_url": "u", "mime_type": "image/png", "storage_path": {"kind": {"type": "disabled"}}},
+        {"type": "image", "image": {"url": "old", "mime_type": "image/gif"}, "storage_path": None},
+        {"type": "unknown", "data": {"x": 1}},
+        {"type": "hologram", "depth": 3},
+    ]
+    output = [{"type": "thought", "text": "hm"}, {"type": "text", "text": "hello"}]
+    rows.chat_step(episode_id, output=output, prompt=[{"role": "user", "content": content}])
+    _, episodes = run()
+    prompt = episodes[episode_id].prompt(0)
+    assert prompt is not None
+    assert [block.model_dump(mode="json", exclude_none=True) for block in prompt[0].content] == [
+        {"type": "text", "text": "raw"},
+        {"type": "thought", "signature": "s"},
+        {"type": "file", "source_url": "u", "mime_type": "image/png", "storage_path": {"kind": {"type": "disabled"}}},
+        {"type": "file", "source_url": "old", "mime_type": "image/gif"},
+        {"type": "unknown", "data": {"x": 1}},
+        {"type": "unknown", "data": {"type": "hologram", "depth": 3}},
+    ]
+    step = episodes[episode_id].steps[0]
+    assert step.completion is not None
+    assert [block.type for block in step.completion.content] == ["thought", "text"]
+    assert step.action is None

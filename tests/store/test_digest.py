@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import tempfile
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trajkit.schema import Episode, Metric
+from trajkit.store.arrow import rows_of
+from trajkit.store.dataset import open_dataset
+from trajkit.store.engine import connect
+from trajkit.store.layout import TABLES
+from trajkit.store.writer import write_episodes
+
+_SHORT = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def canonical(value: Any) -> str:
+    """Canonical JSON as docs/store-format.md defines it, written without DuckDB."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, int):
+        return str(value) if -(2**63) <= value < 2**64 else number(float(value))
+    if isinstance(value, float):
+        return number(value)
+    if isinstance(value, str):
+        return '"' + "".join(_SHORT.get(c, f"\\u{ord(c):04X}" if c < " " else c) for c in value) + '"'
+    if isinstance(value, list):
+        return f"[{','.join(map(canonical, value))}]"
+    members = sorted(value.items(), key=lambda item: item[0].encode())
+    return "{" + ",".join(f"{canonical(key)}:{canonical(item)}" for key, item in members) + "}"
+
+
+def number(value: float) -> str:
+    """The shortest digits that name the double: plain from 1e-6 up to 1e21, else with an exponent."""
+    sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
+    assert isinstance(exponent, int)
+    text = "".join(map(str, digits))
+    point = len(text) + exponent  # digits before the decimal point
+    if value == 0:
+        plain = "0.0"
+    elif 0 < point <= 21:
+        plain = f"{text.ljust(point, '0')[:point]}.{text[point:] or '0'}"
+    elif -6 < point <= 0:
+        plain = f"0.{'0' * -point}{text}"
+    else:
+        fraction = f".{text[1:]}" if len(text) > 1 else ""
+        plain = f"{text[0]}{fraction}e{point - 1}"
+    return f"{'-' if sign else ''}{plain}"
+
+
+def row_text(table: str, row: dict[str, Any], more: tuple[list[str], ...] = ()) -> str:
+    values: list[Any] = []
+    for column in TABLES[table]:
+        value = row.get(column.name)
+        if not column.is_digested:
+            continue
+        if column.sql_type == "METRICS":
+            value = json.loads(value)
+        elif column.sql_type == "JSON" and value is not None:
+            value = json.loads(value)
+        elif isinstance(value, datetime):
+            value = (value - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
+        elif isinstance(value, int) and column.sql_type == "DOUBLE":
+            value = float(value)
+        values.append(value)
+    return canonical([*values, *more])
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def oracle(episodes: list[Episode]) -> str:
+    """Digest v1 in plain Python."""
+    lines = []
+    for episode in episodes:
+        rows = rows_of(episode)
+        steps = [sha256(row_text("steps", row)) for row in rows["steps"]]
+        feedback = [sha256(row_text("feedback", row)) for row in rows["feedback"]]
+        content = sha256(row_text("episodes", rows["episodes"][0], (steps, feedback)))
+        lines.append(f"{episode.episode_id}:{content}\n")
+    return sha256("".join(sorted(lines, key=str.encode)))
+
+
+@settings(settings.get_profile("store"))
+@given(data=st.data())
+def test_the_digest_is_what_the_definition_says(
+    data: st.DataObject, any_episodes: st.SearchStrategy[list[Episode]]
+) -> None:
+    episodes = data.draw(any_episodes)
+    with tempfile.TemporaryDirectory() as folder:
+        assert write_episodes(Path(folder) / "store", episodes, kind="test").digest == oracle(episodes)
+
+
+@settings(max_examples=400, deadline=None)
+@given(data=st.data())
+def test_json_has_one_spelling(data: st.DataObject, any_json: st.SearchStrategy[Any]) -> None:
+    value = data.draw(any_json)
+    assert _spelled(json.dumps(value)) == canonical(value)
+    assert _spelled(json.dumps(value, ensure_ascii=False, indent=1)) == canonical(value)
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pack("<Q", bits))[0]))
+def test_a_number_has_its_shortest_spelling(value: float) -> None:
+    if value - value == 0:  # finite
+        assert _spelled(repr(value)) == number(value)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("-0.0", "-0.0"),
+        ("1", "1"),
+        ("1.0", "1.0"),
+        ("1e2", "100.0"),
+        ("18446744073709551615", "18446744073709551615"),
+        ("18446744073709551616", "18446744073709552000.0"),
+        ("1e21", "1e21"),
+        ("0.000001", "0.000001"),
+        ("1e-7", "1e-7"),
+        ('"\\u00e9\\/\\u0000\\u001f"', '"é/\\u0000\\u001F"'),
+        ('{"b":1,"a":{"d":null,"c":[]}}', '{"a":{"c":[],"d":null},"b":1}'),
+        ('{"a":1,"a":2}', '{"a":2}'),
+        ("null", "null"),
+        ("[null]", "[null]"),
+    ],
+)
+def test_json_is_spelled(text: str, expected: str) -> None:
+    assert _spelled(text) == expected
+
+
+def _spelled(text: str, connection: duckdb.DuckDBPyConnection = connect()) -> str:  # noqa: B008
+    from trajkit.store.digest import _canonical
+    from trajkit.store.layout import Column
+
+    sql = f"SELECT coalesce({_canonical(Column('value', 'JSON'), 'r')}, 'null') FROM (SELECT CAST(? AS JSON) AS value) r"
+    (row,) = connection.execute(sql, [text]).fetchall()
+    return str(row[0])
+
+
+def digest_of(folder: Path, *episodes: Episode, metrics: list[Metric] | None = None) -> str:
+    goal = folder / f"store-{len(list(folder.iterdir()))}"
+    return write_episodes(goal, episodes, kind="test", metrics=metrics).digest
+
+
+def test_the_known_digest_of_a_known_episode(tmp_path: Path, episode: Callable[..., Episode]) -> None:
+    # Computed once, 2026-11-21: a change of this number is a change of the format.
+    assert digest_of(tmp_path, episode()) == oracle([episode()])
+    assert digest_of(tmp_path) == hashlib.sha256(b"").hexdigest()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"source": "elsewhere"}, {"origin": {"url": "x"}}],
+)
+def test_where_an_episode_came_from_is_not_content(
+    tmp_path: Path, episode: Callable[..., Episode], change: dict[str, Any]
+) -> None:
+    assert digest_of(tmp_path, episode(**change)) == digest_of(tmp_path, episode())
+
+
+@pytest.mark.parametrize("field", ["extra", "snapshot_hash", "cost_usd"])
+def test_what_only_one_source_knows_of_a_step_is_not_content(
+    tmp_path: Path, episode: Callable[..., Episode], step: Callable[..., Any], field: str
+) -> None:
+    value = {"extra": {"a": 1}, "snapshot_hash": "ff", "cost_usd": 1.5}[field]
+    changed = episode(steps=(step(0, **{field: value}),))
+    assert digest_of(tmp_path, changed) == digest_of(tmp_path, episode(n_steps=1))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 8},
+        {"seed": None},
+        {"task": ""},
+        {"tags": {"a": ""}},
+        {"metrics": {}},
+        {"metrics": {"episode_return": 0.8}},
+    ],
+)
+def test_content_changes_the_digest(
+    tmp_path: Path, episode: Callable[..., Episode], change: dict[str, Any]
+) -> None:
+    assert digest_of(tmp_path, episode(**change)) != digest_of(tmp_path, episode())
+
+
+def test_columns_of_metrics_that_an_episode_does_not_have_do_not_change_its_hash(
+    tmp_path: Path, episode: Callable[..., Episode]
+) -> None:
+    more = [
+        Metric(name="episode_return", level="episode", kind="float"),
+        Metric(name="zeal", level="episode", kind="boolean"),
+        Metric(name="accuracy", level="inference", kind="float"),
+    ]
+    assert digest_of(tmp_path, episode(), metrics=more) == digest_of(tmp_path, episode())
+    bare = episode(metrics={})
+    assert digest_of(tmp_path, bare, metrics=more) == digest_of(tmp_path, bare)
+
+
+def test_a_store_that_is_read_and_written_again_has_the_same_digest(
+    tmp_path: Path, episode: Callable[..., Episode]
+) -> None:
+    first = digest_of(tmp_path, episode("a"), episode("b", n_steps=0))
+    again = write_episodes(tmp_path / "again", open_dataset(tmp_path / "store-0"), kind="copy")
+    assert again.digest == first

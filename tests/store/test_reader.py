@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from trajkit.errors import StoreError
+from trajkit.schema import STORE_VERSION, Episode
+from trajkit.store.dataset import Dataset, open_dataset
+from trajkit.store.query import ask
+from trajkit.store.reader import Store, open_store, recomputed_digest, verify
+from trajkit.store.summary import summarize
+
+
+def edit_manifest(store: Store, **changes: Any) -> None:
+    path = store.path / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def flip_a_byte(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_store_knows_its_parts_by_table(ten: Store) -> None:
+    assert [path.name for path in ten.parts("steps")] == ["part-00000.parquet"]
+    assert ten.manifest.counts.n_steps == 55
+
+
+def test_a_folder_without_a_manifest_is_not_a_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is not a store: it has no manifest.json") as caught:
+        open_store(tmp_path)
+    assert caught.value.hint == "a run that was killed leaves none"
+
+
+def test_a_name_of_nothing_is_not_a_store(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match=r"there is no store at .*missing"):
+        open_store(tmp_path / "missing")
+
+
+def test_a_store_of_a_newer_version_says_what_to_install(ten: Store) -> None:
+    edit_manifest(ten, format_version=STORE_VERSION + 1, something_new=True)
+    with pytest.raises(
+        StoreError, match="was written by store version 2; this trajkit reads up to 1"
+    ) as caught:
+        open_store(ten.path)
+    assert caught.value.hint == "pip install -U trajkit"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "manifest.json is not JSON"),
+        ("[]", "manifest.json: : Input should be an object"),
+        ('{"digest": "x"}', "manifest.json: kind: Field required"),
+        ("\\xff", "manifest.json is not JSON"),
+    ],
+)
+def test_a_damaged_manifest_is_named(ten: Store, text: str, message: str) -> None:
+    (ten.path / "manifest.json").write_text(text)
+    with pytest.raises(StoreError) as caught:
+        open_store(ten.path)
+    assert message in caught.value.message
+
+
+def test_a_part_outside_the_store_is_refused(ten: Store) -> None:
+    parts = json.loads((ten.path / "manifest.json").read_text())["parts"]
+    edit_manifest(ten, parts=[{**parts[0], "path": "../../etc/passwd"}, *parts[1:]])
+    with pytest.raises(StoreError, match=r"'../../etc/passwd' cannot be a part of a store"):
+        open_store(ten.path)
+
+
+def test_a_manifest_without_parts_of_a_table_is_refused(ten: Store) -> None:
+    parts = json.loads((ten.path / "manifest.json").read_text())["parts"]
+    edit_manifest(ten, parts=[part for part in parts if "steps/" not in part["path"]])
+    with pytest.raises(StoreError, match="lists no part of steps"):
+        open_store(ten.path)
+
+
+def test_a_missing_part_is_named(ten: Store) -> None:
+    ten.parts("steps")[0].unlink()
+    with pytest.raises(StoreError, match=r"steps/part-00000.parquet is missing"):
+        open_store(ten.path)
+
+
+def test_a_part_that_was_cut_is_named_with_both_sizes(ten: Store) -> None:
+    part = ten.parts("feedback")[0]
+    size = part.stat().st_size
+    part.write_bytes(part.read_bytes()[:-1])
+    with pytest.raises(
+        StoreError, match=f"part-00000.parquet has {size - 1} bytes; the manifest says {size}"
+    ):
+        open_store(ten.path)
+
+
+def read_episodes(store: Store) -> None:
+    list(Dataset(store))
+
+
+def read_columns(store: Store) -> None:
+    Dataset(store).arrow("steps").read_all()
+
+
+def read_by_query(store: Store) -> None:
+    with ask(store, "SELECT 1") as answer:
+        list(answer.rows())
+
+
+@pytest.mark.parametrize("read", [read_episodes, read_columns, read_by_query, summarize, verify])
+@pytest.mark.parametrize("table", ["episodes", "steps", "feedback"])
+def test_a_flipped_byte_is_never_read(ten: Store, table: str, read: Callable[[Store], None]) -> None:
+    flip_a_byte(ten.parts(table)[0])
+    store = open_store(ten.path)
+    with pytest.raises(StoreError, match=rf"{table}/part-00000.parquet is not the file that was written"):
+        read(store)
+
+
+def test_a_byte_flipped_after_a_first_read_is_seen_too(ten: Store) -> None:
+    verify(ten)
+    flip_a_byte(ten.parts("steps")[0])
+    with pytest.raises(StoreError, match="its sha256 differs"):
+        verify(ten)
+
+
+def test_the_deep_check_sees_content_that_is_not_what_was_hashed(ten: Store) -> None:
+    verify(ten, deep=True)
+    edit_manifest(ten, digest="0" * 64)
+    with pytest.raises(StoreError, match=f"content digest {ten.manifest.digest}; its manifest says 0000"):
+        verify(open_store(ten.path), deep=True)
+
+
+def test_the_digest_is_computed_from_the_rows_and_not_from_their_hashes(ten: Store) -> None:
+    part = ten.parts("episodes")[0]
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE e AS SELECT * REPLACE ('x' AS content_hash) FROM '{part}'")
+        connection.execute(f"COPY e TO '{part}' (FORMAT parquet)")
+    assert recomputed_digest(ten) == ten.manifest.digest
+
+
+def test_other_files_in_the_folder_do_not_matter(ten: Store) -> None:
+    (ten.path / "README.md").write_text("How it was made.")
+    verify(open_store(ten.path), deep=True)
+
+
+def test_a_store_may_be_moved(ten: Store, tmp_path: Path) -> None:
+    shutil.move(ten.path, tmp_path / "elsewhere")
+    assert len(open_dataset(tmp_path / "elsewhere")) == 10
+
+
+def test_an_unknown_sample_lists_the_known_ones() -> None:
+    with pytest.raises(StoreError, match="there is no sample 'chess'") as caught:
+        open_store("sample:chess")
+    assert caught.value.hint is not None
+    assert caught.value.hint.startswith("samples: ")
+
+
+def test_two_parts_are_read_as_one(
+    ten: Store, store_of: Callable[..., Store], episode: Callable[..., Episode]
+) -> None:
+    other = store_of([episode("other")], name="other")
+    assert len(Dataset(other)) == 1
+    assert len(Dataset(ten)) == 10

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trajkit.schema import Episode, Message, Transition, message
+from trajkit.store.dataset import Dataset, open_dataset
+from trajkit.store.query import ask
+from trajkit.store.reader import Store
+from trajkit.store.view import full_steps
+from trajkit.store.writer import write_episodes
+
+
+def prompts_of(rows: list[dict[str, Any]]) -> dict[tuple[str, int], tuple[Message, ...] | None]:
+    return {
+        (row["episode_id"], row["step_index"]): None
+        if row["prompt"] is None
+        else tuple(Message.model_validate(item) for item in json.loads(row["prompt"]))
+        for row in rows
+    }
+
+
+def expected_of(episodes: list[Episode]) -> dict[tuple[str, int], tuple[Message, ...] | None]:
+    return {
+        (episode.episode_id, index): prompt
+        for episode in episodes
+        for index, prompt in enumerate(episode.prompts())
+    }
+
+
+@settings(settings.get_profile("store"))
+@given(data=st.data())
+def test_the_full_prompts_are_those_of_the_episode(
+    data: st.DataObject, any_episodes: st.SearchStrategy[list[Episode]]
+) -> None:
+    episodes = data.draw(any_episodes)
+    with tempfile.TemporaryDirectory() as folder:
+        write_episodes(Path(folder) / "store", episodes, kind="test")
+        dataset = open_dataset(Path(folder) / "store")
+        by_batches = dataset.arrow("steps_full").read_all().to_pylist()
+        with ask(dataset.store, "SELECT episode_id, step_index, prompt FROM steps_full") as answer:
+            by_query = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows()]
+    assert prompts_of(by_batches) == expected_of(episodes)
+    assert prompts_of(by_query) == expected_of(episodes)
+
+
+@st.composite
+def _chain(draw: st.DrawFn) -> list[Transition]:
+    """Many steps that keep any number of what is there, none and all included."""
+    steps: list[Transition] = []
+    n_available = 0
+    for index in range(draw(st.integers(1, 25))):
+        kept = draw(st.sampled_from([0, n_available, max(n_available - 1, 0)]) | st.integers(0, n_available))
+        messages = tuple(message("user", f"{index}.{i}") for i in range(draw(st.integers(0, 3))))
+        answer = draw(st.sampled_from([None, message("assistant", f"answer {index}")]))
+        steps.append(Transition(step_index=index, n_prompt_kept=kept, messages=messages, completion=answer))
+        n_available = kept + len(messages) + (answer is not None)
+    return steps
+
+
+@settings(settings.get_profile("store"))
+@given(st.lists(_chain(), min_size=1, max_size=3))
+def test_any_number_of_messages_may_be_kept(chains: list[list[Transition]]) -> None:
+    episodes = [Episode(episode_id=f"e{i}", source="t", steps=tuple(steps)) for i, steps in enumerate(chains)]
+    with tempfile.TemporaryDirectory() as folder:
+        write_episodes(Path(folder) / "store", episodes, kind="test")
+        rows = open_dataset(Path(folder) / "store").arrow("steps_full").read_all().to_pylist()
+    assert prompts_of(rows) == expected_of(episodes)
+
+
+def test_a_long_conversation_is_stored_once(tmp_path: Path) -> None:
+    # 100 turns: the first keeps nothing, each later one keeps all of the 2 * index messages before it
+    steps = tuple(
+        Transition(
+            step_index=index,
+            n_prompt_kept=2 * index,
+            messages=(message("user", f"question {index}"),),
+            completion=message("assistant", f"answer {index}"),
+        )
+        for index in range(100)
+    )
+    write_episodes(tmp_path / "store", [Episode(episode_id="a", source="t", steps=steps)], kind="test")
+    dataset = open_dataset(tmp_path / "store")
+    stored = sum(len(row["messages"]) for row in dataset.arrow("steps").read_all().to_pylist())
+    full = dataset.arrow("steps_full").read_all().to_pylist()
+    assert [len(json.loads(row["prompt"])) for row in full] == [2 * index + 1 for index in range(100)]
+    assert sum(len(row["prompt"]) for row in full) > 90 * stored
+
+
+def test_steps_that_keep_nothing_are_not_joined(ten: Store) -> None:
+    with ask(ten, "SELECT count(*) FROM steps_full WHERE prompt != messages") as answer:
+        assert list(answer.rows()) == [(0,)]
+    assert "WHERE n_prompt_kept = 0\n    UNION ALL" in full_steps("steps")
+
+
+def test_full_prompts_come_for_the_chosen_episodes_only(
+    store_of: Callable[..., Store], episode: Callable[..., Episode]
+) -> None:
+    chain = (
+        Transition(step_index=0, messages=(message("user", "a"),)),
+        Transition(step_index=1, n_prompt_kept=1, messages=(message("user", "b"),)),
+    )
+    store = store_of([episode("x", steps=chain, seed=1), episode("y", steps=chain, seed=2)])
+    rows = Dataset(store).where("seed = 2").arrow("steps_full").read_all().to_pylist()
+    assert [(row["episode_id"], len(json.loads(row["prompt"]))) for row in rows] == [("y", 1), ("y", 2)]
