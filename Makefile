@@ -37,7 +37,7 @@ lint: $(INSTALLED) ## Style, types, layers and spelling
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/codespell $(SOURCES) recipes schemas *.md Makefile pyproject.toml .ci
+	$(BIN)/codespell trajkit bench docs recipes schemas *.md Makefile pyproject.toml .ci
 
 bench: $(INSTALLED) ## The benchmarks, one after the other
 	@for file in $(BENCHMARKS); do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done

@@ -1,6 +1,6 @@
 """What a rollout costs beyond its calls: its wall time over that of the same calls without environment.
 
-Run as `python bench/rollout.py`; about two minutes. The peer sends the same inferences and feedbacks, with the
+Run as `python bench/rollout.py`; about two minutes. The peer sends the same inferences and feedbacks, of the
 same inputs, through the same gateway by as many senders, each taking the next call when its last is answered.
 A run repeats call for call, so runs and replays alternate on one database, a replay first.
 """

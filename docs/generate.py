@@ -1,4 +1,4 @@
-"""Write what is generated: `docs/cli.md` from the commands' help, `schemas/` from the models and the store's columns.
+"""Write what is generated: `docs/cli.md` from the commands' help, `schemas/` from the models and the columns.
 
 `make docs` runs it; a test runs it into a temporary folder and compares bytes.
 """
@@ -58,8 +58,8 @@ def _cli_page() -> str:
     lines = [
         "# The command line",
         "",
-        "Generated from `--help` by `make docs`. Results go to stdout, progress and talk to stderr. Every command that",
-        "prints a result has `--json`.",
+        "Generated from `--help` by `make docs`. Results go to stdout, progress and talk to stderr. Every",
+        "command that prints a result has `--json`.",
         "",
         "Exit codes: 0 done, 1 failed, 2 the request was wrong, 3 an extra is missing, 4 a service refused,",
         "130 stopped with Ctrl-C.",
@@ -83,7 +83,7 @@ def _help(command: click.Command, context: click.Context, *, heading: str) -> li
 def _store_sql() -> str:
     lines = [
         "-- The columns of a store, version 1. Generated from trajkit/store/layout.py by `make docs`.",
-        "-- Types are DuckDB's; in Parquet, JSON is the logical type JSON and TIMESTAMPTZ is UTC microseconds.",
+        "-- Types are DuckDB's. In Parquet JSON is the logical type JSON, TIMESTAMPTZ UTC microseconds.",
         "-- Null means unknown. `not in the digest` marks what the content digest leaves out.",
     ]
     for table, columns in TABLES.items():
@@ -98,7 +98,7 @@ def _columns(table: str, columns: tuple[Column, ...]) -> Iterator[str]:
         described = f"-- {_description(table, column.name)}{marks}"
         if column.sql_type == METRICS:
             yield f"    {described}"
-            yield "    -- One field per metric of this level, DOUBLE or BOOLEAN; no such column when there is none:"
+            yield "    -- One field per metric of this level, DOUBLE or BOOLEAN; without any, no such column:"
             yield "    -- metrics STRUCT(...),"
             continue
         comma = "" if column is written[-1] else ","
@@ -109,7 +109,7 @@ def _columns(table: str, columns: tuple[Column, ...]) -> Iterator[str]:
 def _description(table: str, name: str) -> str:
     text = _DERIVED.get((table, name)) or _MODELS[table].model_fields[name].description
     assert text is not None
-    return " ".join(text.split())
+    return " ".join(text.split()).replace("None", "null")
 
 
 if __name__ == "__main__":

@@ -26,14 +26,15 @@ rm -rf .trajkit stores train.jsonl
 trap 'trajkit down >/dev/null 2>&1 || true' EXIT
 
 run trajkit up
-run trajkit rollout babyai --variant history_and_reasoning --episodes 12 --seed 0 --purpose train \
+run trajkit rollout babyai --variant history_and_reasoning --episodes 6 --seed 0 --purpose train \
     --concurrency 50 -o stores/rollouts
-run trajkit rollout babyai --task goto --variant history_and_reasoning --episodes 5 --seed 1000 --purpose eval \
+run trajkit rollout babyai --task goto --variant history_and_reasoning --episodes 4 --seed 1000 --purpose eval \
     --concurrency 50 -o stores/held-out
-run trajkit export --metric episode_return --min 0.7 -o stores/good
-run trajkit info stores/good
-run trajkit show stores/good 0
-run trajkit convert stores/good --to openai-sft -o train.jsonl
+run trajkit export --metric episode_return --min 0.7
+good=$(echo stores/episode_return-*)
+run trajkit info
+run trajkit show "$good" 0
+run trajkit convert --to openai-sft -o train.jsonl
 run trajkit down
 trap - EXIT
 
@@ -42,13 +43,14 @@ cat <<EOF
 In $PWD:
   stores/rollouts   every episode that was played to train, with what only the environment knows: reward per step
   stores/held-out   the evaluation episodes; the export counted them and left them out
-  stores/good       the episodes whose return is at least 0.7
+  $good
+                    the episodes whose return is at least 0.7
   train.jsonl       one training row per step, in OpenAI's chat format
   .trajkit/         the database and the configuration of the gateway
 
 The model that played is a rule player, not a language model. Next, in that folder:
   trajkit query stores/rollouts "select task, avg(total_reward) from episodes group by task order by task"
-  trajkit show stores/good 1
+  trajkit show $good 1
   trajkit up && trajkit export --metric progression --min 1
   OPENAI_API_KEY=... trajkit up --model openai::gpt-4.1-mini
 EOF

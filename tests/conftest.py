@@ -1,4 +1,4 @@
-"""What holds for every test: no database or gateway of the person who runs them, and no silent skips in CI."""
+"""What holds for every test: nobody's own database or gateway is used, and in CI nothing skips in silence."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Turn what an LLM agent lived through into a better agent: datasets and fine-tuning from episodes.
 
-The names below are the public Python interface. Each is imported when it is first used, so that `import trajkit`
-costs a few milliseconds.
+The names below are the public Python interface. Each is imported when it is first used, so that importing
+trajkit costs a few milliseconds.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ __all__ = [
     "Feedback",
     "Manifest",
     "Message",
-    "Transition",
     "TrajkitError",
+    "Transition",
     "__version__",
     "open_dataset",
     "write_episodes",
@@ -37,8 +37,8 @@ _MODULE_BY_NAME = {
     "Feedback": "trajkit.schema",
     "Manifest": "trajkit.schema",
     "Message": "trajkit.schema",
-    "Transition": "trajkit.schema",
     "TrajkitError": "trajkit.errors",
+    "Transition": "trajkit.schema",
     "open_dataset": "trajkit.store.dataset",
     "write_episodes": "trajkit.store.writer",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from importlib import metadata
 from pathlib import Path
@@ -11,14 +12,16 @@ from packaging.requirements import Requirement
 ROOT = Path(__file__).parent.parent.parent
 
 
+@functools.cache
 def pins() -> dict[str, str]:
     """Version by normalised name."""
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     return dict(_pin(line) for line in lines if line and not line.startswith("#"))
 
 
+@functools.cache
 def needed(*, anywhere: bool = False) -> set[str]:
-    """Names of what `trajkit[all,dev]` brings, directly or not: here, or on any platform and Python version."""
+    """Names of what `trajkit[all,dev]` brings, directly or not: here, or on any platform."""
     found: set[str] = set()
     waiting = [("trajkit", frozenset({"all", "dev"}))]
     seen: set[tuple[str, frozenset[str]]] = set()

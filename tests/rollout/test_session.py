@@ -387,6 +387,6 @@ def test_scripted_policies_need_no_gateway_and_write_a_store(tmp_path, monkeypat
     assert written.manifest.counts.n_episodes == 4
     assert written.manifest.lineage[0].arguments["noise"] == 0.2
     assert [(metric.name, metric.optimize) for metric in written.manifest.metrics] == [
-        ("progression", None),
         ("episode_return", "max"),
+        ("progression", None),
     ]

@@ -90,7 +90,9 @@ class Rows:
             self.call(inference_id, user=f"Observation:\n{observation}", text=raw)
         return inference_id
 
-    def call(self, inference_id: str, *, user: str, text: str | None, system: str | None = "You play.", **row: Any) -> str:
+    def call(
+        self, inference_id: str, *, user: str, text: str | None, system: str | None = "You play.", **row: Any
+    ) -> str:
         call_id = self.id()
         messages = [{"role": "user", "content": [{"type": "text", "text": user}]}]
         self.insert(
@@ -113,7 +115,9 @@ class Rows:
         )
         return call_id
 
-    def chat_step(self, episode_id: str, *, output: list[Any], prompt: list[Any], tool_params: Any = "", **row: Any) -> str:
+    def chat_step(
+        self, episode_id: str, *, output: list[Any], prompt: list[Any], tool_params: Any = "", **row: Any
+    ) -> str:
         inference_id = self.id()
         self.insert(
             "ChatInference",
@@ -137,7 +141,8 @@ class Rows:
         feedback_id = self.id()
         self.insert(
             "FloatMetricFeedback",
-            **{"id": feedback_id, "target_id": target, "metric_name": metric, "value": value, "tags": {}} | row,
+            **{"id": feedback_id, "target_id": target, "metric_name": metric, "value": value, "tags": {}}
+            | row,
         )
         return feedback_id
 

@@ -86,7 +86,9 @@ def test_a_boolean_metric_without_bounds_means_true(rows: Any, run: Any) -> None
     assert set(episodes) == {bad}
 
 
-def test_several_conditions_must_all_hold_and_every_episode_leaves_for_one_reason(rows: Any, run: Any) -> None:
+def test_several_conditions_must_all_hold_and_every_episode_leaves_for_one_reason(
+    rows: Any, run: Any
+) -> None:
     both, one, none = rows.episode(0.9), rows.episode(0.9), rows.episode(0.2)
     for episode_id, value in ((both, 1.0), (one, 0.0), (none, 0.0)):
         rows.float(episode_id, value, metric="progression")
@@ -180,7 +182,9 @@ def test_tensorzeros_own_functions_are_never_learned(rows: Any, run: Any) -> Non
     assert left(tally) == {"only TensorZero's own functions": (1, 2)}
 
 
-@pytest.mark.parametrize("name", ["o'clock", 'dou"ble', "back\\slash", "semi;colon -- x", "naïve 名", "a}b{c:String"])
+@pytest.mark.parametrize(
+    "name", ["o'clock", 'dou"ble', "back\\slash", "semi;colon -- x", "naïve 名", "a}b{c:String"]
+)
 def test_strange_names_match_only_themselves(rows: Any, run: Any, name: str) -> None:
     strange = rows.episode(None, function=name, variant=name, tags={name: name})
     rows.float(strange, 0.5, metric=name)
@@ -205,7 +209,9 @@ EVAL_TAGS = [
 
 
 @pytest.mark.parametrize("tags", EVAL_TAGS, ids=lambda tags: next(iter(tags)))
-def test_one_row_that_says_evaluation_makes_the_episode_one(rows: Any, run: Any, tags: dict[str, str]) -> None:
+def test_one_row_that_says_evaluation_makes_the_episode_one(
+    rows: Any, run: Any, tags: dict[str, str]
+) -> None:
     episode_id = rows.id()
     rows.json_step(episode_id, tags={"trajkit.purpose": "train"})
     rows.json_step(episode_id, tags=tags)
@@ -270,7 +276,9 @@ def test_since_and_until_are_half_open_on_the_start_of_the_episode(rows: Any, ru
 # -- what a row means ----------------------------------------------------------------------------------------------
 
 
-def test_steps_come_in_the_order_of_their_ids_and_the_first_may_be_older_than_the_episode(rows: Any, run: Any) -> None:
+def test_steps_come_in_the_order_of_their_ids_and_the_first_may_be_older_than_the_episode(
+    rows: Any, run: Any
+) -> None:
     first = rows.id(at_ms=1_780_200_000_000)
     episode_id = rows.id(at_ms=1_780_200_000_000)
     later = rows.id(at_ms=1_780_200_002_000)
@@ -333,7 +341,10 @@ def test_an_output_that_does_not_parse_is_a_step_and_no_target_unless_asked_for(
     rows.json_step(episode_id)
     rows.json_step(episode_id, raw="not json", parsed=None)
     tally, episodes = run()
-    assert [(s.loss_weight, s.mask_reason) for s in episodes[episode_id].steps] == [(1, None), (0, "invalid output")]
+    assert [(s.loss_weight, s.mask_reason) for s in episodes[episode_id].steps] == [
+        (1, None),
+        (0, "invalid output"),
+    ]
     assert masked(tally) == {"invalid output": 1}
     _, episodes = run(include_invalid=True)
     assert [step.loss_weight for step in episodes[episode_id].steps] == [1, 1]
@@ -380,9 +391,16 @@ def test_a_demonstration_and_a_comment_travel_with_their_step(rows: Any, run: An
     episode_id = rows.id()
     inference_id = rows.json_step(episode_id)
     better = {"raw": '{"action":"toggle"}', "parsed": {"action": "toggle"}}
-    rows.insert("DemonstrationFeedback", id=rows.id(), inference_id=inference_id, value='{"raw":"older","parsed":null}')
+    rows.insert(
+        "DemonstrationFeedback",
+        id=rows.id(),
+        inference_id=inference_id,
+        value='{"raw":"older","parsed":null}',
+    )
     rows.insert("DemonstrationFeedback", id=rows.id(), inference_id=inference_id, value=json.dumps(better))
-    rows.insert("CommentFeedback", id=rows.id(), target_id=episode_id, target_type="episode", value='so "nice"')
+    rows.insert(
+        "CommentFeedback", id=rows.id(), target_id=episode_id, target_type="episode", value='so "nice"'
+    )
     _, episodes = run()
     episode = episodes[episode_id]
     assert episode.steps[0].demonstration == better
@@ -454,7 +472,14 @@ def test_tools_come_from_the_row_and_an_invalid_call_is_no_target(rows: Any, run
     episode_id = rows.id()
     tool = {"name": "move", "description": "walk", "parameters": {"type": "object"}, "strict": False}
     params = {"tools_available": [tool], "tool_choice": "auto", "parallel_tool_calls": None}
-    bad = {"type": "tool_call", "id": "c", "raw_name": "fly", "raw_arguments": "{", "name": None, "arguments": None}
+    bad = {
+        "type": "tool_call",
+        "id": "c",
+        "raw_name": "fly",
+        "raw_arguments": "{",
+        "name": None,
+        "arguments": None,
+    }
     user = [{"role": "user", "content": [{"type": "text", "text": "go"}]}]
     rows.chat_step(episode_id, output=[bad], prompt=user, tool_params=params)
     rows.chat_step(episode_id, output=[], prompt=user)
@@ -472,7 +497,12 @@ def test_blocks_of_every_kind_arrive_typed(rows: Any, run: Any) -> None:
     content = [
         {"type": "raw_text", "value": "raw"},
         {"type": "thought", "text": None, "signature": "s"},
-        {"type": "file", "source_url": "u", "mime_type": "image/png", "storage_path": {"kind": {"type": "disabled"}}},
+        {
+            "type": "file",
+            "source_url": "u",
+            "mime_type": "image/png",
+            "storage_path": {"kind": {"type": "disabled"}},
+        },
         {"type": "image", "image": {"url": "old", "mime_type": "image/gif"}, "storage_path": None},
         {"type": "unknown", "data": {"x": 1}},
         {"type": "hologram", "depth": 3},
@@ -485,7 +515,12 @@ def test_blocks_of_every_kind_arrive_typed(rows: Any, run: Any) -> None:
     assert [block.model_dump(mode="json", exclude_none=True) for block in prompt[0].content] == [
         {"type": "text", "text": "raw"},
         {"type": "thought", "signature": "s"},
-        {"type": "file", "source_url": "u", "mime_type": "image/png", "storage_path": {"kind": {"type": "disabled"}}},
+        {
+            "type": "file",
+            "source_url": "u",
+            "mime_type": "image/png",
+            "storage_path": {"kind": {"type": "disabled"}},
+        },
         {"type": "file", "source_url": "old", "mime_type": "image/gif"},
         {"type": "unknown", "data": {"x": 1}},
         {"type": "unknown", "data": {"type": "hologram", "depth": 3}},

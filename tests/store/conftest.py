@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from trajkit.schema import Episode, Feedback, Message, Transition, message
 from trajkit.store.reader import Store, open_store
 from trajkit.store.writer import write_episodes
 
-settings.register_profile("store", max_examples=25, deadline=None)
+settings.register_profile("store", max_examples=20, deadline=None)
 
 START = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 
@@ -97,22 +97,26 @@ def ten(store_of: Callable[..., Store]) -> Store:
 
 
 @pytest.fixture
-def python(tmp_path: Path) -> Callable[..., subprocess.Popen[str]]:
-    """Start a Python program in a process of its own."""
+def python(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
+    """Start a Python program in a process of its own, which does not outlive the test."""
+    started: list[subprocess.Popen[str]] = []
 
     def start(code: str) -> subprocess.Popen[str]:
-        root = Path(__file__).parents[2]
-        environment = {**os.environ, "PYTHONPATH": str(root)}
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-c", code],
             cwd=tmp_path,
-            env=environment,
+            env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
         )
+        started.append(process)
+        return process
 
-    return start
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
 
 
 # What hypothesis makes.

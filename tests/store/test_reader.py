@@ -34,7 +34,7 @@ def test_a_store_knows_its_parts_by_table(ten: Store) -> None:
 
 
 def test_a_folder_without_a_manifest_is_not_a_store(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="is not a store: it has no manifest.json") as caught:
+    with pytest.raises(StoreError, match=r"is not a store: it has no manifest\.json") as caught:
         open_store(tmp_path)
     assert caught.value.hint == "a run that was killed leaves none"
 

@@ -167,7 +167,7 @@ def test_ctrl_c_during_a_query_is_a_keyboard_interrupt_and_leaves_nothing(
 ) -> None:
     process = python(
         f"{NULLS}"
-        "slow = 'FROM range(100000000)'\n"
+        "slow = 'FROM range(3000000)'\n"
         "try:\n"
         "    with duckdb.connect() as c, StoreWriter(pathlib.Path('s'), kind='test') as writer:\n"
         "        print('open', flush=True)\n"

@@ -48,6 +48,8 @@ def convert(
     from trajkit.convert.file import convert as convert_dataset
     from trajkit.store.dataset import open_dataset
 
+    if str(goal) == "-":
+        raise click.UsageError("-o is a file: it exists only when every row has been checked")
     dataset = open_dataset(store or last_store())
     made = convert_dataset(
         dataset.where(where) if where else dataset,

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import remember
 from trajkit.cli.output import Cell, count, plural, result_json_line, table, talk
 from trajkit.errors import TrajkitError
 
@@ -235,6 +234,8 @@ def _mean(mean: Mean | None, digits: int) -> str:
 
 
 def _tell_store(written: Written) -> None:
+    from trajkit._settings import remember
+
     if written.n_without_prompt:
         talk(
             f"{plural(written.n_without_prompt, 'inference')} without its prompt in the store: "

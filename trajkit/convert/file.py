@@ -86,10 +86,7 @@ def convert(
             raise _evaluation(dataset, steps.n_evaluation)
         tally = LineTally()
         with _writing(goal), replacing(goal) as temporary:
-            with temporary.open("wb") as file:
-                written = _Sink(file)
-                for line in _lines(steps, form, tally):
-                    written.write(line)
+            written = _write(steps, temporary, form, tally)
             _refuse_what_is_wrong(tally, form, strict=strict, skip_bad=skip_bad)
             if not written.n_rows:
                 raise _nothing(dataset, tally)
@@ -120,17 +117,20 @@ class _Sink:
         self.n_rows = 0
         self.n_bytes = 0
 
-    def write(self, line: str) -> None:
-        data = line.encode("utf-8") + b"\n"
+    def write(self, lines: list[str]) -> None:
+        data = "".join(f"{line}\n" for line in lines).encode("utf-8")
         self._file.write(data)
         self.digest.update(data)
-        self.n_rows += 1
+        self.n_rows += len(lines)
         self.n_bytes += len(data)
 
 
-def _lines(steps: Steps, form: Format, tally: LineTally) -> Iterator[str]:
-    for batch in steps.batches(form.plain_sql):
-        yield from lines_of(batch, form, tally)
+def _write(steps: Steps, path: Path, form: Format, tally: LineTally) -> _Sink:
+    with path.open("wb") as file:
+        sink = _Sink(file)
+        for batch in steps.batches(form.plain_sql):
+            sink.write(lines_of(batch, form, tally))
+    return sink
 
 
 @contextlib.contextmanager
@@ -182,6 +182,6 @@ def _nothing(dataset: Dataset, tally: LineTally) -> NothingMatched:
 
 def _warnings(n_rows: int, form: Format, n_evaluation: int) -> Iterator[str]:
     if n_rows < form.min_rows:
-        yield f"{_plural(n_rows, 'row')}: a file of {form.name} must have at least {form.min_rows} to be accepted"
+        yield f"{_plural(n_rows, 'row')}: {form.name} wants at least {form.min_rows}, or the file is refused"
     if n_evaluation:
         yield f"training takes in {_plural(n_evaluation, 'evaluation episode')}: what they measure is void"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import json
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -58,23 +57,24 @@ class LineTally:
             self.refusals.append(f"{place}: {'; '.join(map(str, found[:_MOST_SHOWN]))}")
 
 
-def lines_of(batch: pa.RecordBatch, form: Format, tally: LineTally) -> Iterator[str]:
+def lines_of(batch: pa.RecordBatch, form: Format, tally: LineTally) -> list[str]:
     """The lines of a batch of `Steps.batches`, in order; what gives no line is added to the tally.
 
     Raises:
         DataError: A prompt or an answer in the store is not made of messages.
     """
-    columns = {name: batch.column(name).to_pylist() for name in ("reason", "line")}
-    for position, (reason, line) in enumerate(zip(columns["reason"], columns["line"], strict=True)):
-        if line is not None:
-            yield line
-        elif reason is not None:
+    lines: list[str] = []
+    given = zip(batch.column("reason").to_pylist(), batch.column("line").to_pylist(), strict=True)
+    for position, (reason, line) in enumerate(given):
+        if reason is not None:
             tally.left[reason] += 1
-        else:
+            continue
+        if line is None:
             row = {name: batch.column(name)[position].as_py() for name in batch.schema.names}
-            written = _line(row, form, tally)
-            if written is not None:
-                yield written
+            line = _line(row, form, tally)
+        if line is not None:
+            lines.append(line)
+    return lines
 
 
 def _line(row: dict[str, Any], form: Format, tally: LineTally) -> str | None:

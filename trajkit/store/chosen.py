@@ -98,7 +98,7 @@ class Chosen:
         self._done_at = datetime.now(UTC)
         self._connection = fenced(store)
         self._counts = [(store.manifest.counts.n_episodes, store.manifest.counts.n_steps)]
-        with explaining(store):
+        with explaining(store, self._connection):
             self._choose()
 
     def __enter__(self) -> Self:
@@ -233,16 +233,21 @@ class Chosen:
         if table == "steps_full":
             mine = full_steps(f"({mine})")
         keys = ["c.position", *(f"t.{key}" for key in _KEYS.get(source, ()))]
-        with interruptible():
+        with interruptible(self._connection):
             reader = self._connection.sql(
                 f"SELECT t.* FROM ({mine}) AS t JOIN chosen AS c USING (episode_id) "
                 f"ORDER BY {', '.join(keys)}",
                 params={"lowest": batch.lowest_id, "highest": batch.highest_id},
             ).to_arrow_reader(_ROWS_PER_BATCH)
-            try:
-                yield from reader
-            finally:
-                reader.close()
+        try:
+            while True:
+                with interruptible(self._connection):
+                    rows = next(reader, None)
+                if rows is None:
+                    break
+                yield rows
+        finally:
+            reader.close()
 
     def _episodes_of(self, batch: Batch) -> Iterator[Episode]:
         own = [row for rows in self._rows("episodes", batch) for row in rows.to_pylist()]

@@ -19,6 +19,8 @@ class Column(NamedTuple):
     """DuckDB type; `METRICS` stands for a struct with one field per metric."""
     is_digested: bool = True
     """Whether the content digest covers it."""
+    is_closed: bool = False
+    """JSON whose fields trajkit's own models define: every writer gives them in the models' order."""
 
 
 METRICS = "METRICS"
@@ -55,10 +57,11 @@ STEPS = (
     Column("variant_name", "VARCHAR"),
     Column("model_name", "VARCHAR"),
     Column("n_prompt_kept", "BIGINT"),
-    Column("messages", "JSON"),
+    Column("messages", "JSON", is_closed=True),
     Column("tools", "JSON"),
-    Column("completion", "JSON"),
-    Column("input", "JSON"),
+    Column("completion", "JSON", is_closed=True),
+    # what the gateway made the messages of; each of its databases spells it in another way
+    Column("input", "JSON", is_digested=False),
     Column("observation", "VARCHAR"),
     Column("action", "JSON"),
     Column("action_executed", "VARCHAR"),

@@ -70,7 +70,10 @@ def ask(
         StoreError: The store is damaged.
     """
     text = check_select(sql)
-    with fenced(store, memory_limit=memory_limit, threads=threads) as connection, explaining(store):
+    with (
+        fenced(store, memory_limit=memory_limit, threads=threads) as connection,
+        explaining(store, connection),
+    ):
         relation = connection.sql(text)
         if relation is None:
             raise QueryError("this is not a SELECT")
@@ -91,15 +94,19 @@ def ask(
 
 
 @contextlib.contextmanager
-def explaining(store: Store) -> Iterator[None]:
+def explaining(store: Store, *connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Turn what DuckDB says about a user's SQL into a `QueryError` that names what is nearest.
+
+    Args:
+        store: What is asked.
+        connections: What runs in the block, for Ctrl-C.
 
     Raises:
         QueryError: The SQL names what is not there, or cannot be computed.
         StoreError: The store's files could not be read, or memory ran out.
     """
     try:
-        with interruptible():
+        with interruptible(*connections):
             yield
     except _READ_FAILURES as error:
         raise StoreError(f"{store.path} could not be read: {first_line(error)}") from error

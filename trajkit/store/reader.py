@@ -15,7 +15,8 @@ from pydantic import ValidationError
 from trajkit._files import sha256_file
 from trajkit.errors import StoreError
 from trajkit.schema import STORE_VERSION, Manifest, Part
-from trajkit.store.digest import content_hashes, store_digest
+from trajkit.store.content_hash import ContentHashes
+from trajkit.store.digest import hashed_batches, store_digest
 from trajkit.store.engine import connect, first_line, interruptible, scan
 from trajkit.store.layout import MANIFEST_NAME, TABLES
 
@@ -96,11 +97,16 @@ def verify(store: Store, *, deep: bool = False) -> None:
 
 def recomputed_digest(store: Store) -> str:
     """The content digest as the rows give it, whatever the manifest and `content_hash` say."""
-    names = {table: f"(SELECT * EXCLUDE (filename) FROM {scan(store.parts(table))})" for table in TABLES}
-    names["episodes"] = f"(SELECT * EXCLUDE (filename, content_hash) FROM {scan(store.parts('episodes'))})"
+    hashes = ContentHashes()
     try:
-        with interruptible(), connect() as connection:
-            return store_digest(connection, f"({content_hashes(store.manifest.metrics, **names)})")
+        with connect() as connection, interruptible(connection):
+            for table in TABLES:
+                for part in store.parts(table):  # part by part, as sorting takes memory
+                    select = f"SELECT * FROM {scan([part])}"
+                    for batch in hashed_batches(connection, table, store.manifest.metrics, select):
+                        hashes.update(batch)
+            connection.register("content_hash", hashes.table())
+            return store_digest(connection, "content_hash")
     except duckdb.Error as error:
         raise StoreError(f"{store.path} cannot be read: {first_line(error)}", hint=_DAMAGED) from error
 

@@ -105,7 +105,7 @@ def summarize(store: Store) -> Summary:
         StoreError: A part is missing or changed.
     """
     manifest = store.manifest
-    with fenced(store) as connection, explaining(store):
+    with fenced(store) as connection, explaining(store, connection):
         tasks, n_tasks = _groups(
             connection,
             "SELECT CASE WHEN env_id IS NULL THEN task ELSE concat_ws('/', env_id, task) END AS name, "
@@ -119,7 +119,7 @@ def summarize(store: Store) -> Summary:
         tokens = _one(
             connection,
             "SELECT sum(n_input_tokens), sum(n_output_tokens), "
-            "count_if(n_input_tokens IS NULL OR n_output_tokens IS NULL) FROM steps",
+            "count(*) FILTER (n_input_tokens IS NULL OR n_output_tokens IS NULL) FROM steps",
         )
         return Summary(
             path=store.path,

@@ -188,10 +188,9 @@ class _Export:
                     return list(assembly.masked(connection))
 
             masked: Counter[str] = Counter()
-            with ThreadPoolExecutor(_THREADS) as pool:
-                for n_done, entries in enumerate(pool.map(work, range(n_buckets))):
-                    self._on_progress(Progress("assembling", n_done, n_buckets))
-                    masked.update({entry.reason: entry.n_steps for entry in entries})
+            for n_done, entries in enumerate(_in_parallel(work, n_buckets)):
+                self._on_progress(Progress("assembling", n_done, n_buckets))
+                masked.update({entry.reason: entry.n_steps for entry in entries})
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
             tally = tally.model_copy(update={"masked": left})
             return tally, writer.finish(lineage=[lineage_entry(self._request, tally)])
@@ -225,6 +224,15 @@ class _Export:
             "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
         )
         return inferences, calls
+
+
+def _in_parallel(work: Callable[[int], list[Left]], n_buckets: int) -> Iterator[list[Left]]:
+    """Do the buckets side by side, in order; when one fails or somebody presses Ctrl-C, begin no other."""
+    pool = ThreadPoolExecutor(_THREADS)
+    try:
+        yield from pool.map(work, range(n_buckets))
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def lineage_entry(request: ExportRequest, tally: Tally) -> LineageEntry:

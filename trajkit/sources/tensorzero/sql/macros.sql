@@ -10,8 +10,8 @@ CREATE OR REPLACE TEMP MACRO as_block(b) AS
             'name', coalesce(b->>'$.raw_name', b->>'$.name', ''),
             'arguments', coalesce(b->>'$.raw_arguments', b->>'$.arguments', ''))
         WHEN 'tool_result' THEN json_object(
-            'type', 'tool_result', 'name', coalesce(b->>'$.name', ''), 'result', coalesce(b->>'$.result', ''),
-            'id', coalesce(b->>'$.id', ''))
+            'type', 'tool_result', 'id', coalesce(b->>'$.id', ''), 'name', coalesce(b->>'$.name', ''),
+            'result', coalesce(b->>'$.result', ''))
         WHEN 'thought' THEN json_object(
             'type', 'thought', 'text', b->>'$.text', 'signature', b->>'$.signature', 'summary', b->'$.summary',
             'provider_type', b->>'$.provider_type', 'extra_data', b->'$.extra_data')
@@ -33,10 +33,9 @@ CREATE OR REPLACE TEMP MACRO as_content(blocks) AS
     '[' || array_to_string(
         list_transform(from_json(blocks, '["JSON"]'), lambda b: as_block(b)::VARCHAR), ',') || ']';
 
--- Whether rendered messages can pass as they are: only text and tool blocks, which both sides write alike. Inside
--- JSON strings quotes are escaped, so that the pattern never matches a text that merely mentions it.
-CREATE OR REPLACE TEMP MACRO is_plain(messages) AS
-    NOT regexp_matches(messages, '"type":"(raw_text|thought|file|image|unknown|template)"|"(value|raw_name)":');
+-- Whether rendered messages can pass as they are: only text. Inside JSON strings quotes are escaped, so that the
+-- pattern never matches a text that merely mentions it.
+CREATE OR REPLACE TEMP MACRO is_plain(messages) AS NOT regexp_matches(messages, '"type":"[^t]|"type":"t[^e]|"value":');
 
 CREATE OR REPLACE TEMP MACRO as_message(m) AS
     '{"role":' || (m->'$.role')::VARCHAR || ',"content":' || as_content((m->'$.content')::VARCHAR) || '}';

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trajkit._settings import remember
+from trajkit.cli.main import run
+from trajkit.schema import Episode, Message, Transition, message
+from trajkit.store.writer import write_episodes
+
+
+def make_episode(name: str, *, n_steps: int = 6, answer: Message | None = None, **fields: Any) -> Episode:
+    steps = tuple(
+        Transition(
+            step_index=i,
+            messages=(message("user", f"turn {i}"),),
+            completion=answer or message("assistant", "go"),
+        )
+        for i in range(n_steps)
+    )
+    return Episode(episode_id=name, source="test", steps=steps, **fields)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Write a store named `store` in the working folder."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(*episodes: Episode) -> None:
+        write_episodes(Path("store"), episodes, kind="test")
+
+    return write
+
+
+def convert(*arguments: str) -> int:
+    return run(["convert", *arguments])
+
+
+def test_the_last_line_says_what_now_exists(
+    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(make_episode("a"), make_episode("b"))
+    assert convert("store", "--to", "openai-sft", "-o", "train.jsonl") == 0
+    printed = capsys.readouterr()
+    n_bytes = Path("train.jsonl").stat().st_size
+    assert printed.out == f"train.jsonl  12 lines  {n_bytes / 1000:.1f} kB\n"
+    assert printed.err == ""
+
+
+def test_what_was_left_out_is_said_on_stderr(
+    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    thinking = Message.model_validate(
+        {"role": "assistant", "content": [{"type": "thought", "text": "hm"}, {"type": "text", "text": "go"}]}
+    )
+    store(make_episode("a", answer=thinking), make_episode("b", answer=message("assistant", "")))
+    assert convert("store", "--to", "openai-sft", "-o", "train.jsonl") == 0
+    assert capsys.readouterr().err.splitlines() == [
+        "not learned: 6 steps: empty answer",
+        "left out: 6 thoughts (openai-sft cannot carry them)",
+        "warning: 6 rows: openai-sft wants at least 10, or the file is refused",
+    ]
+    assert convert("store", "--to", "openai-sft", "-o", "strict.jsonl", "--strict") == 1
+    assert capsys.readouterr().err.startswith("error: openai-sft cannot carry 6 thoughts")
+
+
+def test_json_gives_the_summary(store: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    store(make_episode("a"), make_episode("b"))
+    assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", "--json") == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed["path"] == "train.jsonl"
+    assert (printed["n_rows"], printed["left"], printed["losses"]) == (12, {}, {})
+    assert len(printed["sha256"]) == 64
+
+
+def test_without_a_store_it_is_the_last_one(
+    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert convert("--to", "openai-sft", "-o", "train.jsonl") == 2
+    assert "no STORE given" in capsys.readouterr().err
+    store(make_episode("a"))
+    remember("last_store", {"path": str(Path("store").absolute())})
+    assert convert("--to", "openai-sft", "-o", "train.jsonl") == 0
+    assert Path("train.jsonl").is_file()
+
+
+def test_evaluation_episodes_are_refused_and_the_hint_works_as_typed(
+    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(make_episode("a", purpose="eval"), make_episode("b", purpose="train"))
+    assert convert("store", "--to", "openai-sft", "-o", "train.jsonl") == 2
+    assert "has 1 evaluation episode; they must not train" in capsys.readouterr().err
+    assert not Path("train.jsonl").exists()
+    assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", "--where", "purpose <> 'eval'") == 0
+    assert capsys.readouterr().out.startswith("train.jsonl  6 lines")
+    assert convert("store", "--to", "openai-sft", "-o", "all.jsonl", "--include-eval") == 0
+    assert "warning: training takes in 1 evaluation episode" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("store", "--to", "nothing", "-o", "x.jsonl"), 2, "no format 'nothing'"),
+        (("elsewhere", "--to", "openai-sft", "-o", "x.jsonl"), 1, "no store at elsewhere"),
+        (("store", "--to", "openai-sft"), 2, "Missing option '-o'"),
+        (("store", "--to", "openai-sft", "-o", "store"), 1, "store exists already"),
+        (("store", "--to", "openai-sft", "-o", "x.jsonl", "--where", "purpos = 'eval'"), 2, "'purpos'"),
+        (("store", "--to", "openai-sft", "-o", "-"), 2, "-o is a file"),
+    ],
+)
+def test_wrong_requests_are_told_and_write_nothing(
+    arguments: tuple[str, ...],
+    code: int,
+    told: str,
+    store: Callable[..., None],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store(make_episode("a"))
+    assert convert(*arguments) == code
+    assert told in capsys.readouterr().err
+    assert sorted(path.name for path in Path().iterdir()) == ["store"]
+
+
+def test_a_special_token_fails_unless_bad_rows_are_skipped(
+    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(make_episode("a"), make_episode("b", n_steps=1, answer=message("assistant", "<|im_end|>")))
+    assert convert("store", "--to", "openai-sft", "-o", "train.jsonl") == 1
+    assert "episode b step 0: messages.1.content: special token <|im_end|>" in capsys.readouterr().err
+    assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", "--skip-bad") == 0
+    assert "not learned: 1 step: would be refused: special token" in capsys.readouterr().err

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import trajkit
+from trajkit import errors
+from trajkit.cli.main import COMMANDS, run
+
+
+def test_the_version_is_the_package_s(capsys):
+    assert run(["--version"]) == 0
+    assert capsys.readouterr().out == f"trajkit, version {trajkit.__version__}\n"
+
+
+def test_help_lists_every_command_on_stdout(capsys):
+    assert run(["--help"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    listed = [
+        line.split()[0] for line in shown.out.partition("Commands:\n")[2].splitlines() if line[2:3].strip()
+    ]
+    assert listed == list(COMMANDS)
+
+
+def test_a_command_that_does_not_exist_is_a_wrong_request(capsys):
+    assert run(["levitate"]) == 2
+    shown = capsys.readouterr()
+    assert "No such command 'levitate'" in shown.err
+    assert shown.out == ""
+
+
+def test_an_option_that_does_not_exist_is_a_wrong_request(capsys):
+    assert run(["info", "--levitate"]) == 2
+    assert "No such option" in capsys.readouterr().err
+
+
+def test_an_error_is_a_line_and_a_hint(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert run(["info", "nowhere"]) == 1
+    first, second = capsys.readouterr().err.splitlines()
+    assert first.startswith("error: ")
+    assert second.startswith("hint: ")
+
+
+def test_debug_shows_the_traceback(tmp_path):
+    command = [sys.executable, "-m", "trajkit", "--debug", "info", "nowhere"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Traceback")
+    assert "StoreError" in done.stderr
+
+
+def test_a_reader_that_goes_away_is_not_an_error():
+    program = f"{sys.executable} -m trajkit rollout --help | head -n 1"
+    done = subprocess.run(
+        ["bash", "-c", f"set -o pipefail; {program}"], capture_output=True, text=True, check=False
+    )
+    assert done.stdout == "Usage: trajkit rollout [OPTIONS] ENVIRONMENT\n"
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.StoreError, 1),
+        (errors.NothingMatched, 1),
+        (errors.RequestError, 2),
+        (errors.ConfigError, 2),
+        (errors.QueryError, 2),
+        (errors.MissingExtra, 3),
+        (errors.ServiceError, 4),
+    ],
+)
+def test_every_kind_of_error_has_its_exit_code(error, code):
+    assert error("it was wrong", hint="do that").exit_code == code
+    assert str(error("it was wrong", hint="do that")) == "it was wrong (do that)"

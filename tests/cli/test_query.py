@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from trajkit.cli.main import run
+from trajkit.schema import Episode
+from trajkit.store.writer import write_episodes
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> str:
+    episodes = [
+        Episode(
+            episode_id=f"ep-{i:03}",
+            source="t",
+            seed=i,
+            task=None if i % 2 else 'a,"b"\nc',
+            tags={"n": str(i)},
+        )
+        for i in range(120)
+    ]
+    write_episodes(tmp_path / "store", episodes, kind="test")
+    return str(tmp_path / "store")
+
+
+def test_a_table_shows_every_value_whole(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["query", store, "select episode_id, seed, task from episodes order by seed limit 2"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "episode_id  seed  task",
+        "----------  ----  --------",
+        'ep-000         0  a,"b"\\nc',
+        "ep-001         1",
+    ]
+
+
+def test_a_long_table_says_how_many_rows_are_left(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["query", store, "select seed from episodes"]) == 0
+    printed = capsys.readouterr()
+    assert len(printed.out.splitlines()) == 102
+    assert printed.err == "… 20 rows more; --limit 120 prints them all\n"
+    assert run(["query", store, "select seed from episodes", "--limit", "120"]) == 0
+    printed = capsys.readouterr()
+    assert (len(printed.out.splitlines()), printed.err) == (122, "")
+
+
+def test_json_is_a_row_per_line(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    sql = "select seed, tags, sum(seed) over () as total, started_at from episodes order by seed"
+    assert run(["query", store, sql, "--json"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert len(rows) == 120
+    assert rows[3] == {"seed": 3, "tags": {"n": "3"}, "total": 7140, "started_at": None}
+
+
+def test_csv_reads_back(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["query", store, "select seed, task from episodes order by seed limit 2", "--csv"]) == 0
+    assert list(csv.reader(io.StringIO(capsys.readouterr().out))) == [
+        ["seed", "task"],
+        ["0", 'a,"b"\nc'],
+        ["1", ""],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sql", "code", "message"),
+    [
+        ("select sede from episodes", 2, "error: no column 'sede'"),
+        ("copy episodes to 'x.csv'", 2, "error: this is not a SELECT"),
+        ("select 1; select 2", 2, "error: 2 statements where one SELECT is wanted"),
+        (
+            "select * from read_text('/etc/passwd')",
+            2,
+            "error: the table function read_text is not open to queries",
+        ),
+    ],
+)
+def test_a_wrong_query_is_one_line_and_a_hint(
+    store: str, capsys: pytest.CaptureFixture[str], sql: str, code: int, message: str
+) -> None:
+    assert run(["query", store, sql]) == code
+    printed = capsys.readouterr()
+    assert printed.out == ""
+    assert printed.err.startswith(message)
+    assert "\nhint: " in printed.err
+
+
+def test_two_shapes_at_once_are_refused(store: str) -> None:
+    assert run(["query", store, "select 1", "--json", "--csv"]) == 2
+
+
+def test_a_query_of_no_store_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["query", str(tmp_path / "none"), "select 1"]) == 1
+    assert "there is no store at" in capsys.readouterr().err

@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from openai.types.chat import ChatCompletionMessageParam
+from pydantic import TypeAdapter
+
+from trajkit.formats import format_named, known
+from trajkit.formats.base import Example, Loss, LossKind, json_line
+from trajkit.formats.openai import OPENAI_SFT
+from trajkit.schema import Message, message
+
+WEATHER = {"name": "weather", "description": "Say it", "parameters": {"type": "object"}, "strict": True}
+
+
+def said(role: str, *blocks: Any) -> Message:
+    content = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
+    return Message.model_validate({"role": role, "content": content})
+
+
+def call(call_id: str = "c1", name: str = "weather", arguments: str = '{"city": "Oslo"}') -> dict[str, Any]:
+    return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
+
+
+def result(call_id: str = "c1", name: str = "weather", text: str = "rain") -> dict[str, Any]:
+    return {"type": "tool_result", "id": call_id, "name": name, "result": text}
+
+
+def example(*prompt: Message, answer: Message | str = "go", **fields: Any) -> Example:
+    answered = message("assistant", answer) if isinstance(answer, str) else answer
+    return Example(prompt or (message("user", "turn"),), answered, **fields)
+
+
+def messages_of(made: Example) -> list[dict[str, Any]]:
+    written: list[dict[str, Any]] = OPENAI_SFT.row(made).value["messages"]
+    return written
+
+
+def test_only_the_last_answer_of_a_conversation_is_learned() -> None:
+    made = example(
+        message("system", "s"), message("user", "u"), message("assistant", "a"), message("user", "v")
+    )
+    assert OPENAI_SFT.row(made).value == {
+        "messages": [
+            {"role": "system", "content": "s"},
+            {"role": "user", "content": "u"},
+            {"role": "assistant", "content": "a", "weight": 0},
+            {"role": "user", "content": "v"},
+            {"role": "assistant", "content": "go"},
+        ]
+    }
+
+
+def test_tool_calls_keep_their_arguments_as_the_text_that_the_model_wrote() -> None:
+    made = example(answer=said("assistant", "I look", call(arguments='{"city":  "Oslo"')))
+    assert messages_of(made)[-1] == {
+        "role": "assistant",
+        "content": "I look",
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city":  "Oslo"'}}
+        ],
+    }
+
+
+def test_an_answer_of_only_a_tool_call_has_no_content() -> None:
+    assert "content" not in messages_of(example(answer=said("assistant", call())))[-1]
+
+
+def test_tool_results_become_messages_of_their_own_before_the_text_beside_them() -> None:
+    made = example(
+        said("user", "u"),
+        said("assistant", call("a"), call("b")),
+        said("user", "next", result("a"), result("b")),
+    )
+    row = OPENAI_SFT.row(made)
+    assert [message["role"] for message in row.value["messages"]] == [
+        *("user", "assistant", "tool", "tool", "user", "assistant")
+    ]
+    assert row.value["messages"][2] == {"role": "tool", "tool_call_id": "a", "content": "rain"}
+    assert row.problems == ()
+
+
+def test_results_in_a_message_of_role_tool_are_the_same() -> None:
+    made = example(said("user", "u"), said("assistant", call()), said("tool", result()))
+    assert messages_of(made)[2:3] == [{"role": "tool", "tool_call_id": "c1", "content": "rain"}]
+
+
+def test_several_texts_of_a_message_stay_apart_and_empty_ones_go() -> None:
+    assert messages_of(example(said("user", "a", "", "b")))[0]["content"] == [
+        {"type": "text", "text": "a"},
+        {"type": "text", "text": "b"},
+    ]
+    assert messages_of(example(said("user", "a", "")))[0]["content"] == "a"
+
+
+def test_what_cannot_be_carried_is_named_with_its_place() -> None:
+    made = example(
+        said("user", "look", {"type": "file", "mime_type": "image/png"}, {"type": "file"}),
+        answer=said("assistant", {"type": "thought", "text": "hm"}, "go", {"type": "unknown", "data": 1}),
+        weight=0.5,
+    )
+    row = OPENAI_SFT.row(made)
+    assert row.losses == (
+        Loss(LossKind.IMAGE, "prompt.0.content.1"),
+        Loss(LossKind.FILE, "prompt.0.content.2"),
+        Loss(LossKind.THOUGHT, "answer.content.0"),
+        Loss(LossKind.UNKNOWN_BLOCK, "answer.content.2"),
+        Loss(LossKind.PARTIAL_WEIGHT, "weight"),
+    )
+    assert row.value["messages"] == [
+        {"role": "user", "content": "look"},
+        {"role": "assistant", "content": "go"},
+    ]
+
+
+def test_a_message_of_thoughts_alone_goes_with_them() -> None:
+    made = example(
+        said("user", "u"), said("assistant", {"type": "thought", "text": "hm"}, ""), said("user", "v")
+    )
+    row = OPENAI_SFT.row(made)
+    assert [message["content"] for message in row.value["messages"]] == ["u", "v", "go"]
+    assert row.problems == ()
+
+
+def test_a_message_of_an_image_alone_is_refused_and_not_dropped_in_silence() -> None:
+    made = example(said("user", {"type": "file", "mime_type": "image/png"}), said("user", "v"))
+    assert [str(problem) for problem in OPENAI_SFT.row(made).problems] == ["messages.0: empty user message"]
+
+
+def test_tools_are_wrapped_as_functions_and_absent_when_there_are_none() -> None:
+    assert OPENAI_SFT.row(example(tools=(WEATHER,))).value["tools"] == [
+        {"type": "function", "function": WEATHER}
+    ]
+    bare = {"type": "function", "name": "wait", "description": None}
+    assert OPENAI_SFT.row(example(tools=(bare,))).value["tools"] == [
+        {"type": "function", "function": {"name": "wait"}}
+    ]
+    assert OPENAI_SFT.row(example()).value.keys() == {"messages"}
+
+
+def test_fields_and_names_of_tools_that_have_no_place_are_losses() -> None:
+    odd = {**WEATHER, "type": "custom", "format": {"type": "text"}}
+    made = example(
+        said("user", "u"), said("assistant", call()), said("user", result(name="other")), tools=(odd,)
+    )
+    assert OPENAI_SFT.row(made).losses == (
+        Loss(LossKind.TOOL_NAME, "prompt.2.content.0"),
+        Loss(LossKind.TOOL_FIELD, "tools.0.type"),
+        Loss(LossKind.TOOL_FIELD, "tools.0.format"),
+    )
+
+
+def test_a_format_that_is_not_known_is_told_with_those_that_are() -> None:
+    assert known() == ("openai-sft",)
+    assert format_named("openai-sft") is OPENAI_SFT
+    with pytest.raises(Exception, match="no format 'openai'") as caught:
+        format_named("openai")
+    assert "known: openai-sft" in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def plain_line() -> Iterator[Any]:
+    with duckdb.connect() as connection:
+
+        def line(made: Example) -> str | None:
+            texts = [
+                json.dumps([message.model_dump(mode="json", exclude_none=True) for message in made.prompt]),
+                json.dumps(made.answer.model_dump(mode="json", exclude_none=True), ensure_ascii=False),
+                json.dumps(made.tools) if made.tools else None,
+            ]
+            (found,) = connection.execute(
+                f"SELECT {OPENAI_SFT.plain_sql} FROM (SELECT ?::JSON AS prompt, ?::JSON AS completion, "
+                "?::JSON AS tools, ?::DOUBLE AS loss_weight)",
+                [*texts, made.weight],
+            ).fetchall()[0]
+            return None if found is None else str(found)
+
+        yield line
+
+
+def test_sql_writes_the_lines_of_plain_text(plain_line: Any) -> None:
+    made = example(message("user", 'é "q" \u2028\n'), message("assistant", "a"), message("user", "b"))
+    assert plain_line(made) == (
+        '{"messages":[{"role":"user","content":"é \\"q\\" \u2028\\n"},'
+        '{"role":"assistant","content":"a","weight":0},{"role":"user","content":"b"},'
+        '{"role":"assistant","content":"go"}]}'
+    )
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        example(message("user", "<|im_start|>")),
+        example(message("user", "")),
+        example(said("user", "a", "b")),
+        example(said("user")),
+        example(said("tool", "a")),
+        example(answer=""),
+        example(answer=said("user", "a")),
+        example(answer=said("assistant", call())),
+        example(tools=(WEATHER,)),
+        example(weight=0.5),
+        Example((), message("assistant", "a")),
+        example(message("user", "\x1b[0m")),
+    ],
+)
+def test_sql_leaves_to_python_what_is_not_plain(made: Example, plain_line: Any) -> None:
+    assert plain_line(made) is None
+
+
+def test_sql_and_python_write_the_same_bytes(
+    any_examples: st.SearchStrategy[Example], plain_examples: st.SearchStrategy[Example], plain_line: Any
+) -> None:
+    @settings(max_examples=150, deadline=None)
+    @given(any_examples | plain_examples)
+    def check(made: Example) -> None:
+        line = plain_line(made)
+        row = OPENAI_SFT.row(made)
+        if line is not None:
+            assert line == json_line(row.value)
+            assert (row.losses, row.problems) == ((), ())
+
+    check()
+
+
+def read_back(row: dict[str, Any]) -> tuple[list[tuple[str, Any]], list[Any]]:
+    """What a row says, piece by piece, whatever message it stands in."""
+    pieces: list[tuple[str, Any]] = []
+    for each in row["messages"]:
+        if each["role"] == "tool":
+            pieces.append(("result", (each["tool_call_id"], each["content"])))
+            continue
+        content = each.get("content", [])
+        texts = [content] if isinstance(content, str) else [part["text"] for part in content]
+        pieces += [(each["role"], text) for text in texts]
+        pieces += [("call", (c["id"], *c["function"].values())) for c in each.get("tool_calls", [])]
+    return pieces, [tool["function"] for tool in row.get("tools", [])]
+
+
+def pieces_of(made: Example) -> tuple[list[tuple[str, Any]], list[Any]]:
+    """The same of an example, of what a row can carry."""
+    pieces: list[tuple[str, Any]] = []
+    for each in (*made.prompt, made.answer):
+        for block in sorted(each.content, key=lambda block: block.type != "tool_result"):
+            match block.type:
+                case "text":
+                    pieces.append((each.role.value, block.text))
+                case "tool_call":
+                    pieces.append(("call", (block.id, block.name, block.arguments)))
+                case "tool_result":
+                    pieces.append(("result", (block.id, block.result)))
+    return pieces, [{name: value for name, value in tool.items() if value is not None} for tool in made.tools]
+
+
+def test_a_conversation_loses_what_the_losses_say_and_nothing_more(
+    conversations: st.SearchStrategy[Example],
+) -> None:
+    @settings(max_examples=100, deadline=None)
+    @given(conversations)
+    def check(made: Example) -> None:
+        row = OPENAI_SFT.row(made)
+        assert {problem.kind for problem in row.problems} <= {"special token"}
+        assert read_back(row.value) == pieces_of(made)
+        n_thoughts = sum(
+            block.type == "thought" for each in (*made.prompt, made.answer) for block in each.content
+        )
+        assert [loss.kind for loss in row.losses] == [LossKind.THOUGHT] * n_thoughts
+
+    check()
+
+
+def test_openai_s_own_types_take_the_messages(conversations: st.SearchStrategy[Example]) -> None:
+    adapter = TypeAdapter(list[ChatCompletionMessageParam])
+
+    @settings(max_examples=20, deadline=None)
+    @given(conversations)
+    def check(made: Example) -> None:
+        sent = [{k: v for k, v in each.items() if k != "weight"} for each in messages_of(made)]
+        adapter.validate_python(sent)
+
+    check()

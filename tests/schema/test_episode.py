@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from trajkit.schema import Episode, kept
+
+
+def test_steps_count_from_zero_without_gaps(episode, transition):
+    with pytest.raises(ValidationError, match=r"steps.1.step_index is 2"):
+        episode(transition(0), transition(2))
+
+
+def test_a_prompt_cannot_keep_more_than_the_step_before_has(episode, transition, say):
+    first = transition(0, messages=(say("a"),), completion=say("b", "assistant"))
+    assert episode(first, transition(1, n_prompt_kept=2, messages=())).prompt(1) == (
+        say("a"),
+        say("b", "assistant"),
+    )
+    with pytest.raises(ValidationError, match=r"steps.1.n_prompt_kept is 3; the step before has 2"):
+        episode(first, transition(1, n_prompt_kept=3, messages=()))
+
+
+def test_an_unknown_prompt_keeps_nothing_and_nothing_is_kept_after_it(episode, transition, say):
+    with pytest.raises(ValidationError, match="messages is null"):
+        episode(transition(0, messages=(say("a"),)), transition(1, n_prompt_kept=1))
+    with pytest.raises(ValidationError, match="the step before has 0"):
+        episode(transition(0), transition(1, n_prompt_kept=1, messages=()))
+    assert list(episode(transition(0), transition(1, messages=(say("a"),))).prompts()) == [None, (say("a"),)]
+
+
+def test_feedback_of_another_episode_is_refused(episode, feedback):
+    with pytest.raises(ValidationError, match=r"feedback.0.episode_id is 'other', not 'e'"):
+        episode(feedback=(feedback(episode_id="other"),))
+
+
+def test_asking_for_a_step_that_is_not_there_says_how_many_there_are(episode, transition):
+    with pytest.raises(IndexError, match="episode e has 1 steps; there is no step 1"):
+        episode(transition(0)).prompt(1)
+
+
+def test_an_append_only_conversation_is_kept_and_a_rewritten_prompt_is_not(say):
+    before, answer = (say("rules", "system"), say("a")), say("b", "assistant")
+    assert kept(before, answer, (*before, answer, say("c"))) == 3
+    assert kept(before, answer, (*before, say("other"))) == 2
+    assert kept(before, None, (*before, say("other"))) == 2
+    assert kept(before, answer, before) == 0
+    assert kept(before, answer, (say("rules", "system"), say("x"), answer)) == 0
+    assert kept(before, answer, before[:1]) == 0
+    assert kept((), answer, (say("a"),)) == 0
+
+
+@given(st.data())
+def test_json_and_back_is_the_identity(whole_episodes, data):
+    episode = data.draw(whole_episodes)
+    assert Episode.model_validate_json(episode.model_dump_json()) == episode
+
+
+@given(st.data())
+def test_full_prompts_put_what_was_kept_before_what_is_new(whole_episodes, data):
+    episode = data.draw(whole_episodes)
+    for step, prompt in zip(episode.steps, episode.prompts(), strict=True):
+        assert (prompt is None) == (step.messages is None)
+        if prompt is not None:
+            assert len(prompt) == step.n_prompt_kept + len(step.messages)
+            assert prompt[step.n_prompt_kept :] == step.messages
