@@ -179,7 +179,7 @@ def test_a_name_like_nothing_lists_what_there_is(ten: Store) -> None:
         ("SELECT 1 +", "not valid SQL: syntax error"),
         ("SELECT CAST('x' AS INTEGER)", "Could not convert string 'x'"),
         ("SELECT CAST(task AS INTEGER) FROM episodes", "Could not convert string"),
-        ("SELECT lengthh('a')", "lengthh does not exist"),
+        ("SELECT no_such_function('a')", "no_such_function does not exist"),
         ("SELECT 1; SELECT 2", "2 statements where one SELECT is wanted"),
         ("WITH x AS (COPY (SELECT 1) TO 'x') SELECT 1", "COPY does more than read"),
     ],

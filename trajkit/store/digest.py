@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 
 import duckdb
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from trajkit.schema import Metric, MetricLevel
 from trajkit.store.content_hash import LINE
@@ -40,13 +39,11 @@ def hashed_batches(
         metrics: The metrics that have a column.
         select: Gives the digested columns of the table.
     """
+    order = ", ".join(ORDER[table])
     line = row_line(table, metrics, "r")
-    rows = connection.sql(f"SELECT *, {line} AS {LINE} FROM ({select}) r").to_arrow_table()
-    # Ordering the positions and gathering is several times cheaper here than carrying wide texts through a sort.
-    positions = pc.sort_indices(rows.select(ORDER[table]), [(name, "ascending") for name in ORDER[table]])
-    for start in range(0, len(positions), ROW_GROUP_ROWS):
-        gathered = rows.take(positions[start : start + ROW_GROUP_ROWS])
-        yield from gathered.combine_chunks().to_batches()
+    # the line is made above the sort, which then has half as much to carry
+    rows = connection.sql(f"SELECT *, {line} AS {LINE} FROM ({select} ORDER BY {order}) r")
+    yield from rows.to_arrow_reader(ROW_GROUP_ROWS)
 
 
 def row_line(table: str, metrics: Sequence[Metric], alias: str) -> str:

@@ -6,7 +6,6 @@ import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -34,9 +33,9 @@ from trajkit.sources.tensorzero.spool import Spool
 from trajkit.store.writer import StoreWriter
 
 BUCKET_STEPS = 20_000
-"""Steps that are assembled at once; with prompts of a few kB two buckets at once stay in the low hundreds of MB."""
+"""Steps that are assembled at once; a larger bucket takes more memory, a smaller one more time."""
 
-_MEMORY_LIMIT = "400MB"
+_MEMORY_LIMIT = "700MB"
 _THREADS = 2
 
 
@@ -177,20 +176,16 @@ class _Export:
             origin={"url": source["url"]},
         )
         metrics = assembly.metrics(self._database.metrics())
+        masked: Counter[str] = Counter()
         with StoreWriter(goal, kind="export", metrics=metrics, source=source, as_of=as_of) as writer:
-
-            def work(number: int) -> list[Left]:
+            for number in range(n_buckets):
+                self._on_progress(Progress("assembling", number, n_buckets))
                 with self._connection.cursor() as connection:
                     bucket = assembly.make_bucket(
                         connection, metrics, [spool.path(number) for spool in spools]
                     )
                     writer.add(connection, **bucket._asdict())
-                    return list(assembly.masked(connection))
-
-            masked: Counter[str] = Counter()
-            for n_done, entries in enumerate(_in_parallel(work, n_buckets)):
-                self._on_progress(Progress("assembling", n_done, n_buckets))
-                masked.update({entry.reason: entry.n_steps for entry in entries})
+                    masked.update({entry.reason: entry.n_steps for entry in assembly.masked(connection)})
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
             tally = tally.model_copy(update={"masked": left})
             return tally, writer.finish(lineage=[lineage_entry(self._request, tally)])
@@ -224,15 +219,6 @@ class _Export:
             "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
         )
         return inferences, calls
-
-
-def _in_parallel(work: Callable[[int], list[Left]], n_buckets: int) -> Iterator[list[Left]]:
-    """Do the buckets side by side, in order; when one fails or somebody presses Ctrl-C, begin no other."""
-    pool = ThreadPoolExecutor(_THREADS)
-    try:
-        yield from pool.map(work, range(n_buckets))
-    finally:
-        pool.shutdown(cancel_futures=True)
 
 
 def lineage_entry(request: ExportRequest, tally: Tally) -> LineageEntry:

@@ -10,6 +10,10 @@ SELECT s.* REPLACE (s.inference_id::UUID AS inference_id, s.episode_id::UUID AS 
 CREATE OR REPLACE TEMP VIEW model_inference AS
 SELECT s.* REPLACE (s.inference_id::UUID AS inference_id) FROM spooled_model_inference s;
 
+-- Narrow, and of this bucket alone: the small side of a join with the texts.
+CREATE OR REPLACE TEMP TABLE bucket_step AS
+SELECT c.* FROM chosen_step c SEMI JOIN inference i USING (inference_id);
+
 -- Which model call gave the answer: the only one, or, where several were made, the only one whose text is the answer.
 CREATE OR REPLACE TEMP TABLE several AS
 SELECT inference_id FROM model_inference GROUP BY inference_id HAVING count(*) > 1;
@@ -29,8 +33,8 @@ CREATE OR REPLACE TEMP VIEW said AS
 SELECT c.inference_id, c.episode_id, c.step_index, c.function_name, c.variant_name, c.is_selected,
     m.model_name, m.model_provider_name, m.input_tokens, m.output_tokens, m.cost_usd, m.finish_reason, m.cached,
     coalesce(a.is_ambiguous, false) AS is_ambiguous,
-    CASE WHEN coalesce(m.input_messages, '') <> '' AND NOT coalesce(a.is_ambiguous, false)
-        THEN as_prompt(m.system, m.input_messages) END AS prompt,
+    coalesce(m.input_messages, '') <> '' AND NOT coalesce(a.is_ambiguous, false) AS has_prompt,
+    CASE WHEN has_prompt THEN as_prompt(m.system, m.input_messages) END AS prompt,
     CASE WHEN i.function_type = 'json' THEN as_json_answer(json_extract_string(i.output, '$.raw'), i.auxiliary_content)
         ELSE as_chat_answer(i.output) END AS answer,
     CASE WHEN i.function_type = 'json' THEN coalesce(json_type(i.output, '$.parsed'), 'NULL') = 'NULL'
@@ -49,7 +53,7 @@ SELECT c.inference_id, c.episode_id, c.step_index, c.function_name, c.variant_na
     i.processing_time_ms / 1000.0 AS latency_s, i.snapshot_hash,
     CASE WHEN i.tags <> t.first_tags THEN i.tags END AS own_tags, t.actions, t.default_action, t.has_rule
 FROM inference i
-JOIN chosen_step c USING (inference_id)
+JOIN bucket_step c USING (inference_id)
 JOIN episode_tag t ON t.episode_id = c.episode_id
 LEFT JOIN answering a USING (inference_id)
 LEFT JOIN model_inference m ON m.inference_id = i.inference_id
@@ -57,7 +61,7 @@ LEFT JOIN model_inference m ON m.inference_id = i.inference_id
 
 -- Episodes with a prompt of several messages: one of those may go on where the prompt of the step before ended.
 CREATE OR REPLACE TEMP TABLE conversing AS
-SELECT DISTINCT c.episode_id FROM model_inference m JOIN chosen_step c USING (inference_id)
+SELECT DISTINCT c.episode_id FROM model_inference m JOIN bucket_step c USING (inference_id)
 WHERE contains(m.input_messages, '},{"role":"');
 
 CREATE OR REPLACE TEMP TABLE extension (inference_id UUID, n_kept BIGINT, start BIGINT);
@@ -87,7 +91,7 @@ FROM (
     SELECT *, CASE WHEN NOT is_selected THEN 'not selected'
         WHEN is_invalid AND NOT getvariable('include_invalid') THEN 'invalid output'
         WHEN is_ambiguous THEN 'prompt ambiguous'
-        WHEN prompt IS NULL THEN 'prompt unknown' END AS mask_reason
+        WHEN NOT has_prompt THEN 'prompt unknown' END AS mask_reason
     FROM said
 ) s
 LEFT JOIN extension x USING (inference_id)
