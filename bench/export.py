@@ -2,11 +2,11 @@
 
     python bench/export.py [--inferences 100000] [--rounds 3]
 
-The database is a real ClickHouse with TensorZero's schema and synthetic rows. Three programs read the same columns of
-the same tables, each in a process of its own, so that its peak memory is its own:
+The database is a real ClickHouse with TensorZero's schema and synthetic rows. Three programs read the same
+columns of the same tables, each in a process of its own, so that its peak memory is its own:
 
-plain    `query_df` of every table, `json.loads` on every JSON column of every row, joined by dictionaries into
-         episodes, the latest feedback chosen, written as JSON lines
+plain    `query_df` of every table, `json.loads` on every JSON column of every row, joined by dictionaries
+         into episodes, the latest feedback chosen, written as JSON lines
 copy     the Arrow streams of the tables into Parquet (zstd) as they come: no join, no episode, no check
 trajkit  `trajkit export --metric episode_return` into a store
 
@@ -40,8 +40,8 @@ INFERENCES = (
     "id, episode_id, function_name, variant_name, input, output, auxiliary_content, tags, processing_time_ms"
 )
 CALLS = (
-    "id, inference_id, model_name, model_provider_name, system, input_messages, output, input_tokens, output_tokens,"
-    " cost, finish_reason, cached"
+    "id, inference_id, model_name, model_provider_name, system, input_messages, output, input_tokens,"
+    " output_tokens, cost, finish_reason, cached"
 )
 FEEDBACK = "id, target_id, metric_name, value, tags"
 
@@ -176,13 +176,15 @@ def main() -> int:
     seconds = {name: statistics.median(run["seconds"] for run in runs) for name, runs in results.items()}
     peaks = {name: statistics.median(run["peak_mb"] for run in runs) for name, runs in results.items()}
     print(
-        f"export of {options.inferences:,} inferences, {options.rounds} rounds, medians; {platform.machine()},"
+        f"export of {options.inferences:,} inferences, {options.rounds} rounds, medians;"
+        f" {platform.machine()},"
     )
     print(f"{os.cpu_count()} cores, Python {platform.python_version()}")
     for name in names:
         spread = ", ".join(f"{run['seconds']:.2f}" for run in results[name])
         print(
-            f"  {name:8} {seconds[name]:6.2f} s ({spread})  peak {peaks[name]:,.0f} MB  {results[name][0]['rows']:,} rows"
+            f"  {name:8} {seconds[name]:6.2f} s ({spread})  peak {peaks[name]:,.0f} MB"
+            f"  {results[name][0]['rows']:,} rows"
         )
     speed_up = seconds["plain"] / seconds["trajkit"]
     memory = peaks["trajkit"] / peaks["plain"]

@@ -1,4 +1,4 @@
-"""A TensorZero database of any size, made inside ClickHouse: JSON inferences, their model calls and feedback."""
+"""A TensorZero database of any size, made inside ClickHouse: JSON inferences, model calls and feedback."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def _uuid7(ms: str, salt: str) -> str:
     when = f"leftPad(lower(hex(toUInt64({ms}))), 12, '0')"
     noise = f"leftPad(lower(hex(sipHash128({salt}))), 32, '0')"
     return (
-        f"toUUID(concat(substring({when}, 1, 8), '-', substring({when}, 9, 4), '-7', substring({noise}, 1, 3),"
-        f" '-8', substring({noise}, 4, 3), '-', substring({noise}, 7, 12)))"
+        f"toUUID(concat(substring({when}, 1, 8), '-', substring({when}, 9, 4),"
+        f" '-7', substring({noise}, 1, 3), '-8', substring({noise}, 4, 3), '-', substring({noise}, 7, 12)))"
     )
 
 
 def fill(client: Any, *, n_inferences: int, text_bytes: int = 1500) -> None:
-    """Insert `n_inferences` in episodes of 20 steps, with one model call each and two float metrics per episode.
+    """Insert `n_inferences` in episodes of 20 steps, a model call each, with two float metrics per episode.
 
     Args:
         client: A clickhouse-connect client on a database that has TensorZero's schema.
@@ -59,19 +59,23 @@ def fill(client: Any, *, n_inferences: int, text_bytes: int = 1500) -> None:
         INSERT INTO JsonInference (id, function_name, variant_name, episode_id, input, output, output_schema,
             inference_params, processing_time_ms, tags, extra_body, auxiliary_content)
         SELECT {inference}, 'act', 'baseline', {episode_id},
-            concat('{{"system":{{"mission":"go to the grey box"}},"messages":[{{"role":"user","content":[{{"type":',
-                '"template","name":"user","arguments":{{"observation":', toJSONString({observation}), '}}}}]}}]}}'),
+            concat('{{"system":{{"mission":"go to the grey box"}},"messages":[{{"role":"user","content":',
+                '[{{"type":"template","name":"user","arguments":{{"observation":',
+                toJSONString({observation}), '}}}}]}}]}}'),
             concat('{{"raw":', toJSONString({answer}), ',"parsed":', {answer}, '}}'),
             '{{"type":"object"}}', '{{"chat_completion":{{}}}}', 20, {tags}, '[]', '[]'
         FROM numbers({n_inferences})
     """)
     client.command(f"""
-        INSERT INTO ModelInference (id, inference_id, raw_request, raw_response, model_name, model_provider_name,
-            input_tokens, output_tokens, response_time_ms, system, input_messages, output, finish_reason)
+        INSERT INTO ModelInference (id, inference_id, raw_request, raw_response, model_name,
+            model_provider_name, input_tokens, output_tokens, response_time_ms, system, input_messages,
+            output, finish_reason)
         SELECT {_uuid7(f"{episode_ms} + ({step}) * 1000 + 2", "number, 3")}, {inference},
-            concat('{{"messages":', toJSONString({observation}), '}}'), concat('{{"choices":', {answer}, '}}'),
+            concat('{{"messages":', toJSONString({observation}), '}}'),
+            concat('{{"choices":', {answer}, '}}'),
             'agent', 'stand_in', 200, 20, 19, 'You walk through a small world. Mission: go to the grey box.',
-            concat('[{{"role":"user","content":[{{"type":"text","text":', toJSONString({observation}), '}}]}}]'),
+            concat('[{{"role":"user","content":[{{"type":"text","text":',
+                toJSONString({observation}), '}}]}}]'),
             concat('[{{"type":"text","text":', toJSONString({answer}), '}}]'), 'stop'
         FROM numbers({n_inferences})
     """)

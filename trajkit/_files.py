@@ -72,7 +72,7 @@ def refuse_existing(goal: Path) -> None:
 
 @contextlib.contextmanager
 def building_folder(goal: Path) -> Iterator[Path]:
-    """Yield an empty folder beside `goal`; it takes the name `goal` when the block ends well, else it is removed.
+    """Yield an empty folder beside `goal`; it takes that name when the block ends well, else it is removed.
 
     Raises:
         StoreError: `goal` exists.

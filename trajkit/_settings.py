@@ -1,4 +1,4 @@
-"""What the working folder and the process environment say: `trajkit.toml`, `.trajkit/`, and the services' own names."""
+"""What the working folder and the environment say: `trajkit.toml`, `.trajkit/`, the services' own names."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Everything trajkit raises on purpose: one base, a few leaves, each with an exit code.
 
-How failures travel: the library raises a `TrajkitError` whose message says what was wrong, with the value, and
-whose `hint` says the way out. The command line prints both on one or two lines and exits with `exit_code`; a
-traceback appears only under `--debug`. Anything else that escapes is a bug in trajkit.
+How failures travel: the library raises a `TrajkitError` whose message says what was wrong, with the value,
+and whose `hint` says the way out. The command line prints both on one or two lines and exits with
+`exit_code`; a traceback appears only under `--debug`. Anything else that escapes is a bug in trajkit.
 """
 
 from __future__ import annotations

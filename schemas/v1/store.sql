@@ -65,7 +65,7 @@ CREATE TABLE steps (
     "n_prompt_kept" BIGINT,
     -- The messages of the prompt after those; null when the prompt is unknown.
     "messages" JSON,
-    -- Tools that the model could call, each `{name, description, parameters, strict}`; null when unknown or none.
+    -- Tools the model could call, as `{name, description, parameters, strict}`; null if unknown or none.
     "tools" JSON,
     -- What the model answered; null when no model did.
     "completion" JSON,

@@ -81,3 +81,33 @@ def nobody() -> str:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+EVERYTHING = {
+    "tasks": ("all",),
+    "seeds": "0:11",
+    "purpose": "eval",
+    "concurrency": 50,
+}
+
+
+class Recorded:
+    """A run, by episode."""
+
+    def __init__(self, played: list[Played]) -> None:
+        self.played = played
+        self.run = played[0].run
+        self.steps = [(one, step) for one in played for step in one.steps]
+
+
+@pytest.fixture(scope="session")
+def everything(stack_folder: Path) -> Recorded:
+    """All five tasks, at least 2,000 inferences, 50 at a time. Takes about a minute."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
+            patch.delenv(name, raising=False)
+        patch.chdir(stack_folder)
+        played: list[Played] = []
+        options = Options(env_id="babyai", variants=("history_and_reasoning",), **EVERYTHING)
+        run(prepare(options), on_played=played.append)
+    return Recorded(played)

@@ -20,13 +20,6 @@ from trajkit.rollout.session import Options, prepare, run
 from trajkit.schema import Outcome, message
 from trajkit.store.reader import open_store
 
-EVERYTHING = {
-    "tasks": ("all",),
-    "seeds": "0:11",
-    "purpose": "eval",
-    "concurrency": 50,
-}
-
 
 @pytest.fixture(scope="module")
 def faulty() -> ModuleType:
@@ -51,28 +44,6 @@ def failing(faulty: ModuleType, config_for: Callable[[str], Path]) -> Iterator[C
     yield config
     for server in servers:
         server.close()
-
-
-class Recorded:
-    """A run, by episode."""
-
-    def __init__(self, played: list[Played]) -> None:
-        self.played = played
-        self.run = played[0].run
-        self.steps = [(one, step) for one in played for step in one.steps]
-
-
-@pytest.fixture(scope="module")
-def everything(stack_folder: Path) -> Recorded:
-    """All five tasks, at least 2,000 inferences, 50 at a time. Takes about a minute."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
-            patch.delenv(name, raising=False)
-        patch.chdir(stack_folder)
-        played: list[Played] = []
-        options = Options(env_id="babyai", variants=("history_and_reasoning",), **EVERYTHING)
-        run(prepare(options), on_played=played.append)
-    return Recorded(played)
 
 
 @pytest.mark.timeout(900)

@@ -1,4 +1,4 @@
-"""A real ClickHouse with TensorZero's schema, made by the real gateway, and rows as TensorZero writes them."""
+"""A real ClickHouse with the schema that the real gateway makes, and rows as TensorZero writes them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ def masked(tally: Any) -> dict[str, int]:
     return {entry.reason: entry.n_steps for entry in tally.masked}
 
 
-# -- the score -----------------------------------------------------------------------------------------------------
+# -- the score -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("value", [0.7, 0.9, 0.1, -0.3, 1 / 3, 1e-7, 12345.678])
@@ -133,7 +133,7 @@ def test_a_metric_logged_on_episodes_and_on_steps_is_an_error(rows: Any, run: An
         run(at_least(0))
 
 
-# -- names ---------------------------------------------------------------------------------------------------------
+# -- names ---------------------------------------------------------------------------------------------------
 
 
 def test_unknown_names_list_the_known_ones(rows: Any, run: Any) -> None:
@@ -196,7 +196,7 @@ def test_strange_names_match_only_themselves(rows: Any, run: Any, name: str) -> 
     assert episode.tags == {name: name}
 
 
-# -- evaluation, tags, time ----------------------------------------------------------------------------------------
+# -- evaluation, tags, time ----------------------------------------------------------------------------------
 
 EVAL_TAGS = [
     {"trajkit.purpose": "eval"},
@@ -273,7 +273,7 @@ def test_since_and_until_are_half_open_on_the_start_of_the_episode(rows: Any, ru
     assert left(tally) == {"another time": (2, 4)}
 
 
-# -- what a row means ----------------------------------------------------------------------------------------------
+# -- what a row means ----------------------------------------------------------------------------------------
 
 
 def test_steps_come_in_the_order_of_their_ids_and_the_first_may_be_older_than_the_episode(
@@ -412,7 +412,7 @@ def test_a_demonstration_and_a_comment_travel_with_their_step(rows: Any, run: An
     assert episode.feedback[2].value == 'so "nice"'
 
 
-# -- model calls ---------------------------------------------------------------------------------------------------
+# -- model calls ---------------------------------------------------------------------------------------------
 
 
 def test_of_several_model_calls_the_one_with_the_answer_gives_the_prompt(rows: Any, run: Any) -> None:

@@ -32,10 +32,10 @@ class _Ordered(click.Command):
 
 
 _EPILOG = """\
-Without --source it reads the database or store that trajkit.toml names, else TENSORZERO_CLICKHOUSE_URL, else the
-local stack. A bound belongs to the --metric before it; --metric alone asks only that it was measured, and for a
-boolean metric that it is true. Evaluation episodes are left out and counted. An answer that does not parse stays
-as a step, and is not learned.
+Without --source it reads the database or store that trajkit.toml names, else TENSORZERO_CLICKHOUSE_URL, else
+the local stack. A bound belongs to the --metric before it; --metric alone asks only that it was measured, and
+for a boolean metric that it is true. Evaluation episodes are left out and counted. An answer that does not
+parse stays as a step, and is not learned.
 """
 
 
@@ -66,6 +66,7 @@ as a step, and is not learned.
 @click.pass_context
 def export(
     ctx: click.Context,
+    /,
     source: str | None,
     goal: Path | None,
     dry_run: bool,
@@ -76,7 +77,7 @@ def export(
 
     \b
     trajkit export --metric episode_return --min 0.7
-    """
+    """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.sources.open import export_from, find_source
 
     defaults = project()
@@ -85,9 +86,8 @@ def export(
         asked["functions"] = (defaults.function,)
     request = _request(ctx.meta["trajkit.conditions"], asked)
     goal = None if dry_run else goal or _goal(Path(defaults.stores), request)
-    talk(
-        f"reading {_shown(location.value.get_secret_value(), location.is_database)} (from {location.named_by})"
-    )
+    shown = _shown(location.value.get_secret_value(), location.is_database)
+    talk(f"reading {shown} (from {location.named_by})")
     with Meter() as meter:
         tally, manifest = export_from(location, request, goal, on_progress=meter.show)
     if as_json:

@@ -28,6 +28,10 @@ COMMANDS = {
 }
 
 
+STOPPED = 130
+"""Exit code of a command that Ctrl-C ended: 128 and the number of the signal."""
+
+
 class Commands(click.Group):
     """A group that imports a subcommand's module when it is called."""
 
@@ -66,7 +70,14 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
-    sys.exit(run(sys.argv[1:] if arguments is None else arguments))
+    code = run(sys.argv[1:] if arguments is None else arguments)
+    if code == STOPPED:
+        # Everything is cleaned up. What Ctrl-C cut off inside a context manager cannot be, and would only make the
+        # libraries complain on stderr while the interpreter ends.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def run(arguments: list[str], **extra: Any) -> int:
@@ -82,7 +93,7 @@ def run(arguments: list[str], **extra: Any) -> int:
         return 2
     except click.Abort:
         error_line("stopped")
-        return 130
+        return STOPPED
     except TrajkitError as error:
         if debug:
             raise
@@ -90,7 +101,7 @@ def run(arguments: list[str], **extra: Any) -> int:
         return error.exit_code
     except KeyboardInterrupt:
         error_line("stopped")
-        return 130
+        return STOPPED
     except BrokenPipeError:
         # the reader went away (`| head`): not an error; keep the interpreter from complaining at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -116,7 +116,7 @@ class Steps:
 
     def _stream(self, sql: str, values: dict[str, str]) -> Iterator[pa.RecordBatch]:
         try:
-            with interruptible():
+            with interruptible(self._connection):
                 reader = self._connection.sql(sql, params=values).to_arrow_reader(_ROWS_PER_BATCH)
                 try:
                     yield from reader

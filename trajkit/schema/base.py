@@ -27,7 +27,9 @@ def _check_text(value: str) -> str:
     try:
         value.encode("utf-8")
     except UnicodeEncodeError as error:
-        raise ValueError(f"half of a surrogate pair at character {error.start}: not valid Unicode text") from None
+        raise ValueError(
+            f"half of a surrogate pair at character {error.start}: not valid Unicode text"
+        ) from None
     return value
 
 

@@ -1,7 +1,7 @@
 """What is said: a message is a role and typed content blocks.
 
-Blocks follow the shapes that TensorZero stores, so that the common ones pass through unchanged; whatever has no
-type of its own is kept verbatim in an `UnknownBlock`.
+Blocks follow the shapes that TensorZero stores, so that the common ones pass through unchanged; whatever has
+no type of its own is kept verbatim in an `UnknownBlock`.
 """
 
 from __future__ import annotations

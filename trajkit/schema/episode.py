@@ -1,4 +1,4 @@
-"""What happened: an episode is an ordered run of transitions with its outcome, its metrics and where it came from."""
+"""What happened: an episode is an ordered run of transitions, its outcome, its metrics and its origin."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Transition(Model):
     messages: tuple[Message, ...] | None = None
     """The messages of the prompt after those; None when the prompt is unknown."""
     tools: tuple[JsonObject, ...] | None = None
-    """Tools that the model could call, each `{name, description, parameters, strict}`; None when unknown or none."""
+    """Tools the model could call, as `{name, description, parameters, strict}`; None if unknown or none."""
     completion: Message | None = None
     """What the model answered; None when no model did."""
     input: Json = None
@@ -160,20 +160,27 @@ class Episode(Model):
         n_available: int | None = 0
         for position, step in enumerate(self.steps):
             if step.step_index != position:
-                raise ValueError(f"steps.{position}.step_index is {step.step_index}: steps count from 0 without gaps")
+                raise ValueError(
+                    f"steps.{position}.step_index is {step.step_index}: steps count from 0 without gaps"
+                )
             if step.messages is None:
                 if step.n_prompt_kept:
-                    raise ValueError(f"steps.{position}.n_prompt_kept is {step.n_prompt_kept} but messages is null")
+                    raise ValueError(
+                        f"steps.{position}.n_prompt_kept is {step.n_prompt_kept} but messages is null"
+                    )
                 n_available = 0
                 continue
             if step.n_prompt_kept > (n_available or 0):
                 raise ValueError(
-                    f"steps.{position}.n_prompt_kept is {step.n_prompt_kept}; the step before has {n_available}"
+                    f"steps.{position}.n_prompt_kept is {step.n_prompt_kept};"
+                    f" the step before has {n_available}"
                 )
             n_available = step.n_prompt_kept + len(step.messages) + (step.completion is not None)
         for position, item in enumerate(self.feedback):
             if item.episode_id != self.episode_id:
-                raise ValueError(f"feedback.{position}.episode_id is {item.episode_id!r}, not {self.episode_id!r}")
+                raise ValueError(
+                    f"feedback.{position}.episode_id is {item.episode_id!r}, not {self.episode_id!r}"
+                )
         return self
 
     @property
@@ -182,7 +189,7 @@ class Episode(Model):
         return len(self.steps)
 
     def prompts(self) -> Iterator[tuple[Message, ...] | None]:
-        """The full prompt of each step in order; None where it is unknown. Messages are shared, not copied."""
+        """The full prompt of each step in order; None where unknown. Messages are shared, not copied."""
         before: tuple[Message, ...] = ()
         for step in self.steps:
             if step.messages is None:
@@ -214,8 +221,8 @@ def kept(before: tuple[Message, ...], answer: Message | None, prompt: tuple[Mess
         prompt: The prompt of this step.
 
     Returns:
-        The length of `before`, or one more where the answer follows it, when `prompt` extends `before`; else 0, so
-        that an agent that writes its history into one message keeps rows that stand alone.
+        The length of `before`, or one more where the answer follows it, when `prompt` extends `before`; else
+        0, so that an agent that writes its history into one message keeps rows that stand alone.
     """
     n = len(before)
     if n == 0 or len(prompt) <= n or prompt[:n] != before:

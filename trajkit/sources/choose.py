@@ -1,9 +1,9 @@
-"""Decide which episodes and which steps an export keeps, and account for the rest. Pure SQL over three tables.
+"""Decide which episodes and steps an export keeps, and account for the rest. Pure SQL over three tables.
 
-`step_index_of(inference_id, episode_id, function_name, variant_name, is_eval, is_train, tag_match)` has one row per
-inference, `measured(metric_name, target_id, value)` the latest value per target, `eval_target(target_id)` what
-feedback marks as evaluation. Out come `chosen_step` (every step of the kept episodes) and `fate` (every episode, with
-the reason it left or null).
+`step_index_of(inference_id, episode_id, function_name, variant_name, is_eval, is_train, tag_match)` has one
+row per inference, `measured(metric_name, target_id, value)` the latest value per target,
+`eval_target(target_id)` what feedback marks as evaluation. Out come `chosen_step` (every step of the kept
+episodes) and `fate` (every episode, with the reason it left or null).
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def settle(condition: MetricCondition, metric: KnownMetric) -> MetricCondition:
 def find_levels(
     connection: duckdb.DuckDBPyConnection, request: ExportRequest, known: Mapping[str, KnownMetric]
 ) -> list[LeveledCondition]:
-    """Tell for each metric whether it is about episodes or inferences: the data decide, else the configuration.
+    """Tell for each metric if it is about episodes or inferences: the data decide, else the configuration.
 
     Raises:
         QueryError: The metric was logged about both, so that a condition on it could mean either.
@@ -94,8 +94,10 @@ def find_levels(
         )
         if n_episode and n_inference:
             raise QueryError(
-                f"metric {condition.name!r} was logged on {n_episode} episodes and on {n_inference} inferences",
-                hint="a condition on it could mean either; narrow the export with --since or --until to one of the two",
+                f"metric {condition.name!r} was logged on {n_episode} episodes"
+                f" and on {n_inference} inferences",
+                hint="a condition on it could mean either;"
+                " narrow the export with --since or --until to one of the two",
             )
         told = known[condition.name].level
         level = MetricLevel.INFERENCE if n_inference else MetricLevel.EPISODE
@@ -112,6 +114,7 @@ def choose(
     selected = _selected(
         request, [item.condition for item in conditions if item.level == MetricLevel.INFERENCE]
     )
+    reason = _reason(request, [item.condition for item in conditions if item.level == MetricLevel.EPISODE])
     connection.execute(f"CREATE OR REPLACE TABLE labelled_step AS {selected}")
     connection.execute(
         f"""
@@ -126,7 +129,7 @@ def choose(
         )
         SELECT episode_id, n_steps,
                CASE WHEN is_eval THEN 'eval' WHEN is_train THEN 'train' ELSE 'unknown' END AS purpose,
-               {_reason(request, [item.condition for item in conditions if item.level == MetricLevel.EPISODE])} AS reason
+               {reason} AS reason
         FROM episode
         """
     )
@@ -152,7 +155,8 @@ def _selected(request: ExportRequest, conditions: Sequence[MetricCondition]) -> 
         for condition in conditions
     ]
     is_named = " AND ".join(named)
-    return f"SELECT *, {is_named} AS is_named, {' AND '.join([is_named, *scored])} AS is_selected FROM step_index_of"
+    is_selected = " AND ".join([is_named, *scored])
+    return f"SELECT *, {is_named} AS is_named, {is_selected} AS is_selected FROM step_index_of"
 
 
 def _passes(condition: MetricCondition) -> str:
@@ -176,9 +180,8 @@ def _reason(request: ExportRequest, conditions: Sequence[MetricCondition]) -> st
         cases.append(f"WHEN tag_match <> {all_bits} THEN {literal('no tag ' + words)}")
     for condition in conditions:
         of_metric = f"FROM measured WHERE metric_name = {literal(condition.name)}"
-        cases.append(
-            f"WHEN episode_id NOT IN (SELECT target_id {of_metric}) THEN {literal(condition.name + ' not measured')}"
-        )
+        words = literal(f"{condition.name} not measured")
+        cases.append(f"WHEN episode_id NOT IN (SELECT target_id {of_metric}) THEN {words}")
         if condition.min is not None or condition.max is not None:
             words = literal(f"not {condition.words}")
             cases.append(

@@ -77,7 +77,8 @@ def _refuse_reading_options(request: ExportRequest) -> None:
     for name in ("observation_path", "action_path"):
         if getattr(request, name) != ExportRequest.model_fields[name].default:
             raise RequestError(
-                f"--{name.replace('_', '-')} is for databases: a store has its observations and actions already"
+                f"--{name.replace('_', '-')} is for databases:"
+                " a store has its observations and actions already"
             )
 
 
@@ -109,7 +110,8 @@ def _make_tables(
 ) -> None:
     """The three tables that choosing reads."""
     bits = [
-        f"CASE WHEN json_extract_string(e.tags, {literal(_member(key))}) = {literal(value)} THEN {1 << number} ELSE 0 END"
+        f"CASE WHEN json_extract_string(e.tags, {literal(_member(key))}) = {literal(value)}"
+        f" THEN {1 << number} ELSE 0 END"
         for number, (key, value) in enumerate(request.tags.items())
     ]
     connection.execute(
@@ -187,7 +189,8 @@ def _write(
                 SELECT s.* EXCLUDE (filename) REPLACE (
                     CASE WHEN c.is_selected THEN s.loss_weight ELSE 0 END AS loss_weight,
                     CASE WHEN c.is_selected THEN s.mask_reason ELSE '{NOT_SELECTED}' END AS mask_reason)
-                FROM {scan([part])} s JOIN chosen_step c ON c.inference_id = s.{_KEY.replace("step_index", "s.step_index")}
+                FROM {scan([part])} s JOIN chosen_step c
+                    ON c.inference_id = s.{_KEY.replace("step_index", "s.step_index")}
                 """
             )
             writer.add(
@@ -230,6 +233,7 @@ def _outcome(request: ExportRequest, metrics: tuple[Metric, ...]) -> str:
         )
     value = f"metrics.{quoted(success.metric)}::FLOAT"
     return (
-        f" REPLACE (CASE WHEN {value} IS NULL THEN outcome WHEN {value} {success.operator} {success.value!r}::FLOAT"
-        " THEN 'success' ELSE 'failure' END AS outcome)"
+        f" REPLACE (CASE WHEN {value} IS NULL THEN outcome"
+        f" WHEN {value} {success.operator} {success.value!r}::FLOAT THEN 'success'"
+        " ELSE 'failure' END AS outcome)"
     )

@@ -68,7 +68,8 @@ def export_from(
         location: Where to read.
         request: Which episodes.
         goal: The store to write; None to count only.
-        on_progress: Told what is being done, how many rows or parts are done, and of how many (None when unknown).
+        on_progress: Told what is being done, how many rows or parts are done, and of how many (None when
+            unknown).
 
     Returns:
         The tally, and the manifest of the store (None when there is no goal).

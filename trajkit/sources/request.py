@@ -17,7 +17,8 @@ from trajkit.schema.base import Name, Text, UtcTime
 class MetricCondition(Model):
     """A metric must be measured, and within its bounds when it has any.
 
-    Bounds are compared in single precision, because TensorZero keeps float metrics so: a stored 0.7 passes `min=0.7`.
+    Bounds are compared in single precision, because TensorZero keeps float metrics so: a stored 0.7 passes
+    `min=0.7`.
     """
 
     name: Name
@@ -102,7 +103,7 @@ class ExportRequest(Model):
     include_invalid: bool = False
     """Let answers that do not parse be training targets."""
     success: Text | None = None
-    """When an episode counts as a success; None for `success` or `progression >= 1`, whichever is measured."""
+    """When an episode is a success; None for `success` or `progression >= 1`, whichever is measured."""
     observation_path: Annotated[Text, Field(min_length=1)] = "observation"
     """Template argument of the last user message that holds the observation; dots go into objects."""
     action_path: Annotated[Text, Field(min_length=1)] = "action"

@@ -1,13 +1,13 @@
 """The content hash of episodes, from the canonical lines of their rows as Arrow batches.
 
-The lines of one episode lie side by side in a batch's buffer, so that they are hashed in one piece: there is no loop
-over rows.
+The lines of one episode lie side by side in a batch's buffer, so that they are hashed in one piece: there is
+no loop over rows.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,7 @@ HASHES = pa.schema({"episode_id": pa.string(), "content_hash": pa.string()})
 
 
 class ContentHashes:
-    """One sha256 per episode, fed with the episode's own line, then those of its steps, then of its feedback."""
+    """One sha256 per episode, fed with the episode's own line, then its steps', then its feedback's."""
 
     def __init__(self) -> None:
         self._hashes: dict[str, Any] = {}
@@ -33,10 +33,11 @@ class ContentHashes:
         if not batch.num_rows:
             return
         lines = batch.column(LINE)
-        _, offset_buffer, text_buffer = lines.buffers()
+        # only the first buffer, which says where nulls are, may be missing
+        offset_buffer, text_buffer = cast("list[pa.Buffer]", lines.buffers()[1:])
         offsets = memoryview(offset_buffer).cast("i")[lines.offset : lines.offset + len(lines) + 1]
         text = memoryview(text_buffer)
-        runs = pc.run_end_encode(batch.column("episode_id"))
+        runs = pc.run_end_encode(batch.column("episode_id"))  # type: ignore[attr-defined]  # not in the stubs
         start = 0
         for end, episode_id in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
             found = self._hashes.get(episode_id)

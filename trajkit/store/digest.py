@@ -99,7 +99,7 @@ def _canonical(column: Column, alias: str) -> str:
         case "TIMESTAMPTZ":
             return f"CAST(epoch_us({name}) AS VARCHAR)"
         case "JSON" if column.is_closed:
-            # the order of the fields is fixed: only the spelling is made one (spaces, escapes), at half the cost
+            # the fields' order is fixed: only the spelling (spaces, escapes) is made one, at half the cost
             return f"CAST(json({name}) AS VARCHAR)"
         case "JSON":
             # DuckDB's VARIANT sorts the keys of objects and drops what is only spelling: spaces, escapes, 1e2

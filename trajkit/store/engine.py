@@ -96,7 +96,10 @@ def _watching(connections: tuple[duckdb.DuckDBPyConnection, ...]) -> Iterator[No
     try:
         yield
     finally:
-        signal.set_wakeup_fd(before)
+        try:
+            signal.set_wakeup_fd(before)
+        except OSError:  # it was closed meanwhile: a Ctrl-C came between two blocks
+            signal.set_wakeup_fd(-1)
         woken.close()
         watcher.join()
         listening.close()

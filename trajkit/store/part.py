@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import pyarrow as pa
@@ -19,7 +20,7 @@ from trajkit.store.layout import Column, columns
 ROW_GROUP_ROWS = 4096
 """Rows of a row group: small enough to read one episode cheaply, large enough to compress."""
 
-_SCALARS = {
+_SCALARS: dict[str, pa.DataType] = {
     "VARCHAR": pa.string(),
     "BIGINT": pa.int64(),
     "DOUBLE": pa.float64(),
@@ -27,11 +28,27 @@ _SCALARS = {
     "TIMESTAMPTZ": pa.timestamp("us", tz="UTC"),
     "JSON": pa.json_(pa.string()),
 }
-# Few different values: a dictionary makes them small. For the long texts one would only be tried and given up.
+# Few different values: a dictionary makes them small. For the long texts it would only be tried and given up.
 _REPEATING = (
-    "episode_id source env_id task purpose outcome function_name variant_name model_name action action_executed"
-    " finish_reason mask_reason snapshot_hash model_version agent_name kind metric_name"
-).split()
+    "episode_id",
+    "source",
+    "env_id",
+    "task",
+    "purpose",
+    "outcome",
+    "function_name",
+    "variant_name",
+    "model_name",
+    "action",
+    "action_executed",
+    "finish_reason",
+    "mask_reason",
+    "snapshot_hash",
+    "model_version",
+    "agent_name",
+    "kind",
+    "metric_name",
+)
 _SEARCHED = ("episode_id", "step_index", "inference_id", "feedback_id")
 
 
@@ -67,13 +84,14 @@ def write_part(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch])
         DataError: A value does not fit its column.
     """
     n_rows = 0
+    repeating = [name for name in _REPEATING if name in schema.names]
     with (
         writing(path),
         pq.ParquetWriter(
             path,
             schema,
             compression="zstd",
-            use_dictionary=[name for name in _REPEATING if name in schema.names],
+            use_dictionary=repeating,  # type: ignore[arg-type]  # the stubs know only a bool
             write_statistics=[name for name in _SEARCHED if name in schema.names],
         ) as writer,
     ):
@@ -90,7 +108,7 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     )
 
 
-def _cast(array: pa.Array, goal: pa.DataType) -> pa.Array:
+def _cast(array: pa.Array[Any], goal: pa.DataType) -> pa.Array[Any]:
     if array.type == goal:
         return array
     if isinstance(goal, pa.JsonType):

@@ -1,7 +1,7 @@
-"""TensorZero's rows become episodes, steps and feedback in the store's columns: SQL in DuckDB, whatever the database.
+"""Whatever the database, SQL in DuckDB makes TensorZero's rows the store's episodes, steps and feedback.
 
-The episodes are worked on in buckets by a hash of their id, so that memory follows the size of a bucket and not the
-size of the export; a bucket becomes one part of the store.
+The episodes are worked on in buckets by a hash of their id, so that memory follows the size of a bucket and
+not the size of the export; a bucket becomes one part of the store.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _LEVELED_FEEDBACK = """
 
     CREATE OR REPLACE TABLE metric_value AS
     SELECT target_id, metric_name, kind, inference_id IS NULL AS is_episode,
-           arg_max(CASE kind WHEN 'boolean' THEN (value = 'true')::INT::DOUBLE ELSE value::DOUBLE END, feedback_id)
-               AS value
+           arg_max(
+               CASE kind WHEN 'boolean' THEN (value = 'true')::INT::DOUBLE ELSE value::DOUBLE END, feedback_id
+           ) AS value
     FROM scored_feedback WHERE kind IN ('float', 'boolean') GROUP BY ALL;
 
     CREATE OR REPLACE TABLE demonstration_value AS
@@ -136,23 +137,24 @@ class Assembly:
     def masked(self, connection: duckdb.DuckDBPyConnection) -> Iterator[Left]:
         """Steps of the bucket just made that are context only, by reason."""
         rows = connection.execute(
-            "SELECT mask_reason, count(*) FROM step_fact WHERE mask_reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
+            "SELECT mask_reason, count(*) FROM step_fact WHERE mask_reason IS NOT NULL"
+            " GROUP BY ALL ORDER BY ALL"
         ).fetchall()
         for reason, n_steps in rows:
             yield Left(reason=reason, n_steps=n_steps)
 
     def _find_success(self) -> Success | None:
-        measured = {
-            name: kind
-            for name, kind in self._connection.execute(
+        measured = dict(
+            self._connection.execute(
                 "SELECT DISTINCT metric_name, kind FROM metric_value WHERE is_episode"
             ).fetchall()
-        }
+        )
         if self._request.success is not None:
             success = parse_success(self._request.success)
             if success.metric not in measured:
                 raise QueryError(
-                    f"--success names {success.metric!r}, which was never measured on the episodes that are kept",
+                    f"--success names {success.metric!r}, which was never measured"
+                    " on the episodes that are kept",
                     hint=f"measured on episodes: {', '.join(sorted(measured)) or 'nothing'}",
                 )
             return success
@@ -177,7 +179,8 @@ class Assembly:
 def _metrics_join(metrics: Sequence[Metric], level: MetricLevel, rows: str, key: str) -> str:
     """The rest of a SELECT from `rows` that adds the struct of the latest values of the target `key`."""
     fields = [
-        f"{quoted(metric.name)} := max(value{'::INT::BOOLEAN' if metric.kind == FeedbackKind.BOOLEAN else ''})"
+        f"{quoted(metric.name)} :="
+        f" max(value{'::INT::BOOLEAN' if metric.kind == FeedbackKind.BOOLEAN else ''})"
         f" FILTER (metric_name = {literal(metric.name)})"
         for metric in sorted(metrics, key=lambda metric: metric.name)
         if metric.level == level
@@ -213,6 +216,7 @@ def _make_action_rules(
 
 
 def read_sql(name: str) -> str:
+    """The text of a file in `sql/`, named without its ending."""
     return (
         resources.files("trajkit.sources.tensorzero")
         .joinpath("sql", f"{name}.sql")

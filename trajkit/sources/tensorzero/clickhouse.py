@@ -1,7 +1,7 @@
 """TensorZero's ClickHouse as streams of Arrow batches, narrowed in the database.
 
-Ids are compared and ordered as 128-bit integers: ClickHouse does not sort its UUID type by time. `timestamp` is a
-materialised column with a resolution of one second; nothing here uses it.
+Ids are compared and ordered as 128-bit integers: ClickHouse does not sort its UUID type by time. `timestamp`
+is a materialised column with a resolution of one second; nothing here uses it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ClickHouse:
         level = self._schema_level()
         return {"kind": self.source_name, "url": self._connection.address.shown, "schema_level": level}
 
-    # -- what there is -------------------------------------------------------------------------------------------
+    # -- what there is ---------------------------------------------------------------------------------------
 
     def check(self, request: ExportRequest) -> None:
         """Raise unless the tables are there and the request names known functions, variants and metrics."""
@@ -84,7 +84,8 @@ class ClickHouse:
                 hint="the database is the last part of the URL, such as …:8123/tensorzero",
             )
         names = self._connection.query(
-            "SELECT DISTINCT function_name, variant_name FROM (SELECT function_name, variant_name FROM ChatInference"
+            "SELECT DISTINCT function_name, variant_name FROM"
+            " (SELECT function_name, variant_name FROM ChatInference"
             " UNION ALL SELECT function_name, variant_name FROM JsonInference)"
         )
         _check_known("function", request.functions, {row[0] for row in names})
@@ -120,7 +121,7 @@ class ClickHouse:
         rows = self._connection.query("SELECT max(migration_id) FROM TensorZeroMigration")
         return int(rows[0][0]) if rows else None
 
-    # -- counting ------------------------------------------------------------------------------------------------
+    # -- counting --------------------------------------------------------------------------------------------
 
     def scope(self, request: ExportRequest) -> tables.Scope:
         """Count what there is, and what the functions, variants and times asked for leave out."""
@@ -138,7 +139,7 @@ class ClickHouse:
         )
         return tables.Scope(*(int(value or 0) for value in rows[0]))
 
-    # -- streams -------------------------------------------------------------------------------------------------
+    # -- streams ---------------------------------------------------------------------------------------------
 
     def index(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream one narrow row per inference of the episodes in scope."""
@@ -146,7 +147,8 @@ class ClickHouse:
         bits = []
         for number, (key, value) in enumerate(request.tags.items()):
             parameters |= {f"key_{number}": key, f"value_{number}": value}
-            wanted = f"mapContains(tags, {{key_{number}:String}}) AND tags[{{key_{number}:String}}] = {{value_{number}:String}}"
+            bound_key, bound_value = f"{{key_{number}:String}}", f"{{value_{number}:String}}"
+            wanted = f"mapContains(tags, {bound_key}) AND tags[{bound_key}] = {bound_value}"
             bits.append(f"bitShiftLeft(toUInt64({wanted}), {number})")
         chosen = (
             f"episode_id IN (SELECT episode_id FROM ({_BOTH}) GROUP BY episode_id"
@@ -202,18 +204,19 @@ class ClickHouse:
         """Stream the inferences of these episodes; None for all."""
 
         def of(table: str, function_type: str, auxiliary: str, tool_params: str) -> str:
+            snapshot = "lower(hex(snapshot_hash))" if self._has(table, "snapshot_hash") else "NULL"
             return f"""
                 SELECT id, episode_id AS episode, '{function_type}' AS function_type, input, output,
                        {auxiliary}, {tool_params}, tags, processing_time_ms,
-                       {"lower(hex(snapshot_hash))" if self._has(table, "snapshot_hash") else "NULL"} AS snapshot
+                       {snapshot} AS snapshot
                 FROM {table} {_in_chosen("episode_id", episode_ids)}
             """
 
         auxiliary = self._or_null("JsonInference", "auxiliary_content")
         return self._connection.stream(
             f"""
-            SELECT toString(id) AS inference_id, toString(episode) AS episode_id, function_type, input, output,
-                   auxiliary_content, tool_params,
+            SELECT toString(id) AS inference_id, toString(episode) AS episode_id, function_type, input,
+                   output, auxiliary_content, tool_params,
                    toJSONString(mapSort(mapFilter((k, v) -> k != 'trajkit.step', tags))) AS tags_text,
                    processing_time_ms, snapshot AS snapshot_hash, {_bucket("episode", n_buckets)} AS bucket
             FROM (
@@ -240,8 +243,9 @@ class ClickHouse:
             SELECT toString(inference_id) AS inference_id, toString(m.id) AS model_inference_id, model_name,
                    model_provider_name, {self._or_null("ModelInference", "system")},
                    {self._or_null("ModelInference", "input_messages")},
-                   {self._or_null("ModelInference", "output")}, input_tokens, output_tokens, {cost} AS cost_usd,
-                   {finish_reason}, {self._or_null("ModelInference", "cached")}, i.bucket AS bucket
+                   {self._or_null("ModelInference", "output")}, input_tokens, output_tokens,
+                   {cost} AS cost_usd, {finish_reason}, {self._or_null("ModelInference", "cached")},
+                   i.bucket AS bucket
             FROM ModelInference AS m INNER JOIN ({of_chosen}) AS i ON m.inference_id = i.id
             """,
             tables.MODEL_INFERENCES,
@@ -254,7 +258,8 @@ class ClickHouse:
         def on_chosen(target: str) -> str:
             if episode_ids is None:
                 return ""
-            return f"WHERE {target} IN (SELECT toUUID(episode_id) FROM chosen UNION ALL {_ids_of_chosen(episode_ids)})"
+            episodes = "SELECT toUUID(episode_id) FROM chosen"
+            return f"WHERE {target} IN ({episodes} UNION ALL {_ids_of_chosen(episode_ids)})"
 
         queries = " UNION ALL ".join(
             f"SELECT id, {target} AS target, '{kind}' AS kind, {name} AS metric, {value} AS value_json, tags"
@@ -273,8 +278,8 @@ class ClickHouse:
             )
         )
         return self._connection.stream(
-            f"""SELECT toString(id) AS feedback_id, toString(target) AS target_id, kind, metric AS metric_name,
-                       value_json AS value, tags FROM ({queries})""",
+            f"""SELECT toString(id) AS feedback_id, toString(target) AS target_id, kind,
+                       metric AS metric_name, value_json AS value, tags FROM ({queries})""",
             tables.FEEDBACK,
             chosen=episode_ids,
         )
@@ -293,7 +298,7 @@ class ClickHouse:
             chosen=chosen,
         )
 
-    # -- plumbing ------------------------------------------------------------------------------------------------
+    # -- plumbing --------------------------------------------------------------------------------------------
 
     def _has(self, table: str, column: str | None = None) -> bool:
         return self._connection.has(table, column)

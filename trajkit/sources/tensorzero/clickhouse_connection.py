@@ -52,7 +52,8 @@ def parse_url(url: str) -> Address:
         raise RequestError("the ClickHouse URL has a port that is not a number") from None
     if parts.scheme not in ("http", "https", "clickhouse") or not parts.hostname:
         raise RequestError(
-            f"the ClickHouse URL must start with http:// or https:// and name a host (it starts with {parts.scheme!r})",
+            "the ClickHouse URL must start with http:// or https:// and name a host"
+            f" (it starts with {parts.scheme!r})",
             hint="such as http://user:password@127.0.0.1:8123/tensorzero",
         )
     is_tls = parts.scheme == "https"
@@ -112,7 +113,8 @@ class Connection:
             sql: The query; it may read `chosen`.
             schema: What the batches are named and cast to, in the order of the query's columns.
             parameters: Bound by the server, never pasted into the query.
-            chosen: A table of one column `episode_id` that travels with the query; it needs no right to write.
+            chosen: A table of one column `episode_id` that travels with the query; it needs no right to
+                write.
         """
         with _service_errors(self.address):
             stream = self._client.query_arrow_stream(
@@ -185,9 +187,8 @@ def _translated(error: Exception, address: Address) -> ServiceError:
         )
     if address.password:
         text = text.replace(address.password, "***")
-    return ServiceError(
-        f"ClickHouse at {address.shown} failed: {text.splitlines()[0][:500] if text else type(error).__name__}"
-    )
+    reason = text.splitlines()[0][:500] if text else type(error).__name__
+    return ServiceError(f"ClickHouse at {address.shown} failed: {reason}")
 
 
 def _external(chosen: pa.Table | None) -> Any:

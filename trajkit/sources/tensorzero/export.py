@@ -30,6 +30,7 @@ from trajkit.sources.request import ExportRequest, Tally
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.assemble import Assembly
 from trajkit.sources.tensorzero.spool import Spool
+from trajkit.store.engine import interruptible
 from trajkit.store.writer import StoreWriter
 
 BUCKET_STEPS = 20_000
@@ -80,7 +81,7 @@ def export(
     database.check(request)
     if goal is not None:
         refuse_existing(goal)
-    with _workspace() as workspace:
+    with _workspace() as workspace, interruptible(workspace.connection):
         tally, conditions = _choose(workspace.connection, database, request, on_progress)
         if tally.n_episodes_kept == 0:
             raise nothing_matched(workspace.connection, conditions, tally.left)
@@ -180,7 +181,7 @@ class _Export:
         with StoreWriter(goal, kind="export", metrics=metrics, source=source, as_of=as_of) as writer:
             for number in range(n_buckets):
                 self._on_progress(Progress("assembling", number, n_buckets))
-                with self._connection.cursor() as connection:
+                with self._connection.cursor() as connection, interruptible(connection):
                     bucket = assembly.make_bucket(
                         connection, metrics, [spool.path(number) for spool in spools]
                     )
@@ -244,8 +245,24 @@ def _load(
     schema: pa.Schema,
     columns: str,
 ) -> None:
-    connection.register("incoming", pa.RecordBatchReader.from_batches(schema, batches))
-    connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT {columns} FROM incoming")
+    """Make a table of what a database streams."""
+    failures: list[BaseException] = []
+
+    def noting() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    connection.register("incoming", pa.RecordBatchReader.from_batches(schema, noting()))
+    try:
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT {columns} FROM incoming")
+    except Exception:
+        # what went wrong in the stream, not what DuckDB makes of it
+        if failures:
+            raise failures[0] from None
+        raise
     connection.unregister("incoming")
 
 

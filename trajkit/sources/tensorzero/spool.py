@@ -1,4 +1,7 @@
-"""What a database streams, kept on disk by bucket of episodes until its turn comes: Parquet, quick rather than small."""
+"""What a database streams, kept on disk by bucket of episodes until its turn comes.
+
+It is Parquet, quick rather than small.
+"""
 
 from __future__ import annotations
 

@@ -14,9 +14,15 @@ from trajkit.schema.base import JsonObject
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.config import ConfiguredMetric
 
+
+def _schema(columns: dict[str, pa.DataType]) -> pa.Schema:
+    """For type checkers, which find no common type for columns of different types unless they are told."""
+    return pa.schema(columns)
+
+
 _TAGS = pa.map_(pa.string(), pa.string())
 
-INDEX = pa.schema(
+INDEX = _schema(
     {
         "inference_id": pa.string(),
         "episode_id": pa.string(),
@@ -29,16 +35,16 @@ INDEX = pa.schema(
 )
 """One row per inference in scope. `tag_match` has bit i set when the row carries the i-th wanted tag."""
 
-MEASURED = pa.schema({"metric_name": pa.string(), "target_id": pa.string(), "value": pa.float64()})
+MEASURED = _schema({"metric_name": pa.string(), "target_id": pa.string(), "value": pa.float64()})
 """The latest value (by feedback id) of each wanted metric per target; booleans are 0 and 1."""
 
-EVAL_TARGETS = pa.schema({"target_id": pa.string()})
+EVAL_TARGETS = _schema({"target_id": pa.string()})
 """Targets of feedback that is tagged as evaluation."""
 
-CHOSEN = pa.schema({"episode_id": pa.string()})
+CHOSEN = _schema({"episode_id": pa.string()})
 """The episodes whose rows are wanted."""
 
-INFERENCES = pa.schema(
+INFERENCES = _schema(
     {
         "inference_id": pa.string(),
         "episode_id": pa.string(),
@@ -55,11 +61,11 @@ INFERENCES = pa.schema(
 )
 """One row per inference of the chosen episodes.
 
-`tags` is a JSON object with sorted keys and without `trajkit.step`, so that the steps of an episode compare equal.
-`bucket` is any number below the one asked for that depends on the episode alone.
+`tags` is a JSON object with sorted keys and without `trajkit.step`, so that the steps of an episode compare
+equal. `bucket` is any number below the one asked for that depends on the episode alone.
 """
 
-MODEL_INFERENCES = pa.schema(
+MODEL_INFERENCES = _schema(
     {
         "inference_id": pa.string(),
         "model_inference_id": pa.string(),
@@ -78,7 +84,7 @@ MODEL_INFERENCES = pa.schema(
 )
 """Calls of models that the inferences of the chosen episodes made, each in the bucket of its episode."""
 
-FEEDBACK = pa.schema(
+FEEDBACK = _schema(
     {
         "feedback_id": pa.string(),
         "target_id": pa.string(),

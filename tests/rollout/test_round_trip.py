@@ -1,0 +1,96 @@
+"""What was played through the real gateway comes out of the real ClickHouse as it was played."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trajkit.rollout.record import to_episode
+from trajkit.schema import Episode, Purpose, single_precision
+from trajkit.sources.request import ExportRequest, MetricCondition
+from trajkit.sources.tensorzero.clickhouse import ClickHouse
+from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.prompts import rendered_prompts
+from trajkit.stack.state import local_stack
+from trajkit.store.dataset import open_dataset
+
+
+@pytest.fixture(scope="module")
+def url(stack_folder: Path) -> str:
+    stack = local_stack(stack_folder)
+    assert stack is not None
+    return stack.clickhouse_url.get_secret_value()
+
+
+@pytest.fixture(scope="module")
+def exported(everything: Any, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Episode]:
+    """Everything of the run, by episode id."""
+    goal = tmp_path_factory.mktemp("round-trip") / "store"
+    database = ClickHouse(url)
+    request = ExportRequest(
+        functions=("act",),
+        tags={"trajkit.run": everything.run},
+        include_eval=True,
+        metrics=(MetricCondition(name="progression"),),
+    )
+    export(database, request, goal)
+    database.close()
+    return {episode.episode_id: episode for episode in open_dataset(goal)}
+
+
+@pytest.mark.timeout(900)
+def test_every_episode_comes_back_with_the_same_steps_in_the_same_order(
+    everything: Any, exported: dict[str, Episode]
+) -> None:
+    assert set(exported) == {one.episode_id for one in everything.played}
+    for one in everything.played:
+        steps = exported[one.episode_id].steps
+        answers = [step.choice.answer for step in one.steps]
+        assert [step.inference_id for step in steps] == [answer.inference_id for answer in answers]
+        assert [step.step_index for step in steps] == list(range(len(one.steps)))
+        assert [step.observation for step in steps] == [step.observation for step in one.steps]
+
+
+def test_answers_actions_and_their_validity_come_back(everything: Any, exported: dict[str, Episode]) -> None:
+    n_invalid = 0
+    for one in everything.played:
+        for ours, theirs in zip(one.steps, exported[one.episode_id].steps, strict=True):
+            assert theirs.completion is not None
+            assert theirs.completion.text == ours.choice.answer.raw
+            assert theirs.action_executed == ours.result.action_executed
+            assert theirs.action_valid == ours.result.action_valid
+            assert theirs.n_input_tokens == ours.choice.answer.n_input_tokens
+            assert theirs.n_output_tokens == ours.choice.answer.n_output_tokens
+            n_invalid += not ours.result.action_valid
+    assert n_invalid > 0
+
+
+def test_returns_tags_and_purpose_come_back(everything: Any, exported: dict[str, Episode]) -> None:
+    for one in everything.played:
+        episode = exported[one.episode_id]
+        assert episode.metrics == {name: single_precision(value) for name, value in one.metrics.items()}
+        assert (episode.env_id, episode.task, episode.seed) == ("babyai", one.job.task, one.job.seed)
+        ours = {name: value for name, value in episode.tags.items() if not name.startswith("tensorzero::")}
+        assert ours == one.tags
+        assert episode.purpose == Purpose.EVAL
+        assert sorted(item.feedback_id for item in episode.feedback) == sorted(
+            item.feedback_id for item in one.feedback
+        )
+
+
+def test_the_prompt_of_the_export_is_the_one_that_a_rollout_reads_back(
+    everything: Any, exported: dict[str, Episode], url: str
+) -> None:
+    one = max(everything.played, key=lambda played: len(played.steps))
+    prompts = rendered_prompts(url, [step.choice.answer.inference_id for step in one.steps])
+    recorded = to_episode(one, prompts)
+    assert list(recorded.prompts()) == list(exported[one.episode_id].prompts())
+    assert recorded.total_reward == pytest.approx(
+        exported[one.episode_id].metrics["episode_return"], rel=1e-6
+    )
+    first = recorded.prompt(0)
+    assert first is not None
+    assert [message.role for message in first] == ["system", "user"]
+    assert one.mission in first[0].text
