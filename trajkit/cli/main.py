@@ -72,7 +72,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     code = run(sys.argv[1:] if arguments is None else arguments)
     if code == STOPPED:
-        # Everything is cleaned up. What Ctrl-C cut off inside a context manager cannot be, and would only make the
+        # Everything is cleaned up but what Ctrl-C cut off inside a context manager, and that would only make
         # libraries complain on stderr while the interpreter ends.
         sys.stdout.flush()
         sys.stderr.flush()
