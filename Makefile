@@ -7,9 +7,9 @@ INSTALLED := $(VENV)/.installed
 SOURCES := trajkit tests bench docs
 BENCHMARKS = $(shell grep -l '__main__' bench/*.py)
 
-# What the tests use and only the system's package manager has. The database and the gateway of this release come
-# from the package registry, so the list is empty.
-SYSTEM_PACKAGES :=
+# What the tests use and only the system's package manager has: `ps`. The database and the gateway come from the
+# package registry.
+SYSTEM_PACKAGES := procps
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint bench docs system clean

@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from trajkit.environments.base import Result
-from trajkit.errors import ConfigError
+from trajkit.errors import QueryError
 from trajkit.rollout.faults import Fault, FaultKind
 from trajkit.rollout.ids import uuid7
 from trajkit.rollout.plan import Job
@@ -143,5 +143,5 @@ def test_the_outcome_follows_the_environments_own_condition(condition, value, tr
 
 @pytest.mark.parametrize("condition", ["", "progression", "score >= 1", "progression >= one"])
 def test_a_condition_that_cannot_be_read_is_an_error(condition):
-    with pytest.raises(ConfigError):
+    with pytest.raises(QueryError):
         outcome_of({"progression": 1.0}, condition, truncated=False)

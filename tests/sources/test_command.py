@@ -143,7 +143,7 @@ def test_the_password_is_in_no_file_and_no_output(folder: Path, url: str, scored
         ("--tag nope", 2, "--tag 'nope' is not KEY=VALUE"),
         ("--since yesterday", 2, "--since 'yesterday' is not a date or a time"),
         ("--since 2026-02-01 --until 2026-01-01", 2, "is not before --until"),
-        ("--success maybe", 2, "--success 'maybe' is not METRIC OPERATOR NUMBER"),
+        ("--success maybe", 2, "'maybe' is not METRIC OPERATOR NUMBER"),
         ("--observation-path a..b", 2, "the path 'a..b' is not names joined by dots"),
         ("--metric episode_return --min 5", 1, "not episode_return >= 5: 3"),
         ("-o taken", 1, "taken exists already"),

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import operator
-import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
@@ -11,7 +9,6 @@ from typing import NamedTuple
 from pydantic import JsonValue
 
 from trajkit.environments.base import Result
-from trajkit.errors import ConfigError
 from trajkit.rollout.faults import Fault
 from trajkit.rollout.plan import Job
 from trajkit.rollout.policies import Answer, Choice
@@ -27,6 +24,7 @@ from trajkit.schema import (
     kept,
     single_precision,
 )
+from trajkit.schema.success import parse_success
 
 RETURN_METRIC = "episode_return"
 """The metric that holds the sum of an episode's rewards."""
@@ -99,22 +97,9 @@ def outcome_of(metrics: Mapping[str, float], success: str, *, truncated: bool) -
         success: When it counts as a success, such as `progression >= 1`.
         truncated: It was cut off by the step limit.
     """
-    if _holds(success, metrics):
+    if parse_success(success).holds(metrics):
         return Outcome.SUCCESS
     return Outcome.TRUNCATED if truncated else Outcome.FAILURE
-
-
-_CONDITION = re.compile(r"\s*([\w.-]+)\s*(>=|<=|==|>|<)\s*(-?\d+(?:\.\d+)?)\s*")
-_COMPARE = {">=": operator.ge, "<=": operator.le, "==": operator.eq, ">": operator.gt, "<": operator.lt}
-
-
-def _holds(condition: str, metrics: Mapping[str, float]) -> bool:
-    found = _CONDITION.fullmatch(condition)
-    if found is None or found[1] not in metrics:
-        raise ConfigError(
-            f"{condition!r} is no condition on {', '.join(metrics)}", hint="such as: progression >= 1"
-        )
-    return bool(_COMPARE[found[2]](metrics[found[1]], float(found[3])))
 
 
 def to_episode(played: Played, prompts: Mapping[str, tuple[Message, ...]] | None = None) -> Episode:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import duckdb
 
-import trajkit
 from trajkit._files import refuse_existing
 from trajkit.errors import QueryError, RequestError
-from trajkit.schema import FeedbackKind, Left, LineageEntry, Manifest, Metric, MetricLevel
+from trajkit.schema import FeedbackKind, Left, Manifest, Metric, MetricLevel
+from trajkit.schema.success import parse_success
 from trajkit.sources.choose import (
     NOT_SELECTED,
     choose,
@@ -20,7 +19,7 @@ from trajkit.sources.choose import (
     literal,
     nothing_matched,
 )
-from trajkit.sources.request import ExportRequest, Tally, parse_success
+from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.store.engine import connect, scan
 from trajkit.store.layout import TABLES, quoted
 from trajkit.store.reader import Store, open_store, verify
@@ -204,19 +203,9 @@ def _write(
             ).fetchall()
             for reason, n_steps in rows:
                 masked[reason] = masked.get(reason, 0) + n_steps
-        entry = LineageEntry(
-            verb="export",
-            arguments=request.model_dump(mode="json", exclude_defaults=True),
-            parent_digest=manifest.digest,
-            n_episodes_in=tally.n_episodes_seen,
-            n_episodes_out=tally.n_episodes_kept,
-            n_steps_in=tally.n_steps_seen,
-            n_steps_out=tally.n_steps_kept,
-            left=tally.left,
-            masked=tuple(Left(reason=reason, n_steps=n) for reason, n in sorted(masked.items())),
-            done_at=datetime.now(UTC),
-            trajkit_version=trajkit.__version__,
-        )
+        left = tuple(Left(reason=reason, n_steps=n) for reason, n in sorted(masked.items()))
+        tally = tally.model_copy(update={"masked": left})
+        entry = lineage_entry(request, tally, parent_digest=manifest.digest)
         return writer.finish(lineage=[*manifest.lineage, entry])
 
 

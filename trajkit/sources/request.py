@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
-import re
 from datetime import UTC, datetime
-from typing import Annotated, NamedTuple, Self
+from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+import trajkit
 from trajkit.errors import QueryError
-from trajkit.schema import Left, Model
+from trajkit.schema import Left, LineageEntry, Model
 from trajkit.schema.base import Name, Text, UtcTime
+from trajkit.schema.success import finite_number
 
 
 class MetricCondition(Model):
@@ -45,42 +45,6 @@ class MetricCondition(Model):
         if self.max is not None:
             parts.append(f"{self.name} <= {self.max:g}")
         return " and ".join(parts) or f"{self.name} is measured"
-
-
-class Success(NamedTuple):
-    """When an episode is a success: a metric compared with a number."""
-
-    metric: str
-    operator: str
-    value: float
-
-
-_SUCCESS = re.compile(r"\s*(?P<metric>[^\s<>=!]+)\s*(?P<operator>>=|<=|>|<|==|=)\s*(?P<value>[^\s<>=!]+)\s*")
-
-
-def parse_success(text: str) -> Success:
-    """Read `progression >= 1`.
-
-    Raises:
-        QueryError: It is not a metric, a comparison and a number.
-    """
-    match = _SUCCESS.fullmatch(text)
-    value = _number(match["value"]) if match else None
-    if match is None or value is None:
-        raise QueryError(
-            f"--success {text!r} is not METRIC OPERATOR NUMBER", hint="such as --success 'progression >= 1'"
-        )
-    return Success(match["metric"], match["operator"].replace("==", "="), value)
-
-
-def _number(text: str) -> float | None:
-    if text.lower() in ("true", "false"):
-        return float(text.lower() == "true")
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
 
 
 class ExportRequest(Model):
@@ -137,13 +101,36 @@ class Tally(Model):
     """What a reader should know, such as steps whose prompt the source does not hold."""
 
 
+def lineage_entry(request: ExportRequest, tally: Tally, *, parent_digest: str | None = None) -> LineageEntry:
+    """What the manifest says of an export.
+
+    Args:
+        request: What was asked for.
+        tally: What came of it.
+        parent_digest: Digest of the store that was read; None when it was a database.
+    """
+    return LineageEntry(
+        verb="export",
+        arguments=request.model_dump(mode="json", exclude_defaults=True),
+        parent_digest=parent_digest,
+        n_episodes_in=tally.n_episodes_seen,
+        n_episodes_out=tally.n_episodes_kept,
+        n_steps_in=tally.n_steps_seen,
+        n_steps_out=tally.n_steps_kept,
+        left=tally.left,
+        masked=tally.masked,
+        done_at=datetime.now(UTC),
+        trajkit_version=trajkit.__version__,
+    )
+
+
 def parse_bound(text: str, *, option: str) -> float:
     """Read the bound of a metric: a finite number, or `true` or `false` for a boolean metric.
 
     Raises:
         QueryError: It is neither.
     """
-    value = _number(text)
+    value = finite_number(text)
     if value is None:
         raise QueryError(f"{option} {text!r} is not a finite number", hint=f"such as {option} 0.7")
     return value

@@ -22,7 +22,7 @@ from trajkit.store.check import check
 from trajkit.store.content_hash import ContentHashes
 from trajkit.store.digest import ORDER, hashed_batches, store_digest
 from trajkit.store.engine import connect, interruptible, scan, writing
-from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, columns, quoted
+from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, TABLES, columns, quoted
 from trajkit.store.part import ROW_GROUP_ROWS, arrow_schema, write_part
 from trajkit.store.spool import Spool
 
@@ -65,16 +65,17 @@ class StoreWriter:
 
     def __enter__(self) -> Self:
         refuse_existing(self._goal)
-        folder = temporary_beside(self._goal)
+        folder = self._folder = temporary_beside(self._goal)
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             folder.mkdir()
-            self._folder = folder
-            for table in ORDER:
+            for table in TABLES:
                 (folder / table).mkdir()
-        except OSError as error:
+        except BaseException as error:  # Ctrl-C too: no `with` block has begun that would clean up
             self._discard()
-            raise StoreError(f"{self._goal} cannot be written: {error.strerror or error}") from error
+            if isinstance(error, OSError):
+                raise StoreError(f"{self._goal} cannot be written: {error.strerror or error}") from error
+            raise
         return self
 
     def __exit__(

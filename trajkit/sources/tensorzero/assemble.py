@@ -18,8 +18,9 @@ from trajkit.environments.base import EnvironmentInfo
 from trajkit.errors import QueryError
 from trajkit.schema import FeedbackKind, Left, Metric, MetricLevel
 from trajkit.schema.base import JsonObject
+from trajkit.schema.success import Success, parse_success
 from trajkit.sources.choose import literal
-from trajkit.sources.request import ExportRequest, Success, parse_success
+from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.config import ConfiguredMetric
 from trajkit.store.layout import quoted
 

@@ -13,10 +13,9 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 
-import trajkit
 from trajkit._files import refuse_existing
 from trajkit.environments import environment_info, known
-from trajkit.schema import Left, LineageEntry, Manifest
+from trajkit.schema import Left, Manifest
 from trajkit.sources.choose import (
     LeveledCondition,
     choose,
@@ -26,7 +25,7 @@ from trajkit.sources.choose import (
     literal,
     nothing_matched,
 )
-from trajkit.sources.request import ExportRequest, Tally
+from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.assemble import Assembly
 from trajkit.sources.tensorzero.spool import Spool
@@ -220,22 +219,6 @@ class _Export:
             "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
         )
         return inferences, calls
-
-
-def lineage_entry(request: ExportRequest, tally: Tally) -> LineageEntry:
-    """What the manifest says of an export."""
-    return LineageEntry(
-        verb="export",
-        arguments=request.model_dump(mode="json", exclude_defaults=True),
-        n_episodes_in=tally.n_episodes_seen,
-        n_episodes_out=tally.n_episodes_kept,
-        n_steps_in=tally.n_steps_seen,
-        n_steps_out=tally.n_steps_kept,
-        left=tally.left,
-        masked=tally.masked,
-        done_at=datetime.now(UTC),
-        trajkit_version=trajkit.__version__,
-    )
 
 
 def _load(
