@@ -203,18 +203,9 @@ def test_what_is_wrong_with_trajkit_toml_is_named(folder: Path, capsys: Any) -> 
     assert "known keys: config, function, model, source, stores" in printed
 
 
-def test_ctrl_c_leaves_nothing_and_the_next_export_works(
-    folder: Path, url: str, client: Any, rows: Any
-) -> None:
+def test_ctrl_c_leaves_nothing_and_the_next_export_works(folder: Path, rows: Any) -> None:
     first = rows.episode(0.5)
-    # a hundred thousand more steps, so that the export takes a while
-    client.command(
-        "INSERT INTO JsonInference (id, function_name, variant_name, episode_id, input, output,"
-        " output_schema, inference_params, tags) SELECT toUUID(concat(substring(toString(id), 1, 24),"
-        " leftPad(lower(hex(number)), 12, 'f'))), function_name, variant_name, episode_id, input, output,"
-        " '{}', '{}', tags FROM JsonInference AS j CROSS JOIN numbers(50000) AS n"
-        f" WHERE episode_id = '{first}'"
-    )
+    rows.copy(first, 50_000)  # so that the export takes a while
     process = subprocess.Popen(
         [sys.executable, "-m", "trajkit", "export", "-o", "s"],
         stderr=subprocess.PIPE,
@@ -233,3 +224,33 @@ def test_ctrl_c_leaves_nothing_and_the_next_export_works(
     assert list(folder.iterdir()) == []
     assert trajkit(["export", "-o", "s"]) == 0
     assert open_store(folder / "s").manifest.counts.n_steps == 100_002
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are Unix's")
+def test_a_full_disk_is_an_error_that_names_the_place_and_leaves_nothing(
+    folder: Path, rows: Any, client: Any
+) -> None:
+    import resource
+
+    first = rows.episode(0.5, n_steps=1, observation="x" * 5_000)
+    noise = "concat(substring(input, 1, length(input) - 1), ',\"noise\":\"', hex(randomString(1000)), '\"}')"
+    rows.copy(first, 3_000, input_sql=noise)
+
+    def limit() -> None:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "trajkit", "export", "-o", "s"],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limit,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])},
+    )
+    assert done.returncode == 1, done.stderr
+    error, hint = done.stderr.splitlines()[-2:]
+    assert error.startswith("error: "), done.stderr
+    assert "could not be written" in error
+    assert hint == "hint: is the disk full, or the folder read-only?"
+    assert list(folder.iterdir()) == []

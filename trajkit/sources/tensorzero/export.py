@@ -29,7 +29,7 @@ from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.assemble import Assembly
 from trajkit.sources.tensorzero.spool import Spool
-from trajkit.store.engine import interruptible
+from trajkit.store.engine import interruptible, writing
 from trajkit.store.writer import StoreWriter
 
 BUCKET_STEPS = 20_000
@@ -80,7 +80,7 @@ def export(
     database.check(request)
     if goal is not None:
         refuse_existing(goal)
-    with _workspace() as workspace, interruptible(workspace.connection):
+    with _workspace() as workspace, writing(workspace.folder, workspace.connection):
         tally, conditions = _choose(workspace.connection, database, request, on_progress)
         if tally.n_episodes_kept == 0:
             raise nothing_matched(workspace.connection, conditions, tally.left)

@@ -5,8 +5,11 @@ It is Parquet, quick rather than small.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -37,16 +40,16 @@ class Spool:
 
     def fill(self, batches: Iterator[pa.RecordBatch]) -> int:
         """Write everything that comes; return the number of rows."""
-        writers = [_BucketFile(self.path(number), self._schema) for number in range(self._n_buckets)]
         n_rows = 0
-        try:
+        with contextlib.ExitStack() as stack:
+            writers = [
+                stack.enter_context(_BucketFile(self.path(number), self._schema))
+                for number in range(self._n_buckets)
+            ]
             for batch in batches:
                 n_rows += batch.num_rows
                 for number, part in self._cut(batch):
                     writers[number].add(part)
-        finally:
-            for writer in writers:
-                writer.close()
         return n_rows
 
     def _cut(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -62,25 +65,37 @@ class Spool:
 
 
 class _BucketFile:
-    """One file, written in row groups that are worth reading."""
+    """One file, written in row groups that are worth reading; whole when the block ends well."""
 
     def __init__(self, path: Path, schema: pa.Schema) -> None:
         # lz4 costs next to nothing; dictionaries and statistics would be made for a file that is read once
+        self._file = path.open("wb")
         self._writer = pq.ParquetWriter(
-            path, schema, compression="lz4", use_dictionary=False, write_statistics=False
+            self._file, schema, compression="lz4", use_dictionary=False, write_statistics=False
         )
         self._waiting: list[pa.RecordBatch] = []
         self._n_waiting = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None:
+                self._flush()
+                self._writer.close()
+        finally:
+            # a writer that failed would fail again, and louder, when it is collected
+            self._writer.is_open = False
+            self._file.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
         self._n_waiting += batch.num_rows
         if self._n_waiting >= _FLUSH_ROWS:
             self._flush()
-
-    def close(self) -> None:
-        self._flush()
-        self._writer.close()
 
     def _flush(self) -> None:
         if self._waiting:
