@@ -155,11 +155,11 @@ class Rows:
     def copy(self, episode_id: str, n_copies: int, *, input_sql: str = "input") -> None:
         """Insert each JSON step of an episode `n_copies` more times, with ids of their own."""
         new_id = "toUUID(concat(substring(toString(id), 1, 24), leftPad(lower(hex(number)), 12, 'f')))"
+        names = "function_name, variant_name, episode_id"
         self._client.command(
-            "INSERT INTO JsonInference (id, function_name, variant_name, episode_id, input, output,"
-            f" output_schema, inference_params, tags) SELECT {new_id}, function_name, variant_name, episode_id, {input_sql},"
-            f" output, '{{}}', '{{}}', tags FROM JsonInference AS j CROSS JOIN numbers({n_copies}) AS n"
-            f" WHERE episode_id = '{episode_id}'"
+            f"INSERT INTO JsonInference (id, {names}, input, output, output_schema, inference_params, tags)"
+            f" SELECT {new_id}, {names}, {input_sql}, output, '{{}}', '{{}}', tags"
+            f" FROM JsonInference AS j CROSS JOIN numbers({n_copies}) AS n WHERE episode_id = '{episode_id}'"
         )
 
     def episode(self, value: float | None = 1.0, *, n_steps: int = 2, **step: Any) -> str:

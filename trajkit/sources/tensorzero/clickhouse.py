@@ -139,6 +139,17 @@ class ClickHouse:
         )
         return tables.Scope(*(int(value or 0) for value in rows[0]))
 
+    def text_bytes(self) -> int:
+        """Roughly how many bytes of text the steps of the whole database hold; 0 when it does not tell."""
+        rows = self._connection.query(
+            """
+            SELECT sum(data_uncompressed_bytes) FROM system.columns WHERE database = currentDatabase()
+            AND table IN ('JsonInference', 'ChatInference', 'ModelInference')
+            AND name IN ('input', 'output', 'system', 'input_messages', 'tool_params')
+            """
+        )
+        return int(rows[0][0] or 0)
+
     # -- streams ---------------------------------------------------------------------------------------------
 
     def index(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,9 +34,10 @@ from trajkit.store.engine import interruptible, writing
 from trajkit.store.writer import StoreWriter
 
 BUCKET_STEPS = 20_000
-"""Steps that are assembled at once; a larger bucket takes more memory, a smaller one more time."""
+"""Most steps that are assembled at once; a larger bucket takes more memory, a smaller one more time."""
+BUCKET_BYTES = 120_000_000
+"""Most bytes of text that are assembled at once: long prompts make small buckets."""
 
-_MEMORY_LIMIT = "700MB"
 _THREADS = 2
 
 
@@ -59,7 +61,7 @@ def export(
 ) -> tuple[Tally, Manifest | None]:
     """Bring the chosen episodes of a database into a new store.
 
-    Memory does not grow with the number of rows: ids are narrow, and the rest is worked on in buckets.
+    Memory hardly grows with the rows: only ids and scores are held for all, the texts for one bucket.
 
     Args:
         database: Where they are.
@@ -99,7 +101,6 @@ class _Workspace(NamedTuple):
 @contextlib.contextmanager
 def _workspace() -> Iterator[_Workspace]:
     with tempfile.TemporaryDirectory(prefix="trajkit-export-") as name, duckdb.connect() as connection:
-        connection.execute(f"SET memory_limit = '{_MEMORY_LIMIT}'")
         connection.execute(f"SET threads = {_THREADS}")
         connection.execute("SET preserve_insertion_order = false")
         connection.execute(f"SET temp_directory = {literal(str(Path(name) / 'spill'))}")
@@ -165,7 +166,7 @@ class _Export:
         self._on_progress = on_progress
 
     def write(self, goal: Path, tally: Tally, as_of: datetime) -> tuple[Tally, Manifest]:
-        n_buckets = -(-tally.n_steps_kept // BUCKET_STEPS)
+        n_buckets = self._count_buckets(tally)
         source = self._database.describe()
         spools = self._pull(tally, n_buckets)
         assembly = Assembly(
@@ -189,6 +190,12 @@ class _Export:
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
             tally = tally.model_copy(update={"masked": left})
             return tally, writer.finish(lineage=[lineage_entry(self._request, tally)])
+
+    def _count_buckets(self, tally: Tally) -> int:
+        """How many parts the steps are worked on in, from their number and the usual length of their texts."""
+        bytes_per_step = self._database.text_bytes() / max(tally.n_steps_seen, 1)
+        by_size = math.ceil(tally.n_steps_kept * bytes_per_step / BUCKET_BYTES)
+        return max(math.ceil(tally.n_steps_kept / BUCKET_STEPS), by_size)
 
     def _pull(self, tally: Tally, n_buckets: int) -> tuple[Spool, Spool]:
         """Bring the rows of the chosen episodes, cut into buckets on the way."""

@@ -130,6 +130,10 @@ class Database(Protocol):
         """Count what there is and what the times, functions and variants asked for leave out."""
         ...
 
+    def text_bytes(self) -> int:
+        """Roughly how many bytes of text the steps of the whole database hold; 0 when it does not tell."""
+        ...
+
     def index(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream `INDEX`."""
         ...
