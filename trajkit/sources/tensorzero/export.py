@@ -192,7 +192,7 @@ class _Export:
             return tally, writer.finish(lineage=[lineage_entry(self._request, tally)])
 
     def _count_buckets(self, tally: Tally) -> int:
-        """How many parts the steps are worked on in, from their number and the usual length of their texts."""
+        """In how many parts the steps are worked on: by their number, and by how long their texts are."""
         bytes_per_step = self._database.text_bytes() / max(tally.n_steps_seen, 1)
         by_size = math.ceil(tally.n_steps_kept * bytes_per_step / BUCKET_BYTES)
         return max(math.ceil(tally.n_steps_kept / BUCKET_STEPS), by_size)
