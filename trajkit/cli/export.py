@@ -115,7 +115,7 @@ def _request(given: list[tuple[str, str]], asked: dict[str, Any]) -> ExportReque
         for name, value in asked.items()
         if value not in (None, ()) and name not in ("metric", *_BOUNDS)
     }
-    values["tags"] = dict(_key_and_value(text) for text in asked["tags"])
+    values["tags"] = _tags(asked["tags"])
     for option in ("since", "until"):
         if asked[option] is not None:
             values[option] = parse_time(asked[option], option=f"--{option}")
@@ -160,11 +160,16 @@ def _first_message(error: Any) -> str:
     return f"{where}: {text}" if where and first["type"] != "value_error" else text
 
 
-def _key_and_value(text: str) -> tuple[str, str]:
-    key, separator, value = text.partition("=")
-    if not separator or not key:
-        raise RequestError(f"--tag {text!r} is not KEY=VALUE", hint="such as --tag trajkit.task=goto")
-    return key, value
+def _tags(given: tuple[str, ...]) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    for text in given:
+        key, separator, value = text.partition("=")
+        if not separator or not key:
+            raise RequestError(f"--tag {text!r} is not KEY=VALUE", hint="such as --tag trajkit.task=goto")
+        if key in tags and tags[key] != value:
+            raise RequestError(f"--tag {key} is there with two values", hint="a tag has one value")
+        tags[key] = value
+    return tags
 
 
 def _goal(stores: Path, request: ExportRequest) -> Path:

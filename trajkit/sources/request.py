@@ -56,8 +56,8 @@ class ExportRequest(Model):
     """Variants whose steps are learned; empty for all."""
     metrics: tuple[MetricCondition, ...] = ()
     """Conditions that must all hold: on episodes for an episode metric, on steps for an inference metric."""
-    tags: dict[Name, Text] = {}
-    """Tags that the episode must carry on any of its inferences."""
+    tags: Annotated[dict[Name, Text], Field(max_length=64)] = {}
+    """Tags that the episode must carry on any of its inferences; at most 64 (they travel as bits)."""
     since: UtcTime | None = None
     """Earliest start of an episode, inclusive."""
     until: UtcTime | None = None
