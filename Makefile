@@ -40,7 +40,7 @@ lint: $(INSTALLED) ## Style, types, layers and spelling
 	$(BIN)/codespell trajkit bench docs recipes schemas *.md Makefile pyproject.toml .ci
 
 bench: $(INSTALLED) ## The benchmarks, one after the other
-	@for file in $(BENCHMARKS); do echo "== $$file"; $(BIN)/python "$$file" || exit 1; done
+	@missed=0; for file in $(BENCHMARKS); do echo "== $$file"; $(BIN)/python "$$file" || missed=1; done; exit $$missed
 
 docs: $(INSTALLED) ## Write again what is generated: docs/cli.md and schemas/
 	$(BIN)/python docs/generate.py
