@@ -6,6 +6,7 @@ import importlib
 import logging
 import os
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -70,17 +71,21 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
-    code = run(sys.argv[1:] if arguments is None else arguments)
-    if code == STOPPED:
-        # Everything is cleaned up but what Ctrl-C cut off inside a context manager, and that would only make
-        # libraries complain on stderr while the interpreter ends.
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-    sys.exit(code)
+    sys.exit(run(sys.argv[1:] if arguments is None else arguments, when_stopped=_leave_at_once))
 
 
-def run(arguments: list[str], **extra: Any) -> int:
+def _leave_at_once() -> int:
+    """End the process while the exception of a Ctrl-C still holds the frames that it cut off.
+
+    What could be cleaned up is. The rest (an event loop or a context manager that was just about to begin)
+    would only make libraries complain on stderr when it is collected.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(STOPPED)
+
+
+def run(arguments: list[str], *, when_stopped: Callable[[], int] = lambda: STOPPED, **extra: Any) -> int:
     """Run one command; return its exit code. Errors are printed on stderr."""
     debug = "--debug" in arguments
     try:
@@ -91,17 +96,14 @@ def run(arguments: list[str], **extra: Any) -> int:
     except click.UsageError as error:
         error.show()
         return 2
-    except click.Abort:
+    except (click.Abort, KeyboardInterrupt):
         error_line("stopped")
-        return STOPPED
+        return when_stopped()
     except TrajkitError as error:
         if debug:
             raise
         error_line(error.message, hint=error.hint)
         return error.exit_code
-    except KeyboardInterrupt:
-        error_line("stopped")
-        return STOPPED
     except BrokenPipeError:
         # the reader went away (`| head`): not an error; keep the interpreter from complaining at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
