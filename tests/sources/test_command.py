@@ -228,9 +228,7 @@ def test_ctrl_c_leaves_nothing_and_the_next_export_works(folder: Path, rows: Any
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="limits of a process are Unix's")
-def test_a_full_disk_is_an_error_that_names_the_place_and_leaves_nothing(
-    folder: Path, rows: Any, client: Any
-) -> None:
+def test_a_full_disk_is_an_error_that_names_the_place_and_leaves_nothing(folder: Path, rows: Any) -> None:
     import resource
 
     first = rows.episode(0.5, n_steps=1, observation="x" * 5_000)

@@ -94,8 +94,6 @@ def export(
         result_json(_as_json(tally, manifest, goal))
     else:
         _print_tally(tally)
-    for note in tally.notes:
-        talk(f"note: {note}")
     if goal is None or manifest is None:
         talk("dry run: nothing was written")
         return

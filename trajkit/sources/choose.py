@@ -16,6 +16,7 @@ import duckdb
 from trajkit.errors import NothingMatched, QueryError
 from trajkit.schema import FeedbackKind, Left, MetricLevel
 from trajkit.sources.request import ExportRequest, MetricCondition
+from trajkit.store.engine import literal
 
 OWN_FUNCTIONS = "NOT starts_with(function_name, 'tensorzero::')"
 """TensorZero's own functions (judges, defaults) are never learned from."""
@@ -29,13 +30,6 @@ class LeveledCondition(NamedTuple):
 
     condition: MetricCondition
     level: MetricLevel
-
-
-def literal(value: str | float) -> str:
-    """A Python value as an SQL literal."""
-    if isinstance(value, str):
-        return "'" + value.replace("'", "''") + "'"
-    return repr(value)
 
 
 class KnownMetric(Protocol):

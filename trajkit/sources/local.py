@@ -16,11 +16,10 @@ from trajkit.sources.choose import (
     find_levels,
     kept_counts,
     left_by_reason,
-    literal,
     nothing_matched,
 )
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
-from trajkit.store.engine import connect, scan
+from trajkit.store.engine import connect, literal, scan
 from trajkit.store.layout import TABLES, quoted
 from trajkit.store.reader import Store, open_store, verify
 from trajkit.store.writer import StoreWriter

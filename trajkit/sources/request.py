@@ -97,8 +97,6 @@ class Tally(Model):
     """What left, each episode under the first reason that applies."""
     masked: tuple[Left, ...] = ()
     """Steps in the store that are not learned, by reason."""
-    notes: tuple[Text, ...] = ()
-    """What a reader should know, such as steps whose prompt the source does not hold."""
 
 
 def lineage_entry(request: ExportRequest, tally: Tally, *, parent_digest: str | None = None) -> LineageEntry:

@@ -19,9 +19,9 @@ from trajkit.errors import QueryError
 from trajkit.schema import FeedbackKind, Left, Metric, MetricLevel
 from trajkit.schema.base import JsonObject
 from trajkit.schema.success import Success, parse_success
-from trajkit.sources.choose import literal
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.config import ConfiguredMetric
+from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
 
 _LEVELED_FEEDBACK = """

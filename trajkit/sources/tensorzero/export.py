@@ -23,14 +23,13 @@ from trajkit.sources.choose import (
     find_levels,
     kept_counts,
     left_by_reason,
-    literal,
     nothing_matched,
 )
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.assemble import Assembly
 from trajkit.sources.tensorzero.spool import Spool
-from trajkit.store.engine import interruptible, writing
+from trajkit.store.engine import interruptible, literal, writing
 from trajkit.store.writer import StoreWriter
 
 BUCKET_STEPS = 20_000
