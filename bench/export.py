@@ -97,22 +97,33 @@ def copy(client: Any, folder: Path) -> int:
 
 
 def trajkit_export(url: str, folder: Path) -> int:
-    """The thing itself."""
-    from trajkit.sources.request import ExportRequest, MetricCondition
-    from trajkit.sources.tensorzero.clickhouse import ClickHouse
-    from trajkit.sources.tensorzero.export import export
+    """The thing itself, as a user runs it."""
+    from trajkit.cli.main import main
 
-    database = ClickHouse(url)
-    tally, _ = export(
-        database, ExportRequest(metrics=(MetricCondition(name="episode_return"),)), folder / "store"
-    )
-    database.close()
-    return tally.n_steps_kept
+    os.chdir(folder)
+    os.environ["TENSORZERO_CLICKHOUSE_URL"] = url
+    try:
+        main(["export", "--metric", "episode_return", "-o", "store"])
+    except SystemExit as leaving:
+        if leaving.code:
+            raise
+    return int(json.loads(Path("store/manifest.json").read_text())["counts"]["n_steps"])
 
 
 def contend(name: str, url: str) -> None:
-    """Run one program in this process and print what it took."""
+    """Run one program in this process and print what it took; its imports come before the clock starts."""
     import clickhouse_connect
+
+    if name == "trajkit":
+        from trajkit._memory import prefer_little_memory
+
+        prefer_little_memory()
+        import trajkit.cli.export
+        import trajkit.sources.tensorzero.clickhouse
+        import trajkit.sources.tensorzero.export  # noqa: F401
+    # query_df needs pandas, and pyarrow imports it for itself where it is installed
+    import pandas  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
 
     with tempfile.TemporaryDirectory() as folder:
         client = clickhouse_connect.get_client(dsn=url, autogenerate_session_id=False, compress=False)

@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trajkit.rollout.calling import Caller
 from trajkit.rollout.gateway_policy import Gateway, GatewayPolicy
 from trajkit.rollout.plan import Plan
 from trajkit.rollout.record import Played
@@ -71,11 +72,11 @@ async def run_s(gateway: Gateway) -> float:
         env_id="babyai",
         tasks=("goto",),
         variants=(VARIANT,),
-        seed_start=SEEDS.start,
-        seed_stop=SEEDS.stop,
+        seeds=SEEDS,
         concurrency=CONCURRENCY,
     )
-    policy = GatewayPolicy(gateway, plan, function_name="act", variant_name=VARIANT)
+    caller = Caller(concurrency=CONCURRENCY, timeout_s=plan.timeout_s, retries=0)
+    policy = GatewayPolicy(gateway, plan, caller, function_name="act", variant_name=VARIANT)
     played: list[Played] = []
     began = time.perf_counter()
     await play(plan, {VARIANT: policy}, on_played=played.append)

@@ -15,8 +15,14 @@ _PHRASES = (
     "a purple key 2 steps left and 1 step forward",
     "You carry a red ball",
     "an open yellow door 1 step right",
-    "the corridor bends here and goes on to the north",
+    "a green ball 6 steps forward",
 )
+_SYSTEM = (
+    "You steer a robot through a small world of square tiles. Your mission: go to the {} box. Choose one"
+    " action at a time: turn left, turn right, go forward, pick up, drop, toggle. Distances count tiles"
+    " from where you stand, in the direction you face. You do not see behind you or through walls."
+)
+_ASK = "Answer with one JSON object and nothing else, with the fields thinking and action."
 
 
 def _uuid7(ms: str, salt: str) -> str:
@@ -29,28 +35,40 @@ def _uuid7(ms: str, salt: str) -> str:
     )
 
 
-def fill(client: Any, *, n_inferences: int, text_bytes: int = 1500) -> None:
+def _seen(step: str) -> str:
+    """SQL for what the agent saw at a step: three lines that hardly ever repeat."""
+    phrases = "[" + ", ".join(f"'{phrase}'" for phrase in _PHRASES) + "]"
+    return (
+        f"arrayStringConcat(arrayMap(x -> concat({phrases}[sipHash64({step}, x) % {len(_PHRASES)} + 1],"
+        f" ', tile ', toString(sipHash64(x, {step}) % 1000)), range(3)), '\\n')"
+    )
+
+
+def fill(client: Any, *, n_inferences: int, n_history: int = 4) -> None:
     """Insert `n_inferences` in episodes of 20 steps, a model call each, with two float metrics per episode.
+
+    The rows have the shape of recorded BabyAI rows of an agent with its history in the prompt, and about
+    2.3 kB of text each: in the input, in the rendered messages, and in the answer.
 
     Args:
         client: A clickhouse-connect client on a database that has TensorZero's schema.
         n_inferences: How many.
-        text_bytes: Length of the observation, which stands in the input and in the rendered prompt.
+        n_history: Steps shown back in each prompt.
     """
     n_episodes = n_inferences // STEPS_PER_EPISODE
-    phrases = "[" + ", ".join(f"'{phrase}'" for phrase in _PHRASES) + "]"
-    n_phrases = text_bytes // (sum(map(len, _PHRASES)) // len(_PHRASES) + 6)
-    text = (
-        f"arrayStringConcat(arrayMap(x -> concat({phrases}[sipHash64(number, x) % {len(_PHRASES)} + 1], ' (',"
-        f" toString(sipHash64(x, number) % 1000), ')'), range({n_phrases})), ', ')"
-    )
     episode = f"intDiv(number, {STEPS_PER_EPISODE})"
     step = f"number % {STEPS_PER_EPISODE}"
     episode_ms = f"({BASE_MS} + {episode} * 60000)"
     inference = _uuid7(f"{episode_ms} + ({step}) * 1000 + 1", "number, 1")
     episode_id = _uuid7(episode_ms, f"{episode}, 2")
+    mission = f"concat('go to the grey box number ', toString({episode}))"
     answer = 'concat(\'{"thinking":"I see it, step \', toString(number), \'","action":"go forward"}\')'
-    observation = f"concat('number ', toString(number), ': ', {text})"
+    history = (
+        "arrayStringConcat(arrayMap(back -> concat('Observation: ', "
+        f"{_seen('(number + back)')}, '\\nAction: go forward'), range({n_history})), '\\n\\n')"
+    )
+    system = "concat('" + _SYSTEM.replace("{}", f"', toString({episode}), '") + "')"
+    user = f"concat({history}, '\\n\\nObservation: ', {_seen('number')}, '\\n\\n{_ASK}')"
     tags = (
         f"map('trajkit.env','babyai','trajkit.task','goto','trajkit.seed',toString({episode}),"
         f"'trajkit.purpose','train','trajkit.step',toString({step}))"
@@ -59,9 +77,9 @@ def fill(client: Any, *, n_inferences: int, text_bytes: int = 1500) -> None:
         INSERT INTO JsonInference (id, function_name, variant_name, episode_id, input, output, output_schema,
             inference_params, processing_time_ms, tags, extra_body, auxiliary_content)
         SELECT {inference}, 'act', 'baseline', {episode_id},
-            concat('{{"system":{{"mission":"go to the grey box"}},"messages":[{{"role":"user","content":',
-                '[{{"type":"template","name":"user","arguments":{{"observation":',
-                toJSONString({observation}), '}}}}]}}]}}'),
+            concat('{{"system":{{"mission":', toJSONString({mission}), '}},"messages":[{{"role":"user",',
+                '"content":[{{"type":"template","name":"user","arguments":{{"observation":',
+                toJSONString({_seen("number")}), ',"history":', toJSONString({history}), '}}}}]}}]}}'),
             concat('{{"raw":', toJSONString({answer}), ',"parsed":', {answer}, '}}'),
             '{{"type":"object"}}', '{{"chat_completion":{{}}}}', 20, {tags}, '[]', '[]'
         FROM numbers({n_inferences})
@@ -71,11 +89,11 @@ def fill(client: Any, *, n_inferences: int, text_bytes: int = 1500) -> None:
             model_provider_name, input_tokens, output_tokens, response_time_ms, system, input_messages,
             output, finish_reason)
         SELECT {_uuid7(f"{episode_ms} + ({step}) * 1000 + 2", "number, 3")}, {inference},
-            concat('{{"messages":', toJSONString({observation}), '}}'),
+            concat('{{"messages":', toJSONString({user}), '}}'),
             concat('{{"choices":', {answer}, '}}'),
-            'agent', 'stand_in', 200, 20, 19, 'You walk through a small world. Mission: go to the grey box.',
+            'agent', 'stand_in', 200, 20, 19, {system},
             concat('[{{"role":"user","content":[{{"type":"text","text":',
-                toJSONString({observation}), '}}]}}]'),
+                toJSONString({user}), '}}]}}]'),
             concat('[{{"type":"text","text":', toJSONString({answer}), '}}]'), 'stop'
         FROM numbers({n_inferences})
     """)

@@ -24,7 +24,8 @@ def test_the_file_of_the_folder_is_read(tmp_path):
     [
         (
             "modle = 'x'",
-            r"modle: Extra inputs are not permitted \(known keys: config, function, model, source, stores\)",
+            r"modle: Extra inputs are not permitted \(known keys: config, function, input_price, model, "
+            r"output_price, reserved, source, stores\)",
         ),
         ("stores = 3", "stores: Input should be a valid string"),
         ("stores = ", "is not valid TOML"),

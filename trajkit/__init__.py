@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trajkit.errors import TrajkitError
+    from trajkit.recorder.recorder import Recorder
     from trajkit.schema import Episode, Feedback, Manifest, Message, Transition
     from trajkit.store.dataset import Dataset, open_dataset
     from trajkit.store.writer import write_episodes
@@ -24,6 +25,7 @@ __all__ = [
     "Feedback",
     "Manifest",
     "Message",
+    "Recorder",
     "TrajkitError",
     "Transition",
     "__version__",
@@ -37,6 +39,7 @@ _MODULE_BY_NAME = {
     "Feedback": "trajkit.schema",
     "Manifest": "trajkit.schema",
     "Message": "trajkit.schema",
+    "Recorder": "trajkit.recorder.recorder",
     "TrajkitError": "trajkit.errors",
     "Transition": "trajkit.schema",
     "open_dataset": "trajkit.store.dataset",

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -87,15 +88,18 @@ def test_without_a_task_all_five_are_played(elsewhere, capsys):
 
 def test_json_is_a_line_per_episode_and_nothing_else(elsewhere, capsys):
     assert run([*EXPERT, "--task", "goto", "--seeds", "200:202", "--purpose", "eval", "--json"]) == 0
-    first, second = map(json.loads, capsys.readouterr().out.splitlines())
+    lines = sorted(map(json.loads, capsys.readouterr().out.splitlines()), key=lambda line: line["seed"])
+    first, second = lines
     assert list(first) == [
         "variant", "task", "seed", "outcome", "episode_return", "progression", "n_steps", "n_input_tokens",
         "n_output_tokens", "n_invalid_answers", "mission", "episode_id", "purpose", "run", "error",
+        "error_kind",
     ]  # fmt: skip
     assert (first["seed"], second["seed"]) == (200, 201)
     assert (first["outcome"], first["progression"], first["purpose"]) == ("success", 1.0, "eval")
     assert first["episode_return"] == pytest.approx(1 - 0.9 * first["n_steps"] / 64)
     assert (first["n_input_tokens"], first["n_invalid_answers"], first["error"]) == (None, 0, None)
+    assert first["error_kind"] is None
     assert first["run"] == second["run"]
 
 
@@ -116,6 +120,20 @@ def test_a_store_is_written_and_remembered(elsewhere, capsys):
         ([*EXPERT, "--variant", "history"], "asks no gateway"),
         ([*EXPERT, "--noise", "0.5"], "makes no slips"),
         ([*EXPERT, "--purpose", "test"], "'test' is not one of"),
+        ([*EXPERT, "--seeds", "1,1"], "seed 1 is there twice"),
+        ([*EXPERT, "--shard", "3/2"], "'3/2' is not a shard"),
+        ([*EXPERT, "--max-cost-usd", "1"], "--max-cost-usd needs the prices of the model"),
+        ([*EXPERT, "--input-price", "1"], "prices are those of prompts and of answers"),
+        ([*EXPERT, "--max-calls", "0"], "not in the range"),
+        ([*EXPERT, "--max-minutes", "nan"], "max_minutes: "),
+        ([*EXPERT, "--env-set", "size"], "'size' is not NAME=VALUE"),
+        ([*EXPERT, "--env-set", "size=3"], "size"),
+        ([*EXPERT, "--policy-set", "a=1"], "takes no --policy-set"),
+        ([*EXPERT, "--model", "gpt"], "has no use for --model"),
+        ([*EXPERT, "--config", "t.toml"], "asks no gateway"),
+        (["rollout", "babyai", "--policy", "clever"], "no policy 'clever'"),
+        (["rollout", "babyai", "--policy", "openai"], "which model is to play?"),
+        (["rollout", "babyai", "--policy", "no_such.agent:Agent"], "there is no module"),
         ([*EXPERT, "--timeout", "0"], "not in the range"),
         ([*EXPERT, "--concurrency", "0"], "not in the range"),
         (["rollout", "babyai"], "no gateway to play through"),
@@ -161,7 +179,9 @@ def test_episodes_that_a_service_spoiled_are_counted_and_the_exit_code_is_1(
     arguments = ["--task", "goto", "--variant", "history", "--episodes", "2", "--retries", "0"]
     assert run(["rollout", "babyai", *arguments, "--config", str(config)]) == 1
     printed = capsys.readouterr()
-    assert printed.out.splitlines()[2].split() == ["history", "goto", "0", "-", "-", "-", "-", "-", "0", "2"]
+    heading, _, row = printed.out.splitlines()
+    assert row.split() == ["history", "goto", "0", "-", "-", "-", "-", "-", "0", "2", "2"]
+    assert heading.endswith("errors  connection")
     assert "2 episodes ended by an error, without feedback: connection: " in printed.err
 
 
@@ -188,7 +208,7 @@ def test_ctrl_c_leaves_feedback_of_finished_episodes_only_and_no_store(in_stack_
     assert process.returncode == 130
     lines = [json.loads(line) for line in (first + out).splitlines()]
     assert f"{len(lines)} of 500 episodes finished and logged; the others have no feedback" in err
-    assert "no store was written" in err
+    assert "no store was written; the same command plays the rest" in err
     assert err.splitlines()[-1] == "error: stopped"
     assert "Traceback" not in err
     assert "Fatal" not in err
@@ -198,3 +218,236 @@ def test_ctrl_c_leaves_feedback_of_finished_episodes_only_and_no_store(in_stack_
     )
     assert sorted(rows.splitlines()) == sorted(f"{line['episode_id']}\t2" for line in lines)
     assert [path.name for path in in_stack_folder.iterdir()] == [".trajkit"]
+    marked = ask(
+        "SELECT tags['trajkit.abandoned'], count() FROM tensorzero.CommentFeedback "
+        f"WHERE tags['trajkit.run'] = '{lines[0]['run']}' GROUP BY 1"
+    )
+    assert re.fullmatch(r"stopped\t[1-8]", marked.strip())  # as many as were in flight, of which rows exist
+
+
+def test_a_run_that_was_stopped_goes_on_where_it_was(elsewhere, capsys):
+    command = [*EXPERT, "--task", "goto", "--seeds", "0:300", "-o", "store"]
+    assert run([*command, "--max-minutes", "0.0025", "--json"]) == 5
+    stopped = capsys.readouterr()
+    first = [json.loads(line)["seed"] for line in stopped.out.splitlines()]
+    assert 0 < len(first) < 300
+    assert f"--max-minutes is reached: 0.0025 min; {len(first)} of 300 episodes are done; " in stopped.err
+    assert open_store(elsewhere / "store").manifest.counts.n_episodes == len(first)
+    assert run([*command, "--json"]) == 0
+    whole = capsys.readouterr()
+    seeds = [json.loads(line)["seed"] for line in whole.out.splitlines()]
+    assert seeds[: len(first)] == first
+    assert sorted(seeds) == list(range(300))
+    assert f"; {len(first)} done before" in whole.err
+    assert open_store(elsewhere / "store").manifest.counts.n_episodes == 300
+
+
+def test_a_run_that_is_done_says_so_and_prints_its_table_and_writes_its_store(elsewhere, capsys):
+    command = [*EXPERT, "--task", "goto", "--episodes", "3"]
+    assert run(command) == 0
+    table = capsys.readouterr().out
+    assert run([*command, "-o", "store"]) == 0
+    again = capsys.readouterr()
+    assert again.out == table
+    first, last = again.err.splitlines()
+    assert re.fullmatch(
+        r"all 3 episodes of this run are done \(journal at \S+/journal-0001\.jsonl\); "
+        r"--new-run plays them anew",
+        first,
+    )
+    assert last.startswith("store  3 episodes  ")
+    assert run([*command, "--new-run"]) == 0
+    assert "3 of 3 episodes" in capsys.readouterr().err
+
+
+def test_quiet_leaves_the_table_alone(elsewhere, capsys):
+    assert run([*EXPERT, "--task", "goto", "--episodes", "2", "--quiet", "-o", "store"]) == 0
+    printed = capsys.readouterr()
+    assert printed.err == ""
+    assert len(printed.out.splitlines()) == 3
+    assert run([*EXPERT, "--task", "goto", "--episodes", "2", "--quiet", "--json"]) == 0
+    printed = capsys.readouterr()
+    assert (printed.err, len(printed.out.splitlines())) == ("", 2)
+
+
+def test_the_shards_together_are_the_whole(elsewhere, capsys):
+    def jobs(*arguments):
+        assert run([*EXPERT, "--task", "goto", "--task", "open", "--seeds", "0:9", "--json", *arguments]) == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        return sorted((line["task"], line["seed"]) for line in lines)
+
+    parts = [jobs("--shard", f"{i}/3") for i in (1, 2, 3)]
+    assert sorted(job for part in parts for job in part) == jobs()
+    assert all(parts)
+
+
+def test_seeds_come_from_a_list_or_a_file(elsewhere, capsys):
+    (elsewhere / "seeds.txt").write_text("4\n2  # a hard one\n")
+    for seeds, expected in (("1,5,9", [1, 5, 9]), ("0:20:7", [0, 7, 14]), ("seeds.txt", [2, 4])):
+        assert run([*EXPERT, "--task", "goto", "--seeds", seeds, "--json"]) == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert sorted(line["seed"] for line in lines) == expected
+
+
+OWN = """
+from trajkit.environments.base import Result, Start
+
+class Count:
+    \"\"\"Say the numbers from 1 to `n`.\"\"\"
+
+    def __init__(self, n: int = 3) -> None:
+        self.n = n
+
+    def reset(self, seed: int) -> Start:
+        self.at = 0
+        return Start("count", "say 1")
+
+    def step(self, text: str | None) -> Result:
+        print("noise")
+        self.at += text == str(self.at + 1)
+        return Result(f"say {self.at + 1}", 1.0, self.at == self.n, False)
+
+    def legal_actions(self) -> tuple[str, ...]:
+        return tuple(map(str, range(1, 3)))
+
+def agent(observation: str) -> str:
+    return observation.split()[-1]
+"""
+
+
+def test_an_environment_and_an_agent_of_ones_own_are_played_by_name(elsewhere, capsys, monkeypatch):
+    (elsewhere / "own_world.py").write_text(OWN)
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    command = ["rollout", "own_world:Count", "--env-set", "n=5", "--policy", "own_world:agent"]
+    assert run([*command, "--episodes", "2", "--json", "-o", "store"]) == 0
+    printed = capsys.readouterr()
+    lines = [json.loads(line) for line in printed.out.splitlines()]
+    assert [(line["n_steps"], line["outcome"], line["variant"]) for line in lines] == [
+        (5, "success", "own_world:agent")
+    ] * 2
+    assert printed.err.count("noise") == 10  # what an environment prints is no result
+    arguments = open_store(elsewhere / "store").manifest.lineage[0].arguments
+    assert (arguments["env_id"], arguments["env_settings"]) == ("own_world:Count", {"n": "5"})
+
+
+def test_an_environment_without_an_end_is_bounded(elsewhere, capsys):
+    (elsewhere / "own_world.py").write_text(OWN)
+    command = ["rollout", "own_world:Count", "--policy", "random", "--episodes", "2", "--json"]
+    assert run([*command, "--max-steps", "6"]) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["n_steps"] for line in lines] == [6, 6]
+
+
+# -- a model that costs money --------------------------------------------------------------------------------
+
+PAID = ["rollout", "babyai", "--task", "goto", "--episodes", "10", "--policy", "openai", "--model", "gpt-x"]
+
+
+@pytest.fixture
+def key(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-key")
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+
+
+def test_a_model_that_costs_money_is_not_asked_without_a_yes(elsewhere, capsys, key):
+    assert run([*PAID, "--input-price", "2", "--output-price", "8", "--max-steps", "10"]) == 2
+    printed = capsys.readouterr()
+    lines = printed.err.splitlines()
+    assert lines[0] == "10 episodes of babyai for train: goto; gpt-x; seeds 0:10"
+    assert lines[1] == "models    gpt-x at api.openai.com/v1"
+    assert lines[2] == "calls     at most 100, and those that are sent again"
+    # 1,024 tokens are the policy's own limit of an answer: 100 x 1,024
+    assert re.fullmatch(r"tokens    about [\d,]+ in \(an estimate .*\), at most 102,400 out", lines[3])
+    assert re.fullmatch(r"price     at most about \d\.\d\d USD", lines[4])
+    assert lines[5] == "error: this asks a model that may cost money: gpt-x at api.openai.com/v1"
+    assert lines[6] == "hint: --yes plays it, --dry-run shows the plan alone"
+    assert printed.out == ""
+    assert list(elsewhere.iterdir()) == []
+    assert "sk-not-a-key" not in printed.err
+
+
+def test_a_dry_run_prints_the_plan_and_leaves_nothing(elsewhere, capsys, key):
+    (elsewhere / "trajkit.toml").write_text("input_price = 2\noutput_price = 8\n")
+    assert run([*PAID, "--dry-run", "--json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["n_episodes"], plan["n_done"], plan["n_calls"]) == (10, 0, 640)  # goto ends after 64 steps
+    assert plan["models"] == ["gpt-x at api.openai.com/v1"]
+    assert plan["n_output_tokens"] == 640 * 1024
+    assert plan["cost_usd"] == pytest.approx((2 * plan["n_input_tokens"] + 8 * plan["n_output_tokens"]) / 1e6)
+    assert run([*EXPERT, "--task", "goto", "--dry-run"]) == 0
+    assert "models    none that costs money" in capsys.readouterr().out
+    assert [path.name for path in elsewhere.iterdir()] == ["trajkit.toml"]
+
+
+def test_limits_bound_the_plan(elsewhere, capsys, key):
+    assert run([*PAID, "--dry-run", "--json", "--max-calls", "50"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert (plan["n_calls"], plan["cost_usd"]) == (50, None)
+
+
+def test_a_model_on_this_machine_is_asked_without_a_question_and_limits_hold(elsewhere, capsys):
+    from trajkit.stack.process import end, start_module
+
+    log = elsewhere / "model.log"
+    process, url = start_module(
+        "trajkit.stack.model_server",
+        ["--port", "0", "--mistakes", "0"],
+        log=log,
+        is_ready=lambda _: (re.search(r"http://127\.0\.0\.1:\d+", log.read_text()) or [None])[0],
+        what="the model server",
+    )
+    try:
+        command = ["rollout", "babyai", "--task", "goto", "--episodes", "4", "--policy", "openai"]
+        command += ["--model", "rule-player", "--model-url", f"{url}/v1", "--json"]
+        prices = ["--input-price", "1000", "--output-price", "1000"]
+        assert run([*command, "--max-calls", "3", "--concurrency", "1"]) == 5
+        stopped = capsys.readouterr()
+        assert "--max-calls is reached: 3 calls" in stopped.err
+        assert "3 calls  " in stopped.err
+        assert run([*command, *prices, "--max-cost-usd", "0.5", "--concurrency", "1"]) == 5
+        assert re.search(r"--max-cost-usd is reached: 0\.\d+ of 0\.5 USD", capsys.readouterr().err)
+        assert run(command) == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert sorted(line["seed"] for line in lines) == [0, 1, 2, 3]
+        assert all(line["variant"] == "rule-player" and line["n_input_tokens"] for line in lines)
+    finally:
+        end(process)
+
+
+def test_the_stand_in_costs_nothing_and_a_real_model_in_its_place_is_asked_about(
+    in_stack_folder, tmp_path, capsys
+):
+    assert run(["rollout", "babyai", "--variant", "history", "--episodes", "1", "--dry-run"]) == 0
+    assert "models    none that costs money" in capsys.readouterr().out
+    config = tmp_path / "config" / "tensorzero.toml"
+    prepare_config(recipe_config(), config.parent, model_url=None, model="openai::gpt-x")
+    command = ["rollout", "babyai", "--variant", "history", "--episodes", "1", "--config", str(config)]
+    assert run(command) == 2
+    assert "may cost money: openai::gpt-x (variant history)" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a terminal of its own is POSIX; run it there")
+@pytest.mark.parametrize(("typed", "code", "last"), [("n", 1, "nothing was played"), ("y", 2, "needs a key")])
+def test_on_a_terminal_it_asks_and_takes_a_no(typed, code, last, elsewhere, monkeypatch):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    ours, theirs = os.openpty()
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "TERM": "dumb"}
+    with subprocess.Popen(
+        [sys.executable, "-m", "trajkit", *PAID], stdin=theirs, stdout=subprocess.DEVNULL, stderr=theirs,
+        env=environment,
+    ) as process:  # fmt: skip
+        os.close(theirs)
+        said = b""
+        while b"Play? [y/N]:" not in said:
+            said += os.read(ours, 1000)
+        os.write(ours, typed.encode() + b"\n")
+        while process.poll() is None or select.select([ours], [], [], 0)[0]:
+            try:
+                said += os.read(ours, 1000)
+            except OSError:  # the other side is closed
+                break
+        assert process.wait(30) == code
+    os.close(ours)
+    assert "models    gpt-x at api.openai.com/v1" in said.decode()
+    assert last in said.decode()

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from trajkit.rollout.options import Options
 from trajkit.rollout.record import Played
-from trajkit.rollout.session import Options, prepare, run
+from trajkit.rollout.session import prepare, run
 from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config
 from trajkit.stack.local import recipe_config, start_stack, stop_stack
@@ -42,11 +43,12 @@ def in_stack_folder(stack_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path
 
 @pytest.fixture
 def play_options(in_stack_folder: Path) -> Play:
-    """Plays options to the end and returns the episodes."""
+    """Plays options to the end, whatever other tests have played, and returns the episodes."""
 
     def play(**options: object) -> list[Played]:
         played: list[Played] = []
-        values = {"env_id": "babyai", "tasks": ("goto",), "variants": ("history_and_reasoning",)} | options
+        values = {"env_id": "babyai", "tasks": ("goto",), "variants": ("history_and_reasoning",)}
+        values |= {"new_run": True} | options
         run(prepare(Options.model_validate(values)), on_played=played.append)
         return played
 

@@ -2,7 +2,13 @@
 
 import pytest
 
-from trajkit.rollout.faults import FaultKind, fault_with_status, fault_without_status, shown
+from trajkit.rollout.faults import (
+    FaultKind,
+    fault_with_status,
+    fault_without_status,
+    retry_after_s,
+    shown,
+)
 
 FAILED = "All model providers failed to infer with errors: fake: "
 
@@ -90,3 +96,29 @@ def test_a_message_is_one_short_line_without_credentials():
     text = shown("no answer from\nhttp://user:secret@db:8123/tensorzero " + "x" * 1000)
     assert text.startswith("no answer from http://***@db:8123/tensorzero x")
     assert len(text) == 300
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("Rate limit reached for gpt-4o. Please try again in 20ms. Visit …", 0.02),
+        ("Please try again in 6m0s.", 360),
+        ("Please try again in 1m30.5s", 90.5),
+        ("Please try again in 1h2m3s", 3723),
+        ("Please retry after 7 seconds.", 7),
+        ("try again in 500 milliseconds", 0.5),
+        ('{"retry-after": "12"}', 12),
+        ("Retry-After: 3", 3),
+        ("slow down", None),
+        ("please retry after a while", None),
+        ("2 of 3 requests failed, try again in turn", None),
+    ],
+)
+def test_when_to_come_back_is_read_from_the_words_of_the_service(text, seconds):
+    assert retry_after_s(text) == (seconds if seconds is None else pytest.approx(seconds))
+
+
+def test_too_many_requests_say_when_to_come_back_however_they_arrive():
+    text = FAILED + "Error 429 Too Many Requests from openai client: Please try again in 1.5s."
+    assert fault_with_status(500, text).retry_after_s == 1.5
+    assert fault_with_status(429, "retry after 2 seconds").retry_after_s == 2

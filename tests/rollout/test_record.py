@@ -1,4 +1,4 @@
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -8,8 +8,10 @@ from trajkit.rollout.faults import Fault, FaultKind
 from trajkit.rollout.ids import uuid7
 from trajkit.rollout.plan import Job
 from trajkit.rollout.policies import Answer, Choice
-from trajkit.rollout.record import Played, PlayedStep, outcome_of, to_episode
-from trajkit.schema import Message, Outcome, Purpose, Role, message
+from trajkit.rollout.record import Played, PlayedStep, outcome_of, step_times, to_episode
+from trajkit.schema import Message, Outcome, Purpose, Role, ToolCallBlock, ToolResultBlock, message
+from trajkit.store.dataset import open_dataset
+from trajkit.store.writer import write_episodes
 
 NOW = datetime(2026, 11, 21, 12, 0, 0, tzinfo=UTC)
 SYSTEM = message(Role.SYSTEM, "Play.")
@@ -66,6 +68,96 @@ def test_an_episode_holds_what_a_gateway_cannot_know():
     )
     assert (first.terminated, second.terminated, second.truncated) == (False, True, False)
     assert (first.completion, first.cached) == (message(Role.ASSISTANT, '{"action": "turn left"}'), False)
+
+
+def test_every_call_of_a_step_is_a_transition_and_the_last_has_the_action():
+    calls = (answer('{"plan": "left"}', function_name="plan"), answer("", function_name="doubt"))
+    last = answer(function_name="act")
+    first = step("turn left", 0.0)
+    several = step("drop", 0.5, last)._replace(choice=Choice("drop", last, calls))
+    record = played(first, several)
+    steps = to_episode(record).steps
+    assert [one.step_index for one in steps] == [0, 1, 2, 3]
+    assert [one.function_name for one in steps] == [None, "plan", "doubt", "act"]
+    assert [one.inference_id for one in steps[1:]] == [one.inference_id for one in (*calls, last)]
+    assert [one.observation for one in steps] == ["a wall"] * 4
+    assert [one.action for one in steps] == ["turn left", None, None, "drop"]
+    assert [one.action_executed for one in steps] == ["turn left", None, None, "drop"]
+    assert [one.action_valid for one in steps] == [True, None, None, True]
+    assert [one.reward for one in steps] == [0.0, None, None, 0.5]
+    assert [one.terminated for one in steps] == [False, None, None, True]
+    assert [one.truncated for one in steps] == [False, None, None, False]
+    assert to_episode(record).total_reward == 0.5
+    assert (record.n_input_tokens, record.n_output_tokens) == (30, 6)
+    assert record.answers() == [*calls, last]
+
+
+def test_an_answer_of_a_step_that_a_fault_cut_short_is_kept_without_an_action():
+    cut = answer("thinking…")
+    record = played(step(), outcome=Outcome.ERROR, fault=Fault(FaultKind.TIMEOUT, "late"), unfinished=(cut,))
+    episode = to_episode(record)
+    assert [one.completion and one.completion.text for one in episode.steps] == [None, "thinking…"]
+    assert (episode.steps[1].action, episode.steps[1].action_executed, episode.steps[1].reward) == (
+        None,
+        None,
+        None,
+    )
+    assert record.n_input_tokens == 10
+
+
+def test_prompts_that_are_known_are_kept_once_and_the_database_is_asked_for_the_others():
+    opening = (SYSTEM, message("user", "1"))
+    call = ToolCallBlock(id="c", name="look", arguments="{}")
+    asked = Message(role="assistant", content=(call,))
+    result = Message(role="tool", content=(ToolResultBlock(id="c", name="look", result="a door"),))
+    first = answer(None, messages=opening, completion=asked, tools=({"name": "look"},))
+    second = answer("drop", messages=(*opening, asked, result))
+    third, fourth = answer(), answer()
+    steps = (
+        step("drop", answer=second)._replace(choice=Choice("drop", second, (first,))),
+        step(answer=third),
+        step(answer=fourth),
+    )
+    exact = {third.inference_id: (SYSTEM,), second.inference_id: (message("user", "not this"),)}
+    episode = to_episode(played(*steps), exact)
+    assert [one.n_prompt_kept for one in episode.steps] == [0, 3, 0, 0]
+    assert [one.messages for one in episode.steps] == [opening, (result,), (SYSTEM,), None]
+    assert list(episode.prompts()) == [opening, (*opening, asked, result), (SYSTEM,), None]
+    assert episode.steps[0].completion == asked
+    assert episode.steps[0].tools == ({"name": "look"},)
+
+
+def test_what_is_known_of_a_call_without_a_gateway_is_kept():
+    known = {"function_name": None, "variant_name": None, "input": None, "cached": None, "model_name": "m"}
+    call = answer("x", **known, cost_usd=0.25, extra={"completion_id": "c1"})
+    noted = step(None, answer=call, is_valid=False)._replace(choice=Choice(None, call, note="too large"))
+    (only,) = to_episode(played(noted)).steps
+    assert (only.model_name, only.variant_name, only.function_name, only.cached) == ("m", "v", None, None)
+    assert (only.cost_usd, only.extra) == (0.25, {"completion_id": "c1", "note": "too large"})
+
+
+def test_a_step_begins_with_its_first_call_and_ends_with_the_end_of_its_last():
+    def at(seconds, latency_s):
+        return answer(started_at=NOW + timedelta(seconds=seconds), latency_s=latency_s)
+
+    choice = Choice("drop", at(2, 0.5), (at(0, 1.0), at(1, 4.0)))
+    assert step_times(choice, NOW + timedelta(seconds=9)) == (NOW, NOW + timedelta(seconds=5))
+    assert step_times(Choice("drop"), NOW) == (NOW, NOW)
+
+
+def test_episodes_of_several_calls_come_back_from_the_store_as_they_were(tmp_path):
+    opening = (SYSTEM, message("user", "1"))
+    first = answer("a", messages=opening, tools=({"name": "look"},), extra={"k": [1, None]}, cost_usd=0.5)
+    second = answer("b", messages=(*opening, message("assistant", "a"), message("user", "2")), model_name="m")
+    several = step("drop", 0.1, second)._replace(choice=Choice({"go": 1}, second, (first,), "a note"))
+    whole = played(several, metrics={})
+    broken = played(step(), outcome=Outcome.ERROR, metrics={}, unfinished=(first,))
+    episodes = [to_episode(whole), to_episode(broken)]
+    write_episodes(
+        tmp_path / "s", episodes, kind="rollout", source={"kind": "rollout"}, lineage=[], metrics=[]
+    )
+    stored = {episode.episode_id: episode for episode in open_dataset(tmp_path / "s")}
+    assert [stored[episode.episode_id] for episode in episodes] == episodes
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,9 @@ import pytest
 from trajkit.environments import environment_info
 from trajkit.errors import ConfigError, RequestError, ServiceError, StoreError
 from trajkit.rollout.faults import FaultKind
+from trajkit.rollout.options import Options
 from trajkit.rollout.record import Played, to_episode
-from trajkit.rollout.session import Options, prepare, run
+from trajkit.rollout.session import open_run, prepare, run
 from trajkit.schema import Outcome, message
 from trajkit.store.reader import open_store
 
@@ -194,7 +195,7 @@ def test_a_model_that_fails_ends_episodes_as_errors_without_feedback(mode, kind,
 def test_a_model_that_never_answers_is_a_timeout(failing, play_options):
     began = time.monotonic()
     (one,) = play_options(config_file=failing("hang"), seeds="0:1", retries=1, timeout_s=0.5)
-    assert (one.outcome, one.fault) == (Outcome.ERROR, (FaultKind.TIMEOUT, "no answer in 0.5 s", False))
+    assert (one.outcome, one.fault) == (Outcome.ERROR, (FaultKind.TIMEOUT, "no answer in 0.5 s", False, None))
     assert time.monotonic() - began < 20
 
 
@@ -207,6 +208,29 @@ def test_a_model_that_is_not_there_is_a_connection_fault(config_for, nobody, pla
 def test_a_failure_that_passes_is_tried_again(mode, failing, play_options):
     (one,) = play_options(config_file=failing(mode, every=3), seeds="0:1", retries=3)
     assert (one.outcome, one.fault) == (Outcome.SUCCESS, None)
+
+
+def test_a_model_that_asks_for_fewer_requests_gets_fewer_and_then_as_many_as_before(failing, in_stack_folder):
+    """Every eighth answer is a 429; the gateway reports it as a 500 with the provider's words."""
+    session = prepare(
+        Options(
+            env_id="babyai",
+            tasks=("goto",),
+            variants=("history",),
+            seeds="0:8",
+            max_steps=6,
+            concurrency=8,
+            retries=9,
+            config_file=failing("429", every=8),
+        )
+    )
+    played: list[Played] = []
+    with open_run(session) as opened:
+        opened.play(on_played=played.append)
+    assert [one.fault for one in played] == [None] * 8
+    assert set(opened.caller.faults) == {FaultKind.RATE_LIMIT}
+    assert opened.caller.throttle.lowest <= 4
+    assert opened.caller.throttle.limit > opened.caller.throttle.lowest
 
 
 @pytest.mark.parametrize(("mode", "raw"), [("not-json", "Sure! I would turn left here."), ("empty", "")])
@@ -269,12 +293,18 @@ def test_a_store_holds_what_was_played(play_options, tmp_path, in_stack_folder):
     assert (entry.arguments["policy"], entry.arguments["function"]) == ("gateway", "act")
     assert open_store(goal).manifest == written.manifest
     assert "trajkit:" not in written.manifest.model_dump_json()  # the user of the database, and its password
+    assert str(in_stack_folder) not in written.manifest.model_dump_json()
 
 
 def test_a_store_of_an_aborted_episode_says_error_and_has_no_metrics(failing, in_stack_folder):
     session = prepare(
-        Options(env_id="babyai", tasks=("goto",), variants=("history",), seeds="0:1", retries=0).model_copy(
-            update={"config_file": failing("500")}
+        Options(
+            env_id="babyai",
+            tasks=("goto",),
+            variants=("history",),
+            seeds="0:1",
+            retries=0,
+            config_file=failing("500"),
         )
     )
     played: list[Played] = []

@@ -2,19 +2,33 @@ import math
 
 import pytest
 
-from trajkit.rollout.summary import Mean, Score, mean, proportion, stratified, summarise
+from trajkit.rollout.summary import Mean, Moments, Score, Table, proportion, stratified
 
 
 def score(task="goto", **changes) -> Score:
     values = {
         "variant": "a",
         "task": task,
-        "is_error": False,
+        "error": None,
         "is_success": True,
         "total_reward": 1.0,
         "n_steps": 3,
     }
     return Score(**(values | {"n_input_tokens": 10, "n_output_tokens": 2, "n_invalid": 0} | changes))
+
+
+def mean(values) -> Mean | None:
+    moments = Moments()
+    for value in values:
+        moments.add(value)
+    return moments.mean()
+
+
+def summarise(scores, order=()) -> list:
+    table = Table()
+    for one in scores:
+        table.add(one)
+    return table.rows(order)
 
 
 def test_the_standard_error_of_a_mean():
@@ -52,7 +66,7 @@ def test_a_row_counts_what_failed_apart_from_what_was_played():
         [
             score(is_success=False, total_reward=0.0, n_steps=5, n_invalid=2),
             score(n_steps=3),
-            score(is_error=True, is_success=False, n_steps=60, n_invalid=9),
+            score(error="timeout", is_success=False, n_steps=60, n_invalid=9),
         ]
     )
     (row,) = rows
@@ -79,5 +93,40 @@ def test_tokens_that_one_provider_did_not_count_have_no_mean():
 
 
 def test_a_task_where_everything_failed_has_no_means():
-    (row,) = summarise([score(is_error=True)])
+    (row,) = summarise([score(error="timeout")])
     assert (row.success, row.total_reward, row.n_errors) == (None, None, 1)
+
+
+def test_means_of_many_values_far_from_zero_keep_their_precision():
+    # mean 1e9 + 0.5; half the values lie 0.5 below and half above: standard error √(0.25 n / (n - 1) / n)
+    found = mean(1e9 + (i % 2) for i in range(1000))
+    assert found.mean == pytest.approx(1e9 + 0.5, abs=1e-6)
+    assert found.standard_error == pytest.approx(math.sqrt(0.25 / 999), rel=1e-6)
+
+
+def test_errors_are_counted_by_kind_also_over_all_tasks():
+    rows = summarise(
+        [
+            score("goto", error="timeout"),
+            score("goto", error="rate limit"),
+            score("open", error="timeout"),
+            score("open"),
+        ]
+    )
+    assert [(row.task, row.errors) for row in rows] == [
+        ("goto", {"timeout": 1, "rate limit": 1}),
+        ("open", {"timeout": 1}),
+        ("all", {"timeout": 2, "rate limit": 1}),
+    ]
+    assert [row.n_errors for row in rows] == [2, 1, 3]
+
+
+def test_rows_stand_in_the_order_asked_for_whatever_the_order_of_play():
+    scores = [score("open", variant="b"), score("goto", variant="a"), score("goto", variant="b")]
+    rows = summarise(scores, ["a", "b", "goto", "open"])
+    assert [(row.variant, row.task) for row in rows] == [
+        ("a", "goto"),
+        ("b", "goto"),
+        ("b", "open"),
+        ("b", "all"),
+    ]

@@ -1,8 +1,21 @@
+import os
+from datetime import UTC, datetime
+
 import pytest
 
 from trajkit.errors import RequestError
-from trajkit.rollout.venue import Venue, check_metrics, choose_function, choose_variants
-from trajkit.stack.gateway_config import GatewayConfig, MetricConfig
+from trajkit.rollout.venue import (
+    Venue,
+    _on_local_stack,
+    check_metrics,
+    choose_function,
+    choose_variants,
+    find_venue,
+)
+from trajkit.stack.gateway_config import GatewayConfig, MetricConfig, prepare_config
+from trajkit.stack.local import recipe_config
+from trajkit.stack.process import Process
+from trajkit.stack.state import LocalStack, ModelServer
 
 
 def venue(**functions) -> Venue:
@@ -45,3 +58,42 @@ def test_a_gateway_that_nothing_is_known_of_needs_the_variants_named():
         with pytest.raises(RequestError, match="which variants"):
             choose_variants(there, "act", asked)
     check_metrics(there, ["anything"])
+
+
+def test_a_place_to_play_is_told_from_others_by_what_it_plays_and_not_by_a_password(
+    no_settings, tmp_path, monkeypatch
+):
+    def identity(url, config):
+        monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", url)
+        return find_venue(config).identity
+
+    first = prepare_config(recipe_config(), tmp_path / "first", model_url="http://127.0.0.1:1")
+    copy = prepare_config(recipe_config(), tmp_path / "copy", model_url="http://127.0.0.1:1")
+    mine = identity("http://user:secret@db:8123/tensorzero", first)
+    assert "secret" not in repr(mine)
+    assert mine == identity("http://other:password@db:8123/tensorzero", first)
+    assert mine == identity("http://user:secret@db:8123/tensorzero", copy)
+    assert mine != identity("http://user:secret@db:8123/another", first)
+    template = copy.parent / "act" / "user_history.minijinja"
+    template.write_text(template.read_text() + "!")
+    assert mine != identity("http://user:secret@db:8123/tensorzero", copy)
+
+
+def test_the_local_stack_is_the_same_place_after_a_restart_on_other_ports(tmp_path):
+    def identity(port):
+        config = prepare_config(recipe_config(), tmp_path / str(port), model_url=f"http://127.0.0.1:{port}")
+        process = Process(pid=os.getpid(), birth="now", started_at=datetime.now(UTC))
+        return _on_local_stack(
+            LocalStack(
+                clickhouse_url=f"http://u:p@127.0.0.1:{port}/tensorzero",
+                clickhouse=process,
+                data_folder=tmp_path / "data",
+                config_file=config,
+                config_source=recipe_config(),
+                model=None,
+                model_server=ModelServer(url=f"http://127.0.0.1:{port}", mistakes=0.2, process=process),
+            ),
+            None,
+        ).identity
+
+    assert identity(40001) == identity(40002)

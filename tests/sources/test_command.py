@@ -201,7 +201,7 @@ def test_what_is_wrong_with_trajkit_toml_is_named(folder: Path, capsys: Any) -> 
     assert trajkit(["export"]) == 2
     printed = capsys.readouterr().err
     assert "trajkit.toml: sauce" in printed
-    assert "known keys: config, function, model, source, stores" in printed
+    assert "known keys: config, function, input_price, model, output_price, source, stores" in printed
 
 
 def test_ctrl_c_leaves_nothing_and_the_next_export_works(folder: Path, rows: Any) -> None:

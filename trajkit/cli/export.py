@@ -34,8 +34,10 @@ class _Ordered(click.Command):
 _EPILOG = """\
 Without --source it reads the database or store that trajkit.toml names, else TENSORZERO_CLICKHOUSE_URL, else
 the local stack. A bound belongs to the --metric before it; --metric alone asks only that it was measured, and
-for a boolean metric that it is true. Evaluation episodes are left out and counted. An answer that does not
-parse stays as a step, and is not learned.
+for a boolean metric that it is true. Evaluation episodes are left out and counted, and so are those that a
+rollout marked as abandoned: half-played, or spoiled by a service. A rollout that was killed and never went on
+has marked nothing: ask for --metric episode_return, which is logged last. An answer that does not parse stays
+as a step, and is not learned.
 """
 
 
@@ -56,6 +58,7 @@ parse stays as a step, and is not learned.
 )
 @click.option("--until", metavar="TIME", help="Episodes that start before then.")
 @click.option("--include-eval", is_flag=True, help="Bring evaluation episodes too; they must not train.")
+@click.option("--include-abandoned", is_flag=True, help="Bring episodes too that a rollout left half-played.")
 @click.option("--include-invalid", is_flag=True, help="Learn answers that do not parse as well.")
 @click.option("--success", metavar="RULE", help="When an episode is a success.  [default: progression >= 1]")
 @click.option("--observation-path", metavar="PATH", help="Template argument of the observation.")

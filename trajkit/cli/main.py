@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import logging
 import os
@@ -12,6 +13,7 @@ from typing import Any
 import click
 
 import trajkit
+from trajkit._memory import prefer_little_memory
 from trajkit.cli.output import error_line
 from trajkit.errors import TrajkitError
 
@@ -21,6 +23,7 @@ COMMANDS = {
     "status": ("up", "Show the local services."),
     "down": ("up", "Stop the local services."),
     "rollout": ("rollout", "Play seeded episodes of an environment with a policy."),
+    "check-env": ("check_env", "Check that an environment keeps what every environment promises."),
     "export": ("export", "Turn logged inferences and feedback into a store."),
     "info": ("info", "Describe a store."),
     "show": ("show", "Print one episode of a store."),
@@ -45,7 +48,7 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"trajkit.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, cmd_name)
+        command = getattr(module, cmd_name.replace("-", "_"))
         assert isinstance(command, click.Command)
         return command
 
@@ -71,6 +74,8 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    prefer_little_memory()
+    gc.set_threshold(50_000, 20, 100)  # imports make many objects and no garbage: looking for it takes time
     sys.exit(run(sys.argv[1:] if arguments is None else arguments, when_stopped=_leave_at_once))
 
 

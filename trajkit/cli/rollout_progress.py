@@ -23,11 +23,25 @@ class Progress:
     Args:
         n_episodes: How many there will be.
         heading: Said at the start.
+        n_before: How many of them were done before.
+        is_quiet: Say and draw nothing.
+        has_bar: Draw a bar on a terminal; not where a person types into it.
     """
 
-    def __init__(self, n_episodes: int, heading: str) -> None:
+    def __init__(
+        self,
+        n_episodes: int,
+        heading: str,
+        *,
+        n_before: int = 0,
+        is_quiet: bool = False,
+        has_bar: bool = True,
+    ) -> None:
+        self._has_bar = has_bar
         self._heading = heading
         self._n_episodes = n_episodes
+        self._n_before = n_before
+        self._is_quiet = is_quiet
         self._n_ended = self._n_steps = self._n_successes = self._n_errors = 0
         self._began = time.monotonic()
         self._bar = Bar(
@@ -38,7 +52,7 @@ class Progress:
             console=Console(stderr=True),
             transient=True,
         )
-        self._task = self._bar.add_task("", total=n_episodes)
+        self._task = self._bar.add_task("", total=n_episodes, completed=n_before)
 
     def step(self) -> None:
         """One step was played."""
@@ -59,9 +73,11 @@ class Progress:
         return "  ".join([*parts, f"{rate:,.0f} steps/s"])
 
     def __enter__(self) -> Self:
-        talk(self._heading)
         self._began = time.monotonic()
-        if self._bar.console.is_terminal:
+        if self._is_quiet:
+            return self
+        talk(self._heading)
+        if self._has_bar and self._bar.console.is_terminal:
             self._bar.start()
         return self
 
@@ -70,6 +86,8 @@ class Progress:
     ) -> None:
         if self._bar.live.is_started:
             self._bar.stop()  # one that never started would print an empty line
+        if self._is_quiet:
+            return
         seconds = time.monotonic() - self._began
-        done = f"{count(self._n_ended)} of {plural(self._n_episodes, 'episode')}"
+        done = f"{count(self._n_before + self._n_ended)} of {plural(self._n_episodes, 'episode')}"
         talk(f"{done}  {plural(self._n_steps, 'step')}  {self._so_far()}  {seconds:,.1f} s")

@@ -1,12 +1,18 @@
-"""Text worlds with seeds: one protocol, one file per environment, and the list of them."""
+"""Text worlds with seeds: one protocol, those that trajkit knows, and anyone's own by name."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from trajkit.environments import babyai
 from trajkit.environments.base import Environment, EnvironmentInfo
+from trajkit.environments.load import load, with_settings
+from trajkit.environments.settings import nearest
 from trajkit.errors import RequestError
 
 _KNOWN = {info.env_id: info for info in (babyai.INFO,)}
+_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 def known() -> tuple[str, ...]:
@@ -14,23 +20,33 @@ def known() -> tuple[str, ...]:
     return tuple(_KNOWN)
 
 
-def environment_info(env_id: str) -> EnvironmentInfo:
+def environment_info(env_id: str, settings: Mapping[str, str] = _NO_SETTINGS) -> EnvironmentInfo:
     """What is known of an environment; its package need not be installed.
 
+    Args:
+        env_id: A known name; `my_pkg.env:MyEnv` for one of your own, importable from the working folder; or
+            `gym:Maze-v0` for one that is registered with Gymnasium.
+        settings: Raw texts of `--env-set`, converted to the types of the environment's parameters.
+
     Raises:
-        RequestError: There is no such environment.
+        RequestError: There is no such environment, or it does not take one of the settings.
+        MissingExtra: Gymnasium is not installed.
     """
     info = _KNOWN.get(env_id)
-    if info is None:
-        raise RequestError(f"no environment {env_id!r}", hint=f"known: {', '.join(known())}")
-    return info
+    if info is not None:
+        return with_settings(info, settings, of=env_id)
+    if ":" in env_id:
+        return load(env_id, settings, taken=known())
+    hint = f"{nearest(env_id, known())}; one of your own is written my_pkg.env:MyEnv"
+    raise RequestError(f"no environment {env_id!r}", hint=hint)
 
 
-def make(env_id: str, task: str) -> Environment:
+def make(env_id: str, task: str, settings: Mapping[str, str] = _NO_SETTINGS) -> Environment:
     """Make an environment for one task.
 
     Raises:
-        RequestError: There is no such environment, or no such task in it.
+        RequestError: There is no such environment, no such task in it, or it does not take a setting.
         MissingExtra: The environment's package is not installed.
+        RolloutError: Somebody's own environment cannot be made.
     """
-    return environment_info(env_id).make(task)
+    return environment_info(env_id, settings).make(task)

@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
+DEFAULT_TASK = "default"
+"""The one task of an environment that has none."""
+
+DEFAULT_SUCCESS = "episode_return > 0"
+"""When an episode is a success where the environment does not say."""
+
 
 class Start(NamedTuple):
     """What an agent is given before its first action."""
@@ -13,8 +19,11 @@ class Start(NamedTuple):
     """The goal in words."""
     observation: str
     """The first thing it sees."""
-    initial_state_hash: str
-    """Hash of the complete initial state and mission; equal exactly when the episodes start alike."""
+    initial_state_hash: str = ""
+    """Hash of the complete initial state and mission; equal exactly when the episodes start alike.
+
+    An environment of yours may leave it out: trajkit then hashes task, mission and first text, and marks that
+    by `text:` before it."""
 
 
 class Result(NamedTuple):
@@ -27,11 +36,13 @@ class Result(NamedTuple):
     terminated: bool
     """The task reached an end of its own: success, or a failure that is final."""
     truncated: bool
-    """The episode was cut off by the step limit."""
-    action_executed: str
-    """The action that was carried out."""
-    action_valid: bool
-    """Whether the text named an action; when not, the environment's default was carried out."""
+    """The episode was cut off by the step limit. Both are true when it ended at the last step allowed."""
+    action_executed: str = ""
+    """The action that was carried out. Left out, it is what was said."""
+    action_valid: bool = True
+    """Whether the text named an action; when not, the environment's default was carried out.
+
+    Where `action_executed` is left out, this is whether the text was among the legal actions."""
 
 
 class Resolved(NamedTuple):
@@ -56,6 +67,22 @@ class ActionRule(NamedTuple):
         return Resolved(self.default, False)
 
 
+class Playable(Protocol):
+    """The least that an environment of yours has; trajkit makes an `Environment` of it.
+
+    It may have more: `legal_actions`, `statistics` and `close` as `Environment` has them, `expert_action` as
+    `HasExpert` has it, and `max_steps`, the step limit of the episode.
+    """
+
+    def reset(self, seed: int, /) -> Start | tuple[str, str]:
+        """Begin the episode of this seed; `Start`, or mission and first observation."""
+        ...
+
+    def step(self, text: str | None, /) -> Result | tuple[str, float, bool, bool]:
+        """Carry out what the agent said; `Result`, or observation, reward, terminated and truncated."""
+        ...
+
+
 class Environment(Protocol):
     """A seeded text world, played by one agent at a time.
 
@@ -77,11 +104,14 @@ class Environment(Protocol):
         ...
 
     def legal_actions(self) -> tuple[str, ...]:
-        """The actions open to the agent now."""
+        """The actions open to the agent now; none where any text is an action."""
         ...
 
     def statistics(self) -> dict[str, float]:
-        """Scores of the episode so far, by metric name, such as `{"progression": 1.0}`."""
+        """Scores of the episode so far, by metric name, such as `{"progression": 1.0}`.
+
+        The names are the same from the reset to the end.
+        """
         ...
 
     def close(self) -> None:
@@ -98,6 +128,12 @@ class HasExpert(Protocol):
         ...
 
 
+def step_limit(environment: Environment) -> int | None:
+    """Step limit of the episode that was begun, where the environment says it as `max_steps`; else None."""
+    limit: int | None = getattr(environment, "max_steps", None)
+    return limit
+
+
 class EnvironmentInfo(NamedTuple):
     """What is known of an environment without making one."""
 
@@ -108,6 +144,6 @@ class EnvironmentInfo(NamedTuple):
     rule: ActionRule | None
     """Its rule for answers; None when it depends on the state."""
     success: str
-    """When an episode counts as a success, over its metrics, such as `progression >= 1`."""
+    """When an episode is a success, by a statistic or `episode_return`, such as `progression >= 1`."""
     make: Callable[[str], Environment]
     """Make one for a task; raises `MissingExtra` when its package is not installed."""

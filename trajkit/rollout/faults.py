@@ -24,6 +24,14 @@ class FaultKind(StrEnum):
     """The provider refused this request; sending it again will not help."""
     NOT_STORED = "not stored"
     """The database could not be written, or lost what was."""
+    ENVIRONMENT = "environment error"
+    """The environment itself failed, or broke its contract."""
+    CLOCK = "clock"
+    """The clock was set back, so that the steps of the episode are out of order in the database."""
+    EPISODE_TIMEOUT = "episode timeout"
+    """The whole episode took longer than it may."""
+    AGENT = "agent error"
+    """The agent's own code failed."""
 
 
 class Fault(NamedTuple):
@@ -34,6 +42,8 @@ class Fault(NamedTuple):
     """What the service said, shortened, without credentials."""
     is_lasting: bool = False
     """Sending the request again will not help."""
+    retry_after_s: float | None = None
+    """Seconds after which the service wants to be asked again; None when it did not say."""
 
 
 class Faulty(Exception):
@@ -47,6 +57,26 @@ class Faulty(Exception):
 _PROVIDER_STATUS = re.compile(r"Error (4\d\d) [^:]*? from \S+ client")
 _CREDENTIALS = re.compile(r"(//)[^/\s@]*@")
 _MAX_CHARACTERS = 300
+
+# "Please try again in 1m30.5s", or in 20ms (OpenAI); "Please retry after 7 seconds" (Azure); a quoted header
+_TIME = r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|h|hours?|m|min|minutes?|s|sec|seconds?|)(?![a-z])\s*"
+_RETRY_AFTER = re.compile(rf"(?:try again in|retry[- ]after\W{{0,4}})\s*((?:{_TIME})+)", re.IGNORECASE)
+_SECONDS = {"ms": 0.001, "mi": 60.0, "m": 60.0, "h": 3600.0, "ho": 3600.0}
+
+
+def retry_after_s(text: str) -> float | None:
+    """The seconds after which a service wants to be asked again, by its own words; None when it says none."""
+    found = _RETRY_AFTER.search(text)
+    if found is None:
+        return None
+    parts = re.findall(_TIME, found[1], re.IGNORECASE)
+    return sum(float(number) * _unit_s(unit.lower()) for number, unit in parts)
+
+
+def _unit_s(unit: str) -> float:
+    if unit.startswith("milli"):
+        return 0.001
+    return _SECONDS.get(unit[:2], 1.0)
 
 
 def shown(text: str) -> str:
@@ -81,17 +111,21 @@ def fault_with_status(status: int, text: str) -> Fault | None:
     message = shown(text)
     if status < 500:
         if status in (408, 429):
-            return Fault(FaultKind.TIMEOUT if status == 408 else FaultKind.RATE_LIMIT, message)
+            return Fault(FaultKind.TIMEOUT, message) if status == 408 else _too_many(text)
         return Fault(FaultKind.NOT_STORED, message, True) if "does not exist" in text else None
     if "model providers failed" not in text:
         lost = "ClickHouse" in text or "Postgres" in text
         return Fault(FaultKind.NOT_STORED if lost else FaultKind.SERVER, message)
     if found := _PROVIDER_STATUS.search(text):
         if found[1] == "429":
-            return Fault(FaultKind.RATE_LIMIT, message)
+            return _too_many(text)
         return Fault(FaultKind.REFUSED, message, True)
     if "Error parsing JSON response" in text or "invalid number of choices" in text:
         return Fault(FaultKind.UNREADABLE, message)
     if "Error sending request" in text:
         return Fault(FaultKind.TIMEOUT if "timed out" in text else FaultKind.CONNECTION, message)
     return Fault(FaultKind.SERVER, message)
+
+
+def _too_many(text: str) -> Fault:
+    return Fault(FaultKind.RATE_LIMIT, shown(text), retry_after_s=retry_after_s(text))

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import random
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -13,7 +11,8 @@ from pydantic import JsonValue
 
 from trajkit._lazy import need
 from trajkit.errors import RequestError, ServiceError
-from trajkit.rollout.faults import Fault, Faulty, fault_with_status, fault_without_status, shown, timed_out
+from trajkit.rollout.calling import Caller
+from trajkit.rollout.faults import Faulty, fault_with_status, fault_without_status, shown
 from trajkit.rollout.ids import time_of
 from trajkit.rollout.plan import Plan
 from trajkit.rollout.policies import Answer, Choice, Past, Situation
@@ -22,9 +21,6 @@ from trajkit.schema import Feedback, FeedbackKind, single_precision
 
 INVALID_NOTE = "Note: your answer named no action, so this default was carried out."
 """Follows the action in the history where the agent's own answer was not one."""
-
-_FIRST_WAIT_S = 0.25
-_LONGEST_WAIT_S = 8.0
 
 
 class Gateway(Protocol):
@@ -41,22 +37,33 @@ class Gateway(Protocol):
         ...
 
 
+class Asked(NamedTuple):
+    """A request that was answered."""
+
+    response: Any
+    latency_s: float
+    """Seconds that the request took which was answered; not the wait for its turn."""
+
+
 class GatewayPolicy:
     """Asks one variant of the gateway's function for every action.
 
     Args:
         gateway: An open gateway; closing it is the caller's business.
-        plan: Times, seeds, history and tags.
+        plan: Seeds, history and tags.
+        caller: Sends the requests, with the limits of the run.
         function_name: The function to call, of type json.
         variant_name: Its variant.
     """
 
-    def __init__(self, gateway: Gateway, plan: Plan, *, function_name: str, variant_name: str) -> None:
+    def __init__(
+        self, gateway: Gateway, plan: Plan, caller: Caller, *, function_name: str, variant_name: str
+    ) -> None:
         self.plan = plan
+        self._caller = caller
         self.function_name = function_name
         self.variant_name = variant_name
         self._gateway = gateway
-        self._tensorzero = need("tensorzero", extra="tensorzero")
 
     async def act(self, situation: Situation) -> Choice:
         """One inference."""
@@ -70,9 +77,15 @@ class GatewayPolicy:
             "params": {"chat_completion": {"seed": self._inference_seed(situation)}},
             "cache_options": {"enabled": "off"},  # a cached answer is not a sample
         }
-        began = time.monotonic()
-        response = await self._ask(self._gateway.inference, arguments)
-        return _choice(response, self.function_name, payload, latency_s=time.monotonic() - began)
+        asked = await ask(self._caller, self._gateway.inference, arguments, is_paid=True)
+        response = asked.response
+        choice = _choice(response, self.function_name, payload, latency_s=asked.latency_s)
+        self._caller.spent(
+            n_input_tokens=response.usage.input_tokens,
+            n_output_tokens=response.usage.output_tokens,
+            cost_usd=response.usage.cost,
+        )
+        return choice
 
     async def conclude(
         self, episode_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]
@@ -81,8 +94,8 @@ class GatewayPolicy:
         logged = []
         for name, value in metrics.items():
             arguments = {"metric_name": name, "value": value, "episode_id": episode_id, "tags": dict(tags)}
-            response = await self._ask(self._gateway.feedback, arguments)
-            feedback_id = str(response.feedback_id)
+            asked = await ask(self._caller, self._gateway.feedback, arguments, is_paid=False)
+            feedback_id = str(asked.response.feedback_id)
             logged.append(
                 Feedback(
                     feedback_id=feedback_id,
@@ -100,26 +113,33 @@ class GatewayPolicy:
         task, seed = situation.job.task, situation.job.seed
         return derived_seed("inference", self.plan.run_seed, task, seed, situation.step_index)
 
-    async def _ask(self, call: Callable[..., Awaitable[Any]], arguments: dict[str, Any]) -> Any:
-        """Send a request; again, after a while, when a service failed that may recover."""
-        for attempt in range(self.plan.retries + 1):
-            fault: Fault | None
-            try:
-                async with asyncio.timeout(self.plan.timeout_s):
-                    return await call(**arguments)
-            except TimeoutError:
-                fault = timed_out(self.plan.timeout_s)
-            except self._tensorzero.TensorZeroError as error:
-                text = _error_text(error.text or "")
-                fault = fault_with_status(error.status_code, text)
-                if fault is None:
-                    raise _refusal(error.status_code, text) from error
-            except self._tensorzero.TensorZeroInternalError as error:
-                fault = fault_without_status(str(error))
-            if fault.is_lasting or attempt == self.plan.retries:
-                raise Faulty(fault)
-            await asyncio.sleep(_wait_s(attempt))
-        raise AssertionError("unreachable: the last attempt returns or raises")
+
+async def ask(
+    caller: Caller, call: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any], *, is_paid: bool
+) -> Asked:
+    """Send a request to a gateway; again, after a while, when a service failed that may recover.
+
+    Raises:
+        Faulty: A service failed.
+        RequestError: The gateway refuses the request itself.
+        LimitReached: The run has used what it may.
+    """
+    tensorzero = need("tensorzero", extra="tensorzero")
+
+    async def attempt() -> Asked:
+        began = time.monotonic()
+        try:
+            return Asked(await call(**arguments), time.monotonic() - began)
+        except tensorzero.TensorZeroError as error:
+            text = _error_text(error.text or "")
+            fault = fault_with_status(error.status_code, text)
+            if fault is None:
+                raise _refusal(error.status_code, text) from error
+        except tensorzero.TensorZeroInternalError as error:
+            fault = fault_without_status(str(error))
+        raise Faulty(fault)
+
+    return await caller.call(attempt, is_paid=is_paid)
 
 
 def request_input(situation: Situation, *, history: int) -> dict[str, JsonValue]:
@@ -163,6 +183,7 @@ def _choice(response: Any, function_name: str, payload: JsonValue, *, latency_s:
         finish_reason=None if response.finish_reason is None else str(response.finish_reason.value),
         latency_s=latency_s,
         started_at=time_of(inference_id),
+        cost_usd=response.usage.cost,
     )
     return Choice(read.action, answer)
 
@@ -203,8 +224,3 @@ def _refusal(status: int, text: str) -> RequestError | ServiceError:
     return RequestError(
         message, hint="the function must take mission, observation and history (see --history)"
     )
-
-
-def _wait_s(attempt: int) -> float:
-    """Seconds before the next attempt: doubling, and spread so that many do not return at once."""
-    return float(min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**attempt)) * random.uniform(0.5, 1.5)

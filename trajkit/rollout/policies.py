@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from pydantic import JsonValue
 
 from trajkit.environments.base import Environment, HasExpert
 from trajkit.errors import RequestError
+from trajkit.rollout.faults import Fault, Faulty
 from trajkit.rollout.plan import Job
 from trajkit.rollout.seeds import derived_seed, derived_share
-from trajkit.schema import Feedback
+from trajkit.schema import Feedback, Message
+from trajkit.schema.base import JsonObject
 
 
 class Past(NamedTuple):
@@ -43,13 +45,16 @@ class Situation(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a model answered, and what the gateway knows of it."""
+    """What a model answered, and what is known of the call."""
 
     inference_id: str
-    function_name: str
-    variant_name: str
+    """A UUIDv7, by which the calls of an episode are in order: the gateway's, or one made here."""
+    function_name: str | None
+    """The gateway's function; None when no gateway was asked."""
+    variant_name: str | None
+    """The gateway's variant; None when no gateway was asked."""
     input: JsonValue
-    """The input as the gateway stores it."""
+    """The input as the gateway stores it; None when no gateway was asked."""
     raw: str | None
     """The answer's text as the model wrote it; None when it wrote none."""
     n_input_tokens: int | None
@@ -57,6 +62,20 @@ class Answer(NamedTuple):
     finish_reason: str | None
     latency_s: float
     started_at: datetime
+    messages: tuple[Message, ...] | None = None
+    """The exact prompt; None where only the gateway's database knows it."""
+    completion: Message | None = None
+    """The whole answer, its thoughts and tool calls included; None when `raw` is all of it."""
+    tools: tuple[JsonObject, ...] | None = None
+    """Tools that the model could call; None when unknown or none."""
+    model_name: str | None = None
+    """The model that answered, as the service calls it; None when unknown."""
+    cost_usd: float | None = None
+    """Price of the call in US dollars; None when unknown."""
+    cached: bool | None = False
+    """Whether it came from a gateway's cache; None when no gateway was asked."""
+    extra: JsonObject | None = None
+    """What else the service said of it."""
 
 
 class Choice(NamedTuple):
@@ -65,11 +84,32 @@ class Choice(NamedTuple):
     action: JsonValue
     """The action it names; None when nothing could be read. The environment judges whether it is one."""
     answer: Answer | None = None
-    """The model's answer; None when no model was asked."""
+    """The model's answer that gave the action; None when no model was asked."""
+    calls: tuple[Answer, ...] = ()
+    """What models were asked before that in the same step, oldest first."""
+    note: str | None = None
+    """Why there is no action, where it is not for lack of an answer."""
+
+    def answers(self) -> tuple[Answer, ...]:
+        """Every answer of the step, oldest first."""
+        return self.calls if self.answer is None else (*self.calls, self.answer)
+
+
+class StepFailed(Faulty):
+    """A fault in the middle of a step in which models had answered already.
+
+    Args:
+        fault: What failed.
+        calls: The answers before it, oldest first.
+    """
+
+    def __init__(self, fault: Fault, calls: tuple[Answer, ...]) -> None:
+        super().__init__(fault)
+        self.calls = calls
 
 
 class Policy(Protocol):
-    """What chooses actions. One policy plays many episodes side by side and keeps nothing between calls."""
+    """What chooses actions. One policy plays many episodes side by side."""
 
     async def act(self, situation: Situation) -> Choice:
         """Choose.
@@ -87,6 +127,15 @@ class Policy(Protocol):
         Raises:
             Faulty: It could not be logged.
         """
+        ...
+
+
+@runtime_checkable
+class KeepsEpisodes(Protocol):
+    """A policy that keeps something for each episode it plays."""
+
+    async def leave(self, episode_id: str) -> None:
+        """Let go of an episode that is over, however it ended. A second call does nothing."""
         ...
 
 
@@ -124,6 +173,11 @@ class Random(Scripted):
     async def act(self, situation: Situation) -> Choice:
         """A legal action by the roll of a hash."""
         actions = situation.environment.legal_actions()
+        if not actions:
+            raise RequestError(
+                f"{situation.environment.env_id} takes any text, so there is no random action",
+                hint="play an expert, a model, human or an agent of your own",
+            )
         task, seed = situation.job.task, situation.job.seed
         return Choice(
             actions[derived_seed("random", self.run_seed, task, seed, situation.step_index) % len(actions)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
@@ -64,6 +64,8 @@ class Played(NamedTuple):
     """What was logged of it."""
     fault: Fault | None
     """What ended it before its time; None when it was played to its end."""
+    unfinished: tuple[Answer, ...] = ()
+    """What models answered in the step that a fault cut short."""
 
     @property
     def n_invalid(self) -> int:
@@ -72,16 +74,17 @@ class Played(NamedTuple):
 
     @property
     def n_input_tokens(self) -> int | None:
-        """Tokens of all prompts; None when one is unknown."""
-        return _total([answer and answer.n_input_tokens for answer in self._answers()])
+        """Tokens of all prompts; None when one is unknown, or no model was asked."""
+        return _total([answer.n_input_tokens for answer in self.answers()])
 
     @property
     def n_output_tokens(self) -> int | None:
-        """Tokens of all answers; None when one is unknown."""
-        return _total([answer and answer.n_output_tokens for answer in self._answers()])
+        """Tokens of all answers; None when one is unknown, or no model was asked."""
+        return _total([answer.n_output_tokens for answer in self.answers()])
 
-    def _answers(self) -> list[Answer | None]:
-        return [step.choice.answer for step in self.steps]
+    def answers(self) -> list[Answer]:
+        """What models answered, oldest first: any number of times in a step."""
+        return [answer for step in self.steps for answer in step.choice.answers()] + list(self.unfinished)
 
 
 def _total(numbers: list[int | None]) -> int | None:
@@ -105,12 +108,16 @@ def outcome_of(metrics: Mapping[str, float], success: str, *, truncated: bool) -
 def to_episode(played: Played, prompts: Mapping[str, tuple[Message, ...]] | None = None) -> Episode:
     """The episode as the store keeps it.
 
+    Each call of a model is a transition. Where there were several in one step of the environment, the last
+    one has the action and what came of it; the others have neither.
+
     Args:
         played: What was played.
-        prompts: The exact prompt by inference id. Only the gateway's database knows it; where it is missing
-            the step's `messages` stay unknown.
+        prompts: The exact prompt by inference id, for those that only the gateway's database knows; where it
+            is missing the step's `messages` stay unknown.
     """
-    steps = tuple(_transition(index, step, played.job.variant) for index, step in enumerate(played.steps))
+    steps = tuple(_transitions(played))
+    prompts_known = [step.messages for step in steps]
     is_whole = played.fault is None
     episode = Episode(
         episode_id=played.episode_id,
@@ -128,27 +135,35 @@ def to_episode(played: Played, prompts: Mapping[str, tuple[Message, ...]] | None
         metrics={name: single_precision(value) for name, value in played.metrics.items()},
         tags=played.tags,
         origin=_origin(played),
-        steps=steps,
+        steps=tuple(_kept_once(steps, prompts_known)),
         feedback=played.feedback,
     )
     return episode if prompts is None else with_prompts(episode, prompts)
 
 
 def with_prompts(episode: Episode, prompts: Mapping[str, tuple[Message, ...]]) -> Episode:
-    """The episode with the exact prompts of its inferences, each kept as what is new in it."""
-    steps = []
+    """The episode with the exact prompts of those inferences that have none, each kept as what is new."""
+    exact = [
+        prompts.get(step.inference_id) if prompt is None and step.inference_id is not None else prompt
+        for step, prompt in zip(episode.steps, episode.prompts(), strict=True)
+    ]
+    return episode.model_copy(update={"steps": tuple(_kept_once(episode.steps, exact))})
+
+
+def _kept_once(
+    steps: Iterable[Transition], prompts: Iterable[tuple[Message, ...] | None]
+) -> Iterator[Transition]:
+    """The steps with their prompts, each kept as what is new since the step before."""
     before: tuple[Message, ...] = ()
     answer: Message | None = None
-    for step in episode.steps:
-        prompt = prompts.get(step.inference_id) if step.inference_id is not None else None
+    for step, prompt in zip(steps, prompts, strict=True):
         if prompt is None:
-            steps.append(step.model_copy(update={"messages": None, "n_prompt_kept": 0}))
+            yield step.model_copy(update={"messages": None, "n_prompt_kept": 0})
             before, answer = (), None
             continue
         n = kept(before, answer, prompt)
-        steps.append(step.model_copy(update={"messages": prompt[n:], "n_prompt_kept": n}))
+        yield step.model_copy(update={"messages": prompt[n:], "n_prompt_kept": n})
         before, answer = prompt, step.completion
-    return episode.model_copy(update={"steps": tuple(steps)})
 
 
 def _origin(played: Played) -> dict[str, JsonValue]:
@@ -162,13 +177,34 @@ def _origin(played: Played) -> dict[str, JsonValue]:
     return origin
 
 
-def _transition(index: int, step: PlayedStep, policy: str) -> Transition:
-    result, answer = step.result, step.choice.answer
+def _transitions(played: Played) -> Iterator[Transition]:
+    """What is to be a row of its own, in order, each with its whole prompt where it is known."""
+    index = 0
+    for step in played.steps:
+        for answer in step.choice.calls:
+            seen = Transition(
+                step_index=index,
+                variant_name=played.job.variant,
+                observation=step.observation,
+                legal_actions=step.legal_actions,
+            )
+            yield _answered(seen, answer)
+            index += 1
+        yield _acted(index, step, played.job.variant)
+        index += 1
+    for answer in played.unfinished:
+        yield _answered(Transition(step_index=index, variant_name=played.job.variant), answer)
+        index += 1
+
+
+def _acted(index: int, step: PlayedStep, policy: str) -> Transition:
+    """The transition that has the action."""
+    result, choice = step.result, step.choice
     ours = Transition(
         step_index=index,
         variant_name=policy,
         observation=step.observation,
-        action=step.choice.action,
+        action=choice.action,
         action_executed=result.action_executed,
         action_valid=result.action_valid,
         reward=result.reward,
@@ -176,28 +212,41 @@ def _transition(index: int, step: PlayedStep, policy: str) -> Transition:
         truncated=result.truncated,
         started_at=step.started_at,
         legal_actions=step.legal_actions,
+        extra=None if choice.note is None else {"note": choice.note},
     )
-    if answer is None:
-        return ours
+    return ours if choice.answer is None else _answered(ours, choice.answer)
+
+
+def _answered(ours: Transition, answer: Answer) -> Transition:
+    """The transition with what is known of the call of a model."""
     content = () if answer.raw is None else (TextBlock(text=answer.raw),)
+    completion = answer.completion or Message(role=Role.ASSISTANT, content=content)
     return ours.model_copy(
         update={
             "inference_id": answer.inference_id,
             "function_name": answer.function_name,
-            "variant_name": answer.variant_name,
-            "completion": Message(role=Role.ASSISTANT, content=content),
+            "variant_name": answer.variant_name or ours.variant_name,
+            "model_name": answer.model_name,
+            "messages": answer.messages,
+            "tools": answer.tools,
+            "completion": completion,
             "input": answer.input,
             "n_input_tokens": answer.n_input_tokens,
             "n_output_tokens": answer.n_output_tokens,
+            "cost_usd": answer.cost_usd,
             "latency_s": answer.latency_s,
             "finish_reason": answer.finish_reason,
-            "cached": False,  # the request switched the cache off
+            "cached": answer.cached,
+            "started_at": answer.started_at,
+            "extra": {**(answer.extra or {}), **(ours.extra or {})} or None,
         }
     )
 
 
 def step_times(choice: Choice, now: datetime) -> tuple[datetime, datetime]:
-    """When a step began and was answered: by the gateway's id where there is one, else now."""
-    if choice.answer is None:
+    """When a step began and was answered: by the calls of models where there are any, else now."""
+    answers = choice.answers()
+    if not answers:
         return now, now
-    return choice.answer.started_at, choice.answer.started_at + timedelta(seconds=choice.answer.latency_s)
+    began = min(answer.started_at for answer in answers)
+    return began, max(answer.started_at + timedelta(seconds=answer.latency_s) for answer in answers)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 
 from trajkit.environments import environment_info
-from trajkit.environments.base import Environment, EnvironmentInfo, Start
-from trajkit.errors import RequestError, ServiceError
+from trajkit.environments.base import EnvironmentInfo
+from trajkit.errors import RequestError, RolloutError, ServiceError
+from trajkit.rollout.attempt import Attempt
 from trajkit.rollout.faults import Fault, FaultKind, Faulty
-from trajkit.rollout.ids import uuid7
+from trajkit.rollout.limits import Budget, LimitReached
 from trajkit.rollout.plan import Job, Plan
-from trajkit.rollout.policies import Past, Policy, Situation
-from trajkit.rollout.record import RETURN_METRIC, Played, PlayedStep, outcome_of, step_times
-from trajkit.schema import Outcome
+from trajkit.rollout.policies import Policy
+from trajkit.rollout.pool import Pool
+from trajkit.rollout.record import Played
 
 GIVE_UP_AT_START = 5
 """When nothing ever worked and so many episodes failed in the same way, the service is down."""
@@ -28,39 +28,51 @@ async def play(
     policies: Mapping[str, Policy],
     *,
     on_played: Callable[[Played], None],
-    on_step: Callable[[], None] | None = None,
-) -> None:
+    on_step: Callable[[], None] = lambda: None,
+    on_begun: Callable[[Job, str], None] = lambda job, episode_id: None,
+    is_done: Callable[[Job], bool] = lambda job: False,
+    budget: Budget | None = None,
+) -> LimitReached | None:
     """Play every episode of a plan. Nothing is kept here: each episode is handed over when it ends.
 
-    Episodes are begun in the plan's order, as many at a time as requests may be in flight, since each waits
-    for one request at a time. They end in any order.
+    Episodes are begun in the plan's order, as many at a time as requests may be in flight. They end in any
+    order.
 
     Args:
         plan: What to play.
         policies: Who plays, by the names in `plan.variants`.
         on_played: Called with each episode that was played to its end or to a fault.
         on_step: Called after each step.
+        on_begun: Called with each episode and its id before anything is asked for it.
+        is_done: Whether an episode was played before and is to be left out.
+        budget: What the run may use; None for no limit.
+
+    Returns:
+        The limit that stopped the run; None when every episode was played. Those that it cut off in the
+        middle are not handed over.
 
     Raises:
         RequestError: A variant has no policy, or the environment or a task is not known.
         ServiceError: A service is down: the first episodes, or very many in a row, failed in the same way.
+        RolloutError: The environment or the agent fails so.
 
     Example:
         >>> import asyncio
         >>> from trajkit.rollout.policies import Expert
-        >>> plan = Plan(env_id="babyai", tasks=("goto",), variants=("expert",), seed_start=0, seed_stop=3)
+        >>> plan = Plan(env_id="babyai", tasks=("goto",), variants=("expert",), seeds="0:3")
         >>> played = []
         >>> asyncio.run(play(plan, {"expert": Expert()}, on_played=played.append))
         >>> [episode.metrics["progression"] for episode in played]
         [1.0, 1.0, 1.0]
     """
-    info = environment_info(plan.env_id)
+    info = environment_info(plan.env_id, plan.env_settings)
     if unknown := [task for task in plan.tasks if task not in info.tasks]:
         raise RequestError(f"no task {unknown[0]!r} in {plan.env_id}", hint=f"tasks: {', '.join(info.tasks)}")
     if missing := [variant for variant in plan.variants if variant not in policies]:
         raise RequestError(f"no policy is given for variant {missing[0]!r}")
-    run = _Run(plan, policies, info, on_played, on_step or (lambda: None))
-    workers = [asyncio.create_task(run.work()) for _ in range(min(plan.concurrency, plan.n_episodes))]
+    jobs = (job for job in plan.jobs() if not is_done(job))
+    run = _Run(plan, policies, info, jobs, budget or Budget(), on_played, on_step, on_begun)
+    workers = [asyncio.create_task(run.work()) for _ in range(run.n_workers)]
     try:
         await asyncio.gather(*workers)
     except asyncio.CancelledError:
@@ -71,16 +83,8 @@ async def play(
         raise
     finally:
         await asyncio.gather(*workers, return_exceptions=True)
-
-
-def metric_names(info: EnvironmentInfo, task: str) -> tuple[str, ...]:
-    """The metrics that an episode of this task ends with, found by beginning one."""
-    environment = info.make(task)
-    try:
-        environment.reset(0)
-        return (*environment.statistics(), RETURN_METRIC)
-    finally:
-        environment.close()
+        run.pool.close()
+    return run.reached
 
 
 class _Run:
@@ -91,106 +95,63 @@ class _Run:
         plan: Plan,
         policies: Mapping[str, Policy],
         info: EnvironmentInfo,
+        jobs: Iterator[Job],
+        budget: Budget,
         on_played: Callable[[Played], None],
         on_step: Callable[[], None],
+        on_begun: Callable[[Job, str], None],
     ) -> None:
         self.plan = plan
         self.policies = policies
         self.info = info
+        self.jobs = jobs
+        self.budget = budget
         self.on_played = on_played
         self.on_step = on_step
-        self.jobs: Iterator[Job] = plan.jobs()
+        self.on_begun = on_begun
+        self.n_workers = min(plan.concurrency, plan.n_jobs)
+        self.pool = Pool(info.make, self.n_workers)
         self.breaker = _Breaker(2 * plan.concurrency)
+        self.reached: LimitReached | None = None
 
     async def work(self) -> None:
-        """Play what is next until nothing is left."""
-        environments: dict[str, Environment] = {}
-        try:
-            for job in self.jobs:
-                if job.task not in environments:
-                    environments[job.task] = self.info.make(job.task)
-                await self._episode(job, environments[job.task])
-                await asyncio.sleep(0)  # a scripted policy never waits: let Ctrl-C have its turn
-        finally:
-            for environment in environments.values():
-                environment.close()
+        """Play what is next until nothing is left, or a limit is reached; what others began goes on."""
+        while self.reached is None and (job := next(self.jobs, None)) is not None:
+            try:
+                self.budget.check_time()
+                await self._episode(job)
+            except LimitReached as limit:
+                self.reached = limit
+            await asyncio.sleep(0)  # a scripted policy never waits: let Ctrl-C have its turn
 
-    async def _episode(self, job: Job, environment: Environment) -> None:
-        start = environment.reset(job.seed)
-        episode_id = uuid7()
-        steps: list[PlayedStep] = []
+    async def _episode(self, job: Job) -> None:
+        attempt = Attempt(self.plan, self.info, self.policies[job.variant], job)
         try:
-            await self._steps(job, environment, start, episode_id, steps)
+            with self.pool.lent(job.task) as environment:
+                attempt.begin(environment)
+                self.on_begun(job, attempt.episode_id)
+                await attempt.play(self.budget, self._stepped)
+                played = await self._conclude(attempt)
         except Faulty as failure:
-            self._hand_over(self._record(job, start, episode_id, steps, fault=failure.fault))
-            return
-        concluding = asyncio.create_task(self._conclude(job, environment, start, episode_id, steps))
+            played = attempt.failed(failure)
+        finally:
+            await attempt.leave()
+        self.on_played(played)
+        self.breaker.saw(played.fault)
+
+    async def _conclude(self, attempt: Attempt) -> Played:
+        concluding = asyncio.create_task(attempt.conclude())
         try:
-            self._hand_over(await asyncio.shield(concluding))
+            return await asyncio.shield(concluding)
         except asyncio.CancelledError:
             # The episode is over: when the run is stopped now, its feedback is still logged whole.
             async with asyncio.timeout(_LAST_WORDS_S):
                 self.on_played(await concluding)
             raise
 
-    async def _steps(
-        self, job: Job, environment: Environment, start: Start, episode_id: str, steps: list[PlayedStep]
-    ) -> None:
-        """Play to the end, adding to `steps` so that what was played survives a fault."""
-        policy, tags = self.policies[job.variant], self.plan.tags(job)
-        past: list[Past] = []
-        observation = start.observation
-        while True:
-            situation = Situation(
-                job, episode_id, len(steps), start.mission, observation, past, environment, tags
-            )
-            legal = environment.legal_actions() if self.info.rule is None else None
-            choice = await policy.act(situation)
-            result = environment.step(choice.action if isinstance(choice.action, str) else None)
-            began, ended = step_times(choice, datetime.now(UTC))
-            steps.append(PlayedStep(observation, choice, result, began, ended, legal))
-            past.append(Past(observation, result.action_executed, result.action_valid))
-            self.breaker.something_worked()
-            self.on_step()
-            if result.terminated or result.truncated:
-                return
-            observation = result.observation
-
-    async def _conclude(
-        self, job: Job, environment: Environment, start: Start, episode_id: str, steps: list[PlayedStep]
-    ) -> Played:
-        # The return goes last: where only a part could be logged it is missing, and no export chooses by it.
-        metrics = environment.statistics() | {RETURN_METRIC: float(sum(step.result.reward for step in steps))}
-        try:
-            feedback = await self.policies[job.variant].conclude(episode_id, metrics, self.plan.tags(job))
-        except Faulty as failure:
-            return self._record(job, start, episode_id, steps, fault=failure.fault)
-        outcome = outcome_of(metrics, self.info.success, truncated=steps[-1].result.truncated)
-        played = self._record(job, start, episode_id, steps, fault=None)
-        return played._replace(outcome=outcome, metrics=metrics, feedback=feedback)
-
-    def _record(
-        self, job: Job, start: Start, episode_id: str, steps: list[PlayedStep], *, fault: Fault | None
-    ) -> Played:
-        return Played(
-            job=job,
-            env_id=self.plan.env_id,
-            purpose=self.plan.purpose,
-            run=self.plan.run,
-            episode_id=episode_id,
-            tags=self.plan.tags(job),
-            mission=start.mission,
-            initial_state_hash=start.initial_state_hash,
-            steps=tuple(steps),
-            outcome=Outcome.ERROR,
-            metrics={},
-            feedback=(),
-            fault=fault,
-        )
-
-    def _hand_over(self, played: Played) -> None:
-        self.on_played(played)
-        self.breaker.saw(played.fault)
+    def _stepped(self) -> None:
+        self.breaker.something_worked()
+        self.on_step()
 
 
 class _Breaker:
@@ -215,7 +176,8 @@ class _Breaker:
         """Take note of how an episode ended.
 
         Raises:
-            ServiceError: Enough have failed in the same way.
+            ServiceError: Enough have failed in the same way, by a service.
+            RolloutError: By the environment or the agent.
         """
         if fault is None:
             self._kind, self._n = None, 0
@@ -223,11 +185,14 @@ class _Breaker:
         self._n = self._n + 1 if fault.kind == self._kind else 1
         self._kind = fault.kind
         if self._n >= self._limit:
-            raise ServiceError(
+            is_ours = fault.kind in _NO_SERVICE
+            raise (RolloutError if is_ours else ServiceError)(
                 f"{self._n} episodes in a row ended by {fault.kind}: {fault.message}",
                 hint=_HINTS[fault.kind],
             )
 
+
+_NO_SERVICE = (FaultKind.ENVIRONMENT, FaultKind.AGENT, FaultKind.EPISODE_TIMEOUT, FaultKind.CLOCK)
 
 _HINTS = {
     FaultKind.TIMEOUT: "is the model up? --timeout gives it longer",
@@ -237,4 +202,8 @@ _HINTS = {
     FaultKind.UNREADABLE: "does the configuration's api_base point at an OpenAI-compatible API?",
     FaultKind.REFUSED: "check the model's name and its key",
     FaultKind.NOT_STORED: "is the database up? `trajkit status` shows the local one",
+    FaultKind.ENVIRONMENT: "`trajkit check-env` says what is wrong with an environment",
+    FaultKind.AGENT: "the agent's own code has to be mended",
+    FaultKind.EPISODE_TIMEOUT: "--episode-timeout gives it longer, --max-steps ends it sooner",
+    FaultKind.CLOCK: "keep the clock of the gateway's machine from being set back",
 }

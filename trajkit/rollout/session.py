@@ -1,260 +1,238 @@
-"""A rollout from what was asked to what is left: refuse early, play, log, write a store if wanted."""
+"""A rollout from what was prepared to what is left: play what is missing, log it, write a store."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from enum import StrEnum
-from pathlib import Path
-from typing import Annotated, NamedTuple
 
-from pydantic import Field, JsonValue
+from pydantic import JsonValue
 
 import trajkit
-from trajkit._files import refuse_existing
-from trajkit.environments import environment_info
-from trajkit.errors import RequestError
-from trajkit.rollout.gateway_policy import GatewayPolicy
-from trajkit.rollout.plan import Plan, chosen
-from trajkit.rollout.policies import Expert, NoisyExpert, Policy, Random
+from trajkit.errors import TrajkitError
+from trajkit.rollout.calling import Caller
+from trajkit.rollout.cast import Cast
+from trajkit.rollout.deliver import KIND, Prompts, Written, refuse_other, write_store
+from trajkit.rollout.faults import Fault, FaultKind
+from trajkit.rollout.journal import Journal, open_journal
+from trajkit.rollout.limits import Budget, LimitReached
+from trajkit.rollout.marking import mark_abandoned
+from trajkit.rollout.options import PolicyKind
+from trajkit.rollout.preparation import Session, prepare
 from trajkit.rollout.record import RETURN_METRIC, Played, to_episode
-from trajkit.rollout.runner import metric_names, play
-from trajkit.rollout.seeds import seed_range
-from trajkit.rollout.spool import Prompts, Spool
-from trajkit.rollout.venue import (
-    Venue,
-    check_metrics,
-    choose_function,
-    choose_variants,
-    find_venue,
-    open_venue,
-)
-from trajkit.schema import FeedbackKind, LineageEntry, Manifest, Metric, MetricLevel, Model, Purpose
-from trajkit.schema.base import Count, Name
+from trajkit.rollout.rows import Checked, Stored, check_rows
+from trajkit.rollout.runner import play
+from trajkit.rollout.summary import Table, score
+from trajkit.schema import FeedbackKind, Left, LineageEntry, Metric, MetricLevel
+
+__all__ = ["Run", "Session", "open_run", "prepare", "run"]
+
+_MARKING_S = 30.0
+_LAST_MARKING_S = 5.0
+"""How long abandoned episodes are marked when the run is being stopped."""
 
 
-class PolicyKind(StrEnum):
-    """Who can play."""
+class Run:
+    """A session whose journal is open: what is missing can be played.
 
-    GATEWAY = "gateway"
-    """Variants of a function of the gateway."""
-    EXPERT = "expert"
-    """The environment's own solution."""
-    RANDOM = "random"
-    """Any legal action."""
-    NOISY_EXPERT = "noisy-expert"
-    """The expert with slips."""
+    Args:
+        session: From `prepare`.
+        journal: Its journal.
+    """
+
+    def __init__(self, session: Session, journal: Journal) -> None:
+        self.session = session
+        self.journal = journal
+        self.plan = session.plan.model_copy(update={"run": journal.run})
+        self.n_before = journal.n_done
+        """Episodes that were done before."""
+        self.table = Table()
+        """All episodes that are done, and those that ended by an error now."""
+        for one in journal.scores():
+            self.table.add(one)
+        self.reached: LimitReached | None = None
+        """The limit that stopped the run."""
+        self._has_played = False
+        self.budget = Budget(session.options.limits, session.prices)
+        self.caller = Caller(
+            concurrency=self.plan.concurrency,
+            timeout_s=self.plan.timeout_s,
+            retries=self.plan.retries,
+            budget=self.budget,
+        )
+
+    @property
+    def n_left(self) -> int:
+        """Episodes that are still to be played."""
+        return self.plan.n_episodes - self.journal.n_done
+
+    def play(
+        self, *, on_played: Callable[[Played], None], on_step: Callable[[], None] = lambda: None
+    ) -> None:
+        """Play what is missing. Ctrl-C stops it: what was not finished is abandoned, the rest is kept.
+
+        Args:
+            on_played: Called with each episode when it ends.
+            on_step: Called after each step.
+
+        Raises:
+            ServiceError: The gateway, its database or the model is down.
+            RequestError: The gateway refuses every request of this kind.
+            RolloutError: The environment or the agent fails every time.
+            StoreError: The journal cannot be written.
+        """
+        asyncio.run(self._play(on_played, on_step))
+
+    async def _play(self, on_played: Callable[[Played], None], on_step: Callable[[], None]) -> None:
+        session = self.session
+        async with contextlib.AsyncExitStack() as stack:
+            cast = Cast(session.options, self.plan, session.venue, session.function_name, self.caller, stack)
+            if self.n_left == 0:
+                await self._mark_only(cast)
+                return
+            policies = await cast.policies()
+
+            def stepped() -> None:
+                self._has_played = True
+                on_step()
+
+            try:
+                self.reached = await play(
+                    self.plan,
+                    policies,
+                    on_played=lambda played: self._take(played, on_played),
+                    on_step=stepped,
+                    on_begun=self.journal.begin,
+                    is_done=self.journal.is_done,
+                    budget=self.budget,
+                )
+            except BaseException as error:
+                await self._leave(cast, error)
+                raise
+            if self.reached is not None:
+                self.journal.abandon_open(f"stopped by {self.reached.option}", str(self.reached))
+            await self._mark(cast, _MARKING_S)
+
+    def _take(self, played: Played, on_played: Callable[[Played], None]) -> None:
+        """An episode is in the journal before anybody hears of it."""
+        if played.fault is None:
+            self.journal.finish(played.job, to_episode(played), score(played))
+        else:
+            self.journal.abandon(played.episode_id, played.fault.kind.value, played.fault.message)
+            if not self._may_have_rows(played, played.fault):
+                self.journal.mark(played.episode_id)  # there is nothing in the database to be marked
+        self.table.add(score(played))
+        on_played(played)
+
+    def _may_have_rows(self, played: Played, fault: Fault) -> bool:
+        """Whether the database may hold something of an episode that a fault ended."""
+        return self.session.venue is not None and (bool(played.answers()) or fault.kind in self._unsure)
+
+    @property
+    def _unsure(self) -> set[FaultKind]:
+        """Failures after which nobody knows whether the gateway has written what it was asked."""
+        unsure = {FaultKind.TIMEOUT, FaultKind.EPISODE_TIMEOUT, FaultKind.NOT_STORED}
+        if self.session.venue is not None and self.session.venue.gateway_url is not None:
+            unsure.add(FaultKind.CONNECTION)  # to a gateway in this process there is none to be lost
+        return unsure
+
+    async def _leave(self, cast: Cast, error: BaseException) -> None:
+        """Abandon what is half-played, in a run that ends by an error or by Ctrl-C."""
+        is_stopped = isinstance(error, asyncio.CancelledError)
+        with contextlib.suppress(TrajkitError):  # a disk that is full would hide what went wrong first
+            before = set(self.journal.unmarked)
+            self.journal.abandon_open("stopped", "the run was stopped" if is_stopped else "the run failed")
+            if not (is_stopped or self._has_played or self._unsure & set(self.caller.faults)):
+                for episode_id in self.journal.unmarked.keys() - before:
+                    self.journal.mark(episode_id)  # nothing was ever answered
+            await self._mark(cast, _LAST_MARKING_S)
+
+    async def _mark(self, cast: Cast, limit_s: float) -> None:
+        if self.journal.unmarked and (gateway := cast.opened_gateway) is not None:
+            await mark_abandoned(gateway, self.caller, self.journal, limit_s=limit_s)
+
+    async def _mark_only(self, cast: Cast) -> None:
+        """Everything is done; what an earlier run left to be marked still can be."""
+        if self.session.options.kind == PolicyKind.GATEWAY and self.journal.unmarked:
+            with contextlib.suppress(TrajkitError):
+                await cast.gateway()
+                await self._mark(cast, _MARKING_S)
+
+    def check_rows(self, stored: Stored) -> Checked:
+        """Compare the episodes that are done with what the gateway's database has of them."""
+        return check_rows(self.journal.episodes(), stored)
+
+    def write(self, prompts: Prompts | None = None) -> Written | None:
+        """Write the store from the journal; None when none was asked for, or nothing is done.
+
+        Args:
+            prompts: Looks up exact prompts; None leaves them unknown.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        goal = self.session.options.store
+        if goal is None or self.journal.n_done == 0:
+            return None
+        source: dict[str, JsonValue] = {"kind": KIND, "env_id": self.plan.env_id, "run": self.plan.run}
+        if self.session.venue is not None:
+            source["gateway"] = self.session.venue.name
+        return write_store(
+            self.journal,
+            goal,
+            source=source,
+            entry=self._entry(),
+            metrics=[_metric(self.session, name) for name in self.session.metrics],
+            prompts=prompts,
+        )
+
+    def _entry(self) -> LineageEntry:
+        journal = self.journal
+        arguments = {**self.session.arguments, "run": self.plan.run, "concurrency": self.plan.concurrency}
+        arguments.pop("gateway", None)  # it names folders of this machine; the source has what it is called
+        return LineageEntry(
+            verb=KIND,
+            arguments=arguments,
+            n_episodes_in=journal.n_done + journal.abandoned.total(),
+            n_episodes_out=journal.n_done,
+            n_steps_in=journal.n_steps,
+            n_steps_out=journal.n_steps,
+            left=tuple(
+                Left(reason=f"abandoned: {reason}", n_episodes=n)
+                for reason, n in sorted(journal.abandoned.items())
+            ),
+            done_at=datetime.now(UTC),
+            trajkit_version=trajkit.__version__,
+        )
 
 
-class Options(Model):
-    """What is asked of a rollout; what is left out is decided by `prepare`."""
-
-    env_id: Name
-    """The environment, such as `babyai`."""
-    tasks: tuple[Name, ...] = ("all",)
-    """Tasks to play; `all` is every one."""
-    policy: PolicyKind = PolicyKind.GATEWAY
-    """Who plays."""
-    function: Name | None = None
-    """The gateway's function; None takes the one of trajkit.toml, the only one, or `act`."""
-    variants: tuple[Name, ...] = ()
-    """Variants of the function; `all` is every one; none is the only one."""
-    noise: Annotated[float, Field(ge=0, le=1)] | None = None
-    """Probability of a slip of the noisy expert; None is 0.3 for it, and the only choice for others."""
-    seeds: str | None = None
-    """Seeds `A:B`, A to B - 1, for every task; excludes the next two."""
-    episodes: Annotated[int, Field(ge=1)] | None = None
-    """How many episodes of every task; 20 when no seeds are given either."""
-    seed: Count | None = None
-    """The first seed."""
-    purpose: Purpose = Purpose.TRAIN
-    """What the episodes are for."""
-    run_seed: Count = 0
-    """Seed of everything that is sampled."""
-    history: Count = 8
-    """Latest steps shown to the model."""
-    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 16
-    """Most requests in flight."""
-    timeout_s: Annotated[float, Field(gt=0)] = 180.0
-    """Longest wait for one request, in seconds."""
-    retries: Count = 3
-    """How often a failed request is sent again."""
-    config_file: Path | None = None
-    """The gateway's configuration; None as in `find_venue`."""
-    store: Path | None = None
-    """Store to write when all is played; None writes none."""
-
-
-class Session(NamedTuple):
-    """A rollout that can begin: everything that can be refused beforehand was not."""
-
-    options: Options
-    plan: Plan
-    metrics: tuple[str, ...]
-    """Metrics that every episode ends with."""
-    venue: Venue | None
-    """Where the gateway is; None for a policy that needs none."""
-    function_name: str | None
-    """The gateway's function; None for a policy that needs none."""
-
-
-class Written(NamedTuple):
-    """The store that a rollout left."""
-
-    path: Path
-    manifest: Manifest
-    n_without_prompt: int
-    """Inferences whose prompt was asked for and not found."""
-
-
-def prepare(options: Options) -> Session:
-    """Decide what was left open, and refuse what cannot be played before anything is.
+@contextlib.contextmanager
+def open_run(session: Session) -> Iterator[Run]:
+    """Open the journal of a session for the time of a block.
 
     Raises:
-        RequestError: Something is not known here, or two options exclude each other.
-        ConfigError: The gateway's configuration lacks a metric, or cannot be read.
-        StoreError: The store exists.
-        MissingExtra: A package is not installed.
+        RolloutError: Another process plays this very run.
+        StoreError: The journal is damaged or cannot be written, or `-o` names something else.
     """
-    info = environment_info(options.env_id)
-    tasks = chosen(options.tasks, info.tasks, noun="task", of=options.env_id)
-    seeds = seed_range(seeds=options.seeds, episodes=options.episodes, seed=options.seed)
-    if options.store is not None:
-        refuse_existing(options.store)
-    if options.noise is not None and options.policy != PolicyKind.NOISY_EXPERT:
-        raise RequestError(f"the policy {options.policy.value} makes no slips", hint="--policy noisy-expert")
-    metrics = metric_names(info, tasks[0])
-    venue, function_name = None, None
-    if options.policy == PolicyKind.GATEWAY:
-        venue = find_venue(options.config_file)
-        function_name = choose_function(venue, options.function)
-        variants = choose_variants(venue, function_name, options.variants)
-        check_metrics(venue, metrics)
-    elif options.variants or options.function or options.config_file:
-        raise RequestError(
-            f"the policy {options.policy.value} asks no gateway",
-            hint="leave out --variant, --function and --config, or play --policy gateway",
-        )
-    else:
-        variants = (options.policy.value,)
-    plan = Plan(
-        env_id=options.env_id,
-        tasks=tasks,
-        variants=variants,
-        seed_start=seeds.start,
-        seed_stop=seeds.stop,
-        purpose=options.purpose,
-        run_seed=options.run_seed,
-        history=options.history,
-        concurrency=options.concurrency,
-        timeout_s=options.timeout_s,
-        retries=options.retries,
-    )
-    return Session(options, plan, metrics, venue, function_name)
+    options = session.options
+    with open_journal(session.plan, session.arguments, begin_anew=options.new_run) as journal:
+        if options.store is not None:
+            refuse_other(options.store, journal.run)
+        yield Run(session, journal)
 
 
 def run(
     session: Session,
     *,
     on_played: Callable[[Played], None],
-    on_step: Callable[[], None] | None = None,
+    on_step: Callable[[], None] = lambda: None,
     prompts: Prompts | None = None,
 ) -> Written | None:
-    """Play a session to its end.
-
-    Ctrl-C stops it: episodes that were not finished have no feedback, and no store is written.
-
-    Args:
-        session: From `prepare`.
-        on_played: Called with each episode when it ends.
-        on_step: Called after each step.
-        prompts: Looks up exact prompts for the store; None leaves them unknown.
-
-    Returns:
-        The store; None when none was asked for.
-
-    Raises:
-        ServiceError: The gateway, its database or the model is down.
-        RequestError: The gateway refuses every request of this kind.
-    """
-    goal = session.options.store
-    with Spool() as spool:
-
-        def take(played: Played) -> None:
-            if goal is not None:
-                spool.add(to_episode(played))
-            on_played(played)
-
-        asyncio.run(_play(session, take, on_step))
-        return None if goal is None else _write(session, spool, goal, prompts)
-
-
-async def _play(
-    session: Session, on_played: Callable[[Played], None], on_step: Callable[[], None] | None
-) -> None:
-    async with contextlib.AsyncExitStack() as stack:
-        policies = await _policies(session, stack)
-        await play(session.plan, policies, on_played=on_played, on_step=on_step)
-
-
-async def _policies(session: Session, stack: contextlib.AsyncExitStack) -> Mapping[str, Policy]:
-    plan, options = session.plan, session.options
-    if session.venue is None or session.function_name is None:
-        scripted: dict[PolicyKind, Policy] = {
-            PolicyKind.EXPERT: Expert(),
-            PolicyKind.RANDOM: Random(plan.run_seed),
-            PolicyKind.NOISY_EXPERT: NoisyExpert(plan.run_seed, _noise(options)),
-        }
-        return {options.policy.value: scripted[options.policy]}
-    gateway = await stack.enter_async_context(open_venue(session.venue))
-    return {
-        variant: GatewayPolicy(gateway, plan, function_name=session.function_name, variant_name=variant)
-        for variant in plan.variants
-    }
-
-
-def _noise(options: Options) -> float:
-    return 0.3 if options.noise is None else options.noise
-
-
-def _write(session: Session, spool: Spool, goal: Path, prompts: Prompts | None) -> Written:
-    from trajkit.store.writer import write_episodes
-
-    entry = LineageEntry(
-        verb="rollout",
-        arguments=_arguments(session),
-        n_episodes_in=spool.n_episodes,
-        n_episodes_out=spool.n_episodes,
-        n_steps_in=spool.n_steps,
-        n_steps_out=spool.n_steps,
-        done_at=datetime.now(UTC),
-        trajkit_version=trajkit.__version__,
-    )
-    source: dict[str, JsonValue] = {"kind": "rollout", "env_id": session.plan.env_id, "run": session.plan.run}
-    if session.venue is not None:
-        source["gateway"] = session.venue.name
-    manifest = write_episodes(
-        goal,
-        spool.episodes(prompts),
-        kind="rollout",
-        source=source,
-        lineage=[entry],
-        metrics=[_metric(session, name) for name in session.metrics],
-    )
-    return Written(goal, manifest, spool.n_without_prompt)
-
-
-def _arguments(session: Session) -> dict[str, JsonValue]:
-    """The decided options; none of them is a secret."""
-    arguments: dict[str, JsonValue] = session.plan.model_dump(mode="json")
-    arguments["policy"] = session.options.policy.value
-    if session.options.policy == PolicyKind.NOISY_EXPERT:
-        arguments["noise"] = _noise(session.options)
-    if session.function_name is not None:
-        arguments["function"] = session.function_name
-    return arguments
+    """Play what is missing of a session, and write its store; see `Run.play` and `Run.write`."""
+    with open_run(session) as opened:
+        opened.play(on_played=on_played, on_step=on_step)
+        return opened.write(prompts)
 
 
 def _metric(session: Session, name: str) -> Metric:

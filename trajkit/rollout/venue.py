@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import tempfile
 from collections.abc import AsyncIterator, Sequence
@@ -17,8 +18,8 @@ from trajkit.errors import ConfigError, RequestError
 from trajkit.rollout.gateway_policy import Gateway
 from trajkit.rollout.plan import chosen
 from trajkit.stack.gateway import open_gateway
-from trajkit.stack.gateway_config import GatewayConfig, prepare_config, read_config
-from trajkit.stack.state import local_stack
+from trajkit.stack.gateway_config import STAND_IN_HOST, GatewayConfig, prepare_config, read_config
+from trajkit.stack.state import LocalStack, local_stack
 
 DEFAULT_FUNCTION = "act"
 
@@ -42,6 +43,10 @@ class Venue(NamedTuple):
     """What takes the local model server's place."""
     is_prepared: bool = False
     """The configuration is one that `trajkit up` made."""
+    described_by: Path | None = None
+    """The configuration that says what the gateway has; None when only the gateway knows."""
+    identity: tuple[str, ...] = ()
+    """What tells it from other places to play, without a password: where it is, and what it plays with."""
 
 
 def find_venue(config_file: Path | None = None) -> Venue:
@@ -60,28 +65,83 @@ def find_venue(config_file: Path | None = None) -> Venue:
     database = secret_from_environment("TENSORZERO_CLICKHOUSE_URL")
     if gateway_url := os.environ.get("TENSORZERO_GATEWAY_URL"):
         names = read_config(asked) if asked else None
-        return Venue(_host(gateway_url), names, None, database, gateway_url)
+        name = _host(gateway_url)
+        return Venue(
+            name, names, None, database, gateway_url, described_by=asked, identity=(name, *_digest(asked))
+        )
     if database is not None:
         if asked is None:
             raise RequestError(
                 "TENSORZERO_CLICKHOUSE_URL names a database, but no configuration is given to play with",
                 hint="--config tensorzero.toml",
             )
-        names = read_config(asked)
-        model = settings.model if names.needs_model_server else None
-        return Venue(_host(database.get_secret_value()), names, asked, database, model=model)
+        return _own_database(database, asked, settings.model)
     stack = local_stack()
     if stack is None:
         raise RequestError(
             "there is no gateway to play through",
             hint="`trajkit up`, or TENSORZERO_GATEWAY_URL, or TENSORZERO_CLICKHOUSE_URL with --config",
         )
-    name, database = "local stack", stack.clickhouse_url
-    if config_file is None:
-        return Venue(name, read_config(stack.config_file), stack.config_file, database, is_prepared=True)
+    return _on_local_stack(stack, config_file)
+
+
+def _own_database(database: SecretStr, config_file: Path, model: str | None) -> Venue:
+    names = read_config(config_file)
+    name = _host(database.get_secret_value())
+    model = model if names.needs_model_server else None
+    return Venue(
+        name,
+        names,
+        config_file,
+        database,
+        model=model,
+        described_by=config_file,
+        identity=(name, *_digest(config_file), model or ""),
+    )
+
+
+def _on_local_stack(stack: LocalStack, config_file: Path | None) -> Venue:
+    is_prepared = config_file is None
+    config_file = config_file or stack.config_file
     names = read_config(config_file)
     model = stack.model if names.needs_model_server else None
-    return Venue(name, names, config_file, database, model_url=stack.model_url, model=model)
+    mistakes = stack.model_server.mistakes if stack.model_server else None
+    return Venue(
+        "local stack",
+        names,
+        config_file,
+        stack.clickhouse_url,
+        model_url=None if is_prepared else stack.model_url,
+        model=model,
+        is_prepared=is_prepared,
+        described_by=config_file,
+        # neither its ports, which change with every start, nor the file's place
+        identity=(
+            str(stack.data_folder),
+            *_digest(config_file, stack.model_url),
+            model or "",
+            f"mistakes {mistakes}",
+        ),
+    )
+
+
+def _digest(config_file: Path | None, model_url: str | None = None) -> tuple[str, ...]:
+    """A hash of a configuration and the files it names, wherever the local model server is."""
+    if config_file is None:
+        return ()
+    address = (model_url or "").removeprefix("http://").encode()
+    digest = hashlib.sha256()
+    with tempfile.TemporaryDirectory(prefix="trajkit-") as folder:
+        copy = prepare_config(
+            config_file, Path(folder) / "config", model_url=f"http://{STAND_IN_HOST}"
+        ).parent
+        for path in sorted(path for path in copy.rglob("*") if path.is_file()):
+            content = path.read_bytes()
+            if address:
+                content = content.replace(address, STAND_IN_HOST.encode())
+            digest.update(f"{path.relative_to(copy).as_posix()}\0{len(content)}\0".encode())
+            digest.update(content)
+    return (digest.hexdigest(),)
 
 
 @contextlib.asynccontextmanager

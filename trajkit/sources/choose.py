@@ -1,9 +1,10 @@
-"""Decide which episodes and steps an export keeps, and account for the rest. Pure SQL over three tables.
+"""Decide which episodes and steps an export keeps, and account for the rest. Pure SQL over four tables.
 
-`step_index_of(inference_id, episode_id, function_name, variant_name, is_eval, is_train, tag_match)` has one
-row per inference, `measured(metric_name, target_id, value)` the latest value per target,
-`eval_target(target_id)` what feedback marks as evaluation. Out come `chosen_step` (every step of the kept
-episodes) and `fate` (every episode, with the reason it left or null).
+`step_index_of(inference_id, episode_id, function_name, variant_name, is_eval, is_train, tag_match, slot)` has
+one row per inference, `measured(metric_name, target_id, value)` the latest value per target,
+`eval_target(target_id)` what feedback marks as evaluation, `abandoned(target_id, reason)` the episodes that a
+rollout left half-played. Out come `chosen_step` (every step of the kept episodes) and `fate` (every episode,
+with the reason it left or null).
 """
 
 from __future__ import annotations
@@ -124,17 +125,18 @@ def choose(
         SELECT episode_id, n_steps,
                CASE WHEN is_eval THEN 'eval' WHEN is_train THEN 'train' ELSE 'unknown' END AS purpose,
                {reason} AS reason
-        FROM episode
+        FROM episode LEFT JOIN abandoned ON abandoned.target_id = episode.episode_id
         """
     )
     connection.execute(
         """
         CREATE OR REPLACE TABLE chosen_step AS
-        SELECT inference_id, episode_id, function_name, variant_name, is_selected, purpose,
+        SELECT inference_id, episode_id, function_name, variant_name, is_selected, purpose, slot,
                row_number() OVER (PARTITION BY episode_id ORDER BY inference_id) - 1 AS step_index
         FROM labelled_step JOIN (SELECT episode_id, purpose FROM fate WHERE reason IS NULL) USING (episode_id)
         """
     )
+    connection.execute("DROP TABLE labelled_step")
 
 
 def _selected(request: ExportRequest, conditions: Sequence[MetricCondition]) -> str:
@@ -166,6 +168,8 @@ def _passes(condition: MetricCondition) -> str:
 def _reason(request: ExportRequest, conditions: Sequence[MetricCondition]) -> str:
     """The first reason that applies, in a fixed order, so that the reasons add up."""
     cases = ["WHEN NOT has_named THEN 'no step of the functions and variants asked for'"]
+    if not request.include_abandoned:
+        cases.append("WHEN abandoned.reason IS NOT NULL THEN 'abandoned: ' || abandoned.reason")
     if not request.include_eval:
         cases.append("WHEN is_eval THEN 'evaluation episode'")
     if request.tags:

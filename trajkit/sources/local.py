@@ -19,6 +19,7 @@ from trajkit.sources.choose import (
     nothing_matched,
 )
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
+from trajkit.sources.tensorzero.tables import ABANDONED_TAG
 from trajkit.store.engine import connect, literal, scan
 from trajkit.store.layout import TABLES, quoted
 from trajkit.store.reader import Store, open_store, verify
@@ -118,12 +119,22 @@ def _make_tables(
         SELECT s.{_KEY.replace("step_index", "s.step_index")} AS inference_id, s.episode_id,
             coalesce(s.function_name, '') AS function_name, coalesce(s.variant_name, '') AS variant_name,
             e.purpose = 'eval' AS is_eval, e.purpose = 'train' AS is_train,
-            ({" + ".join(bits) or "0"})::UBIGINT AS tag_match
+            ({" + ".join(bits) or "0"})::UBIGINT AS tag_match, 0 AS slot
         FROM steps s JOIN episodes e USING (episode_id) WHERE {_in_time(request)}
         """
     )
     connection.execute("CREATE TABLE measured (metric_name VARCHAR, target_id VARCHAR, value DOUBLE)")
     connection.execute("CREATE TABLE eval_target (target_id VARCHAR)")
+    connection.execute(
+        f"""
+        CREATE TABLE abandoned AS
+        SELECT episode_id AS target_id, arg_max(reason, feedback_id) AS reason FROM (
+            SELECT episode_id, feedback_id,
+                   json_extract_string(tags, {literal(_member(ABANDONED_TAG))}) AS reason
+            FROM feedback WHERE kind = 'comment'
+        ) WHERE reason IS NOT NULL GROUP BY episode_id
+        """
+    )
     wanted = {condition.name for condition in request.metrics}
     for metric in metrics:
         if metric.name in wanted:

@@ -64,6 +64,8 @@ class ExportRequest(Model):
     """Latest start of an episode, exclusive."""
     include_eval: bool = False
     """Bring evaluation episodes too."""
+    include_abandoned: bool = False
+    """Bring episodes too that a rollout marked as abandoned: half-played, or spoiled by a service."""
     include_invalid: bool = False
     """Let answers that do not parse be training targets."""
     success: Text | None = None

@@ -24,6 +24,7 @@ _WORDS: tuple[tuple[str, str, type[StrEnum]], ...] = (
     ("episodes", "outcome", Outcome),
     ("feedback", "kind", FeedbackKind),
 )
+_LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 
 
 class Rule(NamedTuple):
@@ -35,31 +36,59 @@ class Rule(NamedTuple):
     """Selects the ids of the rows that break it, as text; no row when it holds."""
 
 
+class RowRule(NamedTuple):
+    """One thing that must hold in each row by itself."""
+
+    broken: str
+    """What is wrong when it does not, with `{}` for each column of `shown`."""
+    shown: str
+    """Columns of an example."""
+    breaks_sql: str
+    """True in a row that breaks it."""
+
+
 def check(connection: duckdb.DuckDBPyConnection, metrics: Sequence[Metric]) -> None:
     """Check the relations `episodes`, `steps` and `feedback` of a connection, each with a column `filename`.
 
     Raises:
         DataError: A rule is broken; the message names one of the rows that break it.
     """
-    for rule in _rules(metrics):
-        found = connection.execute(f"SELECT * FROM ({rule.example_sql}) LIMIT 1").fetchone()
-        if found is not None:
-            raise DataError(rule.broken.format(*(repr(value) for value in found)))
+    for table in TABLES:
+        rules = list(_row_rules(table, metrics))
+        breaks = ", ".join(f"coalesce(bool_or({rule.breaks_sql}), false)" for rule in rules)
+        # one pass over the table, and another only to name an example
+        (broken,) = connection.execute(f"SELECT {breaks} FROM {table}").fetchall()
+        for rule, is_broken in zip(rules, broken, strict=True):
+            if is_broken:
+                example = f"SELECT {rule.shown} FROM {table} WHERE {rule.breaks_sql}"
+                _raise_if_found(connection, Rule(rule.broken, example))
+    for whole_rule in _rules():
+        _raise_if_found(connection, whole_rule)
 
 
-def _rules(metrics: Sequence[Metric]) -> Iterator[Rule]:
-    for table, names in _REQUIRED.items():
-        for name in names:
-            yield Rule(
-                f"{table}.{name} is null (row {{}})",
-                f"SELECT {_KEYS[table]} FROM {table} WHERE {name} IS NULL",
+def _raise_if_found(connection: duckdb.DuckDBPyConnection, rule: Rule) -> None:
+    found = connection.execute(f"SELECT * FROM ({rule.example_sql}) LIMIT 1").fetchone()
+    if found is not None:
+        raise DataError(rule.broken.format(*(repr(value) for value in found)))
+
+
+def _row_rules(table: str, metrics: Sequence[Metric]) -> Iterator[RowRule]:
+    key = _KEYS[table]
+    for name in _REQUIRED[table]:
+        yield RowRule(f"{table}.{name} is null (row {{}})", key, f"{name} IS NULL")
+    for of_table, name, words in _WORDS:
+        if of_table == table:
+            known = ", ".join(f"'{word}'" for word in words)
+            yield RowRule(
+                f"{table}.{name} is {{}} in row {{}}; it may be {known.replace(chr(39), '')}",
+                f"{name}, {key}",
+                f"{name} NOT IN ({known})",
             )
-    for table, name, words in _WORDS:
-        known = ", ".join(f"'{word}'" for word in words)
-        yield Rule(
-            f"{table}.{name} is {{}} in row {{}}; it may be {known.replace(chr(39), '')}",
-            f"SELECT {name}, {_KEYS[table]} FROM {table} WHERE {name} NOT IN ({known})",
-        )
+    if table != "feedback":
+        yield from _number_rules(table, metrics)
+
+
+def _rules() -> Iterator[Rule]:
     yield Rule(
         "episode {} is there more than once",
         "SELECT episode_id FROM episodes GROUP BY episode_id HAVING count(*) > 1",
@@ -86,7 +115,6 @@ def _rules(metrics: Sequence[Metric]) -> Iterator[Rule]:
         "OR count(DISTINCT step_index) != count(*)",
     )
     yield _prompt_rule()
-    yield from _number_rules(metrics)
 
 
 def _prompt_rule() -> Rule:
@@ -106,22 +134,22 @@ def _prompt_rule() -> Rule:
     )
 
 
-def _number_rules(metrics: Sequence[Metric]) -> Iterator[Rule]:
-    levels = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
-    for table, level in levels.items():
-        numbers = {c.name: c.name for c in columns(table, metrics) if c.sql_type == "DOUBLE"}
-        for metric in metrics:
-            if metric.level == level and metric.kind == FeedbackKind.FLOAT:
-                numbers[f"metrics.{metric.name}"] = f"metrics.{quoted(metric.name)}"
-        for name, sql in numbers.items():
-            shown = f"{table}.{name}".replace("{", "{{").replace("}", "}}")
-            yield Rule(
-                f"{shown} is {{}} in episode {{}}; use null for unknown",
-                f"SELECT {sql}, episode_id FROM {table} WHERE NOT isfinite({sql})",
-            )
-    lists = [c.name for c in TABLES["steps"] if c.sql_type == "DOUBLE[]"]
-    for name in lists:
-        yield Rule(
-            f"steps.{name} has a number that is not finite in episode {{}}",
-            f"SELECT episode_id FROM steps WHERE len(list_filter({name}, lambda x: NOT isfinite(x))) > 0",
+def _number_rules(table: str, metrics: Sequence[Metric]) -> Iterator[RowRule]:
+    level = _LEVELS[table]
+    numbers = {c.name: c.name for c in columns(table, metrics) if c.sql_type == "DOUBLE"}
+    for metric in metrics:
+        if metric.level == level and metric.kind == FeedbackKind.FLOAT:
+            numbers[f"metrics.{metric.name}"] = f"metrics.{quoted(metric.name)}"
+    for name, sql in numbers.items():
+        shown = f"{table}.{name}".replace("{", "{{").replace("}", "}}")
+        yield RowRule(
+            f"{shown} is {{}} in episode {{}}; use null for unknown",
+            f"{sql}, episode_id",
+            f"NOT isfinite({sql})",
+        )
+    for name in [c.name for c in TABLES[table] if c.sql_type == "DOUBLE[]"]:
+        yield RowRule(
+            f"{table}.{name} has a number that is not finite in episode {{}}",
+            "episode_id",
+            f"len(list_filter({name}, lambda x: NOT isfinite(x))) > 0",
         )

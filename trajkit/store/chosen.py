@@ -187,7 +187,12 @@ class Chosen:
                 for (part,) in parts:
                     mine = f"SEMI JOIN (SELECT episode_id FROM chosen WHERE part = {part}) USING (episode_id)"
                     names = {table: f"(SELECT * FROM {table} {mine})" for table in TABLES}
-                    writer.add(connection, **names)
+                    writer.add(
+                        connection,
+                        episodes=names["episodes"],
+                        steps=names["steps"],
+                        feedback=names["feedback"],
+                    )
                 return writer.finish(lineage=lineage)
 
     def _choose(self) -> None:

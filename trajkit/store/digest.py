@@ -1,4 +1,4 @@
-"""Digest v1: what a store holds as one sha256, whatever its parts, threads or source; as SQL for DuckDB.
+"""Digest v1: what a store holds as one sha256, whatever its parts, threads or source.
 
 `docs/store-format.md` gives the definition in words, `tests/store/test_digest.py` again in plain Python.
 """
@@ -12,13 +12,15 @@ import duckdb
 import pyarrow as pa
 
 from trajkit.schema import Metric, MetricLevel
-from trajkit.store.content_hash import LINE
+from trajkit.store.content_hash import Element
 from trajkit.store.engine import literal
-from trajkit.store.layout import TABLES, Column, columns, quoted
-from trajkit.store.part import ROW_GROUP_ROWS
+from trajkit.store.layout import METRICS, TABLES, Column, columns, quoted
 
 _LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
-
+_NUMBERS = ("BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMPTZ")
+_SPELLED = "digested_"
+"""Begins the names of columns that are made for the hash alone."""
+_BATCH_ROWS = 2048  # one vector of DuckDB's: a larger batch takes memory and no less time
 
 ORDER = {
     "episodes": ("episode_id",),
@@ -28,35 +30,42 @@ ORDER = {
 """How the rows of a table lie in a part, and how they enter the content hash of their episode."""
 
 
-def hashed_batches(
-    connection: duckdb.DuckDBPyConnection, table: str, metrics: Sequence[Metric], select: str
+def elements(table: str) -> tuple[Element, ...]:
+    """What the bytes of a row are made of. The metrics always have a place, measured or not."""
+    return tuple(
+        Element(
+            _SPELLED + column.name if _is_spelled(column) else column.name, column.sql_type not in _NUMBERS
+        )
+        for column in TABLES[table]
+        if column.is_digested
+    )
+
+
+def ordered_batches(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    metrics: Sequence[Metric],
+    select: str,
+    first_by: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a SELECT in order, as batches with the column `line`.
+    """The rows of a SELECT in order, as batches that also have every column in `elements`.
 
     Args:
         connection: Where the SELECT runs; no result of it may be open.
         table: Which table's rows they are.
         metrics: The metrics that have a column.
-        select: Gives the digested columns of the table.
+        select: Gives the digested columns of the table, and any others.
+        first_by: Columns that come before the table's own order.
     """
-    order = ", ".join(ORDER[table])
-    line = row_line(table, metrics, "r")
-    # the line is made above the sort, which then has half as much to carry
-    rows = connection.sql(f"SELECT *, {line} AS {LINE} FROM ({select} ORDER BY {order}) r")
-    yield from rows.to_arrow_reader(ROW_GROUP_ROWS)
-
-
-def row_line(table: str, metrics: Sequence[Metric], alias: str) -> str:
-    """SQL for the canonical line of a row: a JSON array of its digested columns, and a newline.
-
-    Args:
-        table: Which table's columns.
-        metrics: The metrics that have a column.
-        alias: Relation with the columns of the table.
-    """
-    values = _values(table, metrics, alias)
-    joined = ", ',', ".join(values)
-    return f"concat('[', {joined}, ']', chr(10))"
+    order = ", ".join((*first_by, *ORDER[table]))
+    spelled = "".join(
+        f", {_spelling(column, table, metrics)} AS {_SPELLED}{column.name}"
+        for column in TABLES[table]
+        if column.is_digested and _is_spelled(column)
+    )
+    # made above the sort, which then has less to carry
+    rows = connection.sql(f"SELECT *{spelled} FROM ({select} ORDER BY {order}) r")
+    yield from rows.to_arrow_reader(_BATCH_ROWS)
 
 
 def store_digest(connection: duckdb.DuckDBPyConnection, episodes: str) -> str:
@@ -73,46 +82,36 @@ def store_digest(connection: duckdb.DuckDBPyConnection, episodes: str) -> str:
     return digest.hexdigest()
 
 
-def _values(table: str, metrics: Sequence[Metric], alias: str) -> list[str]:
-    """One SQL text per digested column, each canonical JSON and never NULL.
+def spelled_json(name: str) -> str:
+    """SQL for the canonical text of a JSON value; NULL for null.
 
-    The metrics always take a place, so that a store without any metric agrees with one that has some.
+    DuckDB's VARIANT sorts the keys of objects and drops what is only spelling: spaces, escapes, 1e2.
     """
+    return f"nullif(CAST(CAST(CAST({name} AS VARIANT) AS JSON) AS VARCHAR), 'null')"
+
+
+def _is_spelled(column: Column) -> bool:
+    """Whether the hash sees a text made of the column and not what is stored."""
+    is_free_json = column.sql_type == "JSON" and not column.is_closed
+    return is_free_json or column.sql_type == METRICS or column.sql_type.endswith("[]")
+
+
+def _spelling(column: Column, table: str, metrics: Sequence[Metric]) -> str:
+    name = f"r.{quoted(column.name)}"
+    if column.sql_type == "JSON":
+        return spelled_json(name)
+    if column.sql_type != METRICS:
+        return f"CAST(to_json({name}) AS VARCHAR)"
     present = {column.name for column in columns(table, metrics)}
-    values = []
-    for column in TABLES[table]:
-        if not column.is_digested:
-            continue
-        if column.name == "metrics":
-            level = _LEVELS[table]
-            values.append(
-                _metrics([m for m in metrics if m.level == level], alias) if "metrics" in present else "'{}'"
-            )
-        else:
-            values.append(f"coalesce({_canonical(column, alias)}, 'null')")
-    return values
+    of_level = [metric for metric in metrics if metric.level == _LEVELS[table]]
+    return _metrics(of_level, name) if "metrics" in present else "CAST(NULL AS VARCHAR)"
 
 
-def _canonical(column: Column, alias: str) -> str:
-    name = f"{alias}.{quoted(column.name)}"
-    match column.sql_type:
-        case "TIMESTAMPTZ":
-            return f"CAST(epoch_us({name}) AS VARCHAR)"
-        case "JSON" if column.is_closed:
-            # the fields' order is fixed: only the spelling (spaces, escapes) is made one, at half the cost
-            return f"CAST(json({name}) AS VARCHAR)"
-        case "JSON":
-            # DuckDB's VARIANT sorts the keys of objects and drops what is only spelling: spaces, escapes, 1e2
-            return f"CAST(CAST(CAST({name} AS VARIANT) AS JSON) AS VARCHAR)"
-        case _:
-            return f"CAST(to_json({name}) AS VARCHAR)"
-
-
-def _metrics(metrics: Sequence[Metric], alias: str) -> str:
-    """The measured metrics as an object with sorted keys; concat_ws leaves the NULLs out."""
+def _metrics(metrics: Sequence[Metric], struct: str) -> str:
+    """The measured metrics as an object with sorted keys, NULL when there is none."""
     fields = ", ".join(
         f"CAST(to_json({literal(metric.name)}) AS VARCHAR) || ':' || "
-        f"CAST(to_json({alias}.metrics.{quoted(metric.name)}) AS VARCHAR)"
+        f"CAST(to_json({struct}.{quoted(metric.name)}) AS VARCHAR)"
         for metric in sorted(metrics, key=lambda metric: metric.name)
     )
-    return f"'{{' || concat_ws(',', {fields}) || '}}'"
+    return f"'{{' || nullif(concat_ws(',', {fields}), '') || '}}'"

@@ -5,7 +5,8 @@ pyarrow writes these wide texts several times faster than DuckDB's COPY does (me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -68,13 +69,19 @@ def _arrow_type(column: Column, metrics: Sequence[Metric]) -> pa.DataType:
     return _SCALARS[column.sql_type]
 
 
-def write_part(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+def write_part(
+    path: Path,
+    schema: pa.Schema,
+    batches: Iterable[pa.RecordBatch],
+    on_batch: Callable[[pa.RecordBatch], None] = lambda batch: None,
+) -> int:
     """Write one file.
 
     Args:
         path: The file.
         schema: Its columns.
         batches: Its rows, with at least these columns.
+        on_batch: Called with each batch in order, in another thread.
 
     Returns:
         The number of rows.
@@ -87,6 +94,7 @@ def write_part(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch])
     repeating = [name for name in _REPEATING if name in schema.names]
     with (
         writing(path),
+        ThreadPoolExecutor(1) as pool,
         pq.ParquetWriter(
             path,
             schema,
@@ -95,9 +103,20 @@ def write_part(path: Path, schema: pa.Schema, batches: Iterable[pa.RecordBatch])
             write_statistics=[name for name in _SEARCHED if name in schema.names],
         ) as writer,
     ):
-        for batch in batches:
+
+        def take(batch: pa.RecordBatch) -> None:
+            on_batch(batch)
             writer.write_batch(_fitted(batch, schema), row_group_size=ROW_GROUP_ROWS)
+
+        # a batch is hashed and compressed while the next one is made
+        pending: Future[None] | None = None
+        for batch in batches:
+            if pending is not None:
+                pending.result()
+            pending = pool.submit(take, batch)
             n_rows += batch.num_rows
+        if pending is not None:
+            pending.result()
     return n_rows
 
 

@@ -16,7 +16,7 @@ from trajkit._files import sha256_file
 from trajkit.errors import StoreError
 from trajkit.schema import STORE_VERSION, Manifest, Part
 from trajkit.store.content_hash import ContentHashes
-from trajkit.store.digest import hashed_batches, store_digest
+from trajkit.store.digest import elements, ordered_batches, store_digest
 from trajkit.store.engine import connect, first_line, interruptible, scan
 from trajkit.store.layout import MANIFEST_NAME, TABLES
 
@@ -103,8 +103,8 @@ def recomputed_digest(store: Store) -> str:
             for table in TABLES:
                 for part in store.parts(table):  # part by part, as sorting takes memory
                     select = f"SELECT * FROM {scan([part])}"
-                    for batch in hashed_batches(connection, table, store.manifest.metrics, select):
-                        hashes.update(batch)
+                    for batch in ordered_batches(connection, table, store.manifest.metrics, select):
+                        hashes.update(batch, elements(table))
             connection.register("content_hash", hashes.table())
             return store_digest(connection, "content_hash")
     except duckdb.Error as error:

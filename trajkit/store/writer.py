@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, NamedTuple, Self
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 
 import trajkit
 from trajkit._files import refuse_existing, sha256_file, temporary_beside, write_text
@@ -20,13 +22,23 @@ from trajkit.schema import Counts, Episode, LineageEntry, Manifest, Metric, Part
 from trajkit.schema.base import JsonObject
 from trajkit.store.check import check
 from trajkit.store.content_hash import ContentHashes
-from trajkit.store.digest import ORDER, hashed_batches, store_digest
+from trajkit.store.digest import ORDER, elements, ordered_batches, store_digest
 from trajkit.store.engine import connect, interruptible, scan, writing
-from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, TABLES, columns, quoted
-from trajkit.store.part import ROW_GROUP_ROWS, arrow_schema, write_part
+from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, TABLES, Column, columns, quoted
+from trajkit.store.part import arrow_schema, write_part
 from trajkit.store.spool import Spool
 
-_HASHES = "trajkit_content_hash"
+
+class Late(NamedTuple):
+    """Wide columns of `steps` that DuckDB need not carry: they are made for each batch of rows in order."""
+
+    keys: tuple[str, ...]
+    """Columns of the relation that are handed over and not stored."""
+    order: tuple[str, ...]
+    """Keys to order the rows by first; those of an episode have them in common."""
+    fill: Callable[[pa.RecordBatch], Mapping[str, pa.Array[Any]]]
+    """The texts by column, for the rows of a batch that has the keys and every other column. Those of closed
+    columns are spelled as the store spells them."""
 
 
 class StoreWriter:
@@ -83,7 +95,15 @@ class StoreWriter:
     ) -> None:
         self._discard()
 
-    def add(self, connection: duckdb.DuckDBPyConnection, *, episodes: str, steps: str, feedback: str) -> None:
+    def add(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        episodes: str,
+        steps: str,
+        feedback: str,
+        late: Late | None = None,
+    ) -> None:
         """Write whole episodes as one part of each table. Several threads may, each with a cursor of its own.
 
         Each relation is read once, sorted by DuckDB and written by columns. The memory it takes is that of
@@ -95,42 +115,40 @@ class StoreWriter:
                 name, in any order, of types that can be cast to the layout's.
             steps: The same for the steps of these episodes, all of them.
             feedback: The same for the feedback on these episodes.
+            late: Makes some columns of the steps; what the relation has in them is what it is given.
 
         Raises:
             StoreError: The disk is full, or the folder cannot be written.
             DataError: A column is missing, or a value does not fit its column.
         """
         number = next(self._numbers)
-        relations = {"episodes": episodes, "steps": steps, "feedback": feedback}
-        selects = {table: self._select(table, relation) for table, relation in relations.items()}
+        selects = {
+            "episodes": self._select("episodes", episodes),
+            "steps": self._select("steps", steps, late.keys if late else ()),
+            "feedback": self._select("feedback", feedback),
+        }
         hashes = ContentHashes()
+
+        def seen_by_hashes(table: str) -> Callable[[pa.RecordBatch], None]:
+            return functools.partial(hashes.update, elements=elements(table))
+
         with interruptible(connection):
             with writing(self._open_folder() / "episodes"):
-                for batch in hashed_batches(connection, "episodes", self._metrics, selects["episodes"]):
-                    hashes.update(batch)
-            for table in ("steps", "feedback"):
-                self._write(table, number, self._hashing(connection, table, selects[table], hashes))
-            self._write("episodes", number, self._with_hash(connection, selects["episodes"], hashes))
+                of_episodes = list(self._rows(connection, "episodes", selects["episodes"]))
+                for batch in of_episodes:
+                    seen_by_hashes("episodes")(batch)
+            for table, made_late in (("steps", late), ("feedback", None)):
+                rows = self._rows(connection, table, selects[table], made_late)
+                self._write(table, number, rows, on_batch=seen_by_hashes(table))
+            self._write("episodes", number, _with_hashes(of_episodes, hashes.table()))
 
-    def _hashing(
-        self, connection: duckdb.DuckDBPyConnection, table: str, select: str, hashes: ContentHashes
+    def _rows(
+        self, connection: duckdb.DuckDBPyConnection, table: str, select: str, late: Late | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a table in order, each seen by the hashes on its way."""
-        for batch in hashed_batches(connection, table, self._metrics, select):
-            hashes.update(batch)
-            yield batch
-
-    def _with_hash(
-        self, connection: duckdb.DuckDBPyConnection, select: str, hashes: ContentHashes
-    ) -> Iterator[pa.RecordBatch]:
-        """The episodes in order, each with its finished hash."""
-        connection.register(_HASHES, hashes.table())
-        rows = connection.sql(
-            f"SELECT e.*, h.content_hash FROM ({select}) e JOIN {_HASHES} h USING (episode_id)"
-            f" ORDER BY {', '.join(ORDER['episodes'])}"
-        )
-        yield from rows.to_arrow_reader(ROW_GROUP_ROWS)
-        connection.unregister(_HASHES)
+        """The rows of a table in order, whole."""
+        first_by = late.order if late else ()
+        for batch in ordered_batches(connection, table, self._metrics, select, first_by):
+            yield batch if late is None else _with_columns(batch, late.fill(batch))
 
     def finish(self, *, lineage: Sequence[LineageEntry] = ()) -> Manifest:
         """Check everything, write the manifest and give the folder its name.
@@ -148,6 +166,7 @@ class StoreWriter:
             connect(memory_limit="1GB", spill=folder / "spill") as connection,
             writing(self._goal, connection),
         ):
+            connection.execute("SET parquet_metadata_cache = true")
             for table in ORDER:
                 if not any(part.path.startswith(f"{table}/") for part in self._parts):
                     self._write(table, 0, (), even_if_empty=True)
@@ -195,20 +214,23 @@ class StoreWriter:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def _select(self, table: str, relation: str) -> str:
-        casts = ", ".join(
-            f"CAST({quoted(c.name)} AS {c.sql_type}) AS {quoted(c.name)}"
-            for c in columns(table, self._metrics)
-        )
-        return f"SELECT {casts} FROM {relation}"
+    def _select(self, table: str, relation: str, keys: Sequence[str] = ()) -> str:
+        casts = [_cast(column) for column in columns(table, self._metrics)]
+        return f"SELECT {', '.join([*casts, *keys])} FROM {relation}"
 
     def _write(
-        self, table: str, number: int, batches: Iterable[pa.RecordBatch], *, even_if_empty: bool = False
+        self,
+        table: str,
+        number: int,
+        batches: Iterable[pa.RecordBatch],
+        *,
+        on_batch: Callable[[pa.RecordBatch], None] = lambda batch: None,
+        even_if_empty: bool = False,
     ) -> None:
         """Write a part; one without rows only where the table would have none at all."""
         path = self._open_folder() / table / f"part-{number:05}.parquet"
         extra = (CONTENT_HASH,) if table == "episodes" else ()
-        n_rows = write_part(path, arrow_schema(table, self._metrics, extra), batches)
+        n_rows = write_part(path, arrow_schema(table, self._metrics, extra), batches, on_batch)
         if n_rows == 0 and not even_if_empty:
             path.unlink()
             return
@@ -258,6 +280,30 @@ def write_episodes(
             for part in spool.parts(chosen):
                 writer.add(spool.connection, **part._asdict())
             return writer.finish(lineage=lineage)
+
+
+def _cast(column: Column) -> str:
+    name = quoted(column.name)
+    if column.is_closed:
+        # the order of its fields is fixed: with one spelling, too, the text itself can be hashed
+        return f"CAST(nullif(CAST(json(CAST({name} AS VARCHAR)) AS VARCHAR), 'null') AS JSON) AS {name}"
+    return f"CAST({name} AS {column.sql_type}) AS {name}"
+
+
+def _with_columns(batch: pa.RecordBatch, made: Mapping[str, pa.Array[Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [made.get(name, batch.column(name)) for name in batch.schema.names], names=batch.schema.names
+    )
+
+
+def _with_hashes(batches: Iterable[pa.RecordBatch], hashes: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Rows of `episodes`, each with its finished hash."""
+    for batch in batches:
+        found = pc.index_in(batch.column("episode_id"), hashes.column("episode_id"))
+        values = hashes.column("content_hash").take(found).combine_chunks()
+        yield pa.RecordBatch.from_arrays(
+            [*batch.columns, values], names=[*batch.schema.names, CONTENT_HASH.name]
+        )
 
 
 def _refuse_twins(metrics: Sequence[Metric]) -> None:

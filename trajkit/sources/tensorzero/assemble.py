@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import resources
-from pathlib import Path
 from typing import NamedTuple
 
 import duckdb
@@ -20,9 +19,13 @@ from trajkit.schema import FeedbackKind, Left, Metric, MetricLevel
 from trajkit.schema.base import JsonObject
 from trajkit.schema.success import Success, parse_success
 from trajkit.sources.request import ExportRequest
+from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.config import ConfiguredMetric
+from trajkit.sources.tensorzero.late import DESCRIBED, late_texts
+from trajkit.sources.tensorzero.spool import Group
 from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
+from trajkit.store.writer import Late
 
 _LEVELED_FEEDBACK = """
     CREATE OR REPLACE TABLE scored_feedback AS
@@ -44,13 +47,42 @@ _LEVELED_FEEDBACK = """
     FROM scored_feedback WHERE kind = 'demonstration' AND inference_id IS NOT NULL GROUP BY ALL;
 """
 
+_UNUSUAL_ANSWER = """
+    CREATE OR REPLACE TEMP TABLE unusual_answer
+        (input_row BIGINT, answer VARCHAR, is_invalid BOOLEAN, action_found JSON)
+"""
 
-class Bucket(NamedTuple):
-    """Queries for the rows of one bucket, in the store's columns."""
+
+_NARROW_INFERENCE = [name for name in tables.INFERENCES.names if name != "input"]
+_NARROW_CALL = [
+    *(name for name in tables.MODEL_INFERENCES.names if name not in ("system", "input_messages", "output")),
+    *DESCRIBED.names,
+]
+
+# The files of `sql/` in order, each with what must be there for it to be needed: the long expressions take
+# time to plan, and most databases have only what is usual.
+_PLAN = (
+    ("episode_tags", None),
+    ("calls", None),
+    ("preparing", "(SELECT 1 FROM bucket_step GROUP BY episode_id, env_step HAVING count(env_step) > 1)"),
+    ("answering", "several"),
+    ("answers", "spooled_inference WHERE is_unusual(function_type, auxiliary_content)"),
+    ("steps", None),
+    ("prompted", "said WHERE has_prompt AND (NOT is_plain OR has_several_messages)"),
+    ("extension", "conversing"),
+    ("step_row", None),
+    ("episodes", None),
+)
+
+
+class Relations(NamedTuple):
+    """Relations with the rows of some buckets, in the store's columns."""
 
     episodes: str
     steps: str
     feedback: str
+    late: Late
+    """Fills the texts that SQL left out."""
 
 
 class Assembly:
@@ -85,11 +117,12 @@ class Assembly:
             "include_invalid": str(request.include_invalid),
         }
         _make_action_rules(connection, environments)
+        connection.execute(read_sql("macros"))
         connection.execute(_LEVELED_FEEDBACK)
         self._success = self._find_success()
 
     def metrics(self, configured: Mapping[str, ConfiguredMetric]) -> list[Metric]:
-        """The metrics that were measured on what is kept, by level and name."""
+        """The metrics that were measured on what is kept, by level and name. Comes before `assemble`."""
         rows = self._connection.execute(
             "SELECT DISTINCT metric_name, kind, is_episode FROM metric_value ORDER BY ALL"
         ).fetchall()
@@ -105,41 +138,54 @@ class Assembly:
             found[name, is_episode] = Metric(
                 name=name, level=level, kind=FeedbackKind(kind), optimize=optimize
             )
+        self._make_values(list(found.values()))
         return list(found.values())
 
-    def make_bucket(
-        self, connection: duckdb.DuckDBPyConnection, metrics: Sequence[Metric], files: Sequence[Path]
-    ) -> Bucket:
-        """Assemble one bucket.
+    def _make_values(self, metrics: Sequence[Metric]) -> None:
+        """The latest values of every episode and step as a struct, and what they say of the outcome."""
+        of_episodes = _metrics_struct(metrics, MetricLevel.EPISODE)
+        for table, struct, key, outcome in (
+            ("episode_value", of_episodes, "episode_id", f", {self._outcome(of_episodes)} AS outcome"),
+            ("step_value", _metrics_struct(metrics, MetricLevel.INFERENCE), "inference_id", ""),
+        ):
+            self._connection.execute(
+                f"""
+                CREATE OR REPLACE TABLE {table} AS SELECT *{outcome} FROM (
+                    SELECT target_id AS {key}, {struct or "NULL"} AS metrics FROM metric_value
+                    WHERE is_episode = {key == "episode_id"} GROUP BY target_id
+                )
+                """
+            )
+
+    def assemble(self, connection: duckdb.DuckDBPyConnection, inferences: Group, calls: Group) -> Relations:
+        """Assemble some buckets.
 
         Args:
             connection: A cursor of the assembly's connection; what is made in it stays its own.
-            metrics: The metrics that get a field.
-            files: The bucket's inferences and its model calls, as Parquet.
+            inferences: Their inferences (`tables.INFERENCES`).
+            calls: Their model calls (`tables.MODEL_INFERENCES` and `late.DESCRIBED`).
         """
-        for name, value in self._variables.items():
+        numbers = {"first_bucket": inferences.numbers[0], "last_bucket": inferences.numbers[-1]}
+        for name, value in {**self._variables, **numbers}.items():
             connection.execute(f"SET VARIABLE {name} = {value}")
-        for table, path in zip(("spooled_inference", "spooled_model_inference"), files, strict=True):
-            connection.execute(
-                f"CREATE OR REPLACE TEMP VIEW {table} AS SELECT * FROM read_parquet({literal(str(path))})"
-            )
-        for name in ("macros", "episode_tags", "steps"):
-            connection.execute(read_sql(name))
-        if connection.execute("SELECT count(*) FROM conversing").fetchall() != [(0,)]:
-            connection.execute(read_sql("extension"))
-        connection.execute(read_sql("episodes"))
-        steps = f"SELECT r.*{_metrics_join(metrics, MetricLevel.INFERENCE, 'step_row r', 'r.inference_id')}"
-        episodes = (
-            f"SELECT r.*, {self._outcome()} AS outcome"
-            f"{_metrics_join(metrics, MetricLevel.EPISODE, 'episode_row r', 'r.episode_id')}"
-        )
-        return Bucket(f"({episodes})", f"({steps})", "feedback_row")
+        connection.register("spooled_inference", inferences.table(_NARROW_INFERENCE))
+        connection.register("spooled_call", calls.table(_NARROW_CALL))
+        connection.execute(_UNUSUAL_ANSWER)
+        for name, needed_for in _PLAN:
+            if needed_for is None or _any(connection, needed_for):
+                # a stream can be read once
+                connection.register("spooled_input", inferences.stream(["input"]))
+                connection.register("spooled_prompt", calls.stream(["system", "input_messages", "output"]))
+                connection.execute(read_sql(name))
+        for name in ("spooled_inference", "spooled_call", "spooled_input", "spooled_prompt"):
+            connection.unregister(name)
+        late = late_texts(inferences, calls)
+        return Relations("episode_row", "step_row", "feedback_row", late)
 
     def masked(self, connection: duckdb.DuckDBPyConnection) -> Iterator[Left]:
-        """Steps of the bucket just made that are context only, by reason."""
+        """Steps just assembled that are context only, by reason."""
         rows = connection.execute(
-            "SELECT mask_reason, count(*) FROM step_fact WHERE mask_reason IS NOT NULL"
-            " GROUP BY ALL ORDER BY ALL"
+            "SELECT mask_reason, count(*) FROM said WHERE mask_reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
         ).fetchall()
         for reason, n_steps in rows:
             yield Left(reason=reason, n_steps=n_steps)
@@ -163,13 +209,10 @@ class Assembly:
             return Success("success", ">=", 1)
         return Success("progression", ">=", 1) if "progression" in measured else None
 
-    def _outcome(self) -> str:
-        if self._success is None:
+    def _outcome(self, metrics: str | None) -> str:
+        if self._success is None or metrics is None:
             return "'unknown'"
-        value = (
-            f"(SELECT value FROM metric_value v WHERE v.target_id = r.episode_id::UUID"
-            f" AND v.metric_name = {literal(self._success.metric)})"
-        )
+        value = f"metrics.{quoted(self._success.metric)}"
         return (
             f"CASE WHEN {value} IS NULL THEN 'unknown'"
             f" WHEN {value}::FLOAT {self._success.operator} {self._success.value!r}::FLOAT THEN 'success'"
@@ -177,8 +220,12 @@ class Assembly:
         )
 
 
-def _metrics_join(metrics: Sequence[Metric], level: MetricLevel, rows: str, key: str) -> str:
-    """The rest of a SELECT from `rows` that adds the struct of the latest values of the target `key`."""
+def _any(connection: duckdb.DuckDBPyConnection, relation: str) -> bool:
+    return bool(connection.execute(f"SELECT 1 FROM {relation} LIMIT 1").fetchall())
+
+
+def _metrics_struct(metrics: Sequence[Metric], level: MetricLevel) -> str | None:
+    """SQL for the latest values of a target as a struct; None when no metric has this level."""
     fields = [
         f"{quoted(metric.name)} :="
         f" max(value{'::INT::BOOLEAN' if metric.kind == FeedbackKind.BOOLEAN else ''})"
@@ -186,12 +233,7 @@ def _metrics_join(metrics: Sequence[Metric], level: MetricLevel, rows: str, key:
         for metric in sorted(metrics, key=lambda metric: metric.name)
         if metric.level == level
     ]
-    if not fields:
-        return f" FROM {rows}"
-    return (
-        f", v.metrics FROM {rows} LEFT JOIN (SELECT target_id, struct_pack({', '.join(fields)}) AS metrics"
-        f" FROM metric_value GROUP BY target_id) v ON v.target_id = {key}::UUID"
-    )
+    return f"struct_pack({', '.join(fields)})" if fields else None
 
 
 def _json_path(dotted: str) -> str:

@@ -168,7 +168,7 @@ class ClickHouse:
         columns = f"""
             toString(id) AS id_text, toString(episode_id) AS episode_text, function_name, variant_name,
             {_IS_EVAL} AS is_eval, tags['trajkit.purpose'] = 'train' AS is_train,
-            {" + ".join(bits) or "toUInt64(0)"} AS tag_match
+            {" + ".join(bits) or "toUInt64(0)"} AS tag_match, {_SLOT.format("episode_id")} AS slot
         """
         both = " UNION ALL ".join(
             f"SELECT {columns} FROM {table} WHERE {chosen}" for table in ("JsonInference", "ChatInference")
@@ -211,6 +211,16 @@ class ClickHouse:
             f"SELECT DISTINCT toString(target) AS target_id FROM ({both})", tables.EVAL_TARGETS
         )
 
+    def abandoned(self) -> Iterator[pa.RecordBatch]:
+        """Stream the episodes that a rollout marked as abandoned, each with its reason."""
+        return self._connection.stream(
+            f"""
+            SELECT toString(target_id) AS target, argMax(tags['{tables.ABANDONED_TAG}'], toUInt128(id))
+            FROM CommentFeedback WHERE mapContains(tags, '{tables.ABANDONED_TAG}') GROUP BY target_id
+            """,
+            tables.ABANDONED,
+        )
+
     def inferences(self, episode_ids: pa.Table | None, n_buckets: int) -> Iterator[pa.RecordBatch]:
         """Stream the inferences of these episodes; None for all."""
 
@@ -229,7 +239,8 @@ class ClickHouse:
             SELECT toString(id) AS inference_id, toString(episode) AS episode_id, function_type, input,
                    output, auxiliary_content, tool_params,
                    toJSONString(mapSort(mapFilter((k, v) -> k != 'trajkit.step', tags))) AS tags_text,
-                   processing_time_ms, snapshot AS snapshot_hash, {_bucket("episode", n_buckets)} AS bucket
+                   toInt64OrNull(tags['trajkit.step']) AS env_step, processing_time_ms,
+                   snapshot AS snapshot_hash, {_bucket("episode", n_buckets)} AS bucket
             FROM (
                 {of("JsonInference", "json", auxiliary, "NULL AS tool_params")}
                 UNION ALL
@@ -309,6 +320,24 @@ class ClickHouse:
             chosen=chosen,
         )
 
+    def row_ids(self, episode_ids: list[str]) -> Iterator[pa.RecordBatch]:
+        """Stream the ids of the inferences of these episodes and of the feedback on them."""
+        chosen = pa.table({"episode_id": pa.array(episode_ids, pa.string())})
+        both = " UNION ALL ".join(
+            f"SELECT {column} AS episode, id FROM {table} {_in_chosen(column, chosen)}"
+            for table, column in (
+                ("JsonInference", "episode_id"),
+                ("ChatInference", "episode_id"),
+                ("FloatMetricFeedback", "target_id"),
+                ("BooleanMetricFeedback", "target_id"),
+            )
+        )
+        return self._connection.stream(
+            f"SELECT toString(episode) AS episode_text, toString(id) AS id_text FROM ({both})",
+            tables.ROW_IDS,
+            chosen=chosen,
+        )
+
     # -- plumbing --------------------------------------------------------------------------------------------
 
     def _has(self, table: str, column: str | None = None) -> bool:
@@ -350,8 +379,11 @@ def _scope(request: ExportRequest) -> tuple[_Scope, dict[str, Any]]:
     return _Scope(" AND ".join(time) or "true", f"countIf({' AND '.join(named)}) > 0"), parameters
 
 
+_SLOT = f"toUInt16(sipHash64({{}}) % {tables.N_SLOTS})"
+
+
 def _bucket(column: str, n_buckets: int) -> str:
-    return f"toUInt16(sipHash64({column}) % {n_buckets})"
+    return f"toUInt16(intDiv(toUInt32({_SLOT.format(column)}) * {n_buckets}, {tables.N_SLOTS}))"
 
 
 def _in_chosen(column: str, episode_ids: pa.Table | None) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import tempfile
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import NamedTuple
+from types import TracebackType
+from typing import NamedTuple, Self
 
 import duckdb
 import pyarrow as pa
@@ -27,17 +31,21 @@ from trajkit.sources.choose import (
 )
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.sources.tensorzero import tables
-from trajkit.sources.tensorzero.assemble import Assembly
-from trajkit.sources.tensorzero.spool import Spool
+from trajkit.sources.tensorzero.assemble import Assembly, Relations
+from trajkit.sources.tensorzero.late import CALL_ROW, DESCRIBED, INPUT_ROW, described
+from trajkit.sources.tensorzero.spool import Group, Spool
 from trajkit.store.engine import interruptible, literal, writing
 from trajkit.store.writer import StoreWriter
 
-BUCKET_STEPS = 20_000
-"""Most steps that are assembled at once; a larger bucket takes more memory, a smaller one more time."""
-BUCKET_BYTES = 120_000_000
-"""Most bytes of text that are assembled at once: long prompts make small buckets."""
+GROUP_STEPS = 20_000
+"""Most steps that are assembled at once; more take more memory, fewer more time."""
+GROUP_BYTES = 120_000_000
+"""Most bytes of text that are assembled at once: long prompts make small groups."""
+_BUCKETS_PER_GROUP = 4
+"""The texts of one bucket are held at a time."""
+_MAX_BUCKETS = 384  # each is an open file of two tables, and a process may have 1,024
 
-_THREADS = 2
+_THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))  # one group is written while the next is assembled
 
 
 class Progress(NamedTuple):
@@ -118,7 +126,7 @@ def _choose(
     _load(
         connection,
         "step_index_of",
-        _counted(database.index(request), "reading ids", n_index, on_progress),
+        _Count("reading ids", n_index, on_progress).of(database.index(request)),
         tables.INDEX,
         "* REPLACE (inference_id::UUID AS inference_id, episode_id::UUID AS episode_id)",
     )
@@ -126,6 +134,7 @@ def _choose(
     as_uuid = "* REPLACE (target_id::UUID AS target_id)"
     _load(connection, "measured", measured, tables.MEASURED, as_uuid)
     _load(connection, "eval_target", database.eval_targets(), tables.EVAL_TARGETS, as_uuid)
+    _load(connection, "abandoned", database.abandoned(), tables.ABANDONED, as_uuid)
     conditions = find_levels(connection, request, database.metrics() if request.metrics else {})
     choose(connection, request, conditions)
     n_episodes, n_steps = kept_counts(connection)
@@ -167,7 +176,15 @@ class _Export:
     def write(self, goal: Path, tally: Tally, as_of: datetime) -> tuple[Tally, Manifest]:
         n_buckets = self._count_buckets(tally)
         source = self._database.describe()
-        spools = self._pull(tally, n_buckets)
+        inferences, calls = self._pull(tally, n_buckets)
+        # in the order in which they are worked on: a group reads its own rows only
+        self._connection.execute(
+            f"""
+            CREATE OR REPLACE TABLE chosen_step AS
+            SELECT * EXCLUDE slot, slot::BIGINT * {n_buckets} // {tables.N_SLOTS} AS bucket
+            FROM chosen_step ORDER BY bucket
+            """
+        )
         assembly = Assembly(
             self._connection,
             self._request,
@@ -178,53 +195,104 @@ class _Export:
         metrics = assembly.metrics(self._database.metrics())
         masked: Counter[str] = Counter()
         with StoreWriter(goal, kind="export", metrics=metrics, source=source, as_of=as_of) as writer:
-            for number in range(n_buckets):
-                self._on_progress(Progress("assembling", number, n_buckets))
-                with self._connection.cursor() as connection, interruptible(connection):
-                    bucket = assembly.make_bucket(
-                        connection, metrics, [spool.path(number) for spool in spools]
-                    )
-                    writer.add(connection, **bucket._asdict())
-                    masked.update({entry.reason: entry.n_steps for entry in assembly.masked(connection)})
+            with _Behind() as behind:
+                for first in range(0, n_buckets, _BUCKETS_PER_GROUP):
+                    self._on_progress(Progress("assembling", first, n_buckets))
+                    numbers = range(first, min(first + _BUCKETS_PER_GROUP, n_buckets))
+                    groups = Group(inferences, numbers, INPUT_ROW), Group(calls, numbers, CALL_ROW)
+                    connection = self._connection.cursor()
+                    with behind.watching(connection):
+                        relations = assembly.assemble(connection, *groups)
+                        masked.update({entry.reason: entry.n_steps for entry in assembly.masked(connection)})
+                        behind.write(writer, connection, relations, groups)
+                behind.finish()
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
             tally = tally.model_copy(update={"masked": left})
             return tally, writer.finish(lineage=[lineage_entry(self._request, tally)])
 
     def _count_buckets(self, tally: Tally) -> int:
-        """In how many parts the steps are worked on: by their number, and by how long their texts are."""
+        """In how many parts the steps are spooled: by their number, and by how long their texts are."""
         bytes_per_step = self._database.text_bytes() / max(tally.n_steps_seen, 1)
-        by_size = math.ceil(tally.n_steps_kept * bytes_per_step / BUCKET_BYTES)
-        return max(math.ceil(tally.n_steps_kept / BUCKET_STEPS), by_size)
+        by_size = math.ceil(tally.n_steps_kept * bytes_per_step / GROUP_BYTES)
+        n_groups = max(math.ceil(tally.n_steps_kept / GROUP_STEPS), by_size)
+        return min(n_groups * _BUCKETS_PER_GROUP, _MAX_BUCKETS)
 
     def _pull(self, tally: Tally, n_buckets: int) -> tuple[Spool, Spool]:
         """Bring the rows of the chosen episodes, cut into buckets on the way."""
         everything = tally.n_episodes_kept == tally.n_episodes_seen
         kept = self._connection.sql("SELECT episode_id::VARCHAR AS episode_id FROM fate WHERE reason IS NULL")
         chosen = None if everything else kept.to_arrow_table().cast(tables.CHOSEN)
-        folder, n_steps = self._workspace.folder, tally.n_steps_kept
-        inferences = Spool(folder, "inference", tables.INFERENCES, n_buckets)
-        inferences.fill(
-            _counted(
-                self._database.inferences(chosen, n_buckets), "reading inferences", n_steps, self._on_progress
-            )
-        )
-        calls = Spool(folder, "model_inference", tables.MODEL_INFERENCES, n_buckets)
-        calls.fill(
-            _counted(
-                self._database.model_inferences(chosen, n_buckets),
-                "reading model calls",
-                n_steps,
-                self._on_progress,
-            )
-        )
+        inferences = Spool(self._workspace.folder, "inference", tables.INFERENCES, n_buckets)
+        described_calls = pa.unify_schemas([tables.MODEL_INFERENCES, DESCRIBED])
+        calls = Spool(self._workspace.folder, "model_inference", described_calls, n_buckets)
+        count = _Count("reading inferences and model calls", 2 * tally.n_steps_kept, self._on_progress)
+        # side by side: while one waits for the database the other one writes
+        with ThreadPoolExecutor(1) as pool:
+            filling = pool.submit(inferences.fill, count.of(self._database.inferences(chosen, n_buckets)))
+            with count.stopping_all():
+                calls.fill(map(described, count.of(self._database.model_inferences(chosen, n_buckets))))
+            filling.result()
         _load(
             self._connection,
             "feedback",
-            _counted(self._database.feedback(chosen), "reading feedback", None, self._on_progress),
+            _Count("reading feedback", None, self._on_progress).of(self._database.feedback(chosen)),
             tables.FEEDBACK,
             "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
         )
         return inferences, calls
+
+
+class _Behind:
+    """Writes a group in a thread while the next one is assembled; never more than one."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._pending: Future[None] | None = None
+        self._connection: duckdb.DuckDBPyConnection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and self._connection is not None:
+            self._connection.interrupt()
+        self._pool.shutdown()
+
+    def watching(self, connection: duckdb.DuckDBPyConnection) -> contextlib.AbstractContextManager[None]:
+        """Let Ctrl-C stop this connection and the one that is being written."""
+        return interruptible(*filter(None, (connection, self._connection)))
+
+    def write(
+        self,
+        writer: StoreWriter,
+        connection: duckdb.DuckDBPyConnection,
+        relations: Relations,
+        groups: tuple[Group, Group],
+    ) -> None:
+        """Write a group when the one before is written; its connection and its files are gone then."""
+        self.finish()
+        self._connection = connection
+        self._pending = self._pool.submit(_write, writer, connection, relations, groups)
+
+    def finish(self) -> None:
+        """Wait for the group that is being written; what went wrong with it is raised here."""
+        if self._pending is not None:
+            pending, self._pending = self._pending, None
+            pending.result()
+
+
+def _write(
+    writer: StoreWriter,
+    connection: duckdb.DuckDBPyConnection,
+    relations: Relations,
+    groups: tuple[Group, Group],
+) -> None:
+    with connection:
+        writer.add(connection, **relations._asdict())
+    for group in groups:
+        group.drop()
 
 
 def _load(
@@ -255,12 +323,40 @@ def _load(
     connection.unregister("incoming")
 
 
-def _counted(
-    batches: Iterator[pa.RecordBatch], what: str, n_total: int | None, on_progress: Callable[[Progress], None]
-) -> Iterator[pa.RecordBatch]:
-    n_done = 0
-    on_progress(Progress(what, 0, n_total))
-    for batch in batches:
-        n_done += batch.num_rows
-        on_progress(Progress(what, n_done, n_total))
-        yield batch
+class _Count:
+    """Counts the rows of streams that are read at the same time; when one fails, the others end.
+
+    Args:
+        what: What is being read.
+        n_total: Rows in all; None when that is not known before.
+        on_progress: Told with every batch.
+    """
+
+    def __init__(self, what: str, n_total: int | None, on_progress: Callable[[Progress], None]) -> None:
+        self._what = what
+        self._n_total = n_total
+        self._n_done = 0
+        self._on_progress = on_progress
+        self._lock = threading.Lock()
+        self._has_failed = False
+        on_progress(Progress(what, 0, n_total))
+
+    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches of one stream."""
+        with self.stopping_all():
+            for batch in batches:
+                if self._has_failed:
+                    return
+                with self._lock:
+                    self._n_done += batch.num_rows
+                    self._on_progress(Progress(self._what, self._n_done, self._n_total))
+                yield batch
+
+    @contextlib.contextmanager
+    def stopping_all(self) -> Iterator[None]:
+        """Let the streams end when the block fails."""
+        try:
+            yield
+        except BaseException:
+            self._has_failed = True
+            raise

@@ -1,21 +1,24 @@
 """What a database streams, kept on disk by bucket of episodes until its turn comes.
 
-It is Parquet, quick rather than small.
+It is Arrow with lz4, quick rather than small. Every column can be read by itself: the wide texts of a bucket
+are looked at only while that bucket is written.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-_FLUSH_ROWS = 2048
+_WAITING_ROWS = 16_384
+"""Most rows of all buckets together that wait in memory, more or less."""
+_LEAST_ROWS = 64
 
 
 class Spool:
@@ -29,31 +32,35 @@ class Spool:
     """
 
     def __init__(self, folder: Path, name: str, schema: pa.Schema, n_buckets: int) -> None:
+        self.schema = schema
         self._folder = folder
         self._name = name
-        self._schema = schema
-        self._n_buckets = n_buckets
+        self._n_rows = [0] * n_buckets
 
     def path(self, number: int) -> Path:
         """The file of one bucket."""
-        return self._folder / f"{self._name}-{number:05}.parquet"
+        return self._folder / f"{self._name}-{number:05}.arrow"
 
-    def fill(self, batches: Iterator[pa.RecordBatch]) -> int:
-        """Write everything that comes; return the number of rows."""
-        n_rows = 0
+    def n_rows(self, number: int) -> int:
+        """The rows of one bucket."""
+        return self._n_rows[number]
+
+    def fill(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Write everything that comes."""
+        n_buckets = len(self._n_rows)
+        flush_rows = max(_LEAST_ROWS, _WAITING_ROWS // n_buckets)
         with contextlib.ExitStack() as stack:
             writers = [
-                stack.enter_context(_BucketFile(self.path(number), self._schema))
-                for number in range(self._n_buckets)
+                stack.enter_context(_BucketFile(self.path(number), self.schema, flush_rows))
+                for number in range(n_buckets)
             ]
             for batch in batches:
-                n_rows += batch.num_rows
                 for number, part in self._cut(batch):
+                    self._n_rows[number] += part.num_rows
                     writers[number].add(part)
-        return n_rows
 
     def _cut(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if self._n_buckets == 1:
+        if len(self._n_rows) == 1:
             yield 0, batch
             return
         sorted_batch = batch.take(pc.sort_indices(batch.column("bucket")))
@@ -64,15 +71,79 @@ class Spool:
             start += n_rows
 
 
-class _BucketFile:
-    """One file, written in row groups that are worth reading; whole when the block ends well."""
+class Group:
+    """Neighbouring buckets of a spool, whose rows are counted through from 0.
 
-    def __init__(self, path: Path, schema: pa.Schema) -> None:
-        # lz4 costs next to nothing; dictionaries and statistics would be made for a file that is read once
+    Args:
+        spool: Where they are.
+        numbers: Which.
+        row_name: Name of the column that counts.
+    """
+
+    def __init__(self, spool: Spool, numbers: Sequence[int], row_name: str) -> None:
+        self._spool = spool
+        self.numbers = numbers
+        self._row_name = row_name
+        ends = np.cumsum([0, *(spool.n_rows(number) for number in numbers)])
+        self._first_row: dict[int, int] = dict(zip(numbers, ends.tolist(), strict=False))
+        self._n_rows = int(ends[-1])
+
+    def first_row(self, number: int) -> int:
+        """What the rows of a bucket count from."""
+        return self._first_row[number]
+
+    def table(self, names: Sequence[str]) -> pa.Table:
+        """These columns of every row, in one piece, and the column that counts."""
+        parts = [self._read(number, names) for number in self.numbers]
+        table = pa.concat_tables(parts)
+        columns = [_whole(table.column(name), self._spool.schema.field(name).type) for name in names]
+        rows = pa.array(np.arange(self._n_rows))
+        return pa.table([*columns, rows], names=[*names, self._row_name])
+
+    def stream(self, names: Sequence[str]) -> pa.RecordBatchReader:
+        """The same a few rows at a time, once: for columns that are too wide to be held all together."""
+        fields = [self._spool.schema.field(name) for name in names]
+        schema = pa.schema([*fields, pa.field(self._row_name, pa.int64())])
+        return pa.RecordBatchReader.from_batches(schema, self._batches(names, schema))
+
+    def texts(self, number: int, name: str) -> pa.Array[Any]:
+        """One column of one bucket."""
+        return _whole(self._read(number, [name]).column(name), self._spool.schema.field(name).type)
+
+    def drop(self) -> None:
+        """Remove the files."""
+        for number in self.numbers:
+            self._spool.path(number).unlink(missing_ok=True)
+
+    def _batches(self, names: Sequence[str], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        start = 0
+        for number in self.numbers:
+            for batch in self._read(number, names).to_batches():
+                rows = pa.array(np.arange(start, start + batch.num_rows))
+                start += batch.num_rows
+                yield pa.RecordBatch.from_arrays([*batch.columns, rows], schema=schema)
+
+    def _read(self, number: int, names: Sequence[str]) -> pa.Table:
+        places = sorted(self._spool.schema.get_field_index(name) for name in names)
+        options = pa.ipc.IpcReadOptions(included_fields=places)
+        with pa.ipc.open_file(str(self._spool.path(number)), options=options) as reader:
+            return reader.read_all().select(list(names))
+
+
+def _whole(column: pa.ChunkedArray[Any], kind: pa.DataType) -> pa.Array[Any]:
+    """A column in one piece, with offsets of 64 bits, as the texts of a bucket may be more than 2 GiB."""
+    goal = pa.large_string() if pa.types.is_string(kind) else kind
+    return cast("pa.Array[Any]", column.cast(goal).combine_chunks())
+
+
+class _BucketFile:
+    """One file, written in batches that are worth reading; whole when the block ends well."""
+
+    def __init__(self, path: Path, schema: pa.Schema, flush_rows: int) -> None:
         self._file = path.open("wb")
-        self._writer = pq.ParquetWriter(
-            self._file, schema, compression="lz4", use_dictionary=False, write_statistics=False
-        )
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        self._writer = pa.ipc.new_file(self._file, schema, options=options)
+        self._flush_rows = flush_rows
         self._waiting: list[pa.RecordBatch] = []
         self._n_waiting = 0
 
@@ -87,17 +158,15 @@ class _BucketFile:
                 self._flush()
                 self._writer.close()
         finally:
-            # a writer that failed would fail again, and louder, when it is collected
-            self._writer.is_open = False
             self._file.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
         self._n_waiting += batch.num_rows
-        if self._n_waiting >= _FLUSH_ROWS:
+        if self._n_waiting >= self._flush_rows:
             self._flush()
 
     def _flush(self) -> None:
         if self._waiting:
-            self._writer.write_table(pa.Table.from_batches(self._waiting))
+            self._writer.write_table(pa.Table.from_batches(self._waiting).combine_chunks())
             self._waiting, self._n_waiting = [], 0

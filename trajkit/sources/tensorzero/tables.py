@@ -31,15 +31,29 @@ INDEX = _schema(
         "is_eval": pa.bool_(),
         "is_train": pa.bool_(),
         "tag_match": pa.uint64(),
+        "slot": pa.uint16(),
     }
 )
-"""One row per inference in scope. `tag_match` has bit i set when the row carries the i-th wanted tag."""
+"""One row per inference in scope. `tag_match` has bit i set when the row carries the i-th wanted tag;
+`slot` is any number that depends on the episode alone, spread evenly."""
+
+N_SLOTS = 65_536
+"""Slots are below this. An episode's bucket, when there are `n` of them, is `slot * n // N_SLOTS`."""
 
 MEASURED = _schema({"metric_name": pa.string(), "target_id": pa.string(), "value": pa.float64()})
 """The latest value (by feedback id) of each wanted metric per target; booleans are 0 and 1."""
 
 EVAL_TARGETS = _schema({"target_id": pa.string()})
 """Targets of feedback that is tagged as evaluation."""
+
+ABANDONED_TAG = "trajkit.abandoned"
+"""Tag of the comment by which a rollout says that an episode is half-played; its value is the reason."""
+
+ABANDONED = _schema({"target_id": pa.string(), "reason": pa.string()})
+"""Episodes with that comment, each with the reason of the latest."""
+
+ROW_IDS = _schema({"episode_id": pa.string(), "row_id": pa.string()})
+"""One row per inference of an episode and per piece of feedback on it."""
 
 CHOSEN = _schema({"episode_id": pa.string()})
 """The episodes whose rows are wanted."""
@@ -54,6 +68,7 @@ INFERENCES = _schema(
         "auxiliary_content": pa.string(),
         "tool_params": pa.string(),
         "tags": pa.string(),
+        "env_step": pa.int64(),
         "processing_time_ms": pa.int64(),
         "snapshot_hash": pa.string(),
         "bucket": pa.uint16(),
@@ -62,7 +77,7 @@ INFERENCES = _schema(
 """One row per inference of the chosen episodes.
 
 `tags` is a JSON object with sorted keys and without `trajkit.step`, so that the steps of an episode compare
-equal. `bucket` is any number below the one asked for that depends on the episode alone.
+equal; `env_step` is that tag, null without it. `bucket` follows from the episode's slot in `INDEX`.
 """
 
 MODEL_INFERENCES = _schema(
@@ -140,6 +155,10 @@ class Database(Protocol):
 
     def measured(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream `MEASURED`."""
+        ...
+
+    def abandoned(self) -> Iterator[pa.RecordBatch]:
+        """Stream `ABANDONED`."""
         ...
 
     def eval_targets(self) -> Iterator[pa.RecordBatch]:

@@ -1,4 +1,4 @@
--- The tags and the known environment of each episode of a bucket.
+-- The tags and the known environment of each episode of some buckets.
 --
 -- Reads: spooled_inference, action_rule.
 

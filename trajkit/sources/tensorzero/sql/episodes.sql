@@ -1,6 +1,6 @@
--- The episodes and the feedback of one bucket, in the columns of the store.
+-- The episodes and the feedback of some buckets, in the columns of the store.
 --
--- Reads: step_fact, episode_tag, fate, scored_feedback, and the variables source, origin.
+-- Reads: said, episode_tag, episode_value, fate, scored_feedback, and the variables source, origin.
 
 CREATE OR REPLACE TEMP TABLE episode_row AS
 WITH summed AS (
@@ -10,19 +10,20 @@ WITH summed AS (
         min(started_at) AS started_at,
         max(started_at + to_microseconds(round(coalesce(latency_s, 0) * 1000000)::BIGINT)) AS ended_at,
         -- a sum over steps of which one is unknown is unknown
-        CASE WHEN count(n_input_tokens) = count(*) THEN sum(n_input_tokens)::BIGINT END AS n_input_tokens,
-        CASE WHEN count(n_output_tokens) = count(*) THEN sum(n_output_tokens)::BIGINT END AS n_output_tokens,
+        CASE WHEN count(input_tokens) = count(*) THEN sum(input_tokens)::BIGINT END AS n_input_tokens,
+        CASE WHEN count(output_tokens) = count(*) THEN sum(output_tokens)::BIGINT END AS n_output_tokens,
         CASE WHEN count(cost_usd) = count(*) THEN sum(cost_usd) END AS cost_usd
-    FROM step_fact GROUP BY episode_id
+    FROM said GROUP BY episode_id
 )
-SELECT s.episode_id, getvariable('source') AS source, t.env_id,
+SELECT s.episode_id::VARCHAR AS episode_id, getvariable('source') AS source, t.env_id,
     t.tags->>'$."trajkit.task"' AS task, TRY_CAST(t.tags->>'$."trajkit.seed"' AS BIGINT) AS seed,
     NULL AS initial_state_hash, f.purpose, s.function_names, s.variant_names, s.started_at, s.ended_at, s.n_steps,
     NULL AS total_reward, s.n_input_tokens, s.n_output_tokens, s.cost_usd,
-    t.tags, getvariable('origin')::JSON AS origin
+    t.tags, getvariable('origin')::JSON AS origin, v.metrics, coalesce(v.outcome, 'unknown') AS outcome
 FROM summed s
-JOIN fate f ON f.episode_id = s.episode_id::UUID
-JOIN episode_tag t ON t.episode_id = s.episode_id::UUID;
+JOIN fate f ON f.episode_id = s.episode_id
+JOIN episode_tag t ON t.episode_id = s.episode_id
+LEFT JOIN episode_value v ON v.episode_id = s.episode_id;
 
 CREATE OR REPLACE TEMP TABLE feedback_row AS
 SELECT feedback_id::VARCHAR AS feedback_id, episode_id::VARCHAR AS episode_id, inference_id::VARCHAR AS inference_id,

@@ -1,9 +1,9 @@
 -- Which prompts go on where the one of the step before ends (its answer may come first), and where the new text begins.
 --
--- Reads: said, conversing. Fills: extension. Agents that write their history into one message never get here.
+-- Reads: prompted, conversing. Fills: extension. Agents that write their history into one message never get here.
 
 CREATE OR REPLACE TEMP TABLE conversation AS
-SELECT inference_id, episode_id, step_index, prompt, answer FROM said
+SELECT inference_id, episode_id, step_index, prompt, answer FROM prompted
 WHERE episode_id IN (SELECT episode_id FROM conversing);
 
 INSERT INTO extension

@@ -1,0 +1,135 @@
+"""`docs/environments.md` shows the example as it is, and does what it says."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import doctest
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from trajkit.cli.main import cli
+from trajkit.environments import environment_info
+from trajkit.environments.base import Playable
+from trajkit.environments.gym import TextOptions
+from trajkit.rollout.runner import metric_names
+from trajkit.rollout.venue import Venue, check_metrics
+from trajkit.stack.gateway_config import read_config
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "environments.md").read_text(encoding="utf-8")
+BIN = Path(sys.executable).parent
+SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def examples(tmp_path: Path) -> Path:
+    """A copy of the examples to work in."""
+    return shutil.copytree(DOCS / "examples", tmp_path / "examples")
+
+
+def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}"}
+    return subprocess.run(
+        ["bash", "-c", command],
+        cwd=folder,
+        env=environment,
+        text=True,
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+
+
+def test_the_example_is_shown_as_it_is() -> None:
+    shown = re.search(r"<!-- example: (\S+) -->\n```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+    assert shown is not None
+    assert shown[2] == (DOCS / "examples" / shown[1]).read_text(encoding="utf-8")
+    assert len(shown[2].splitlines()) <= 45
+
+
+def test_console_blocks_run_and_print_what_is_shown(examples: Path) -> None:
+    n_commands = 0
+    for block in blocks("console"):
+        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, _, output = part.partition("\n")
+            done = run(command, examples)
+            assert done.returncode == 0, f"$ {command}\n{done.stdout}"
+            same = doctest.OutputChecker().check_output(output, done.stdout, SAME)
+            assert same, f"$ {command}\nshown:\n{output}\nprinted:\n{done.stdout}"
+            n_commands += 1
+    assert n_commands == 4
+
+
+def test_python_blocks_run(examples: Path) -> None:
+    assert len(blocks("python")) == 2
+    for block in blocks("python"):
+        done = subprocess.run(
+            [sys.executable, "-c", block], cwd=examples, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+def test_every_trajkit_call_names_a_command_and_options_that_exist() -> None:
+    calls = [
+        shlex.split(line.removeprefix("trajkit "))
+        for block in blocks("sh")
+        for line in block.splitlines()
+        if line.startswith("trajkit ")
+    ]
+    assert len(calls) == 3
+    for name, *arguments in calls:
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None
+        known = {option for parameter in command.params for option in parameter.opts}
+        assert {word for word in arguments if word.startswith("-")} <= known
+
+
+def test_the_gateway_of_the_example_declares_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(DOCS / "examples"), *sys.path])
+    info = environment_info("guess_number:GuessNumber")
+    names = read_config(DOCS / "examples" / "guess_number_gateway" / "tensorzero.toml")
+    metrics = metric_names(info, "easy")
+
+    assert metrics == ("found", "n_guesses", "episode_return")
+    check_metrics(Venue("example", names), metrics)
+    assert names.functions == {"act": ("baseline",)}
+
+
+def test_every_setting_of_the_adapter_is_in_the_table() -> None:
+    section = PAGE.partition("## Gymnasium")[2]
+
+    for field in dataclasses.fields(TextOptions):
+        assert f"| `{field.name}` |" in section
+
+
+def test_the_example_has_everything_that_the_table_offers() -> None:
+    section = PAGE.partition("The rest is optional")[2].partition("\n\nParameters")[0]
+    offered = set(re.findall(r"^\| `(\w+)(?:\(\))?` \|", section, re.MULTILINE))
+    tree = ast.parse((DOCS / "examples" / "guess_number.py").read_text(encoding="utf-8"))
+    written = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    written |= {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    written |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+
+    assert {"reset", "step"} <= written & set(dir(Playable))
+    assert offered - written == {"env_id", "action_rule", "close"}
+
+
+def test_links_lead_to_files_that_exist() -> None:
+    links = re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE)
+
+    assert links
+    assert [link for link in links if "://" not in link and not (DOCS / link).exists()] == []

@@ -1,0 +1,239 @@
+"""A chat completion on the wire as messages: request and answer in, values out."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from trajkit.recorder.blocks import clean, content_blocks, rest_of, text_of, tool_of, unknown
+from trajkit.schema import (
+    Block,
+    Message,
+    Role,
+    TextBlock,
+    ThoughtBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+)
+from trajkit.schema.base import JsonObject
+
+_ROLES = {role.value: role for role in Role} | {"developer": Role.SYSTEM, "function": Role.TOOL}
+_THOUGHTS = ("reasoning_content", "reasoning")
+_KNOWN = frozenset(
+    {"role", "content", "tool_calls", "refusal", "function_call", "reasoning_details", "parsed", *_THOUGHTS}
+)
+
+
+class Said(NamedTuple):
+    """What one call says, whatever API it went through."""
+
+    prompt: tuple[Message, ...]
+    """Every message of the request."""
+    completion: Message | None
+    """The answer; None when there is none."""
+    tools: tuple[JsonObject, ...] | None
+    """What the model could call."""
+    facts: dict[str, Any]
+    """Columns of the step that follow: model, tokens, why it stopped."""
+    extra: JsonObject
+    """What else was said."""
+    is_prompt_known: bool = True
+    """Whether the request has the whole prompt, or names a response that it goes on from."""
+    previous_id: str | None = None
+    """The response that it goes on from."""
+    response_id: str | None = None
+    """Id of the answer, by which a later request may go on from it."""
+    n_instructions: int = 0
+    """Leading messages of the prompt that a later request does not take over."""
+    is_failed: bool = False
+    """Whether the service says that it failed."""
+    is_in_background: bool = False
+    """Whether the answer is to be fetched later."""
+
+
+class ChatReader:
+    """Reads the requests of a conversation; messages that were read before are not read again."""
+
+    def __init__(self) -> None:
+        self._sent: list[Any] = []
+        self._messages: list[Message] = []
+        self._names: dict[str, str] = {}
+        """Tool names by the id of the call."""
+
+    def messages(self, sent: Sequence[Any]) -> tuple[Message, ...]:
+        """The messages of a request."""
+        n = n_same(sent, self._sent)
+        if n < len(self._sent):
+            self._names = {}
+            for one in self._messages[:n]:
+                self._learn(one)
+        del self._messages[n:]
+        try:
+            for one in sent[n:]:
+                self._messages.append(message_of(one, self._names))
+                self._learn(self._messages[-1])
+        finally:
+            self._sent = list(sent[: len(self._messages)])
+        return tuple(self._messages)
+
+    def _learn(self, message: Message) -> None:
+        for block in message.content:
+            if isinstance(block, ToolCallBlock):
+                self._names[block.id] = block.name
+
+    def said(self, request: dict[str, Any], answer: dict[str, Any]) -> Said:
+        """What a call says.
+
+        Raises:
+            ValueError: The request has no list of messages.
+        """
+        sent = request.get("messages")
+        if not isinstance(sent, list):
+            raise ValueError("the request has no list of messages")
+        tools = [*(request.get("tools") or ()), *(request.get("functions") or ())]
+        choices = answer.get("choices") or []
+        first = choices[0] if choices else {}
+        message = first.get("message")
+        usage = answer.get("usage") or {}
+        extra: JsonObject = {
+            "request": rest_of(
+                request, ("messages", "tools", "functions", "model", "stream", "stream_options")
+            ),
+            "response": rest_of(answer, ("choices", "usage", "model", "object", "prompt_token_ids")),
+            "usage": rest_of(usage, ("prompt_tokens", "completion_tokens", "total_tokens")),
+            "other_choices": choices[1:],
+            "developer_messages": [
+                n for n, one in enumerate(sent) if isinstance(one, dict) and one.get("role") == "developer"
+            ],
+        }
+        facts = {
+            "model_name": answer.get("model") or request.get("model"),
+            "n_input_tokens": usage.get("prompt_tokens"),
+            "n_output_tokens": usage.get("completion_tokens"),
+            "finish_reason": first.get("finish_reason"),
+            "logprobs": _logprobs(first),
+            "prompt_token_ids": answer.get("prompt_token_ids"),
+            "completion_token_ids": first.get("token_ids"),
+        }
+        return Said(
+            prompt=self.messages(sent),
+            completion=None if message is None else message_of({"role": "assistant", **message}, {}),
+            tools=tuple(tool_of(tool) for tool in tools) or None,
+            facts=facts,
+            extra=extra,
+        )
+
+
+def n_same(sent: Sequence[Any], before: Sequence[Any]) -> int:
+    """How many leading messages are those of the request before."""
+    n = min(len(sent), len(before))
+    if sent[:n] == before[:n]:
+        return n
+    return next(i for i in range(n) if sent[i] != before[i])
+
+
+def message_of(sent: Any, names: dict[str, str]) -> Message:
+    """A message as it was sent.
+
+    Args:
+        sent: The JSON object.
+        names: Names of the tools that were called before, by the id of the call.
+    """
+    role = _ROLES.get(str(sent.get("role"))) if isinstance(sent, dict) else None
+    if role is None:
+        return Message(role=Role.USER, content=(unknown(sent),))
+    if role == Role.TOOL:
+        return Message(role=role, content=tuple(_result_blocks(sent, names)))
+    blocks: list[Block] = [*_thoughts(sent), *content_blocks(sent.get("content"))]
+    if sent.get("refusal") is not None:
+        blocks.append(unknown({"type": "refusal", "refusal": sent["refusal"]}))
+    for call in sent.get("tool_calls") or ():
+        blocks.extend(_call_blocks(call))
+    if isinstance(old := sent.get("function_call"), dict):
+        blocks.append(
+            ToolCallBlock(id="", name=text_of(old.get("name")), arguments=text_of(old.get("arguments")))
+        )
+    if rest := rest_of(sent, _KNOWN):
+        blocks.append(unknown(rest))
+    return Message(role=role, content=tuple(blocks))
+
+
+def _thoughts(sent: dict[str, Any]) -> list[Block]:
+    texts = [sent[name] for name in _THOUGHTS if isinstance(sent.get(name), str) and sent[name]]
+    details = sent.get("reasoning_details")
+    if not texts and not details:
+        return []
+    return [ThoughtBlock(text=texts[0] if texts else None, extra_data=details or None)]
+
+
+def _call_blocks(call: Any) -> list[Block]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        return [unknown(call)]
+    blocks: list[Block] = [
+        ToolCallBlock(
+            id=text_of(call.get("id")),
+            name=text_of(function.get("name")),
+            arguments=text_of(function.get("arguments")),
+        )
+    ]
+    rest = rest_of(call, ("id", "type", "index", "function"))
+    rest |= rest_of(function, ("name", "arguments", "parsed_arguments"))
+    if rest:
+        blocks.append(unknown({"tool_call_id": call.get("id"), **rest}))
+    return blocks
+
+
+def _result_blocks(sent: dict[str, Any], names: dict[str, str]) -> list[Block]:
+    call_id = text_of(sent.get("tool_call_id"))
+    name = sent.get("name") if isinstance(sent.get("name"), str) else names.get(call_id)
+    inner = content_blocks(sent.get("content"))
+    text = "".join(block.text for block in inner if isinstance(block, TextBlock))
+    blocks: list[Block] = [ToolResultBlock(id=call_id, name=name or "", result=text)]
+    blocks += [block for block in inner if not isinstance(block, TextBlock)]
+    if rest := rest_of(sent, ("role", "content", "tool_call_id", "name")):
+        blocks.append(unknown(rest))
+    return blocks
+
+
+def _logprobs(choice: dict[str, Any]) -> list[float] | None:
+    """Of every token of the answer; None where the service gave those of its text alone, or none."""
+    tokens = (choice.get("logprobs") or {}).get("content")
+    if not tokens or (choice.get("message") or {}).get("tool_calls"):
+        return None
+    return [token["logprob"] for token in tokens]
+
+
+def action_of(completion: Message | None, request: dict[str, Any]) -> Any:
+    """The action that an answer names: the field `action` of JSON that was asked for, else the tool calls."""
+    if completion is None:
+        return None
+    if _asks_for_json(request):
+        value = _json_or_none(completion.text)
+        if isinstance(value, dict) and value.get("action") is not None:
+            return value["action"]
+    calls = [block for block in completion.content if isinstance(block, ToolCallBlock)]
+    return [
+        {
+            "name": call.name,
+            "arguments": call.arguments if (value := _json_or_none(call.arguments)) is None else value,
+        }
+        for call in calls
+    ] or None
+
+
+def _asks_for_json(request: dict[str, Any]) -> bool:
+    text = request.get("text")
+    shapes = (request.get("response_format"), text.get("format") if isinstance(text, dict) else None)
+    return any(
+        isinstance(shape, dict) and shape.get("type") in ("json_object", "json_schema") for shape in shapes
+    )
+
+
+def _json_or_none(text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return value if clean(value) == value else None  # a number that is none, half of a surrogate pair

@@ -1,0 +1,93 @@
+"""What a user says about an episode, checked where it is said: a store must never be refused at its end."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from trajkit.errors import RequestError
+from trajkit.schema import Purpose
+
+_LEAST, _MOST = -(2**63), 2**63 - 1
+
+
+def episode_facts(
+    *,
+    task: str | None,
+    seed: int | None,
+    env_id: str | None,
+    purpose: str,
+    tags: Mapping[str, str] | None,
+    initial_state_hash: str | None,
+) -> dict[str, Any]:
+    """What is said of an episode when it begins, checked.
+
+    Raises:
+        RequestError: A value cannot be kept.
+    """
+    if purpose not in list(Purpose):
+        raise RequestError(f"there is no purpose {purpose!r}", hint=", ".join(Purpose))
+    if seed is not None:
+        seed = seed.item() if hasattr(seed, "item") else seed
+        if not isinstance(seed, int) or isinstance(seed, bool) or not _LEAST <= seed <= _MOST:
+            raise RequestError(f"a seed is a whole number of 64 bits, not {seed!r}")
+    facts = {
+        "task": text(task, "a task"),
+        "seed": seed,
+        "env_id": text(env_id, "an environment"),
+        "purpose": str(purpose),
+        "tags": {text(name, "a tag"): text(value, f"tag {name!r}") for name, value in (tags or {}).items()},
+        "initial_state_hash": text(initial_state_hash, "a hash"),
+    }
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def number(value: Any, what: str) -> float:
+    """A finite number; those of numpy are numbers, too.
+
+    Raises:
+        RequestError: It is none.
+    """
+    plain = value.item() if hasattr(value, "item") else value
+    if isinstance(plain, bool) or not isinstance(plain, int | float) or not math.isfinite(plain):
+        raise RequestError(f"{what} is a finite number, not {value!r}")
+    return float(plain)
+
+
+def text(value: Any, what: str) -> Any:
+    """Text, or None.
+
+    Raises:
+        RequestError: It is neither, or has half of a surrogate pair.
+    """
+    if value is not None and not isinstance(value, str):
+        raise RequestError(f"{what} is text, not {value!r}")
+    return json_value(value, what)
+
+
+def flag(value: Any, what: str) -> bool | None:
+    """A yes or no, or None.
+
+    Raises:
+        RequestError: It is something else.
+    """
+    plain = value.item() if hasattr(value, "item") else value
+    if plain is not None and not isinstance(plain, bool):
+        raise RequestError(f"{what} is True, False or None, not {value!r}")
+    return plain
+
+
+def json_value(value: Any, what: str) -> Any:
+    """The value as it is read back from JSON.
+
+    Raises:
+        RequestError: It is not JSON.
+    """
+    try:
+        written = json.dumps(value, allow_nan=False, ensure_ascii=False)
+        written.encode()
+    except (TypeError, ValueError) as error:
+        raise RequestError(f"{what} cannot be kept as JSON: {error}") from error
+    return json.loads(written)

@@ -1,0 +1,157 @@
+"""Who plays: the policies of a session, and the gateway that stays open while they do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from trajkit._settings import secret_from_environment
+from trajkit.environments import environment_info
+from trajkit.rollout.calling import Caller
+from trajkit.rollout.gateway_policy import Gateway, GatewayPolicy
+from trajkit.rollout.options import Options, PolicyKind
+from trajkit.rollout.plan import Plan
+from trajkit.rollout.policies import Expert, NoisyExpert, Policy, Random
+from trajkit.rollout.venue import Venue, open_venue
+
+DEFAULT_NOISE = 0.3
+
+
+class Cast:
+    """The policies of one run.
+
+    Args:
+        options: Which policy, and what it is given.
+        plan: What is played.
+        venue: Where the gateway is; None for a policy that needs none.
+        function_name: The gateway's function; None for a policy that needs none.
+        caller: Sends the requests of all of them.
+        stack: Closes what is opened here.
+    """
+
+    def __init__(
+        self,
+        options: Options,
+        plan: Plan,
+        venue: Venue | None,
+        function_name: str | None,
+        caller: Caller,
+        stack: contextlib.AsyncExitStack,
+    ) -> None:
+        self._options = options
+        self._plan = plan
+        self._venue = venue
+        self._function_name = function_name
+        self._caller = caller
+        self._stack = stack
+        self._gateway: Gateway | None = None
+
+    async def policies(self) -> dict[str, Policy]:
+        """Every policy, by its name in the plan.
+
+        Raises:
+            RequestError: One cannot be made as asked.
+            ServiceError: The gateway cannot be opened.
+        """
+        plan = self._plan
+        if self._options.kind == PolicyKind.GATEWAY:
+            gateway, function_name = await self.gateway(), self._function_name or ""
+            return {
+                variant: GatewayPolicy(
+                    gateway, plan, self._caller, function_name=function_name, variant_name=variant
+                )
+                for variant in plan.variants
+            }
+        return {plan.variants[0]: self._policy()}
+
+    async def gateway(self) -> Gateway:
+        """The gateway, opened when it is first asked for.
+
+        Raises:
+            ServiceError: It cannot be opened.
+        """
+        if self._gateway is None:
+            assert self._venue is not None
+            self._gateway = await self._stack.enter_async_context(open_venue(self._venue))
+        return self._gateway
+
+    @property
+    def opened_gateway(self) -> Gateway | None:
+        """The gateway, where somebody has asked for it."""
+        return self._gateway
+
+    def _policy(self) -> Policy:
+        options, run_seed = self._options, self._plan.run_seed
+        match options.kind:
+            case PolicyKind.EXPERT:
+                return Expert()
+            case PolicyKind.RANDOM:
+                return Random(run_seed)
+            case PolicyKind.NOISY_EXPERT:
+                return NoisyExpert(run_seed, DEFAULT_NOISE if options.noise is None else options.noise)
+            case PolicyKind.HUMAN:
+                from trajkit.rollout.human import Human
+
+                return Human()
+            case PolicyKind.OPENAI:
+                return self._endpoint_policy()
+            case _:
+                return self._agent()
+
+    def _endpoint_policy(self) -> Policy:
+        from trajkit.rollout.endpoint_policy import EndpointPolicy, read_settings
+
+        policy = EndpointPolicy(
+            model_url(self._options),
+            self._options.model or "",
+            _key(),
+            self._plan,
+            self._caller,
+            rule=environment_info(self._plan.env_id, self._plan.env_settings).rule,
+            settings=read_settings(self._options.policy_settings),
+        )
+        self._stack.push_async_callback(policy.close)
+        return policy
+
+    def _agent(self) -> Policy:
+        from trajkit.rollout.agent import load_agent
+        from trajkit.rollout.models import Models
+
+        options = self._options
+        models = Models(
+            self._caller,
+            url=model_url(options),
+            model=options.model,
+            key=_key(),
+            open_gateway=None if self._venue is None else self.gateway,
+        )
+        policy = load_agent(options.policy, options.policy_settings, self._plan, models)
+        self._stack.push_async_callback(policy.close)
+        return policy
+
+
+def model_url(options: Options) -> str:
+    """The address of the OpenAI-compatible server: as asked, else OPENAI_BASE_URL, else OpenAI's own."""
+    from trajkit.rollout.endpoint import OPENAI_URL
+
+    return options.model_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+
+
+def shown_url(url: str) -> str:
+    """An address without credentials."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")
+
+
+def has_key() -> bool:
+    """Whether there is a key for the OpenAI-compatible server."""
+    return _key() is not None
+
+
+def _key() -> SecretStr | None:
+    from trajkit.rollout.endpoint import KEY_VARIABLE
+
+    return secret_from_environment(KEY_VARIABLE)

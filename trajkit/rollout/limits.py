@@ -1,0 +1,136 @@
+"""What a run may use at most, in calls, money and time, and what it has used so far."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from trajkit.errors import ServiceError
+
+_MILLION = 1_000_000
+
+
+class Prices(NamedTuple):
+    """What a model costs."""
+
+    input_usd: float
+    """US dollars per million tokens of prompts."""
+    output_usd: float
+    """US dollars per million tokens of answers."""
+
+    def cost_usd(self, n_input_tokens: float, n_output_tokens: float) -> float:
+        """The price of so many tokens, in US dollars."""
+        return (self.input_usd * n_input_tokens + self.output_usd * n_output_tokens) / _MILLION
+
+
+class Limits(NamedTuple):
+    """Where a run stops; None is no limit."""
+
+    max_calls: int | None = None
+    """Requests to a model, those that are sent again included."""
+    max_cost_usd: float | None = None
+    """US dollars."""
+    max_minutes: float | None = None
+    """Minutes since the run began."""
+
+
+class LimitReached(Exception):
+    """The run has used what it may; the runner ends it cleanly. Never leaves the runner."""
+
+    def __init__(self, option: str, reached: str) -> None:
+        super().__init__(f"{option} is reached: {reached}")
+        self.option = option
+        self.reached = reached
+
+
+class Budget:
+    """Counts calls, tokens and money, and says when a limit is reached.
+
+    Args:
+        limits: Where to stop.
+        prices: What tokens cost; None when that is not known.
+        clock: Seconds that only grow.
+    """
+
+    def __init__(
+        self,
+        limits: Limits | None = None,
+        prices: Prices | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.limits = limits or Limits()
+        self.prices = prices
+        self.n_calls = 0
+        """Requests sent to a model."""
+        self.n_input_tokens = self.n_output_tokens = 0
+        """Tokens that were reported."""
+        self.n_unmetered = 0
+        """Answers whose tokens nobody reported."""
+        self.cost_usd = 0.0
+        """What the answers cost, as far as prices are known."""
+        self._n_open = 0
+        self._dearest_usd = 0.0
+        self._clock = clock
+        self._began = clock()
+
+    def check_time(self) -> None:
+        """Raise when the time is up.
+
+        Raises:
+            LimitReached: It is.
+        """
+        minutes = self.limits.max_minutes
+        if minutes is not None and self._clock() - self._began >= minutes * 60:
+            raise LimitReached("--max-minutes", f"{minutes:g} min")
+
+    def begin_call(self) -> None:
+        """Take note of a request that is about to be sent.
+
+        What those in flight will cost is not known yet; each is taken to cost as much as the dearest so far.
+
+        Raises:
+            LimitReached: It must not be sent.
+        """
+        self.check_time()
+        n, usd = self.limits.max_calls, self.limits.max_cost_usd
+        if n is not None and self.n_calls >= n:
+            raise LimitReached("--max-calls", f"{self.n_calls:,} calls")
+        if usd is not None and self.cost_usd + (self._n_open + 1) * self._dearest_usd > usd:
+            raise LimitReached("--max-cost-usd", f"{self.cost_usd:.4f} of {usd:g} USD")
+        self.n_calls += 1
+        self._n_open += 1
+
+    def end_call(self) -> None:
+        """Take note that a request is over, answered or not."""
+        self._n_open -= 1
+
+    def spend(
+        self, *, n_input_tokens: int | None, n_output_tokens: int | None, cost_usd: float | None = None
+    ) -> None:
+        """Take note of what an answer used.
+
+        Args:
+            n_input_tokens: Tokens of the prompt; None when nobody counted them.
+            n_output_tokens: Tokens of the answer; None when nobody counted them.
+            cost_usd: Its price where the service says it; None takes it from the prices.
+
+        Raises:
+            ServiceError: There is a limit on money, and what this answer cost cannot be told.
+        """
+        self.n_input_tokens += n_input_tokens or 0
+        self.n_output_tokens += n_output_tokens or 0
+        is_metered = n_input_tokens is not None and n_output_tokens is not None
+        self.n_unmetered += not is_metered
+        if cost_usd is None and self.prices is not None and is_metered:
+            cost_usd = self.prices.cost_usd(n_input_tokens or 0, n_output_tokens or 0)
+        if cost_usd is None:
+            if self.limits.max_cost_usd is not None:
+                raise ServiceError(
+                    "--max-cost-usd cannot be kept: the model does not report the tokens of its answers",
+                    hint="limit the run with --max-calls or --max-minutes",
+                )
+            return
+        self.cost_usd += cost_usd
+        self._dearest_usd = max(self._dearest_usd, cost_usd)

@@ -1,0 +1,48 @@
+"""A lock on a file that ends with the process that holds it, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[str | None]:
+    """Hold a lock for the time of a block; None, or who holds it already, such as `process 4711`."""
+    with path.open("a+b") as file:
+        if not _try(file.fileno()):
+            file.seek(0)
+            pid = file.read(20).decode("ascii", "replace").strip()
+            yield f"process {pid}" if pid.isdecimal() else "another process"
+            return
+        file.truncate(0)
+        file.write(f"{os.getpid()}\n".encode())
+        file.flush()
+        yield None
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    _FAR = 1 << 20
+    """The byte that is locked: it need not exist, and nobody reads it."""
+
+    def _try(descriptor: int) -> bool:
+        os.lseek(descriptor, _FAR, os.SEEK_SET)
+        try:
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+else:
+    import fcntl
+
+    def _try(descriptor: int) -> bool:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True

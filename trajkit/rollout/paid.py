@@ -1,0 +1,118 @@
+"""Which models a gateway's configuration asks that cost money: every one that is not on this machine."""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from trajkit.errors import ConfigError
+from trajkit.stack.gateway_config import STAND_IN_HOST
+
+
+class Asked(NamedTuple):
+    """What one inference of a variant asks."""
+
+    models: tuple[str, ...]
+    """Models that cost money, by the names in the configuration."""
+    n_calls: int
+    """Calls of models that it makes."""
+    max_tokens: int | None
+    """Longest answer, in tokens; None when the configuration does not say."""
+    n_prompt_characters: int
+    """Of the templates of its prompt."""
+
+
+def is_here(url: str) -> bool:
+    """Whether an address is on this machine, where asking costs nothing."""
+    host = urlsplit(url).hostname or ""
+    if host in ("localhost", STAND_IN_HOST):
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def asked_by(config_file: Path, function: str, variant: str, *, stand_in_is: str | None = None) -> Asked:
+    """What an inference of a variant asks.
+
+    Args:
+        config_file: The gateway's `tensorzero.toml`.
+        function: A function in it.
+        variant: One of its variants.
+        stand_in_is: The model that takes the place of the local stand-in; None for the stand-in itself.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    try:
+        document = tomllib.loads(config_file.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{config_file} cannot be read: {error}") from error
+    variants = document.get("functions", {}).get(function, {}).get("variants", {})
+    tables = list(_with_candidates(variants, variant, ()))
+    names = dict.fromkeys(name for table in tables for name in _texts(table, "model"))
+    limits = [limit for table in tables if isinstance(limit := table.get("max_tokens"), int)]
+    return Asked(
+        models=tuple(name for name in names if _costs(document, name, stand_in_is)),
+        n_calls=len(tables),
+        max_tokens=max(limits) if limits and len(limits) == len(tables) else None,
+        n_prompt_characters=sum(_n_characters(config_file.parent, table) for table in tables),
+    )
+
+
+def _with_candidates(
+    variants: Mapping[str, Any], name: str, above: Sequence[str]
+) -> Iterator[Mapping[str, Any]]:
+    """A variant and those that it asks first: a best of n, or a mixture."""
+    table = variants.get(name)
+    if not isinstance(table, Mapping) or name in above:
+        return
+    yield table
+    for candidate in table.get("candidates", ()):
+        yield from _with_candidates(variants, candidate, (*above, name))
+
+
+def _texts(table: Any, key: str) -> Iterator[str]:
+    for name, value in table.items():
+        if isinstance(value, Mapping):
+            yield from _texts(value, key)
+        elif name == key and isinstance(value, str):
+            yield value
+
+
+def _costs(document: Mapping[str, Any], model: str, stand_in_is: str | None) -> bool:
+    providers = document.get("models", {}).get(model, {}).get("providers", {})
+    if not providers:
+        return not model.startswith("dummy::")
+    for provider in providers.values():
+        address = str(provider.get("api_base", ""))
+        if STAND_IN_HOST in address and stand_in_is is not None:
+            return not stand_in_is.startswith("dummy::")
+        if provider.get("type") != "dummy" and not is_here(address):
+            return True
+    return False
+
+
+def _n_characters(folder: Path, table: Mapping[str, Any]) -> int:
+    """Characters of the templates that a variant names."""
+    n = 0
+    for value in _all_texts(table):
+        path = folder / value
+        try:
+            n += path.stat().st_size if value and path.is_file() else 0
+        except OSError:  # a text that is too long to be a name
+            continue
+    return n
+
+
+def _all_texts(table: Mapping[str, Any]) -> Iterator[str]:
+    for value in table.values():
+        if isinstance(value, Mapping):
+            yield from _all_texts(value)
+        elif isinstance(value, str):
+            yield value

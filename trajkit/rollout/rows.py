@@ -1,0 +1,91 @@
+"""Whether the database has kept what a gateway acknowledged: asynchronous writes lose rows in silence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from trajkit.schema import Episode
+
+Stored = Callable[[Sequence[str]], Mapping[str, Collection[str]]]
+"""The ids of all inferences and feedback that the database has of these episodes, by episode id."""
+
+_BATCH = 200
+PATIENCE_S = 10.0
+"""How long rows may be on their way."""
+
+
+class Missing(NamedTuple):
+    """An episode of which the database lacks rows."""
+
+    episode_id: str
+    n_inferences: int
+    """Inferences that are not there."""
+    n_feedback: int
+    """Feedback that is not there."""
+
+
+class Checked(NamedTuple):
+    """What a count of the rows found."""
+
+    missing: list[Missing]
+    """Episodes of which rows are missing."""
+    extra: list[str]
+    """Ids of episodes with an inference that nobody was answered: sent again when its answer was lost."""
+
+
+def check_rows(episodes: Iterable[Episode], stored: Stored, *, patience_s: float | None = None) -> Checked:
+    """Compare what was acknowledged with what the database has.
+
+    Args:
+        episodes: What was acknowledged.
+        stored: Asks the database.
+        patience_s: How long rows that are not there yet are waited for, in all; None for `PATIENCE_S`.
+    """
+    deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
+    rest = iter(episodes)
+    checked = Checked([], [])
+    while batch := [_wanted(episode) for episode in islice(rest, _BATCH)]:
+        _check(batch, stored, deadline, checked)
+    return checked
+
+
+class _Wanted(NamedTuple):
+    episode_id: str
+    inferences: frozenset[str]
+    feedback: frozenset[str]
+
+
+def _wanted(episode: Episode) -> _Wanted:
+    """What a gateway acknowledged; an agent may ask other servers too, whose calls no database keeps."""
+    inferences = (
+        step.inference_id for step in episode.steps if step.inference_id and step.function_name is not None
+    )
+    return _Wanted(
+        episode.episode_id, frozenset(inferences), frozenset(item.feedback_id for item in episode.feedback)
+    )
+
+
+def _check(batch: list[_Wanted], stored: Stored, deadline: float, checked: Checked) -> None:
+    pause_s = 0.2
+    while True:
+        found = stored([one.episode_id for one in batch])
+        late = []
+        for one in batch:
+            there = frozenset(found.get(one.episode_id, ()))
+            if not (one.inferences | one.feedback) <= there:
+                late.append(one)
+            elif there - one.inferences - one.feedback:
+                checked.extra.append(one.episode_id)
+        if not late or time.monotonic() + pause_s > deadline:
+            break
+        time.sleep(pause_s)
+        pause_s *= 2
+        batch = late
+    for one in late:
+        there = frozenset(found.get(one.episode_id, ()))
+        checked.missing.append(
+            Missing(one.episode_id, len(one.inferences - there), len(one.feedback - there))
+        )

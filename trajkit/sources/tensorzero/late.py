@@ -1,0 +1,133 @@
+"""The widest texts of a step, past DuckDB: prompts and inputs are taken from the database's rows as they are.
+
+A prompt of plain text is already the store's JSON but for its system message. Everything else goes through
+the SQL macros.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+import pyarrow as pa
+import pyarrow.compute
+
+from trajkit.sources.tensorzero.spool import Group
+from trajkit.store.writer import Late
+
+pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
+
+BUCKET, INPUT_ROW, CALL_ROW = "bucket", "input_row", "call_row"
+"""Columns of `step_row`: its bucket; the row of its inference; that of its prompt, where that is plain."""
+
+# What must be looked into: blocks that are not {"type":"text","text":…}, and escapes that trajkit spells in
+# another way. Inside a string a quote is escaped, so that a text which only mentions `"type":"file"` is not
+# found. Two searches, as each alone can skip to its first character: that is several times faster.
+_OTHER_BLOCK = r'"type":"(?:[^t]|t[^e])|"value":'
+_ESCAPE = r"\\u"
+_FIRST = '[{"role":"'
+_CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")  # without a short escape
+_SEVERAL = r'\},\{"role":"'
+
+
+DESCRIBED = pa.schema(
+    [("has_messages", pa.bool_()), ("is_plain", pa.bool_()), ("has_several_messages", pa.bool_())]
+)
+"""What SQL must know of the prompt of a model call; `is_plain`: it can pass as it is."""
+
+
+def described(calls: pa.RecordBatch) -> pa.RecordBatch:
+    """Model calls with the columns of `DESCRIBED`."""
+    messages = calls.column("input_messages")
+    is_odd = pc.or_(
+        pc.match_substring_regex(messages, _OTHER_BLOCK), pc.match_substring_regex(messages, _ESCAPE)
+    )
+    found = [
+        pc.greater(pc.binary_length(messages), 0),
+        pc.and_not(pc.starts_with(messages, _FIRST), is_odd),
+        pc.match_substring_regex(messages, _SEVERAL),
+    ]
+    columns = [*calls.columns, *(pc.fill_null(flags, False) for flags in found)]
+    return pa.RecordBatch.from_arrays(columns, names=[*calls.schema.names, *DESCRIBED.names])
+
+
+def late_texts(inferences: Group, calls: Group) -> Late:
+    """Fills `input`, and `messages` where SQL left them out; holds the texts of one bucket at a time.
+
+    Args:
+        inferences: The rows that `input_row` counts.
+        calls: The rows that `call_row` counts.
+    """
+    found: dict[int, _Bucket] = {}
+
+    def bucket(number: int) -> _Bucket:
+        if number not in found:
+            found.clear()
+            found[number] = _Bucket(inferences, calls, number)
+        return found[number]
+
+    def fill(batch: pa.RecordBatch) -> Mapping[str, pa.Array[Any]]:
+        runs = pc.run_end_encode(batch.column(BUCKET))
+        made, start = [], 0
+        for end, number in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+            made.append(bucket(number).fill(batch.slice(start, end - start)))
+            start = end
+        return {name: pa.concat_arrays([part[name] for part in made]) for name in ("input", "messages")}
+
+    return Late((BUCKET, INPUT_ROW, CALL_ROW), (BUCKET,), fill)
+
+
+class _Bucket:
+    """The wide texts of one bucket."""
+
+    def __init__(self, inferences: Group, calls: Group, number: int) -> None:
+        self._first_input, self._first_call = inferences.first_row(number), calls.first_row(number)
+        self._inputs = inferences.texts(number, "input")
+        self._bodies = calls.texts(number, "input_messages")
+        systems: Any = calls.texts(number, "system").dictionary_encode()
+        self._system_of = systems.indices
+        self._prefixes = _prefixes(systems.dictionary)
+
+    def fill(self, batch: pa.RecordBatch) -> dict[str, pa.Array[Any]]:
+        """The texts of some of its steps."""
+        given: Any = batch.column("messages")
+        given = given.storage if isinstance(given, pa.ExtensionArray) else given
+        rows = pc.subtract(batch.column(CALL_ROW), self._first_call)
+        messages = given.cast(pa.large_string())
+        if rows.null_count < len(rows):
+            built = _joined(self._prefixes, self._system_of.take(rows), self._bodies.take(rows))
+            messages = built if given.null_count == len(given) else pc.coalesce(messages, built)
+        inputs: Any = self._inputs.take(pc.subtract(batch.column(INPUT_ROW), self._first_input))
+        return {"input": inputs, "messages": messages}
+
+
+def _prefixes(systems: Any) -> pa.Array[Any]:
+    """`[` and the system message, for each distinct system text; and last, for none, just `[`."""
+    made = [
+        f'[{{"role":"system","content":[{{"type":"text","text":{_json_string(text)}}}]}},'
+        for text in systems.cast(pa.string()).to_pylist()
+    ]
+    return pa.array([*made, "["], pa.large_string())
+
+
+def _json_string(text: str) -> str:
+    """A text as JSON, spelled as the store does: control characters have upper-case digits."""
+    spelled = json.dumps(text, ensure_ascii=False)
+    if not _CONTROL.search(text):
+        return spelled
+    return "".join(
+        f"\\u{ord(character):04X}"
+        if _CONTROL.match(character)
+        else json.dumps(character, ensure_ascii=False)[1:-1]
+        for character in text
+    ).join('""')
+
+
+def _joined(prefixes: Any, of: Any, bodies: Any) -> pa.Array[Any]:
+    """The prompts: a prefix, and the messages without the bracket that the prefix already has."""
+    prefix = prefixes.take(of.fill_null(len(prefixes) - 1)).cast(pa.large_binary())
+    rest = pc.binary_slice(bodies.cast(pa.large_binary()), 1, 2**31 - 1)
+    joined: Any = pc.binary_join_element_wise(prefix, rest, pa.scalar(b"", pa.large_binary()))
+    return cast("pa.Array[Any]", joined.cast(pa.large_string()))

@@ -1,0 +1,32 @@
+-- The steps of some buckets, in the columns of the store, with what `late.py` asks for.
+--
+-- Reads: said, prompted, extension, preparing, demonstration_value, step_value. A view, read once: when the store is
+-- written.
+
+CREATE OR REPLACE TEMP VIEW step_row AS
+SELECT
+    s.episode_id::VARCHAR AS episode_id, step_index, inference_id::VARCHAR AS inference_id, function_name,
+    variant_name, model_name, coalesce(x.n_kept, 0) AS n_prompt_kept,
+    CASE WHEN x.n_kept IS NULL THEN p.prompt ELSE '[' || ltrim(substr(p.prompt, x.start), ',') END AS messages,
+    v.metrics, tools, s.answer AS completion, NULL AS input, observation,
+    CASE WHEN json_type(action_found) <> 'NULL' AND is_preparing IS NULL THEN action_found END AS action,
+    CASE WHEN NOT has_rule OR is_preparing THEN NULL
+        WHEN json_type(action_found) = 'VARCHAR' AND list_contains(actions, action_found->>'$') THEN action_found->>'$'
+        ELSE default_action END AS action_executed,
+    CASE WHEN has_rule AND is_preparing IS NULL THEN coalesce(
+        json_type(action_found) = 'VARCHAR' AND list_contains(actions, action_found->>'$'), false) END AS action_valid,
+    NULL AS reward, NULL AS terminated, NULL AS truncated, demonstration,
+    input_tokens AS n_input_tokens, output_tokens AS n_output_tokens, cost_usd, latency_s, finish_reason, cached,
+    started_at,
+    CASE WHEN mask_reason IS NULL THEN 1.0 ELSE 0.0 END AS loss_weight, mask_reason, snapshot_hash,
+    CASE WHEN own_tags IS NOT NULL OR model_provider_name IS NOT NULL THEN json_merge_patch('{}', json_object(
+        'model_provider_name', model_provider_name, 'tags', own_tags::JSON)) END AS extra,
+    NULL AS prompt_token_ids, NULL AS completion_token_ids, NULL AS logprobs, NULL AS model_version,
+    NULL AS agent_name, NULL AS parent_step, NULL AS legal_actions, NULL AS info,
+    bucket, input_row, CASE WHEN has_prompt AND p.prompt IS NULL THEN call_row END AS call_row
+FROM said s
+LEFT JOIN (SELECT inference_id, prompt FROM prompted) p USING (inference_id)
+LEFT JOIN extension x USING (inference_id)
+LEFT JOIN preparing USING (inference_id)
+LEFT JOIN demonstration_value d USING (inference_id)
+LEFT JOIN step_value v USING (inference_id);
