@@ -12,6 +12,8 @@ _WISHES = {
     "ARROW_DEFAULT_MEMORY_POOL": "system",
     # one arena for all of DuckDB's threads: each of its own would keep what the others could use
     "DUCKDB_JE_MALLOC_CONF": "narenas:1",
+    # numpy only passes numbers on here; threads for its matrices would wait in a loop
+    "OPENBLAS_NUM_THREADS": "1",
 }
 _M_ARENA_MAX, _ARENAS = -8, 2  # glibc's malloc.h; by default it is eight arenas for every core
 

@@ -73,15 +73,15 @@ def write_part(
     path: Path,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
-    on_batch: Callable[[pa.RecordBatch], None] = lambda batch: None,
+    finished: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
 ) -> int:
     """Write one file.
 
     Args:
         path: The file.
         schema: Its columns.
-        batches: Its rows, with at least these columns.
-        on_batch: Called with each batch in order, in another thread.
+        batches: Its rows.
+        finished: Gives each batch, in order, its last columns; in another thread, while the next one is made.
 
     Returns:
         The number of rows.
@@ -105,10 +105,8 @@ def write_part(
     ):
 
         def take(batch: pa.RecordBatch) -> None:
-            on_batch(batch)
-            writer.write_batch(_fitted(batch, schema), row_group_size=ROW_GROUP_ROWS)
+            writer.write_batch(_fitted(finished(batch), schema), row_group_size=ROW_GROUP_ROWS)
 
-        # a batch is hashed and compressed while the next one is made
         pending: Future[None] | None = None
         for batch in batches:
             if pending is not None:

@@ -129,26 +129,20 @@ class StoreWriter:
         }
         hashes = ContentHashes()
 
-        def seen_by_hashes(table: str) -> Callable[[pa.RecordBatch], None]:
-            return functools.partial(hashes.update, elements=elements(table))
+        def hashed(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
+            whole = _with_columns(batch, late.fill(batch)) if late and table == "steps" else batch
+            hashes.update(whole, elements(table))
+            return whole
 
         with interruptible(connection):
             with writing(self._open_folder() / "episodes"):
-                of_episodes = list(self._rows(connection, "episodes", selects["episodes"]))
-                for batch in of_episodes:
-                    seen_by_hashes("episodes")(batch)
-            for table, made_late in (("steps", late), ("feedback", None)):
-                rows = self._rows(connection, table, selects[table], made_late)
-                self._write(table, number, rows, on_batch=seen_by_hashes(table))
+                rows = ordered_batches(connection, "episodes", self._metrics, selects["episodes"])
+                of_episodes = [hashed("episodes", batch) for batch in rows]
+            for table in ("steps", "feedback"):
+                first_by = late.order if late and table == "steps" else ()
+                rows = ordered_batches(connection, table, self._metrics, selects[table], first_by)
+                self._write(table, number, rows, finished=functools.partial(hashed, table))
             self._write("episodes", number, _with_hashes(of_episodes, hashes.table()))
-
-    def _rows(
-        self, connection: duckdb.DuckDBPyConnection, table: str, select: str, late: Late | None = None
-    ) -> Iterator[pa.RecordBatch]:
-        """The rows of a table in order, whole."""
-        first_by = late.order if late else ()
-        for batch in ordered_batches(connection, table, self._metrics, select, first_by):
-            yield batch if late is None else _with_columns(batch, late.fill(batch))
 
     def finish(self, *, lineage: Sequence[LineageEntry] = ()) -> Manifest:
         """Check everything, write the manifest and give the folder its name.
@@ -224,13 +218,13 @@ class StoreWriter:
         number: int,
         batches: Iterable[pa.RecordBatch],
         *,
-        on_batch: Callable[[pa.RecordBatch], None] = lambda batch: None,
+        finished: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
         even_if_empty: bool = False,
     ) -> None:
         """Write a part; one without rows only where the table would have none at all."""
         path = self._open_folder() / table / f"part-{number:05}.parquet"
         extra = (CONTENT_HASH,) if table == "episodes" else ()
-        n_rows = write_part(path, arrow_schema(table, self._metrics, extra), batches, on_batch)
+        n_rows = write_part(path, arrow_schema(table, self._metrics, extra), batches, finished)
         if n_rows == 0 and not even_if_empty:
             path.unlink()
             return

@@ -177,7 +177,7 @@ class Assembly:
                 connection.register("spooled_input", inferences.stream(["input"]))
                 connection.register("spooled_prompt", calls.stream(["system", "input_messages", "output"]))
                 connection.execute(read_sql(name))
-        for name in ("spooled_inference", "spooled_call", "spooled_input", "spooled_prompt"):
+        for name in ("spooled_input", "spooled_prompt"):
             connection.unregister(name)
         late = late_texts(inferences, calls)
         return Relations("episode_row", "step_row", "feedback_row", late)

@@ -9,7 +9,8 @@
 CREATE OR REPLACE TEMP TABLE observed AS
 SELECT input_row, observation_of(input) AS observation FROM spooled_input;
 
-CREATE OR REPLACE TEMP TABLE said AS
+-- A view: what only needs ids and numbers never looks into the answers.
+CREATE OR REPLACE TEMP VIEW said AS
 SELECT *, CASE WHEN NOT is_selected THEN 'not selected'
         WHEN is_invalid AND NOT getvariable('include_invalid') THEN 'invalid output'
         WHEN is_ambiguous THEN 'prompt ambiguous'
