@@ -20,7 +20,7 @@ from trajkit.cli.main import cli
 from trajkit.environments import environment_info
 from trajkit.environments.base import Playable
 from trajkit.environments.gym import TextOptions
-from trajkit.rollout.runner import metric_names
+from trajkit.rollout.scout import look
 from trajkit.rollout.venue import Venue, check_metrics
 from trajkit.stack.gateway_config import read_config
 
@@ -102,7 +102,7 @@ def test_the_gateway_of_the_example_declares_its_metrics(monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "path", [str(DOCS / "examples"), *sys.path])
     info = environment_info("guess_number:GuessNumber")
     names = read_config(DOCS / "examples" / "guess_number_gateway" / "tensorzero.toml")
-    metrics = metric_names(info, "easy")
+    metrics = look(info, "easy", 0).metrics
 
     assert metrics == ("found", "n_guesses", "episode_return")
     check_metrics(Venue("example", names), metrics)

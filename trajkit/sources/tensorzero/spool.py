@@ -93,12 +93,9 @@ class Group:
         return self._first_row[number]
 
     def table(self, names: Sequence[str]) -> pa.Table:
-        """These columns of every row, in one piece, and the column that counts."""
-        parts = [self._read(number, names) for number in self.numbers]
-        table = pa.concat_tables(parts)
-        columns = [_whole(table.column(name), self._spool.schema.field(name).type) for name in names]
-        rows = pa.array(np.arange(self._n_rows))
-        return pa.table([*columns, rows], names=[*names, self._row_name])
+        """These columns of every row, and the column that counts."""
+        table = pa.concat_tables(self._read(number, names) for number in self.numbers)
+        return table.append_column(self._row_name, pa.array(np.arange(self._n_rows)))
 
     def stream(self, names: Sequence[str]) -> pa.RecordBatchReader:
         """The same a few rows at a time, once: for columns that are too wide to be held all together."""
