@@ -28,6 +28,17 @@ COMMANDS = {
     "info": ("info", "Describe a store."),
     "show": ("show", "Print one episode of a store."),
     "query": ("query", "Ask a store with one SQL SELECT."),
+    "stats": ("stats", "Numbers about a dataset, with their intervals."),
+    "select": ("select", "Choose episodes, with a control to compare against."),
+    "dedupe": ("dedupe", "Leave out what is there more than once."),
+    "split": ("split", "Cut a store into sides that share nothing."),
+    "leak": ("leak", "Check that two stores share nothing that would spoil a measurement."),
+    "reserve": ("reserve", "Keep seeds for evaluation."),
+    "mask": ("mask", "Keep steps as context that are not worth learning."),
+    "weight": ("weight", "Give each step its weight in training."),
+    "pairs": ("pairs", "Write preference pairs from the episodes of a store."),
+    "score": ("score", "Add a metric from a function of your own."),
+    "replay": ("replay", "Play a store's episodes again and compare every value."),
     "convert": ("convert", "Write a training file from a store."),
 }
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
-from trajkit._settings import project
+from trajkit._settings import project, refuse_reserved
 from trajkit.environments import environment_info
 from trajkit.rollout.cast import DEFAULT_NOISE, model_url, shown_url
 from trajkit.rollout.costs import Estimate, estimate, paid_models
@@ -19,6 +19,7 @@ from trajkit.rollout.players import refuse_excluded, who_plays
 from trajkit.rollout.scout import Sight, all_metrics, look
 from trajkit.rollout.seeds import chosen_seeds
 from trajkit.rollout.venue import Venue
+from trajkit.schema import Purpose
 
 
 class Session(NamedTuple):
@@ -84,7 +85,8 @@ def prepare(options: Options) -> Session:
     """Decide what was left open, and refuse what cannot be played before anything is.
 
     Raises:
-        RequestError: Something is not known here, or two options exclude each other.
+        RequestError: Something is not known here, two options exclude each other, or seeds that are reserved
+            for evaluation would train.
         ConfigError: The gateway's configuration lacks a metric, or cannot be read.
         StoreError: The store exists.
         MissingExtra: A package is not installed.
@@ -94,6 +96,8 @@ def prepare(options: Options) -> Session:
     info = environment_info(options.env_id, options.env_settings)
     tasks = chosen(options.tasks, info.tasks, noun="task", of=options.env_id)
     seeds = chosen_seeds(seeds=options.seeds, episodes=options.episodes, seed=options.seed)
+    if options.purpose == Purpose.TRAIN:
+        refuse_reserved(info.env_id, tasks, seeds)
     if options.store is not None:
         refuse_other(options.store)
     refuse_excluded(options, kind)

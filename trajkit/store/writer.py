@@ -41,6 +41,17 @@ class Late(NamedTuple):
     columns are spelled as the store spells them."""
 
 
+class Rows(NamedTuple):
+    """The rows of some whole episodes, each table in its order, and what makes their last columns."""
+
+    batches: Mapping[str, Iterable[pa.RecordBatch]]
+    late: Late | None
+
+    def held(self) -> Rows:
+        """The same, read now: the connection behind them may be closed."""
+        return self._replace(batches={table: list(batches) for table, batches in self.batches.items()})
+
+
 class StoreWriter:
     """Writes one store. Use as a context manager; without `finish()` nothing is left behind.
 
@@ -121,28 +132,52 @@ class StoreWriter:
             StoreError: The disk is full, or the folder cannot be written.
             DataError: A column is missing, or a value does not fit its column.
         """
-        number = next(self._numbers)
+        with interruptible(connection):
+            self.write(self.rows(connection, episodes=episodes, steps=steps, feedback=feedback, late=late))
+
+    def rows(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        *,
+        episodes: str,
+        steps: str,
+        feedback: str,
+        late: Late | None = None,
+    ) -> Rows:
+        """The rows of whole episodes as `write` takes them. The arguments are those of `add`."""
+        keys, order = (late.keys, late.order) if late else ((), ())
         selects = {
-            "episodes": self._select("episodes", episodes),
-            "steps": self._select("steps", steps, late.keys if late else ()),
-            "feedback": self._select("feedback", feedback),
+            "episodes": (self._select("episodes", episodes), ()),
+            "steps": (self._select("steps", steps, keys), order),
+            "feedback": (self._select("feedback", feedback), ()),
         }
+        batches = {
+            table: ordered_batches(connection, table, self._metrics, select, first_by)
+            for table, (select, first_by) in selects.items()
+        }
+        return Rows(batches, late)
+
+    def write(self, rows: Rows) -> None:
+        """Write the rows of whole episodes as one part of each table.
+
+        Raises:
+            StoreError: The disk is full, or the folder cannot be written.
+            DataError: A column is missing, or a value does not fit its column.
+        """
+        number = next(self._numbers)
         hashes = ContentHashes()
 
         def hashed(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
-            whole = _with_columns(batch, late.fill(batch)) if late and table == "steps" else batch
+            late = rows.late if table == "steps" else None
+            whole = batch if late is None else _with_columns(batch, late.fill(batch))
             hashes.update(whole, elements(table))
             return whole
 
-        with interruptible(connection):
-            with writing(self._open_folder() / "episodes"):
-                rows = ordered_batches(connection, "episodes", self._metrics, selects["episodes"])
-                of_episodes = [hashed("episodes", batch) for batch in rows]
-            for table in ("steps", "feedback"):
-                first_by = late.order if late and table == "steps" else ()
-                rows = ordered_batches(connection, table, self._metrics, selects[table], first_by)
-                self._write(table, number, rows, finished=functools.partial(hashed, table))
-            self._write("episodes", number, _with_hashes(of_episodes, hashes.table()))
+        with writing(self._open_folder() / "episodes"):
+            of_episodes = [hashed("episodes", batch) for batch in rows.batches["episodes"]]
+        for table in ("steps", "feedback"):
+            self._write(table, number, rows.batches[table], finished=functools.partial(hashed, table))
+        self._write("episodes", number, _with_hashes(of_episodes, hashes.table()))
 
     def finish(self, *, lineage: Sequence[LineageEntry] = ()) -> Manifest:
         """Check everything, write the manifest and give the folder its name.

@@ -31,11 +31,11 @@ from trajkit.sources.choose import (
 )
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.sources.tensorzero import tables
-from trajkit.sources.tensorzero.assemble import Assembly, Relations
+from trajkit.sources.tensorzero.assemble import Assembly
 from trajkit.sources.tensorzero.late import CALL_ROW, DESCRIBED, INPUT_ROW, described
 from trajkit.sources.tensorzero.spool import Group, Spool
 from trajkit.store.engine import interruptible, literal, writing
-from trajkit.store.writer import StoreWriter
+from trajkit.store.writer import Rows, StoreWriter
 
 GROUP_STEPS = 20_000
 """Most steps that are assembled at once; more take more memory, fewer more time."""
@@ -200,11 +200,11 @@ class _Export:
                     self._on_progress(Progress("assembling", first, n_buckets))
                     numbers = range(first, min(first + _BUCKETS_PER_GROUP, n_buckets))
                     groups = Group(inferences, numbers, INPUT_ROW), Group(calls, numbers, CALL_ROW)
-                    connection = self._connection.cursor()
-                    with behind.watching(connection):
+                    with self._connection.cursor() as connection, interruptible(connection):
                         relations = assembly.assemble(connection, *groups)
                         masked.update({entry.reason: entry.n_steps for entry in assembly.masked(connection)})
-                        behind.write(writer, connection, relations, groups)
+                        rows = writer.rows(connection, **relations._asdict()).held()
+                    behind.write(writer, rows, groups)
                 behind.finish()
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
             tally = tally.model_copy(update={"masked": left})
@@ -248,7 +248,6 @@ class _Behind:
     def __init__(self) -> None:
         self._pool = ThreadPoolExecutor(1)
         self._pending: Future[None] | None = None
-        self._connection: duckdb.DuckDBPyConnection | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -256,25 +255,12 @@ class _Behind:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None and self._connection is not None:
-            self._connection.interrupt()
         self._pool.shutdown()
 
-    def watching(self, connection: duckdb.DuckDBPyConnection) -> contextlib.AbstractContextManager[None]:
-        """Let Ctrl-C stop this connection and the one that is being written."""
-        return interruptible(*filter(None, (connection, self._connection)))
-
-    def write(
-        self,
-        writer: StoreWriter,
-        connection: duckdb.DuckDBPyConnection,
-        relations: Relations,
-        groups: tuple[Group, Group],
-    ) -> None:
-        """Write a group when the one before is written; its connection and its files are gone then."""
+    def write(self, writer: StoreWriter, rows: Rows, groups: tuple[Group, Group]) -> None:
+        """Write a group when the one before is written; its files are gone then."""
         self.finish()
-        self._connection = connection
-        self._pending = self._pool.submit(_write, writer, connection, relations, groups)
+        self._pending = self._pool.submit(_write, writer, rows, groups)
 
     def finish(self) -> None:
         """Wait for the group that is being written; what went wrong with it is raised here."""
@@ -283,14 +269,8 @@ class _Behind:
             pending.result()
 
 
-def _write(
-    writer: StoreWriter,
-    connection: duckdb.DuckDBPyConnection,
-    relations: Relations,
-    groups: tuple[Group, Group],
-) -> None:
-    with connection:
-        writer.add(connection, **relations._asdict())
+def _write(writer: StoreWriter, rows: Rows, groups: tuple[Group, Group]) -> None:
+    writer.write(rows)
     for group in groups:
         group.drop()
 

@@ -1,0 +1,50 @@
+"""`trajkit leak`: whether what is learned and what measures have anything in common."""
+
+from __future__ import annotations
+
+import click
+
+from trajkit.cli import output
+from trajkit.cli.page import visible
+from trajkit.errors import RequestError
+
+_EPILOG = """\
+A shared episode id, world (environment, task and seed) or initial state is a leak, and so is an episode of a
+world that trajkit.toml reserves. A shared text (prompt, prompt with its answer, mission with first
+observation; case, spaces and punctuation do not count) is one where a side has no seeds, and so is a prompt
+that shares nearly all its runs of five words with another. Where both have seeds, text that reads the same is
+counted: small worlds do read alike. A leak makes the exit code 1.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("train", metavar="TRAIN")
+@click.argument("evaluation", metavar="EVAL", required=False)
+@click.option("--strict-text", is_flag=True, help="Shared text is a leak even where both have seeds.")
+@click.option(
+    "--near",
+    type=float,
+    default=0.9,
+    show_default=True,
+    help="Share of its runs of words from which on a prompt is near-identical to another.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def leak(train: str, evaluation: str | None, strict_text: bool, near: float, as_json: bool) -> None:
+    """Look for what the stores TRAIN and EVAL have in common; without EVAL, for reserved worlds only."""
+    from trajkit._settings import reserved
+    from trajkit.curate.leak import leak as find_leaks
+
+    if evaluation is None and not reserved():
+        raise RequestError(
+            f"nothing to compare {train} with: no EVAL, and no seeds are reserved",
+            hint="trajkit leak TRAIN EVAL; `trajkit reserve babyai --seeds 200:220` reserves some",
+        )
+    report = find_leaks(train, evaluation, strict_text=strict_text, near=near)
+    for line in report.unchecked():
+        output.talk(visible(line))
+    if as_json:
+        output.result_json({"leaks": report.leaks, **report.model_dump(mode="json")})
+    else:
+        for line in report.lines():
+            output.result(visible(line))
+    report.checked()

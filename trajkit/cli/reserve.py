@@ -1,0 +1,96 @@
+"""`trajkit reserve`: keep seeds for evaluation, once for a whole project."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from trajkit.cli import output
+from trajkit.cli.page import visible
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit._settings import Reservation
+
+_EPILOG = """\
+They are kept in the nearest trajkit.toml from here upward, with the hashes of the initial states; where there
+is none, in one at the root of the project. `trajkit rollout --purpose train` refuses these seeds, and
+`trajkit leak` and every training their episodes. To give one up, remove its table from the file. Without
+ENVIRONMENT it lists what is reserved.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("env_id", metavar="ENVIRONMENT", required=False)
+@click.option("--seeds", metavar="SEEDS", help="A:B (A to B-1), A:B:STEP, 1,5,9, or a file of them.")
+@click.option("--task", "tasks", multiple=True, help="A task; may be repeated.  [default: all]")
+@click.option(
+    "--env-set",
+    "pairs",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A setting of the environment; may be repeated.",
+)
+@click.option("--no-states", is_flag=True, help="Keep the seeds alone; the environment is not begun.")
+@click.option("--dry-run", is_flag=True, help="Print what would be kept and write nothing.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def reserve(
+    env_id: str | None,
+    seeds: str | None,
+    tasks: tuple[str, ...],
+    pairs: tuple[str, ...],
+    no_states: bool,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Keep the worlds of some seeds for evaluation.
+
+    \b
+    trajkit reserve babyai --seeds 200:220
+    """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
+    from trajkit.curate.reserve import reserve as keep
+    from trajkit.environments.settings import typed
+
+    if env_id is None:
+        if seeds or tasks or pairs or no_states or dry_run:
+            raise RequestError("no ENVIRONMENT given", hint="trajkit reserve babyai --seeds 200:220")
+        _list(as_json)
+        return
+    if seeds is None:
+        raise RequestError(f"which seeds of {env_id}?", hint=f"trajkit reserve {env_id} --seeds 200:220")
+    done = keep(
+        env_id,
+        seeds=seeds,
+        tasks=tasks,
+        settings=typed(pairs),
+        with_states=not no_states,
+        dry_run=dry_run,
+    )
+    if as_json:
+        more = {"path": str(done.path), "is_new": done.is_new}
+        output.result_json({**more, **_shown(done.reservation)})
+    else:
+        n_states = output.plural(len(done.reservation.states), "initial state")
+        output.result(visible(f"{done.path}  {done.reservation}  {n_states}"))
+    if not done.is_new:
+        output.talk("it was reserved already: nothing was written")
+    elif dry_run:
+        output.talk("dry run: nothing was written")
+
+
+def _list(as_json: bool) -> None:
+    from trajkit._settings import project, project_files
+
+    found = [(path, each) for path in project_files() for each in project(path.parent).reserved]
+    if as_json:
+        output.result_json([{"path": str(path), **_shown(each)} for path, each in found])
+        return
+    for path, each in found:
+        output.result(visible(f"{path}  {each}  {output.plural(len(each.states), 'initial state')}"))
+    if not found:
+        output.talk("nothing is reserved")
+
+
+def _shown(reservation: Reservation) -> dict[str, Any]:
+    return reservation.model_dump(mode="json")

@@ -1,0 +1,133 @@
+"""`trajkit stats`: numbers about a dataset, with their intervals."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from trajkit.cli import output
+from trajkit.cli.info import last_store
+from trajkit.cli.page import visible
+
+if TYPE_CHECKING:
+    from trajkit.curate.stats_model import Stats
+
+_LONGEST = 60
+"""Characters of an action that are printed."""
+
+_EPILOG = """\
+Shares have Wilson's interval, means Student's t, or with --bootstrap the percentiles of so many resamples.
+The intervals take episodes as independent: several attempts at one seed say less than they claim.
+"""
+
+
+@click.command(epilog=_EPILOG)
+@click.argument("stores", metavar="[STORE]...", nargs=-1)
+@click.option(
+    "--score",
+    metavar="NAME",
+    help="The metric whose mean is told.  [default: episode_return, else total_reward]",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Of every interval.",
+)
+@click.option(
+    "--bootstrap",
+    "resamples",
+    type=click.IntRange(min=100),
+    metavar="N",
+    help="Intervals of means from N resamples instead of Student's t.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the bootstrap."
+)
+@click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page of charts.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def stats(
+    stores: tuple[str, ...],
+    score: str | None,
+    confidence: float,
+    resamples: int | None,
+    seed: int,
+    html: Path | None,
+    as_json: bool,
+) -> None:
+    """Describe STORE in numbers; without one, the last store that was written here.
+
+    Several stores, or a folder of stores such as `split` leaves, are taken together and compared by split.
+
+    \b
+    trajkit stats stores/train --html stats.html
+    """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
+    from trajkit._files import refuse_existing, write_text
+    from trajkit.curate.stats import stats as stats_of
+    from trajkit.curate.stats_page import page
+
+    if html is not None:
+        refuse_existing(html)
+    found = stats_of(
+        *(stores or (last_store(),)),
+        score=score,
+        confidence=confidence,
+        resamples=resamples or 0,
+        seed=seed,
+    )
+    if html is not None:
+        write_text(html, page(found))
+    if as_json:
+        output.result_json(found.model_dump(mode="json"))
+    else:
+        _print(found)
+    if html is not None:
+        output.talk(f"{html}  {output.size(html.stat().st_size)}")
+
+
+def _print(found: Stats) -> None:
+    from trajkit.curate.stats_page import shown_groups
+    from trajkit.curate.stats_text import facts, funnel_rows, group_rows, spread_rows
+
+    names = ", ".join(visible(str(path)) for path in found.stores)
+    output.result(names)
+    output.result(f"{100 * found.confidence:.4g}% intervals: Wilson for success, {found.interval} for means")
+    output.result()
+    groups = shown_groups(found)
+    _table(group_rows(found, groups))
+    unjudged = next(group.n_unjudged for group in groups if group.by == "all")
+    if unjudged:
+        output.result(f"success leaves out {output.plural(unjudged, 'episode')} whose outcome is not known")
+    for by, n_groups in found.n_groups.items():
+        n_shown = sum(group.by == by for group in groups)
+        if n_shown and n_groups > n_shown:
+            output.result(f"… and {output.plural(n_groups - n_shown, by)} more")
+    output.result()
+    _table(spread_rows(found.spreads))
+    output.result()
+    lines = list(facts(found))
+    width = max(len(name) for name, _ in lines)
+    for name, text in lines:
+        output.result(f"{name:<{width}}  {text}")
+    if found.coverage.actions:
+        output.result()
+        total = found.n_steps - found.coverage.n_without_action
+        rows: list[tuple[str, ...]] = [
+            (_cut(one.action), output.count(one.n), f"{one.n / total:.1%}") for one in found.coverage.actions
+        ]
+        _table((("action", "steps", "share"), rows))
+    output.result()
+    _table(funnel_rows(found))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _table(table: tuple[tuple[str, ...], list[tuple[str, ...]]]) -> None:
+    headings, rows = table
+    cells = [output.Cell(heading, is_number=place > 0) for place, heading in enumerate(headings)]
+    output.table(cells, [[visible(cell) for cell in row] for row in rows])

@@ -1,0 +1,130 @@
+"""The counterfactual of a selection: a random set of the same size, so that a claim for it can be tested.
+
+Episodes are drawn by lot, without replacement, from the whole store the selection was made of, those that it
+chose included, until what would be trained is as much. Episodes that were played for evaluation are drawn
+only when the selection has some: they must not train.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from trajkit.curate.derive import Derivation
+from trajkit.curate.pool import drawn
+from trajkit.errors import NothingMatched
+from trajkit.schema import Left, Manifest
+
+_AMOUNTS = "trajkit_amounts"
+_DRAWN = "trajkit_control"
+_LEARNED = "loss_weight > 0 AND completion IS NOT NULL"
+
+
+class Amount(NamedTuple):
+    """What training goes by."""
+
+    unit: str
+    chosen: int
+    """Of the selection."""
+    drawn: int
+    """Of the control; they differ by less than one episode."""
+
+
+def control_goal(goal: Path) -> Path:
+    """Where the control of a selection goes."""
+    return goal.with_name(f"{goal.name}-control")
+
+
+def draw_control(derivation: Derivation, *, kept: str, seed: int) -> Amount:
+    """Draw the control of a selection; nothing is written yet.
+
+    Args:
+        derivation: The store that the selection is made of.
+        kept: Relation with the `episode_id`s of the selection.
+        seed: Of the lot.
+
+    Raises:
+        NothingMatched: Nothing of the selection is learned, so that no amount can be matched.
+    """
+    amount = _draw(derivation, kept, _measure(derivation), seed)
+    if not amount.chosen:
+        raise NothingMatched(
+            f"{derivation.store.path}: nothing that was selected is learned, a control has nothing to match",
+            hint="without --control the selection is written alone",
+        )
+    return amount
+
+
+def write_control(
+    derivation: Derivation, goal: Path, *, amount: Amount, chosen: Manifest, seed: int
+) -> Manifest:
+    """Write what `draw_control` drew beside its selection.
+
+    Args:
+        derivation: The same.
+        goal: Where the selection is.
+        amount: What was drawn.
+        chosen: The manifest of the selection.
+        seed: Of the lot.
+
+    Raises:
+        StoreError: The control's place is taken, or cannot be written.
+    """
+    return derivation.write(
+        control_goal(goal),
+        verb="control",
+        arguments={
+            "of": chosen.digest,
+            "seed": seed,
+            "unit": amount.unit,
+            "n_chosen": amount.chosen,
+            "n_drawn": amount.drawn,
+        },
+        kept=_DRAWN,
+        left=_left(derivation),
+    )
+
+
+def _measure(derivation: Derivation) -> str:
+    """Leave how much each episode trains: in tokens where all of them are known, else in characters."""
+    learned = f"FROM steps WHERE {_LEARNED}"
+    ((n_unknown,),) = derivation.connection.execute(
+        f"SELECT count(*) - count(n_output_tokens) {learned}"
+    ).fetchall()
+    amount = "length(CAST(completion AS VARCHAR))" if n_unknown else "n_output_tokens"
+    derivation.connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE {_AMOUNTS} AS SELECT e.episode_id, e.purpose, "
+        f"CAST(coalesce(s.amount, 0) AS BIGINT) AS amount FROM episodes AS e LEFT JOIN "
+        f"(SELECT episode_id, sum({amount}) AS amount {learned} GROUP BY episode_id) AS s "
+        "ON e.episode_id = s.episode_id"
+    )
+    return "characters of answers" if n_unknown else "output tokens"
+
+
+def _draw(derivation: Derivation, kept: str, unit: str, seed: int) -> Amount:
+    """Leave the episodes drawn: the beginning of the lot whose amount is nearest to the selection's."""
+    ask = derivation.connection.execute
+    ((chosen, has_eval),) = ask(
+        "SELECT CAST(coalesce(sum(amount), 0) AS BIGINT), coalesce(bool_or(purpose = 'eval'), false) "
+        f"FROM {_AMOUNTS} WHERE episode_id IN (SELECT episode_id FROM {kept})"
+    ).fetchall()
+    pool = f"{_AMOUNTS}" if has_eval else f"(SELECT * FROM {_AMOUNTS} WHERE purpose <> 'eval')"
+    in_order = f"ORDER BY {drawn('control', seed)}"
+    ask(
+        f"CREATE OR REPLACE TEMP TABLE {_DRAWN} AS WITH lots AS (SELECT episode_id, CAST(sum(amount) OVER "
+        f"({in_order} ROWS UNBOUNDED PRECEDING) AS BIGINT) AS total, row_number() OVER ({in_order}) AS place "
+        f"FROM {pool}), cut AS (SELECT place, total FROM lots ORDER BY abs(total - {chosen}), place LIMIT 1) "
+        "SELECT lots.episode_id, cut.total FROM lots, cut WHERE lots.place <= cut.place"
+    )
+    ((total,),) = ask(f"SELECT coalesce(max(total), 0) FROM {_DRAWN}").fetchall()
+    return Amount(unit, chosen, total)
+
+
+def _left(derivation: Derivation) -> list[Left]:
+    rows = derivation.connection.execute(
+        "SELECT CASE WHEN purpose = 'eval' AND NOT (SELECT coalesce(bool_or(purpose = 'eval'), false) FROM "
+        f"episodes WHERE episode_id IN (SELECT episode_id FROM {_DRAWN})) THEN 'played for evaluation' "
+        "ELSE 'not drawn' END AS reason, count(*), CAST(sum(n_steps) AS BIGINT) FROM episodes "
+        f"WHERE episode_id NOT IN (SELECT episode_id FROM {_DRAWN}) GROUP BY reason ORDER BY reason"
+    ).fetchall()
+    return [Left(reason=reason, n_episodes=n, n_steps=n_steps) for reason, n, n_steps in rows]

@@ -1,0 +1,215 @@
+"""Intervals for the numbers about a dataset: Wilson for shares, Student's t or the bootstrap for means.
+
+Values come as distinct values with how often each occurs, sorted: so a million episodes cost as much as they
+differ, and no result depends on the order in which rows were read.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
+
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+CONFIDENCE = 0.95
+"""Share of such intervals that hold the true value, where nothing else is asked."""
+
+_DRAWS_AT_ONCE = 4_000_000
+"""Counts drawn at a time by the bootstrap: 32 MB."""
+
+
+class Interval(NamedTuple):
+    """An estimate with its bounds."""
+
+    value: float
+    low: float | None
+    """Lower bound; None where nothing can be said, as of a single value."""
+    high: float | None
+    """Upper bound."""
+    n: int
+    """How many were measured."""
+
+
+class Values(NamedTuple):
+    """What was measured: the distinct values in rising order, and how often each occurs."""
+
+    value: npt.NDArray[np.float64]
+    times: npt.NDArray[np.int64]
+
+    @property
+    def n(self) -> int:
+        """How many were measured."""
+        return int(self.times.sum())
+
+    @property
+    def total(self) -> float:
+        """Their sum, rounded once (Shewchuk's algorithm), so that order cannot matter."""
+        return math.fsum((self.value * self.times).tolist())
+
+
+def wilson(n_yes: int, n: int, *, confidence: float = CONFIDENCE) -> Interval | None:
+    """A share with Wilson's score interval; None of nothing.
+
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927); that
+    it holds what it says also for few trials and shares near 0 and 1: Brown, Cai & DasGupta, Statistical
+    Science 16 (2001).
+
+    Args:
+        n_yes: Successes.
+        n: Trials.
+        confidence: Between 0 and 1.
+    """
+    _check_confidence(confidence)
+    if n == 0:
+        return None
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share, z2 = n_yes / n, z * z
+    middle = (share + z2 / (2 * n)) / (1 + z2 / n)
+    half = z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
+    # exactly 0 and 1 at the ends, where rounding would leave a trace
+    low = 0.0 if n_yes == 0 else max(0.0, middle - half)
+    high = 1.0 if n_yes == n else min(1.0, middle + half)
+    return Interval(share, low, high, n)
+
+
+def t_interval(values: Values, *, confidence: float = CONFIDENCE) -> Interval | None:
+    """A mean ± Student's t of its standard error; None of nothing, no bounds of a single value.
+
+    Student, "The probable error of a mean", Biometrika 6 (1908). It takes the mean as about normal, which
+    skewed values such as lengths are from some dozens on; with fewer, see `bootstrap`.
+
+    Args:
+        values: What was measured.
+        confidence: Between 0 and 1.
+    """
+    _check_confidence(confidence)
+    n = values.n
+    if n == 0:
+        return None
+    mean = values.total / n
+    if n == 1:
+        return Interval(mean, None, None, n)
+    squares = math.fsum(((values.value - mean) ** 2 * values.times).tolist())
+    half = t_quantile((1 + confidence) / 2, n - 1) * math.sqrt(squares / (n - 1) / n)
+    return Interval(mean, mean - half, mean + half, n)
+
+
+def bootstrap(
+    values: Values, *, resamples: int, seed: int, confidence: float = CONFIDENCE
+) -> Interval | None:
+    """A mean with the percentile interval of the bootstrap; None of nothing, no bounds of a single value.
+
+    B. Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7 (1979). A resample is
+    drawn as how often each distinct value occurs in it (a multinomial draw), which is the same and cheaper.
+
+    Args:
+        values: What was measured.
+        resamples: How many resamples to draw.
+        seed: The same seed gives the same bounds.
+        confidence: Between 0 and 1.
+    """
+    _check_confidence(confidence)
+    import numpy as np
+
+    n = values.n
+    if n == 0:
+        return None
+    mean = values.total / n
+    if n == 1:
+        return Interval(mean, None, None, n)
+    chance = np.random.default_rng(seed)
+    share = values.times / n
+    at_once = max(1, _DRAWS_AT_ONCE // len(share))
+    means = np.concatenate(
+        [
+            chance.multinomial(n, share, size=min(at_once, resamples - done)) @ values.value / n
+            for done in range(0, resamples, at_once)
+        ]
+    )
+    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Interval(mean, float(low), float(high), n)
+
+
+def effective_size(weights: Values) -> float | None:
+    """How many equal weights say as much as these: (Σw)² / Σw²; None where no weight is above 0.
+
+    L. Kish, "Survey Sampling" (1965), §11.7. Weights of 0 and below count for nothing.
+    """
+    positive = weights.value > 0
+    value, times = weights.value[positive], weights.times[positive]
+    if not len(value):
+        return None
+    scaled = value / value.max()  # squares of tiny or huge weights would be lost
+    total = math.fsum((scaled * times).tolist())
+    return total * total / math.fsum((scaled * scaled * times).tolist())
+
+
+def entropy_bits(frequencies: Values) -> float:
+    """Shannon's entropy in bits of things of which so many occur so often: 0 when it is always the same.
+
+    C. E. Shannon, "A mathematical theory of communication", Bell System Technical Journal 27 (1948).
+    """
+    total = frequencies.total
+    parts = zip(frequencies.value.tolist(), frequencies.times.tolist(), strict=True)
+    return abs(math.fsum(-times * n / total * math.log2(n / total) for n, times in parts if n))
+
+
+@functools.lru_cache(maxsize=4096)
+def t_quantile(probability: float, degrees: int) -> float:
+    """The value below which Student's t with these degrees of freedom lies with this probability (> 0.5).
+
+    Found by halving an interval of the distribution function, which is an incomplete beta function
+    (Abramowitz & Stegun 26.7.1).
+    """
+    low, high = 0.0, 2.0
+    while _t_below(high, degrees) < probability:
+        high *= 2
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _t_below(middle, degrees) < probability else (low, middle)
+    return (low + high) / 2
+
+
+def _t_below(t: float, degrees: int) -> float:
+    return 1 - _beta_share(degrees / (degrees + t * t), degrees / 2, 0.5) / 2
+
+
+def _beta_share(x: float, a: float, b: float) -> float:
+    """The regularized incomplete beta function, by its continued fraction where that converges fast."""
+    if x in (0.0, 1.0):
+        return x
+    if x > (a + 1) / (a + b + 2):
+        return 1 - _beta_share(1 - x, b, a)
+    front = math.exp(
+        math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x)
+    )
+    return front / (a * _fraction(x, a, b))
+
+
+def _fraction(x: float, a: float, b: float) -> float:
+    """DLMF 8.17.22, from the front by Lentz's method: 1 + d1/(1 + d2/(1 + …))."""
+    tiny = 1e-300
+    whole, upper, lower = 1.0, 1.0, 0.0
+    for m in range(1, 10_000):
+        k, odd = divmod(m, 2)
+        if odd:
+            term = -(a + k) * (a + b + k) * x / ((a + 2 * k) * (a + 2 * k + 1))
+        else:
+            term = k * (b - k) * x / ((a + 2 * k - 1) * (a + 2 * k))
+        lower = 1 / ((1 + term * lower) or tiny)
+        upper = (1 + term / upper) or tiny
+        whole *= upper * lower
+        if abs(upper * lower - 1) < 1e-15:
+            break
+    return whole
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise RequestError(f"a confidence of {confidence:g}; it lies between 0 and 1", hint="such as 0.95")

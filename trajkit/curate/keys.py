@@ -1,0 +1,140 @@
+"""What keeps episodes together: the key of an episode, and the place that its hash gives it.
+
+Without columns of the user's choice the key is the world: environment, task and seed; where there is no seed,
+the hash of the initial state; else the episode itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import duckdb
+
+from trajkit.curate.expression import nearest
+from trajkit.errors import QueryError
+from trajkit.store.chosen import wide_episodes
+from trajkit.store.engine import literal
+from trajkit.store.layout import CONTENT_HASH, quoted
+from trajkit.store.query import metric_names
+from trajkit.store.reader import Store
+from trajkit.store.view import columns_of
+
+WORLD = "environment, task and seed; else the initial state; else the episode"
+"""The default key in words."""
+
+TAG = "tags."
+"""Begins the name of a tag where a column is asked for."""
+
+PLACES = 2**52
+"""Places that a hash can give: as many as the first 13 hex digits of a sha256 have values."""
+
+FROM_TEXT = "text:"
+"""Begins an initial state's hash that was made of the first text: worlds that read alike share it."""
+
+
+class Key(NamedTuple):
+    """How episodes are told apart in groups."""
+
+    words: str
+    """What the key is, to be read by people."""
+    columns: tuple[str, ...]
+    """The columns that were asked for; none for the default."""
+    relation: str
+    """SQL of rows `(episode_id, n_steps, key, has_key)`. `key` is JSON text, never null: an episode that
+    lacks one of the columns is a group of its own, and `has_key` is false."""
+
+
+def group_key(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[str] = ()) -> Key:
+    """The key of a store's episodes.
+
+    Args:
+        connection: Has the store's views.
+        store: Whose episodes they are.
+        by: Columns of episodes, metrics, or `tags.NAME`, which together are the key; none for the default.
+
+    Raises:
+        QueryError: There is no such column, or no episode has the tag.
+    """
+    if not by:
+        return Key(
+            WORLD, (), f"(SELECT episode_id, n_steps, {_world()} AS key, true AS has_key FROM episodes)"
+        )
+    names = tuple(dict.fromkeys(_known_name(connection, store, name) for name in by))
+    values = [_value(name) for name in names]
+    has_all = " AND ".join(f"{value} IS NOT NULL" for value in values)
+    parts = ", ".join(
+        f"{literal(name)}, CAST(to_json({value}) AS VARCHAR)"
+        for name, value in zip(names, values, strict=True)
+    )
+    return Key(
+        " and ".join(names),
+        names,
+        f"(SELECT episode_id, n_steps, CASE WHEN {has_all} THEN {_json_text(parts)} "
+        f"ELSE {_json_text(_EPISODE)} END AS key, {has_all} AS has_key FROM ({wide_episodes(store)}))",
+    )
+
+
+def place(key: str, seed: int) -> str:
+    """SQL of the place that a key's hash gives it, from 0 to `PLACES` - 1, the same on every machine.
+
+    Args:
+        key: SQL of the key's text.
+        seed: Another seed gives other places.
+    """
+    return f"CAST('0x' || left(sha256({literal(f'{int(seed)}:')} || {key}), 13) AS BIGINT)"
+
+
+_EPISODE = "'episode', episode_id"
+
+
+def _world() -> str:
+    of_state = "'initial_state', initial_state_hash"
+    return (
+        f"CASE WHEN seed IS NOT NULL THEN {_json_text(_SEEDED)} "
+        f"WHEN nullif(initial_state_hash, '') IS NOT NULL THEN {_json_text(of_state)} "
+        f"ELSE {_json_text(_EPISODE)} END"
+    )
+
+
+_SEEDED = "'world', env_id, task, CAST(seed AS VARCHAR)"
+
+
+def _json_text(parts: str) -> str:
+    return f"CAST(to_json([{parts}]) AS VARCHAR)"
+
+
+def _known_name(connection: duckdb.DuckDBPyConnection, store: Store, name: str) -> str:
+    """A name as the store spells it."""
+    if name.startswith(TAG):
+        tags = _tag_names(connection)
+        if (tag := name.removeprefix(TAG)) not in tags:
+            raise QueryError(f"no episode of {store.path} has the tag {tag!r}", hint=nearest(tag, tags))
+        return name
+    known = [
+        column.name
+        for column in columns_of(store, "episodes")
+        if column.name not in ("metrics", CONTENT_HASH.name)
+    ]
+    known += metric_names(store)
+    for one in known:
+        if one.lower() == name.lower():
+            return one
+    raise QueryError(
+        f"no column {name!r} in {store.path}", hint=f"{nearest(name, known)}; a tag is {TAG}NAME"
+    )
+
+
+def _value(name: str) -> str:
+    """SQL of a column or a tag; null where an episode has none."""
+    if name.startswith(TAG):
+        return f"CAST(tags AS MAP(VARCHAR, VARCHAR))[{literal(name.removeprefix(TAG))}]"
+    return quoted(name)
+
+
+def _tag_names(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    found = connection.execute(
+        "SELECT DISTINCT unnest(map_keys(CAST(tags AS MAP(VARCHAR, VARCHAR)))) AS tag FROM episodes "
+        "ORDER BY tag"
+    ).fetchall()
+    return [tag for (tag,) in found]

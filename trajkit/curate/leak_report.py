@@ -1,0 +1,231 @@
+"""What a search for leaks came to: what blocks training, what is only counted, and what nobody can check."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import StrEnum
+
+from trajkit.errors import DataError
+from trajkit.schema import Model
+from trajkit.schema.base import Count, Name, Text
+from trajkit.schema.manifest import Sha256
+
+
+class LeakKind(StrEnum):
+    """What two stores can have in common, the surest first."""
+
+    EPISODE_ID = "episode_id"
+    """The same episode."""
+    WORLD = "world"
+    """The same environment, task and seed."""
+    INITIAL_STATE = "initial_state"
+    """The same initial state, as the environment hashed it; the seeds may differ."""
+    RESERVED = "reserved"
+    """A world that `trajkit.toml` reserves for evaluation."""
+    PROMPT = "prompt"
+    """The same prompt, to the letter."""
+    NEAR_PROMPT = "near_prompt"
+    """A prompt that differs only by case, spaces and punctuation, or in few of its words."""
+    PROMPT_ANSWER = "prompt_answer"
+    """A prompt with its answer that differ at most by case, spaces and punctuation."""
+    FIRST_TEXT = "first_text"
+    """Mission and first observation that differ at most by case, spaces and punctuation."""
+
+
+NAMES = {
+    LeakKind.EPISODE_ID: ("episode id", "episode ids"),
+    LeakKind.WORLD: ("world (environment, task and seed)", "worlds (environment, task and seed)"),
+    LeakKind.INITIAL_STATE: ("initial state", "initial states"),
+    LeakKind.RESERVED: ("episode of a reserved world", "episodes of reserved worlds"),
+    LeakKind.PROMPT: ("identical prompt", "identical prompts"),
+    LeakKind.NEAR_PROMPT: ("near-identical prompt", "near-identical prompts"),
+    LeakKind.PROMPT_ANSWER: ("prompt with its answer", "prompts with their answers"),
+    LeakKind.FIRST_TEXT: ("mission and first text", "missions and first texts"),
+}
+"""Each kind in words: one of them, several."""
+
+
+class Example(Model):
+    """One thing that both have."""
+
+    what: Text
+    """The id, the world, the hash, or the beginning of the text."""
+    train_episode: Name
+    """An episode of the training store that has it."""
+    eval_episode: Name | None
+    """An episode of the evaluation store that has it; None for a reserved world."""
+
+
+class Finding(Model):
+    """Everything of one kind that both stores have."""
+
+    kind: LeakKind
+    """What they have in common."""
+    n: Count
+    """How many different ones both have; of `reserved`, how many episodes of the training store."""
+    n_of: Count
+    """How many different ones the evaluation store has; of `reserved`, episodes of the training store."""
+    n_blocking: Count
+    """How many of them forbid training; the others are only counted."""
+    examples: tuple[Example, ...]
+    """Some, those that block first."""
+
+    @property
+    def words(self) -> str:
+        """`3 of 20 worlds (environment, task and seed)`."""
+        return f"{self.n:,} of {self.n_of:,} {NAMES[self.kind][self.n_of != 1]}"
+
+
+class World(Model):
+    """One world of an environment."""
+
+    env_id: Text
+    """The environment."""
+    task: Text
+    """The task within it."""
+    seed: int
+    """Its seed."""
+
+    def __str__(self) -> str:
+        return f"{self.env_id} {self.task} seed {self.seed}"
+
+
+class Aliased(Model):
+    """Worlds of the evaluation store that read at their start like one of the training store."""
+
+    n: Count
+    """How many do."""
+    n_of: Count
+    """How many worlds with environment, task and seed it has."""
+    worlds: tuple[World, ...]
+    """Those that do, so that results can be given on the others alone."""
+
+    def __str__(self) -> str:
+        return f"aliased text: {self.n:,} of {self.n_of:,}"
+
+
+class LeakSide(Model):
+    """What is known of one of the two stores."""
+
+    path: Name
+    """Where it is."""
+    digest: Sha256
+    """Digest of its content."""
+    n_episodes: Count
+    """Its episodes."""
+    n_without_seed: Count
+    """Those of them that lack environment, task or seed: their text blocks."""
+    n_without_state: Count
+    """Those that have no hash of their initial state by the environment."""
+    n_steps: Count
+    """Its steps."""
+    n_without_prompt: Count
+    """Those of them whose prompt is unknown: they cannot be compared as text."""
+    n_for_evaluation: Count
+    """Episodes that were played for evaluation."""
+
+    def unchecked(self) -> Iterator[str]:
+        """What cannot be compared, in words."""
+        n = self.n_episodes
+        if self.n_without_seed:
+            yield (
+                f"{self.n_without_seed:,} of {n:,} episodes have no environment, task and seed: their worlds "
+                "cannot be compared, so text they share blocks"
+            )
+        if self.n_without_state:
+            yield (
+                f"{self.n_without_state:,} of {n:,} episodes have no hash of their initial state by the "
+                "environment: a world under two seeds cannot be told"
+            )
+        if self.n_without_prompt:
+            yield (
+                f"{self.n_without_prompt:,} of {self.n_steps:,} steps have no prompt: "
+                "they cannot be compared as text"
+            )
+
+
+class LeakReport(Model):
+    """What a training store and an evaluation store have in common; it holds for these digests."""
+
+    train: LeakSide
+    """The store that is to be learned."""
+    evaluation: LeakSide | None
+    """The store that measures; None where only reserved worlds were looked for."""
+    strict_text: bool
+    """Text blocks even where both sides have seeds."""
+    near: float | None
+    """Share of its words from which on a prompt was near-identical; None where they had to read the same."""
+    n_reserved: Count
+    """Reservations of `trajkit.toml` that were looked for."""
+    findings: tuple[Finding, ...]
+    """What they have in common, by kind; kinds that found nothing are left out."""
+    aliased: Aliased
+    """Worlds with different seeds that read alike: small worlds do."""
+    is_allowed: bool = False
+    """Training went on in spite of a leak, by `--allow-leak`."""
+
+    @property
+    def blocking(self) -> tuple[Finding, ...]:
+        """What forbids training."""
+        return tuple(finding for finding in self.findings if finding.n_blocking)
+
+    @property
+    def leaks(self) -> bool:
+        """Whether anything forbids training."""
+        return bool(self.blocking)
+
+    def checked(self, *, allow_leak: bool = False) -> LeakReport:
+        """This report where training may begin; with `is_allowed` set where it leaks and that was allowed.
+
+        Args:
+            allow_leak: Train in spite of a leak; every report of that training says so.
+
+        Raises:
+            DataError: It leaks and that is not allowed; the message says what leaks.
+        """
+        if not self.leaks:
+            return self
+        if allow_leak:
+            return self.model_copy(update={"is_allowed": True})
+        found = ", ".join(
+            f"{finding.n_blocking:,} {NAMES[finding.kind][finding.n_blocking != 1]}"
+            for finding in self.blocking
+        )
+        other = "what is reserved" if self.evaluation is None else self.evaluation.path
+        raise DataError(
+            f"{self.train.path} leaks: it shares with {other}: {found}",
+            hint="`trajkit split` cuts one store without a leak; --allow-leak trains all the same",
+        )
+
+    def lines(self) -> Iterator[str]:
+        """The report to be read by people."""
+        for finding in self.findings:
+            yield f"{'LEAK' if finding.n_blocking else 'counted'}  {finding.words}{_part(finding)}"
+            for example in finding.examples:
+                other = "" if example.eval_episode is None else f" and {example.eval_episode}"
+                yield f"    {example.what}: {example.train_episode}{other}"
+        if self.evaluation is not None:
+            yield str(self.aliased)
+        if self.is_allowed:
+            yield "this leak was allowed: what is measured on these worlds is not held out"
+        elif self.evaluation is None and not self.n_reserved:
+            yield "nothing was compared: there is no evaluation store, and no seeds are reserved"
+        elif not self.leaks:
+            yield "no leak"
+
+    def unchecked(self) -> Iterator[str]:
+        """What could not be compared, and what to know about the stores."""
+        for name, side in (("TRAIN", self.train), ("EVAL", self.evaluation)):
+            if side is not None:
+                yield from (f"{name}: {text}" for text in side.unchecked())
+        if n := self.train.n_for_evaluation:
+            yield (
+                f"TRAIN: {n:,} of {self.train.n_episodes:,} episodes were played for evaluation; "
+                "`trajkit convert` leaves them out"
+            )
+
+
+def _part(finding: Finding) -> str:
+    if finding.n_blocking in (0, finding.n):
+        return ""
+    return f", of which {finding.n_blocking:,} where a side has no seeds"

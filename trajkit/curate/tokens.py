@@ -1,0 +1,129 @@
+"""The words of a condition, and what a person may write that SQL may not: `0 < avg < 1` and `pass@4`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from trajkit.errors import QueryError
+
+_TOKEN = re.compile(
+    r"""
+    (?P<space>\s+)
+  | (?P<text>'(?:[^']|'')*')
+  | (?P<quoted>"(?:[^"]|"")*")
+  | (?P<attempts>pass@[0-9]+)
+  | (?P<number>(?:[0-9][0-9_]*\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
+  | (?P<name>[^\W\d]\w*)
+  | (?P<comparison><=|>=|<>|!=|==|=(?!>)|<(?![<@&|])|>(?![>@&|]))
+  | (?P<open>[(\[{])
+  | (?P<close>[)\]}])
+  | (?P<operator>->>|->|::|!~~\*|!~~|~~\*|~~|!~\*|!~|\*\*|//|\|\||[-+*/%~^,.:&|])
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+# what ends one side of a comparison, and what cannot stand in a chain of them
+_ENDS = frozenset({"and", "or", "not", "case", "when", "then", "else", "end", ","})
+_APART = frozenset({"in", "like", "ilike", "between", "is", "similar", "glob", "escape", ":", "->"})
+
+
+class Token(NamedTuple):
+    """One word of a condition."""
+
+    kind: str
+    text: str
+    position: int
+    """Of its first character, from 0."""
+
+
+def tokens_of(text: str) -> list[Token]:
+    """The words of a condition, spaces left out.
+
+    Raises:
+        QueryError: A character cannot be part of one, a text does not end, or brackets do not match.
+    """
+    found: list[Token] = []
+    open_brackets: list[Token] = []
+    position = 0
+    while position < len(text):
+        match = _TOKEN.match(text, position)
+        if match is None:
+            raise _unreadable(text, position)
+        token = Token(str(match.lastgroup), match[0], position)
+        position = match.end()
+        if token.kind == "open":
+            open_brackets.append(token)
+        elif token.kind == "close" and (
+            not open_brackets or _CLOSING[open_brackets.pop().text] != token.text
+        ):
+            raise QueryError(f"{token.text!r} at {at(text, token.position)} closes nothing")
+        if token.kind != "space":
+            found.append(token)
+    if open_brackets:
+        raise QueryError(
+            f"{open_brackets[-1].text!r} at {at(text, open_brackets[-1].position)} is not closed"
+        )
+    if not found:
+        raise QueryError("the condition is empty", hint="such as episode_return >= 0.7")
+    return found
+
+
+def at(text: str, position: int) -> str:
+    """A place in a condition, for a message."""
+    return f"character {position + 1} of {text!r}"
+
+
+def as_sql(tokens: Sequence[Token]) -> str:
+    """The words as SQL: chains of comparisons taken apart, `pass@4` quoted."""
+    sql, end = _level(tokens, 0)
+    assert end == len(tokens)  # brackets were matched by tokens_of
+    return sql
+
+
+def _level(tokens: Sequence[Token], start: int) -> tuple[str, int]:
+    """The words up to a closing bracket or the end, and where that is."""
+    done: list[str] = []
+    sides: list[list[str]] = [[]]
+    comparisons: list[str] = []
+    position = start
+    while position < len(tokens) and tokens[position].kind != "close":
+        token = tokens[position]
+        position += 1
+        if token.kind == "open":
+            inner, end = _level(tokens, position)
+            sides[-1].append(f"{token.text}{inner}{tokens[end].text}")
+            position = end + 1
+        elif token.kind == "comparison":
+            comparisons.append("=" if token.text == "==" else token.text)
+            sides.append([])
+        elif token.text.lower() in _ENDS:
+            done += [_unchained(sides, comparisons), token.text]
+            sides, comparisons = [[]], []
+        else:
+            sides[-1].append(f'"{token.text.lower()}"' if token.kind == "attempts" else token.text)
+    return " ".join([*done, _unchained(sides, comparisons)]), position
+
+
+def _unchained(sides: list[list[str]], comparisons: list[str]) -> str:
+    """`a < b < c` as `(a < b AND b < c)`; one comparison, or none, as it is."""
+    is_plain = len(comparisons) < 2 or any(word.lower() in _APART for side in sides for word in side)
+    texts = [" ".join(side) for side in sides]
+    if is_plain:
+        words = [texts[0]]
+        for comparison, side in zip(comparisons, texts[1:], strict=True):
+            words += [comparison, side]
+        return " ".join(words)
+    pairs = [f"{texts[i]} {comparison} {texts[i + 1]}" for i, comparison in enumerate(comparisons)]
+    return f"({' AND '.join(pairs)})"
+
+
+def _unreadable(text: str, position: int) -> QueryError:
+    character = text[position]
+    if character in "'\"":
+        return QueryError(f"the text that begins at {at(text, position)} does not end")
+    return QueryError(
+        f"{character!r} at {at(text, position)} has no meaning in a condition",
+        hint="text stands in 'single quotes', odd names in \"double quotes\"",
+    )
