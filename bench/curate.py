@@ -35,25 +35,16 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
+from bench.synthetic import PHRASES, STEPS_PER_EPISODE  # noqa: E402 -- found by the line above
+
 MIN_SPEED_UP = 10.0
 MAX_MINUTES = 5.0
 JOBS = ("select", "statistics", "exact", "near")
 PROGRAMS = ("trajkit", "pandas", "datasets")
-STEPS_PER_EPISODE = 20
 ATTEMPTS = 4
 SIMILARITY = 0.9
 SHINGLE = 5
 
-_PHRASES = (
-    "a wall 4 steps forward",
-    "a wall 2 steps left",
-    "a grey box 1 step right and 3 steps forward",
-    "a locked blue door 5 steps forward",
-    "a purple key 2 steps left and 1 step forward",
-    "You carry a red ball",
-    "an open yellow door 1 step right",
-    "a green ball 6 steps forward",
-)
 _SYSTEM = (
     "You steer a robot through a small world of square tiles. Choose one action at a time: turn left, turn"
     " right, go forward, pick up, drop, toggle. Distances count tiles from where you stand, in the direction"
@@ -76,13 +67,13 @@ def make_store(goal: Path, n_steps: int) -> None:
         ]
         return f"(SELECT {', '.join(columns)} FROM {rows})"
 
-    phrases = "[" + ", ".join(f"'{phrase}'" for phrase in _PHRASES) + "]"
+    phrases = "[" + ", ".join(f"'{phrase}'" for phrase in PHRASES) + "]"
     episode = "'e' || lpad(CAST({} AS VARCHAR), 9, '0')"
     # a tenth of the steps does not depend on the attempt
     what = f"hash(e // {ATTEMPTS}, s, CASE WHEN hash(e // {ATTEMPTS}, s) % 10 = 0 THEN 0 ELSE e END)"
     seen = (
         f"array_to_string(list_transform(range(40), lambda x: {phrases}[CAST(hash({what}, x) % "
-        f"{len(_PHRASES)} AS BIGINT) + 1] || ', tile ' || (hash(x, {what}) % 1000)), chr(10))"
+        f"{len(PHRASES)} AS BIGINT) + 1] || ', tile ' || (hash(x, {what}) % 1000)), chr(10))"
     )
     text = "[{{'type': 'text', 'text': {}}}]"
     messages = (

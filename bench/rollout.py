@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajkit.rollout.calling import Caller
-from trajkit.rollout.gateway_policy import Gateway, GatewayPolicy
+from trajkit.rollout.gateway_calls import Gateway
+from trajkit.rollout.gateway_policy import GatewayPolicy
 from trajkit.rollout.plan import Plan
 from trajkit.rollout.record import Played
 from trajkit.rollout.runner import play

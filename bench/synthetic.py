@@ -7,7 +7,7 @@ from typing import Any
 BASE_MS = 1_767_225_600_000  # 2026-01-01, so that the ids are in the past
 STEPS_PER_EPISODE = 20
 
-_PHRASES = (
+PHRASES = (
     "a wall 4 steps forward",
     "a wall 2 steps left",
     "a grey box 1 step right and 3 steps forward",
@@ -37,9 +37,9 @@ def _uuid7(ms: str, salt: str) -> str:
 
 def _seen(step: str) -> str:
     """SQL for what the agent saw at a step: three lines that hardly ever repeat."""
-    phrases = "[" + ", ".join(f"'{phrase}'" for phrase in _PHRASES) + "]"
+    phrases = "[" + ", ".join(f"'{phrase}'" for phrase in PHRASES) + "]"
     return (
-        f"arrayStringConcat(arrayMap(x -> concat({phrases}[sipHash64({step}, x) % {len(_PHRASES)} + 1],"
+        f"arrayStringConcat(arrayMap(x -> concat({phrases}[sipHash64({step}, x) % {len(PHRASES)} + 1],"
         f" ', tile ', toString(sipHash64(x, {step}) % 1000)), range(3)), '\\n')"
     )
 

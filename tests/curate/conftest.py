@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -114,3 +114,16 @@ def is_whole() -> Callable[[Manifest], bool]:
         )
 
     return check
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Callable[[Iterable[Episode]], Path]:
+    """Write episodes as a store of a new name."""
+    numbers = itertools.count()
+
+    def write_one(episodes: Iterable[Episode]) -> Path:
+        goal = tmp_path / f"store-{next(numbers)}"
+        write_episodes(goal, episodes, kind="test")
+        return goal
+
+    return write_one

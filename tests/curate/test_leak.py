@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Callable, Iterable
@@ -21,7 +20,7 @@ from trajkit.schema import Episode, Message, Transition, kept, message
 from trajkit.store.engine import connect
 from trajkit.store.reader import open_store
 from trajkit.store.view import create_views
-from trajkit.store.writer import StoreWriter, write_episodes
+from trajkit.store.writer import StoreWriter
 
 Write = Callable[..., Path]
 UNSEEDED = {"seed": None}
@@ -48,18 +47,6 @@ def an_episode(name: str, *, texts: Iterable[str] | None = None, **fields: Any) 
         "steps": tuple(a_step(index, text) for index, text in enumerate(told)),
     }
     return Episode(episode_id=name, **{**values, **fields})
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    numbers = itertools.count()
-
-    def write_one(episodes: Iterable[Episode]) -> Path:
-        goal = tmp_path / f"store-{next(numbers)}"
-        write_episodes(goal, episodes, kind="test")
-        return goal
-
-    return write_one
 
 
 def blocking(report: LeakReport) -> dict[str, int]:

@@ -1,9 +1,8 @@
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from trajkit.store.dataset import open_dataset
 from trajkit.store.engine import connect
 from trajkit.store.reader import open_store, verify
 from trajkit.store.view import create_views
-from trajkit.store.writer import StoreWriter, write_episodes
+from trajkit.store.writer import StoreWriter
 
 Write = Callable[..., Path]
 HALVES = {"a": 0.5, "b": 0.5}
@@ -40,19 +39,6 @@ def an_episode(name: str, *, n_steps: int = 1, **fields: Any) -> Episode:
     )
     values: dict[str, Any] = {"source": "test", "env_id": "world", "task": "goto", "seed": 1}
     return Episode(episode_id=name, steps=steps, **{**values, **fields})
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Write:
-    """Write episodes as a store of a new name."""
-    numbers = itertools.count()
-
-    def write_one(episodes: Iterable[Episode]) -> Path:
-        goal = tmp_path / f"store-{next(numbers)}"
-        write_episodes(goal, episodes, kind="test")
-        return goal
-
-    return write_one
 
 
 def sides_of(store: Path, **options: Any) -> dict[str, str]:

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from trajkit.rollout.ids import uuid7
+from trajkit._ids import uuid7
 
 Ask = Callable[[str], Any]
 

@@ -2,9 +2,9 @@ from pathlib import Path
 
 import pytest
 
+from trajkit._ids import uuid7
 from trajkit.errors import StoreError
 from trajkit.rollout.deliver import _Lookup, refuse_other
-from trajkit.rollout.ids import uuid7
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from trajkit._ids import uuid7
 from trajkit.errors import RolloutError, StoreError
-from trajkit.rollout.ids import uuid7
 from trajkit.rollout.journal import KILLED, Abandoned, find_journal, open_journal, run_folder
 from trajkit.rollout.plan import Job, Plan
 from trajkit.rollout.summary import Score

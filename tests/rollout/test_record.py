@@ -2,10 +2,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from trajkit._ids import uuid7
 from trajkit.environments.base import Result
 from trajkit.errors import QueryError
 from trajkit.rollout.faults import Fault, FaultKind
-from trajkit.rollout.ids import uuid7
 from trajkit.rollout.plan import Job
 from trajkit.rollout.policies import Answer, Choice
 from trajkit.rollout.record import Played, PlayedStep, outcome_of, step_times, to_episode

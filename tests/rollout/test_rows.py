@@ -1,6 +1,6 @@
 from datetime import UTC, datetime
 
-from trajkit.rollout.ids import uuid7
+from trajkit._ids import uuid7
 from trajkit.rollout.rows import Missing, check_rows
 from trajkit.schema import Episode, Feedback, FeedbackKind, Transition
 

@@ -9,6 +9,7 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.page import visible
+from trajkit.cli.settings import env_set
 
 if TYPE_CHECKING:
     from trajkit.environments.contract import Check
@@ -16,13 +17,7 @@ if TYPE_CHECKING:
 
 @click.command("check-env")
 @click.argument("env_id", metavar="ENVIRONMENT")
-@click.option(
-    "--env-set",
-    "pairs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting of the environment; may be repeated.",
-)
+@env_set
 @click.option("--task", "tasks", multiple=True, help="A task; may be repeated.  [default: all]")
 @click.option(
     "--seeds", metavar="A:B", default="0:5", show_default=True, help="Seeds to play, A to B-1, or 1,5,9."
@@ -44,7 +39,7 @@ if TYPE_CHECKING:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def check_env(
     env_id: str,
-    pairs: tuple[str, ...],
+    env_settings: dict[str, str],
     tasks: tuple[str, ...],
     seeds: str,
     steps: int,
@@ -59,20 +54,18 @@ def check_env(
     """
     from trajkit.environments.contract import Status, check
     from trajkit.environments.quiet import kept_stdout, overheard
-    from trajkit.environments.settings import typed
     from trajkit.rollout.seeds import chosen_seeds
 
-    settings = typed(pairs)
     chosen = list(chosen_seeds(seeds=seeds))
     wanted = () if "all" in tasks else tuple(dict.fromkeys(tasks))
     found: list[Check] = []
     with kept_stdout(), overheard(), output.Meter() as meter:
-        for one in check(env_id, settings, tasks=wanted, seeds=chosen, n_steps=steps, limit_s=timeout):
+        for one in check(env_id, env_settings, tasks=wanted, seeds=chosen, n_steps=steps, limit_s=timeout):
             found.append(one)
             meter.show(f"{visible(one.task)}: {one.name}", len(found), None)
     n_failed = sum(one.status == Status.FAILED for one in found)
     if as_json:
-        output.result_json(_document(env_id, settings, chosen, found))
+        output.result_json(_document(env_id, env_settings, chosen, found))
     else:
         _print(env_id, found)
     return 1 if n_failed else 0

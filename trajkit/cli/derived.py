@@ -6,12 +6,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import click
+
 from trajkit._settings import project, remember
 from trajkit.cli.output import Cell, count, plural, result, result_json, table, talk
 from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry, Manifest
+
+
+def columns_given(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
+    """Names that may come one by one, or several with commas."""
+    return tuple(name.strip() for text in value for name in text.split(",") if name.strip())
 
 
 def goal_of(verb: str, given: Path | None) -> Path:

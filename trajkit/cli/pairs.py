@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit.cli.derived import columns_given
 from trajkit.cli.output import count, plural, result, result_json, talk
 from trajkit.cli.page import visible
-from trajkit.cli.select import columns_given
 
 if TYPE_CHECKING:
     from trajkit.curate.pairs import PairsReport

@@ -10,6 +10,7 @@ import click
 from trajkit.cli import output
 from trajkit.cli.info import last_store
 from trajkit.cli.page import visible
+from trajkit.cli.settings import env_set
 from trajkit.errors import DataError
 
 if TYPE_CHECKING:
@@ -29,13 +30,7 @@ exit code 1.
 @click.option("--fill", is_flag=True, help="Add rewards, ends and executed actions that the store lacks.")
 @click.option("--only-verified", is_flag=True, help="Leave out the episodes that are not verified.")
 @click.option("--env", metavar="ENVIRONMENT", help="The environment, such as my_pkg.env:MyEnv.")
-@click.option(
-    "--env-set",
-    "pairs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting of the environment; may be repeated.",
-)
+@env_set
 @click.option("--max-steps", type=click.IntRange(min=1), help="The rollout's own limit of steps.")
 @click.option(
     "--processes",
@@ -58,7 +53,7 @@ def replay(
     fill: bool,
     only_verified: bool,
     env: str | None,
-    pairs: tuple[str, ...],
+    env_settings: dict[str, str],
     max_steps: int | None,
     processes: int,
     goal: Path | None,
@@ -73,7 +68,6 @@ def replay(
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.cli.derived import goal_of
     from trajkit.curate.replay import replay as replay_store
-    from trajkit.environments.settings import typed
 
     if goal is None and (fill or only_verified) and not dry_run:
         goal = goal_of("replay", None)
@@ -84,7 +78,7 @@ def replay(
             fill=fill,
             only_verified=only_verified,
             env=env,
-            settings=typed(pairs) if pairs else None,
+            settings=env_settings or None,
             max_steps=max_steps,
             processes=processes,
             dry_run=dry_run,

@@ -8,6 +8,7 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.page import visible
+from trajkit.cli.settings import env_set
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -25,13 +26,7 @@ ENVIRONMENT it lists what is reserved.
 @click.argument("env_id", metavar="ENVIRONMENT", required=False)
 @click.option("--seeds", metavar="SEEDS", help="A:B (A to B-1), A:B:STEP, 1,5,9, or a file of them.")
 @click.option("--task", "tasks", multiple=True, help="A task; may be repeated.  [default: all]")
-@click.option(
-    "--env-set",
-    "pairs",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A setting of the environment; may be repeated.",
-)
+@env_set
 @click.option("--no-states", is_flag=True, help="Keep the seeds alone; the environment is not begun.")
 @click.option("--dry-run", is_flag=True, help="Print what would be kept and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
@@ -39,7 +34,7 @@ def reserve(
     env_id: str | None,
     seeds: str | None,
     tasks: tuple[str, ...],
-    pairs: tuple[str, ...],
+    env_settings: dict[str, str],
     no_states: bool,
     dry_run: bool,
     as_json: bool,
@@ -50,10 +45,9 @@ def reserve(
     trajkit reserve babyai --seeds 200:220
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.curate.reserve import reserve as keep
-    from trajkit.environments.settings import typed
 
     if env_id is None:
-        if seeds or tasks or pairs or no_states or dry_run:
+        if seeds or tasks or env_settings or no_states or dry_run:
             raise RequestError("no ENVIRONMENT given", hint="trajkit reserve babyai --seeds 200:220")
         _list(as_json)
         return
@@ -63,7 +57,7 @@ def reserve(
         env_id,
         seeds=seeds,
         tasks=tasks,
-        settings=typed(pairs),
+        settings=env_settings,
         with_states=not no_states,
         dry_run=dry_run,
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from trajkit.cli.settings import env_set, settings_option
 from trajkit.errors import RequestError
 
 _EPILOG = """\
@@ -25,29 +26,9 @@ request was wrong; 3 a package is missing; 4 a service refused or is down; 5 a l
 """
 
 
-def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """`NAME=VALUE`, as often as it is there."""
-    pairs: dict[str, str] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not (name and equals):
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE", context, parameter)
-        if pairs.get(name, value) != value:
-            raise click.BadParameter(f"{name} is there with two values", context, parameter)
-        pairs[name] = value
-    return pairs
-
-
 @click.command(epilog=_EPILOG)
 @click.argument("env_id", metavar="ENVIRONMENT")
-@click.option(
-    "--env-set",
-    "env_settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=_pairs,
-    help="A setting of the environment; may be repeated.",
-)
+@env_set
 @click.option("--task", "tasks", multiple=True, help="A task; may be repeated.  [default: all]")
 @click.option(
     "--variant", "variants", multiple=True, help="A variant of the function, or all; may be repeated."
@@ -59,14 +40,7 @@ def _pairs(context: click.Context, parameter: click.Parameter, given: tuple[str,
     metavar="POLICY",
     help="Who plays: gateway, expert, noisy-expert, random, human, openai, or my_pkg.agent:MyAgent.",
 )
-@click.option(
-    "--policy-set",
-    "policy_settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=_pairs,
-    help="A setting of your agent or of openai; may be repeated.",
-)
+@settings_option("--policy-set", "policy_settings", "A setting of your agent or of openai; may be repeated.")
 @click.option("--model", help="The model of the policy openai, and of an agent's calls that name none.")
 @click.option(
     "--model-url",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli.derived import goal_of, print_derived, store_line
+from trajkit.cli.derived import columns_given, goal_of, print_derived, store_line
 from trajkit.cli.info import last_store
 from trajkit.cli.output import plural, result, talk
 
@@ -19,11 +19,6 @@ The options apply in the order in which they stand above, --where first. A condi
 the columns of episodes, metrics, tags (tags.KEY), and n, n_success, avg, best, worst, rank and pass@k of the
 episode's group in the whole store; comparisons may be chained, as in 0 < avg < 1.
 """
-
-
-def columns_given(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
-    """Names that may come one by one, or several with commas."""
-    return tuple(name.strip() for text in value for name in text.split(",") if name.strip())
 
 
 @click.command(epilog=_EPILOG)

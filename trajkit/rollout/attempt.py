@@ -8,10 +8,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from trajkit._ids import uuid7_by_clock
 from trajkit.environments.base import Environment, EnvironmentInfo, Result, Start
 from trajkit.errors import RolloutError
 from trajkit.rollout.faults import Fault, FaultKind, Faulty, shown
-from trajkit.rollout.ids import uuid7_by_clock
 from trajkit.rollout.limits import Budget
 from trajkit.rollout.plan import Job, Plan
 from trajkit.rollout.policies import Choice, KeepsEpisodes, Past, Policy, Situation, StepFailed

@@ -11,7 +11,8 @@ from pydantic import SecretStr
 from trajkit._settings import secret_from_environment
 from trajkit.environments import environment_info
 from trajkit.rollout.calling import Caller
-from trajkit.rollout.gateway_policy import Gateway, GatewayPolicy
+from trajkit.rollout.gateway_calls import Gateway
+from trajkit.rollout.gateway_policy import GatewayPolicy
 from trajkit.rollout.options import Options, PolicyKind
 from trajkit.rollout.plan import Plan
 from trajkit.rollout.policies import Expert, NoisyExpert, Policy, Random

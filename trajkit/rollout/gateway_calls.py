@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pydantic import JsonValue, TypeAdapter
 
+from trajkit._ids import time_of
 from trajkit._lazy import need
-from trajkit.errors import RequestError
+from trajkit.errors import RequestError, ServiceError
 from trajkit.rollout.calling import Caller
-from trajkit.rollout.faults import shown
-from trajkit.rollout.gateway_policy import Asked, Gateway, ask
-from trajkit.rollout.ids import time_of
+from trajkit.rollout.faults import Faulty, fault_with_status, fault_without_status, shown
 from trajkit.rollout.policies import Answer
 from trajkit.schema import (
     Block,
@@ -33,6 +34,28 @@ _NO_REQUEST = "Failed to deserialize JSON to "
 """How the client begins when an argument is not of the gateway's shape; nothing was sent then."""
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(Json)
+
+
+class Gateway(Protocol):
+    """The two calls that a policy makes; TensorZero's asynchronous client has them, embedded or over HTTP."""
+
+    @property
+    def inference(self) -> Callable[..., Awaitable[Any]]:
+        """Ask a function for an answer."""
+        ...
+
+    @property
+    def feedback(self) -> Callable[..., Awaitable[Any]]:
+        """Log how it went."""
+        ...
+
+
+class Asked(NamedTuple):
+    """A request that was answered."""
+
+    response: Any
+    latency_s: float
+    """Seconds that the request took which was answered; not the wait for its turn."""
 
 
 class Inferred(NamedTuple):
@@ -61,7 +84,6 @@ class GatewayCalls:
         self._gateway = gateway
         self._caller = caller
         self._hint = hint
-        self._tensorzero = need("tensorzero", extra="tensorzero")
 
     async def infer(self, arguments: Mapping[str, Any]) -> Inferred:
         """Make an inference.
@@ -117,22 +139,68 @@ class GatewayCalls:
     async def _asked(
         self, call: Callable[..., Awaitable[Any]], arguments: Mapping[str, Any], *, is_paid: bool
     ) -> Asked:
-        tensorzero = self._tensorzero
+        return await ask(self._caller, call, arguments, is_paid=is_paid, hint=self._hint)
 
-        async def checked(**given: Any) -> Any:
-            try:
-                return await call(**given)
-            except tensorzero.TensorZeroInternalError as error:
-                if str(error).startswith(_NO_REQUEST):
-                    raise NotTaken(f"this is no request: {shown(str(error))}", hint=self._hint) from error
-                raise
 
+async def ask(
+    caller: Caller,
+    call: Callable[..., Awaitable[Any]],
+    arguments: Mapping[str, Any],
+    *,
+    is_paid: bool,
+    hint: str | None = None,
+) -> Asked:
+    """Send a request to a gateway; again, after a while, when a service failed that may recover.
+
+    Args:
+        caller: Sends it.
+        call: One of the gateway's.
+        arguments: What it takes.
+        is_paid: It asks a model.
+        hint: What to do when the gateway refuses the request itself.
+
+    Raises:
+        Faulty: A service failed.
+        NotTaken: The gateway refuses the request itself.
+        ServiceError: The gateway wants another key.
+        LimitReached: The run has used what it may.
+    """
+    tensorzero = need("tensorzero", extra="tensorzero")
+
+    async def attempt() -> Asked:
+        began = time.monotonic()
         try:
-            return await ask(self._caller, checked, arguments, is_paid=is_paid)
-        except NotTaken:
-            raise
-        except RequestError as error:
-            raise NotTaken(error.message, hint=self._hint) from error
+            return Asked(await call(**arguments), time.monotonic() - began)
+        except tensorzero.TensorZeroError as error:
+            text = _error_text(error.text or "")
+            fault = fault_with_status(error.status_code, text)
+            if fault is None:
+                raise _refusal(error.status_code, text, hint) from error
+        except tensorzero.TensorZeroInternalError as error:
+            text = str(error)
+            if text.startswith(_NO_REQUEST):
+                raise NotTaken(f"this is no request: {shown(text)}", hint=hint) from error
+            fault = fault_without_status(text)
+        raise Faulty(fault)
+
+    return await caller.call(attempt, is_paid=is_paid)
+
+
+def _error_text(body: str) -> str:
+    """What the gateway says in `{"error": "…"}`; the body as it is when it says it otherwise."""
+    try:
+        said = json.loads(body)
+    except ValueError:
+        return body
+    message = said.get("error") if isinstance(said, dict) else None
+    return message if isinstance(message, str) else body
+
+
+def _refusal(status: int, text: str, hint: str | None) -> NotTaken | ServiceError:
+    message = f"the gateway refused the request ({status}): {shown(text)}"
+    if status in (401, 403):
+        return ServiceError(message, hint="TENSORZERO_API_KEY holds the gateway's key")
+    return NotTaken(message, hint=hint)
 
 
 def as_stored(payload: Any) -> JsonValue:

@@ -9,11 +9,9 @@ from typing import Any
 from trajkit.errors import RequestError, ServiceError
 from trajkit.rollout.calling import Caller
 from trajkit.rollout.faults import FaultKind, Faulty
-from trajkit.rollout.gateway_policy import Gateway, ask
+from trajkit.rollout.gateway_calls import Gateway, ask
 from trajkit.rollout.journal import Abandoned, Journal
-
-ABANDONED_TAG = "trajkit.abandoned"
-"""Tag of the comment that says so; its value is the reason."""
+from trajkit.schema.feedback import ABANDONED_TAG
 
 
 async def mark_abandoned(gateway: Gateway, caller: Caller, journal: Journal, *, limit_s: float) -> None:

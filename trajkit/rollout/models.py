@@ -11,8 +11,7 @@ from pydantic import SecretStr
 from trajkit.errors import RequestError
 from trajkit.rollout.calling import Caller
 from trajkit.rollout.endpoint import OPENAI_URL, Completed, Endpoint
-from trajkit.rollout.gateway_calls import GatewayCalls, Inferred
-from trajkit.rollout.gateway_policy import Gateway
+from trajkit.rollout.gateway_calls import Gateway, GatewayCalls, Inferred
 from trajkit.schema import Feedback
 
 OpenGateway = Callable[[], Awaitable[Gateway]]

@@ -8,8 +8,8 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field, PlainSerializer, PlainValidator
 
+from trajkit._ids import uuid7
 from trajkit.errors import RequestError
-from trajkit.rollout.ids import uuid7
 from trajkit.rollout.seeds import Seeds, as_seeds, derived_seed, shuffled
 from trajkit.schema import Model, Purpose
 from trajkit.schema.base import Count, Name, Text

@@ -15,7 +15,7 @@ from pydantic import SecretStr
 
 from trajkit._settings import project, secret_from_environment
 from trajkit.errors import ConfigError, RequestError
-from trajkit.rollout.gateway_policy import Gateway
+from trajkit.rollout.gateway_calls import Gateway
 from trajkit.rollout.plan import chosen
 from trajkit.stack.gateway import open_gateway
 from trajkit.stack.gateway_config import STAND_IN_HOST, GatewayConfig, prepare_config, read_config

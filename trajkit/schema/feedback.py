@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from trajkit.schema.base import Json, Model, Name, Text, UtcTime
 
+ABANDONED_TAG = "trajkit.abandoned"
+"""Tag of the comment by which a rollout says that an episode is half-played; its value is the reason."""
+
 
 class FeedbackKind(StrEnum):
     """What sort of value the feedback holds."""

@@ -9,6 +9,7 @@ import duckdb
 from trajkit._files import refuse_existing
 from trajkit.errors import QueryError, RequestError
 from trajkit.schema import FeedbackKind, Left, Manifest, Metric, MetricLevel
+from trajkit.schema.feedback import ABANDONED_TAG
 from trajkit.schema.success import parse_success
 from trajkit.sources.choose import (
     NOT_SELECTED,
@@ -19,7 +20,6 @@ from trajkit.sources.choose import (
     nothing_matched,
 )
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
-from trajkit.sources.tensorzero.tables import ABANDONED_TAG
 from trajkit.store.engine import connect, literal, scan
 from trajkit.store.layout import TABLES, quoted
 from trajkit.store.reader import Store, open_store, verify

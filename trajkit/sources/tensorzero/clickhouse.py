@@ -7,14 +7,22 @@ is a materialised column with a resolution of one second; nothing here uses it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from trajkit.errors import QueryError, ServiceError
 from trajkit.schema.base import JsonObject
+from trajkit.schema.feedback import ABANDONED_TAG
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero import tables
+from trajkit.sources.tensorzero.clickhouse_clauses import (
+    BOTH,
+    SLOT,
+    bucket,
+    ids_of_chosen,
+    in_chosen,
+    scope_of,
+)
 from trajkit.sources.tensorzero.clickhouse_connection import Connection
 from trajkit.sources.tensorzero.config import ConfiguredMetric, metrics_of
 
@@ -125,14 +133,14 @@ class ClickHouse:
 
     def scope(self, request: ExportRequest) -> tables.Scope:
         """Count what there is, and what the functions, variants and times asked for leave out."""
-        scope, parameters = _scope(request)
+        scope, parameters = scope_of(request)
         rows = self._connection.query(
             f"""
             SELECT count(), sum(n), countIf(NOT in_time), sumIf(n, NOT in_time),
                    countIf(in_time AND NOT is_named), sumIf(n, in_time AND NOT is_named)
             FROM (
                 SELECT count() AS n, {scope.time} AS in_time, {scope.named} AS is_named
-                FROM ({_BOTH}) GROUP BY episode_id
+                FROM ({BOTH}) GROUP BY episode_id
             )
             """,
             parameters,
@@ -154,7 +162,7 @@ class ClickHouse:
 
     def index(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream one narrow row per inference of the episodes in scope."""
-        scope, parameters = _scope(request)
+        scope, parameters = scope_of(request)
         bits = []
         for number, (key, value) in enumerate(request.tags.items()):
             parameters |= {f"key_{number}": key, f"value_{number}": value}
@@ -162,13 +170,13 @@ class ClickHouse:
             wanted = f"mapContains(tags, {bound_key}) AND tags[{bound_key}] = {bound_value}"
             bits.append(f"bitShiftLeft(toUInt64({wanted}), {number})")
         chosen = (
-            f"episode_id IN (SELECT episode_id FROM ({_BOTH}) GROUP BY episode_id"
+            f"episode_id IN (SELECT episode_id FROM ({BOTH}) GROUP BY episode_id"
             f" HAVING {scope.time} AND {scope.named})"
         )
         columns = f"""
             toString(id) AS id_text, toString(episode_id) AS episode_text, function_name, variant_name,
             {_IS_EVAL} AS is_eval, tags['trajkit.purpose'] = 'train' AS is_train,
-            {" + ".join(bits) or "toUInt64(0)"} AS tag_match, {_SLOT.format("episode_id")} AS slot
+            {" + ".join(bits) or "toUInt64(0)"} AS tag_match, {SLOT.format("episode_id")} AS slot
         """
         both = " UNION ALL ".join(
             f"SELECT {columns} FROM {table} WHERE {chosen}" for table in ("JsonInference", "ChatInference")
@@ -215,8 +223,8 @@ class ClickHouse:
         """Stream the episodes that a rollout marked as abandoned, each with its reason."""
         return self._connection.stream(
             f"""
-            SELECT toString(target_id) AS target, argMax(tags['{tables.ABANDONED_TAG}'], toUInt128(id))
-            FROM CommentFeedback WHERE mapContains(tags, '{tables.ABANDONED_TAG}') GROUP BY target_id
+            SELECT toString(target_id) AS target, argMax(tags['{ABANDONED_TAG}'], toUInt128(id))
+            FROM CommentFeedback WHERE mapContains(tags, '{ABANDONED_TAG}') GROUP BY target_id
             """,
             tables.ABANDONED,
         )
@@ -230,7 +238,7 @@ class ClickHouse:
                 SELECT id, episode_id AS episode, '{function_type}' AS function_type, input, output,
                        {auxiliary}, {tool_params}, tags, processing_time_ms,
                        {snapshot} AS snapshot
-                FROM {table} {_in_chosen("episode_id", episode_ids)}
+                FROM {table} {in_chosen("episode_id", episode_ids)}
             """
 
         auxiliary = self._or_null("JsonInference", "auxiliary_content")
@@ -240,7 +248,7 @@ class ClickHouse:
                    output, auxiliary_content, tool_params,
                    toJSONString(mapSort(mapFilter((k, v) -> k != 'trajkit.step', tags))) AS tags_text,
                    toInt64OrNull(tags['trajkit.step']) AS env_step, processing_time_ms,
-                   snapshot AS snapshot_hash, {_bucket("episode", n_buckets)} AS bucket
+                   snapshot AS snapshot_hash, {bucket("episode", n_buckets)} AS bucket
             FROM (
                 {of("JsonInference", "json", auxiliary, "NULL AS tool_params")}
                 UNION ALL
@@ -256,8 +264,8 @@ class ClickHouse:
         cost = "toFloat64(cost)" if self._has("ModelInference", "cost") else "NULL"
         finish_reason = self._or_null("ModelInference", "finish_reason", "toString(finish_reason)")
         of_chosen = " UNION ALL ".join(
-            f"SELECT id, {_bucket('episode_id', n_buckets)} AS bucket FROM {table}"
-            f" {_in_chosen('episode_id', episode_ids)}"
+            f"SELECT id, {bucket('episode_id', n_buckets)} AS bucket FROM {table}"
+            f" {in_chosen('episode_id', episode_ids)}"
             for table in ("JsonInference", "ChatInference")
         )
         return self._connection.stream(
@@ -281,7 +289,7 @@ class ClickHouse:
             if episode_ids is None:
                 return ""
             episodes = "SELECT toUUID(episode_id) FROM chosen"
-            return f"WHERE {target} IN ({episodes} UNION ALL {_ids_of_chosen(episode_ids)})"
+            return f"WHERE {target} IN ({episodes} UNION ALL {ids_of_chosen(episode_ids)})"
 
         queries = " UNION ALL ".join(
             f"SELECT id, {target} AS target, '{kind}' AS kind, {name} AS metric, {value} AS value_json, tags"
@@ -324,7 +332,7 @@ class ClickHouse:
         """Stream the ids of the inferences of these episodes and of the feedback on them."""
         chosen = pa.table({"episode_id": pa.array(episode_ids, pa.string())})
         both = " UNION ALL ".join(
-            f"SELECT {column} AS episode, id FROM {table} {_in_chosen(column, chosen)}"
+            f"SELECT {column} AS episode, id FROM {table} {in_chosen(column, chosen)}"
             for table, column in (
                 ("JsonInference", "episode_id"),
                 ("ChatInference", "episode_id"),
@@ -346,55 +354,6 @@ class ClickHouse:
     def _or_null(self, table: str, column: str, expression: str | None = None) -> str:
         """The column, or null where the database is from before it existed."""
         return f"{(expression or column) if self._has(table, column) else 'NULL'} AS {column}"
-
-
-class _Scope(NamedTuple):
-    """Conditions over the rows of one episode, grouped by its id."""
-
-    time: str
-    named: str
-
-
-_BOTH = (
-    "SELECT id, episode_id, function_name, variant_name FROM JsonInference"
-    " UNION ALL SELECT id, episode_id, function_name, variant_name FROM ChatInference"
-)
-
-_STARTED_MS = "min(bitShiftRight(toUInt128(id), 80))"
-
-
-def _scope(request: ExportRequest) -> tuple[_Scope, dict[str, Any]]:
-    """The part of a request that the database decides on its own, with its parameters."""
-    parameters: dict[str, Any] = {}
-    time = []
-    for name, moment, operator in (("since", request.since, ">="), ("until", request.until, "<")):
-        if moment is not None:
-            parameters[name] = round(moment.timestamp() * 1000)
-            time.append(f"{_STARTED_MS} {operator} {{{name}:UInt64}}")
-    named = ["NOT startsWith(function_name, 'tensorzero::')"]
-    for name, values in (("functions", request.functions), ("variants", request.variants)):
-        if values:
-            parameters[name] = list(values)
-            named.append(f"{name[:-1]}_name IN {{{name}:Array(String)}}")
-    return _Scope(" AND ".join(time) or "true", f"countIf({' AND '.join(named)}) > 0"), parameters
-
-
-_SLOT = f"toUInt16(sipHash64({{}}) % {tables.N_SLOTS})"
-
-
-def _bucket(column: str, n_buckets: int) -> str:
-    return f"toUInt16(intDiv(toUInt32({_SLOT.format(column)}) * {n_buckets}, {tables.N_SLOTS}))"
-
-
-def _in_chosen(column: str, episode_ids: pa.Table | None) -> str:
-    return "" if episode_ids is None else f"WHERE {column} IN (SELECT toUUID(episode_id) FROM chosen)"
-
-
-def _ids_of_chosen(episode_ids: pa.Table | None) -> str:
-    return " UNION ALL ".join(
-        f"SELECT id FROM {table} {_in_chosen('episode_id', episode_ids)}"
-        for table in ("JsonInference", "ChatInference")
-    )
 
 
 def _check_known(what: str, asked: Iterable[str], known: set[str]) -> None:

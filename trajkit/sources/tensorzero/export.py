@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import sys
 import tempfile
 import threading
 from collections import Counter
@@ -43,7 +44,11 @@ GROUP_BYTES = 120_000_000
 """Most bytes of text that are assembled at once: long prompts make small groups."""
 _BUCKETS_PER_GROUP = 4
 """The texts of one bucket are held at a time."""
-_MAX_BUCKETS = 384  # each is an open file of two tables, and a process may have 1,024
+_MAX_BUCKETS = 384
+"""Each is an open file of two tables; where a process may have fewer files, there are fewer buckets."""
+_SPARE_FILES = 64
+_PATIENCE_S = 2.0
+"""How long a failure waits for what was going on beside it: that may hang on a database that is gone."""
 
 _THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))  # one group is written while the next is assembled
 
@@ -215,7 +220,7 @@ class _Export:
         bytes_per_step = self._database.text_bytes() / max(tally.n_steps_seen, 1)
         by_size = math.ceil(tally.n_steps_kept * bytes_per_step / GROUP_BYTES)
         n_groups = max(math.ceil(tally.n_steps_kept / GROUP_STEPS), by_size)
-        return min(n_groups * _BUCKETS_PER_GROUP, _MAX_BUCKETS)
+        return min(n_groups * _BUCKETS_PER_GROUP, _MAX_BUCKETS, max(1, (_open_files() - _SPARE_FILES) // 2))
 
     def _pull(self, tally: Tally, n_buckets: int) -> tuple[Spool, Spool]:
         """Bring the rows of the chosen episodes, cut into buckets on the way."""
@@ -227,11 +232,8 @@ class _Export:
         calls = Spool(self._workspace.folder, "model_inference", described_calls, n_buckets)
         count = _Count("reading inferences and model calls", 2 * tally.n_steps_kept, self._on_progress)
         # side by side: while one waits for the database the other one writes
-        with ThreadPoolExecutor(1) as pool:
-            filling = pool.submit(inferences.fill, count.of(self._database.inferences(chosen, n_buckets)))
-            with count.stopping_all():
-                calls.fill(map(described, count.of(self._database.model_inferences(chosen, n_buckets))))
-            filling.result()
+        with _aside(lambda: inferences.fill(count.of(self._database.inferences(chosen, n_buckets))), count):
+            calls.fill(map(described, count.of(self._database.model_inferences(chosen, n_buckets))))
         _load(
             self._connection,
             "feedback",
@@ -240,6 +242,42 @@ class _Export:
             "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
         )
         return inferences, calls
+
+
+def _open_files() -> int:
+    """How many files this process may have open at once."""
+    if sys.platform == "win32":
+        return 512
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_BUCKETS * 4 if limit == resource.RLIM_INFINITY else limit
+
+
+@contextlib.contextmanager
+def _aside(work: Callable[[], None], count: _Count) -> Iterator[None]:
+    """Do something in a thread beside a block; what went wrong with it is raised at the block's end.
+
+    A block that fails, or Ctrl-C, tells the streams to end and waits for the thread only a moment.
+    """
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 -- raised again at the block's end
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        with count.stopping_all():
+            yield
+            done.result()
+    finally:
+        thread.join(_PATIENCE_S)
 
 
 class _Behind:

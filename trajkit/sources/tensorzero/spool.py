@@ -19,6 +19,8 @@ import pyarrow.compute as pc
 _WAITING_ROWS = 16_384
 """Most rows of all buckets together that wait in memory, more or less."""
 _LEAST_ROWS = 64
+_WAITING_BYTES = 64_000_000
+"""Most bytes of all buckets together that wait, more or less: long texts are written sooner."""
 
 
 class Spool:
@@ -48,10 +50,10 @@ class Spool:
     def fill(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Write everything that comes."""
         n_buckets = len(self._n_rows)
-        flush_rows = max(_LEAST_ROWS, _WAITING_ROWS // n_buckets)
+        limits = max(_LEAST_ROWS, _WAITING_ROWS // n_buckets), _WAITING_BYTES // n_buckets
         with contextlib.ExitStack() as stack:
             writers = [
-                stack.enter_context(_BucketFile(self.path(number), self.schema, flush_rows))
+                stack.enter_context(_BucketFile(self.path(number), self.schema, *limits))
                 for number in range(n_buckets)
             ]
             for batch in batches:
@@ -136,13 +138,13 @@ def _whole(column: pa.ChunkedArray[Any], kind: pa.DataType) -> pa.Array[Any]:
 class _BucketFile:
     """One file, written in batches that are worth reading; whole when the block ends well."""
 
-    def __init__(self, path: Path, schema: pa.Schema, flush_rows: int) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, flush_rows: int, flush_bytes: int) -> None:
         self._file = path.open("wb")
         options = pa.ipc.IpcWriteOptions(compression="lz4")
         self._writer = pa.ipc.new_file(self._file, schema, options=options)
-        self._flush_rows = flush_rows
+        self._flush_rows, self._flush_bytes = flush_rows, flush_bytes
         self._waiting: list[pa.RecordBatch] = []
-        self._n_waiting = 0
+        self._n_rows = self._n_bytes = 0
 
     def __enter__(self) -> Self:
         return self
@@ -159,11 +161,12 @@ class _BucketFile:
 
     def add(self, batch: pa.RecordBatch) -> None:
         self._waiting.append(batch)
-        self._n_waiting += batch.num_rows
-        if self._n_waiting >= self._flush_rows:
+        self._n_rows += batch.num_rows
+        self._n_bytes += batch.nbytes
+        if self._n_rows >= self._flush_rows or self._n_bytes >= self._flush_bytes:
             self._flush()
 
     def _flush(self) -> None:
         if self._waiting:
             self._writer.write_table(pa.Table.from_batches(self._waiting).combine_chunks())
-            self._waiting, self._n_waiting = [], 0
+            self._waiting, self._n_rows, self._n_bytes = [], 0, 0

@@ -46,9 +46,6 @@ MEASURED = _schema({"metric_name": pa.string(), "target_id": pa.string(), "value
 EVAL_TARGETS = _schema({"target_id": pa.string()})
 """Targets of feedback that is tagged as evaluation."""
 
-ABANDONED_TAG = "trajkit.abandoned"
-"""Tag of the comment by which a rollout says that an episode is half-played; its value is the reason."""
-
 ABANDONED = _schema({"target_id": pa.string(), "reason": pa.string()})
 """Episodes with that comment, each with the reason of the latest."""
 

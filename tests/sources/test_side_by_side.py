@@ -1,0 +1,104 @@
+"""Two tables are pulled at the same time: a failure of one ends both, and a hanging one holds nobody up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from trajkit.errors import ServiceError
+from trajkit.sources.tensorzero import export
+from trajkit.sources.tensorzero.export import _aside, _Count
+from trajkit.sources.tensorzero.spool import Group, Spool
+
+BATCH = pa.RecordBatch.from_pydict({"a": [1, 2]})
+
+
+def endless(pulled: list[int]) -> Iterator[pa.RecordBatch]:
+    while True:
+        pulled.append(1)
+        time.sleep(0.001)
+        yield BATCH
+
+
+def a_count() -> _Count:
+    return _Count("reading", None, lambda progress: None)
+
+
+def test_what_fails_beside_is_raised_and_ends_the_stream_of_the_block() -> None:
+    def fails() -> None:
+        for _ in count.of(iter([BATCH])):
+            raise ServiceError("the database is gone")
+
+    count = a_count()
+    with pytest.raises(ServiceError, match="gone"), _aside(fails, count):
+        for _ in count.of(endless([])):
+            pass
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ServiceError("gone")])
+def test_a_block_that_fails_ends_the_stream_beside_it(error: Any) -> None:
+    pulled: list[int] = []
+    count = a_count()
+
+    def streams() -> None:
+        for _ in count.of(endless(pulled)):
+            pass
+
+    def fails() -> None:
+        while len(pulled) < 3:
+            time.sleep(0.001)
+        raise error
+
+    with pytest.raises(type(error)), _aside(streams, count):
+        fails()
+    n = len(pulled)
+    time.sleep(0.05)
+    assert len(pulled) == n
+
+
+def test_a_stream_that_hangs_does_not_hold_up_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(export, "_PATIENCE_S", 0.1)
+    hanging = threading.Event()
+    began = time.monotonic()
+
+    def hangs() -> None:
+        hanging.wait(60)
+
+    with pytest.raises(KeyboardInterrupt), _aside(hangs, a_count()):
+        raise KeyboardInterrupt
+    assert time.monotonic() - began < 10
+    hanging.set()
+
+
+def test_few_open_files_make_few_buckets(run: Any, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(12):
+        rows.episode(0.5, n_steps=2)
+    _, expected = run()
+    monkeypatch.setattr(export, "GROUP_STEPS", 1)
+    monkeypatch.setattr(export, "_open_files", lambda: 64 + 2 * 5)
+    made: list[int] = []
+    spool = export.Spool
+    monkeypatch.setattr(export, "Spool", lambda *args: made.append(args[3]) or spool(*args))
+    _, found = run()
+    assert made == [5, 5]
+    assert found == expected
+
+
+def test_long_texts_wait_for_few_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("trajkit.sources.tensorzero.spool._WAITING_BYTES", 10_000)
+    batch = pa.RecordBatch.from_pydict(
+        {"bucket": pa.array([0, 1], pa.uint16()), "text": ["x" * 4_000, "y" * 4_000]}
+    )
+    spool = Spool(tmp_path, "text", batch.schema, 2)
+    spool.fill(iter([batch] * 10))
+    with pa.ipc.open_file(str(spool.path(0))) as reader:
+        assert reader.num_record_batches == 5
+    group = Group(spool, range(2), "row")
+    assert group.table(["text"]).num_rows == 20
+    assert group.texts(1, "text").to_pylist() == ["y" * 4_000] * 10
