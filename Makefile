@@ -7,9 +7,12 @@ INSTALLED := $(VENV)/.installed
 SOURCES := trajkit tests bench docs
 BENCHMARKS = $(shell grep -l '__main__' bench/*.py)
 
-# What the tests use and only the system's package manager has: `ps`. The database and the gateway come from the
-# package registry.
-SYSTEM_PACKAGES := procps
+# What the tests use and only the system's package manager has, each with a program that shows it is there already
+# (another Java, or another Node, will do): processes, a Postgres, a browser, what runs other people's tools, and
+# what makes a certificate.
+# ClickHouse and the gateway come from the package registry.
+SYSTEM_PACKAGES := procps:ps postgresql:postgres chromium:chromium default-jre-headless:java nodejs:node npm:npm \
+	openssl:openssl
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo test lint bench docs system clean
@@ -46,14 +49,14 @@ docs: $(INSTALLED) ## Write again what is generated: docs/cli.md and schemas/
 	$(BIN)/python docs/generate.py
 
 system: ## Install what only the system's package manager has, where it may
-	@missing=""; for package in $(SYSTEM_PACKAGES); do \
-		dpkg -s "$$package" >/dev/null 2>&1 || missing="$$missing $$package"; done; \
-	if [ -z "$(strip $(SYSTEM_PACKAGES))" ]; then echo "system: nothing to install; no test needs a system package"; \
-	elif [ -z "$$missing" ]; then echo "system: everything is there"; \
+	@missing=""; for each in $(SYSTEM_PACKAGES); do package=$${each%%:*}; \
+		dpkg -s "$$package" >/dev/null 2>&1 || command -v "$${each#*:}" >/dev/null \
+			|| missing="$$missing $$package"; done; export DEBIAN_FRONTEND=noninteractive; \
+	if [ -z "$$missing" ]; then echo "system: everything is there"; \
 	elif ! command -v apt-get >/dev/null; then echo "system: no apt-get; tests that need these will skip:$$missing"; \
 	elif [ "$$(id -u)" = 0 ]; then apt-get update -q && apt-get install -qy --no-install-recommends $$missing; \
 	elif sudo -n true 2>/dev/null; then \
-		sudo -n apt-get update -q && sudo -n apt-get install -qy --no-install-recommends $$missing; \
+		sudo -n apt-get update -q && sudo -n env DEBIAN_FRONTEND=noninteractive apt-get install -qy --no-install-recommends $$missing; \
 	else echo "system: not root and no sudo; tests that need these will skip:$$missing"; fi
 
 clean: ## Remove .venv and what the tools leave behind

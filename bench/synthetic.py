@@ -25,7 +25,7 @@ _SYSTEM = (
 _ASK = "Answer with one JSON object and nothing else, with the fields thinking and action."
 
 
-def _uuid7(ms: str, salt: str) -> str:
+def uuid7(ms: str, salt: str) -> str:
     """SQL for a UUIDv7 at a millisecond, its random part hashed from `salt`."""
     when = f"leftPad(lower(hex(toUInt64({ms}))), 12, '0')"
     noise = f"leftPad(lower(hex(sipHash128({salt}))), 32, '0')"
@@ -59,8 +59,8 @@ def fill(client: Any, *, n_inferences: int, n_history: int = 4) -> None:
     episode = f"intDiv(number, {STEPS_PER_EPISODE})"
     step = f"number % {STEPS_PER_EPISODE}"
     episode_ms = f"({BASE_MS} + {episode} * 60000)"
-    inference = _uuid7(f"{episode_ms} + ({step}) * 1000 + 1", "number, 1")
-    episode_id = _uuid7(episode_ms, f"{episode}, 2")
+    inference = uuid7(f"{episode_ms} + ({step}) * 1000 + 1", "number, 1")
+    episode_id = uuid7(episode_ms, f"{episode}, 2")
     mission = f"concat('go to the grey box number ', toString({episode}))"
     answer = 'concat(\'{"thinking":"I see it, step \', toString(number), \'","action":"go forward"}\')'
     history = (
@@ -88,7 +88,7 @@ def fill(client: Any, *, n_inferences: int, n_history: int = 4) -> None:
         INSERT INTO ModelInference (id, inference_id, raw_request, raw_response, model_name,
             model_provider_name, input_tokens, output_tokens, response_time_ms, system, input_messages,
             output, finish_reason)
-        SELECT {_uuid7(f"{episode_ms} + ({step}) * 1000 + 2", "number, 3")}, {inference},
+        SELECT {uuid7(f"{episode_ms} + ({step}) * 1000 + 2", "number, 3")}, {inference},
             concat('{{"messages":', toJSONString({user}), '}}'),
             concat('{{"choices":', {answer}, '}}'),
             'agent', 'stand_in', 200, 20, 19, {system},
@@ -97,11 +97,11 @@ def fill(client: Any, *, n_inferences: int, n_history: int = 4) -> None:
             concat('[{{"type":"text","text":', toJSONString({answer}), '}}]'), 'stop'
         FROM numbers({n_inferences})
     """)
-    target = _uuid7(f"({BASE_MS} + number * 60000)", "number, 2")
+    target = uuid7(f"({BASE_MS} + number * 60000)", "number, 2")
     for salt, metric in ((4, "episode_return"), (5, "progression")):
         client.command(f"""
             INSERT INTO FloatMetricFeedback (id, target_id, metric_name, value, tags)
-            SELECT {_uuid7(f"{BASE_MS} + number * 60000 + 50000", f"number, {salt}")}, {target}, '{metric}',
+            SELECT {uuid7(f"{BASE_MS} + number * 60000 + 50000", f"number, {salt}")}, {target}, '{metric}',
                 toFloat32((sipHash64(number, {salt}) % 1000) / 1000), map()
             FROM numbers({n_episodes})
         """)

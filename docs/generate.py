@@ -1,6 +1,7 @@
-"""Write what is generated: `docs/cli.md` from the commands' help, `schemas/` from the models and the columns.
+"""Write what is generated: `docs/cli.md`, the table of `docs/formats.md`, and `schemas/`.
 
-`make docs` runs it; a test runs it into a temporary folder and compares bytes.
+They come from the commands' help, from the formats, and from the models and the columns. `make docs` runs
+this; a test runs it into a temporary folder and compares bytes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from conformance import page as formats_page
 from pydantic import BaseModel
 
 from trajkit.cli.main import COMMANDS, cli
@@ -46,7 +48,12 @@ def main(root: Path = ROOT) -> None:
 
 def generated() -> dict[str, str]:
     """The text of every generated file, by its path in the project."""
-    texts = {"docs/cli.md": _cli_page(), "schemas/v1/store.sql": _store_sql()}
+    formats = ROOT / "docs" / "formats.md"
+    texts = {
+        "docs/cli.md": _cli_page(),
+        "docs/formats.md": formats_page(formats.read_text(encoding="utf-8")),
+        "schemas/v1/store.sql": _store_sql(),
+    }
     for noun in NOUNS:
         texts[f"schemas/v1/{noun}.schema.json"] = (
             json.dumps(json_schema(noun), indent=2, ensure_ascii=False) + "\n"
@@ -72,6 +79,11 @@ def _cli_page() -> str:
         assert command is not None
         context = click.Context(command, info_name=name, parent=frame)
         lines += _help(command, context, heading=f"trajkit {name}")
+        for inner in command.list_commands(context) if isinstance(command, click.Group) else ():
+            part = command.get_command(context, inner)
+            assert part is not None
+            of_part = click.Context(part, info_name=inner, parent=context)
+            lines += _help(part, of_part, heading=f"trajkit {name} {inner}")
     return "\n".join(lines)
 
 

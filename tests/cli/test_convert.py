@@ -47,7 +47,8 @@ def test_the_last_line_says_what_now_exists(
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl") == 0
     printed = capsys.readouterr()
     n_bytes = Path("train.jsonl").stat().st_size
-    assert printed.out == f"train.jsonl  12 lines  {n_bytes / 1000:.1f} kB\n"
+    size = f"{n_bytes / 1000:.1f} kB"
+    assert printed.out == f"train.jsonl  12 lines  {size}  and train.provenance.parquet\n"
     assert printed.err == ""
 
 
@@ -133,3 +134,82 @@ def test_a_special_token_fails_unless_bad_rows_are_skipped(
     assert "episode b step 0: messages.1.content: special token <|im_end|>" in capsys.readouterr().err
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", "--skip-bad") == 0
     assert "not learned: 1 step: would be refused: special token" in capsys.readouterr().err
+
+
+def growing(name: str, n_steps: int = 4, **fields: Any) -> Episode:
+    """A conversation that only grows."""
+    steps = tuple(
+        Transition(
+            step_index=i,
+            n_prompt_kept=2 * i,
+            messages=(message("user", f"turn {i}"),),
+            completion=message("assistant", "go"),
+        )
+        for i in range(n_steps)
+    )
+    return Episode(episode_id=name, source="test", steps=steps, **fields)
+
+
+def test_a_row_for_each_conversation_says_what_it_saves(
+    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(growing("a"), growing("b"))
+    assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", "--unit", "episode") == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("train.jsonl  2 lines")
+    # a step adds 121 characters, so that four of them have 4 times as many, and by step 1 + 2 + 3 + 4 times
+    assert (
+        "merged: 968 characters of messages, where a row for each step would take 2,420 (2.5 times as many)"
+        in printed.err
+    )
+
+
+def test_lengths_are_printed_and_what_became_of_longer_rows(
+    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(growing("a", 9))
+    options = ("--tokenizer", "estimate", "--max-length", "40", "--overlong", "trim-history")
+    assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", *options) == 0
+    printed = capsys.readouterr()
+    assert "  about " in printed.out
+    assert "tokens" in printed.out
+    assert "trimmed: 5 rows by 15 turns of history" in printed.err
+
+
+def test_a_folder_to_train_from_is_named_as_such(
+    store: Callable[..., None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store(make_episode("a"))
+    assert convert("store", "--to", "axolotl", "-o", "run", "--model", "org/model") == 0
+    assert capsys.readouterr().out.startswith("run  6 lines")
+    assert "org/model" in Path("run/train.yaml").read_text()
+    assert convert("store", "--to", "axolotl", "-o", "train.parquet") == 0
+    assert capsys.readouterr().out.startswith("train.parquet  6 rows")
+
+
+def test_pairs_are_told_from_stores(store: Callable[..., None], capsys: pytest.CaptureFixture[str]) -> None:
+    from trajkit.schema import FeedbackKind, Metric, MetricLevel
+
+    metric = Metric(name="episode_return", level=MetricLevel.EPISODE, kind=FeedbackKind.FLOAT)
+    episodes = [
+        make_episode(
+            name,
+            n_steps=1,
+            answer=message("assistant", answer),
+            metrics={"episode_return": score},
+            env_id="world",
+            task="go",
+            seed=1,
+        )
+        for name, answer, score in (("a", "left", 1.0), ("b", "right", 0.0))
+    ]
+    write_episodes(Path("scored"), episodes, kind="test", metrics=(metric,))
+    assert run(["pairs", "scored", "--match", "prompt", "--margin", "0.5", "-o", "pairs"]) == 0
+    capsys.readouterr()
+    assert convert("pairs", "--to", "trl-preference", "-o", "dpo.jsonl") == 0
+    assert capsys.readouterr().out.startswith("dpo.jsonl  1 line")
+    row = json.loads(Path("dpo.jsonl").read_text())
+    assert (row["chosen"][0]["content"], row["rejected"][0]["content"]) == ("left", "right")
+    assert convert("scored", "--to", "trl-preference", "-o", "x.jsonl") == 2
+    assert "trajkit pairs STORE" in capsys.readouterr().err
+    assert convert("pairs", "--to", "trl-preference", "-o", "x.jsonl", "--where", "true") == 2

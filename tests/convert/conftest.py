@@ -121,7 +121,6 @@ def judge(line: str) -> dict[str, Any]:
     messages = row["messages"]
     assert messages[-1]["role"] == "assistant"
     assert messages[-1].get("weight", 1) == 1
-    assert all(each["weight"] == 0 for each in messages[:-1] if each["role"] == "assistant")
     _judge_calls(messages)
     assert not _TOKEN.search(line)
     return row

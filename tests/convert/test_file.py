@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from trajkit.convert.file import convert, counted
+from trajkit.convert.file import convert
+from trajkit.convert.tally import counted
 from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
-from trajkit.formats.openai import OpenAISft
+from trajkit.formats.openai import OPENAI_SFT
 from trajkit.schema import Episode, Message, Transition, message
 from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.store.writer import write_episodes
@@ -150,7 +152,9 @@ def test_strict_fails_on_a_loss_and_names_the_first(
     tmp_path: Path, dataset_of: DatasetOf, step: Any, episode: Any
 ) -> None:
     dataset = dataset_of(episode("ep-0"), episode("ep-1", steps=(step(0), step(1, completion=thinking()))))
-    with pytest.raises(DataError, match=r"cannot carry 1 thought; .* episode ep-1 step 1: answer.content.0"):
+    with pytest.raises(
+        DataError, match=r"cannot carry 1 thought; .* episode ep-1 step 1: messages.2.content.0"
+    ):
         convert(dataset, tmp_path / "train.jsonl", to=SFT, strict=True)
     assert left_over(tmp_path) == []
 
@@ -201,8 +205,8 @@ def test_a_file_that_exists_stays_as_it_is(tmp_path: Path, dataset_of: DatasetOf
 def test_an_unknown_format_is_refused_before_anything_is_read(
     tmp_path: Path, dataset_of: DatasetOf, episode: Any
 ) -> None:
-    with pytest.raises(RequestError, match="no format 'sharegpt'"):
-        convert(dataset_of(episode()), tmp_path / "train.jsonl", to="sharegpt")
+    with pytest.raises(RequestError, match="no format 'alpaca'"):
+        convert(dataset_of(episode()), tmp_path / "train.jsonl", to="alpaca")
 
 
 def test_a_damaged_store_gives_no_file(tmp_path: Path, dataset_of: DatasetOf, episode: Any) -> None:
@@ -259,10 +263,8 @@ def test_a_full_disk_is_told_and_leaves_nothing(
     assert left_over(tmp_path) == []
 
 
-class _Slow(OpenAISft):
-    """The same format with no SQL."""
-
-    plain_sql = "CAST(NULL AS VARCHAR)"
+SLOW = replace(OPENAI_SFT, plain=None)
+"""The same format with no SQL."""
 
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=10)
@@ -309,8 +311,9 @@ _episodes = st.sets(st.text("ab0é", min_size=1, max_size=3), min_size=1, max_si
 )
 
 
+@pytest.mark.parametrize("unit", ["step", "episode"])
 def test_whatever_the_episodes_the_rows_would_be_taken_and_nothing_goes_uncounted(
-    tmp_path_factory: pytest.TempPathFactory, judged: Judged
+    unit: str, tmp_path_factory: pytest.TempPathFactory, judged: Judged
 ) -> None:
     @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(_episodes)
@@ -319,15 +322,20 @@ def test_whatever_the_episodes_the_rows_would_be_taken_and_nothing_goes_uncounte
         write_episodes(folder / "store", episodes, kind="test")
         dataset = open_dataset(folder / "store")
         try:
-            made = convert(dataset, folder / "train.jsonl", to=SFT, skip_bad=True)
+            made = convert(dataset, folder / "train.jsonl", to=SFT, skip_bad=True, unit=unit)
         except NothingMatched:
             assert left_over(folder) == []
             return
         rows = judged(made.path)
         assert len(rows) == made.n_rows
-        assert made.n_rows + sum(made.left.values()) == sum(each.n_steps for each in episodes)
-        slow = convert(dataset, folder / "slow.jsonl", to=_Slow(), skip_bad=True)
-        assert slow.model_dump(exclude={"path"}) == made.model_dump(exclude={"path"})
+        assert made.n_learned + sum(made.left.values()) == sum(each.n_steps for each in episodes)
+        n_taught = sum(
+            each.get("weight", 1) for row in rows for each in row["messages"] if each["role"] == "assistant"
+        )
+        assert n_taught == made.n_learned
+        slow = convert(dataset, folder / "slow.jsonl", to=SLOW, skip_bad=True, unit=unit)
+        names = {"path", "data", "provenance"}
+        assert slow.model_dump(exclude=names) == made.model_dump(exclude=names)
 
     check()
 

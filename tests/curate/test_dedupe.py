@@ -155,6 +155,13 @@ def test_prompts_that_are_nearly_the_same_with_the_same_action_count_once(
     assert groups(tmp_path / "strict") == []
 
 
+def test_progress_counts_every_distinct_prompt(attempts: Attempts, attempt: Attempt) -> None:
+    store = attempts([attempt("a", prompts=["one", "two"]), attempt("b", prompts=["two", "three"])])
+    told: list[tuple[int, int]] = []
+    dedupe(store.path, None, near=0.9, on_progress=lambda *numbers: told.append(numbers))
+    assert told[-1] == (3, 3)
+
+
 def test_different_instructions_are_never_near(attempts: Attempts, attempt: Attempt, tmp_path: Path) -> None:
     def told(name: str, system: str) -> Episode:
         steps = (

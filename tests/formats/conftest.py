@@ -5,11 +5,24 @@ from __future__ import annotations
 import pytest
 from hypothesis import strategies as st
 
-from trajkit.formats.base import Example
+from trajkit.formats.base import Example, one_answer
 from trajkit.schema import Message
 
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(
-    ["<|im_start|>", "a <| b", "\\u0041", "\x1b[0m\x00", "line\u2028line", '{"action": "go"}', "\ufeff"]
+    [
+        "<|im_start|>",
+        "a <| b",
+        'x"}]}',
+        '"type"',
+        "User:\n",
+        "\n\nAssistant:\n",
+        "<think>\n",
+        "\\u0041",
+        "\x1b[0m\x00",
+        "line\u2028line",
+        '{"action": "go"}',
+        "\ufeff",
+    ]
 )
 _json = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | _text
 _name = st.text("abz_-9", min_size=1, max_size=6)
@@ -66,22 +79,27 @@ def _turn(draw: st.DrawFn, number: int) -> list[Message]:
 
 @st.composite
 def _conversation(draw: st.DrawFn) -> Example:
+    """A conversation of which the last answer is learned, and the others are or are not."""
     first = [("system", draw(_text.filter(bool))), ("user", draw(_text.filter(bool)))]
-    prompt = [
+    messages = [
         Message.model_validate({"role": role, "content": [{"type": "text", "text": text}]})
         for role, text in first
     ]
     n_turns = draw(st.integers(0, 3))
     for number in range(n_turns):
-        prompt.extend(draw(_turn(number)))
-    return Example(tuple(prompt), draw(_turn(n_turns))[0], tools=draw(_tools))
+        messages.extend(draw(_turn(number)))
+    messages.append(draw(_turn(n_turns))[0])
+    weights = [
+        draw(st.sampled_from([0.0, 1.0])) if message.role == "assistant" else 0.0 for message in messages[:-1]
+    ]
+    return Example(tuple(messages), (*weights, 1.0), tools=draw(_tools))
 
 
 @pytest.fixture(scope="session")
 def any_examples() -> st.SearchStrategy[Example]:
     """Anything that the models allow, sense or not."""
     return st.builds(
-        Example,
+        one_answer,
         prompt=st.lists(_any_message, max_size=4).map(tuple),
         answer=_any_message,
         tools=_tools,
@@ -93,7 +111,7 @@ def any_examples() -> st.SearchStrategy[Example]:
 def plain_examples() -> st.SearchStrategy[Example]:
     """Messages of one text, as most agents send them."""
     return st.builds(
-        Example,
+        one_answer,
         prompt=st.lists(_plain_message, max_size=4).map(tuple),
         answer=_plain_message,
         tools=st.just(()),

@@ -43,7 +43,8 @@ def needed(*, anywhere: bool = False) -> set[str]:
 
 
 def test_everything_that_is_installed_is_pinned_to_its_version():
-    assert {name: metadata.version(name) for name in needed()} == {
+    # a build for one machine, such as 2.13.0+cpu, is the version that is pinned
+    assert {name: metadata.version(name).partition("+")[0] for name in needed()} == {
         name: version for name, version in pins().items() if name in needed()
     }
 

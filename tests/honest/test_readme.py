@@ -105,6 +105,8 @@ def test_every_trajkit_call_names_a_command_and_options_that_exist():
     for name, *arguments in calls:
         command = cli.get_command(context, name)
         assert command is not None
+        if isinstance(command, click.Group):
+            command = command.get_command(context, arguments[0]) or command
         known = {option for parameter in command.params for option in parameter.opts}
         assert {word for word in arguments if word.startswith("-") and word != "-"} <= known, (
             name,

@@ -3,7 +3,8 @@ from __future__ import annotations
 import base64
 import hashlib
 
-from trajkit.recorder.chat import ChatReader, message_of
+from trajkit.formats.chat_message import message_of
+from trajkit.recorder.chat import ChatReader
 from trajkit.schema import (
     FileBlock,
     Role,
@@ -69,7 +70,8 @@ def test_what_an_assistant_says_beside_text_is_kept():
         ToolCallBlock(id="1", name="go", arguments="{bad"),
         ToolCallBlock(id="2", name="go", arguments="{}"),
         UnknownBlock(data={"tool_call_id": "2", "extra_content": 7}),
-        UnknownBlock(data={"id": "3", "type": "custom", "custom": {"name": "sql", "input": "select"}}),
+        ToolCallBlock(id="3", name="sql", arguments="select"),
+        UnknownBlock(data={"tool_call_id": "3", "type": "custom"}),
         UnknownBlock(data={"name": "planner"}),
     )
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from trajkit.errors import RequestError
+from trajkit.errors import ConfigError, RequestError
 from trajkit.rollout.faults import FaultKind
 from trajkit.rollout.options import Options
 from trajkit.rollout.record import Played, to_episode
@@ -130,7 +130,7 @@ def folder(in_stack_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     (tmp_path / "scout.py").write_text(SCOUT)
     (tmp_path / "pair.py").write_text(PAIR)
     yield in_stack_folder
-    for name in ("scout", "pair"):
+    for name in ("scout", "pair", "alone"):
         sys.modules.pop(name, None)
 
 
@@ -256,3 +256,27 @@ def test_an_agent_that_asks_for_a_gateway_where_there_is_none_stops_the_run(tmp_
     (tmp_path / "alone.py").write_text(PAIR)
     with pytest.raises(RequestError, match="the agent asks a gateway, and there is none"):
         episodes("alone:act")
+
+
+def test_a_metric_that_is_not_declared_stops_an_agent_before_it_has_asked_anything(folder, tmp_path, ask):
+    def count() -> Any:
+        return ask("SELECT count() FROM tensorzero.ChatInference")
+
+    with serve(scripted) as server:
+        path = config(tmp_path, server.url)
+        path.write_text(path.read_text().replace("[metrics.progression]", "[metrics.other]"))
+        before = count()
+        with pytest.raises(ConfigError, match="no metric progression of type float") as caught:
+            episodes("pair:act", path)
+        assert server.asked == []
+    assert count() == before
+    assert caught.value.hint.startswith("it needs these lines\n[metrics.progression]")
+
+
+def test_an_agent_that_asks_no_gateway_may_stand_beside_one_without_its_metrics(folder, tmp_path):
+    (tmp_path / "alone.py").write_text("def act(observation):\n    return 'go forward'\n")
+    with serve(scripted) as server:
+        path = config(tmp_path, server.url)
+        path.write_text(path.read_text().replace("[metrics.progression]", "[metrics.other]"))
+        played = episodes("alone:act", path)
+    assert {one.fault for one in played} == {None}

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import importlib.util
 import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import clickhouse_connect
 import pytest
+from pydantic import SecretStr
 
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest, MetricCondition, Tally
@@ -179,6 +183,8 @@ def _json(value: Any) -> str:
 def _literal(value: Any) -> str:
     if value is None:
         return "NULL"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_literal, value))}]"
     if isinstance(value, dict):
         return f"map({', '.join(_literal(item) for pair in value.items() for item in pair)})"
     if isinstance(value, str):
@@ -213,6 +219,90 @@ def url(server: Server, client: Any) -> str:
 @pytest.fixture
 def rows(url: str, client: Any) -> Rows:
     return Rows(client)
+
+
+def _module(name: str) -> ModuleType:
+    """A module beside this file."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def beside() -> Callable[[str], ModuleType]:
+    """Gives a module of this folder by its name."""
+    return _module
+
+
+@pytest.fixture(scope="session")
+def generated() -> ModuleType:
+    """`generated.py`: one set of rows for every database."""
+    return _module("generated")
+
+
+@pytest.fixture(scope="session")
+def clickhouse_of(
+    server: Server, tmp_path_factory: pytest.TempPathFactory, generated: ModuleType
+) -> Callable[[str, Any], str]:
+    """Make a database of a name in ClickHouse and fill it with generated rows; gives the reader's URL."""
+    config = prepare_config(
+        RECIPE, tmp_path_factory.mktemp("config") / "babyai", model_url="http://127.0.0.1:9"
+    )
+
+    def made(name: str, data: Any) -> str:
+        url = server.url_for(server.user, database=name)
+        asyncio.run(create_schema(config, SecretStr(url)))
+        client = clickhouse_connect.get_client(dsn=url)
+        try:
+            client.command("TRUNCATE TABLE ConfigSnapshot")  # that of the gateway which made the schema
+            generated.fill_clickhouse(client, data)
+        finally:
+            client.close()
+        return server.url_for(READER, database=name)
+
+    return made
+
+
+@pytest.fixture(scope="session")
+def rows_of(
+    server: Server, clickhouse_of: Callable[[str, Any], str], generated: ModuleType
+) -> Iterator[Callable[[str], tuple[Rows, str]]]:
+    """Make a database of a name in ClickHouse; gives what writes rows into it, and the reader's URL."""
+    with contextlib.ExitStack() as stack:
+
+        def made(name: str) -> tuple[Rows, str]:
+            url = clickhouse_of(name, generated.Data())
+            dsn = server.url_for(server.user, database=name)
+            client = stack.enter_context(contextlib.closing(clickhouse_connect.get_client(dsn=dsn)))
+            return Rows(client), url
+
+        yield made
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Any]:
+    """A real Postgres (`postgres_server.py`)."""
+    module = _module("postgres_server")
+    if module.find_programs() is None:
+        pytest.skip("no programs of Postgres: `make system` installs them (Debian's package postgresql)")
+    with module.running() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgres_of(postgres_server: Any, generated: ModuleType) -> Callable[[str, Any], str]:
+    """Make a database of a name in Postgres and fill it with generated rows; gives the reader's URL."""
+
+    def made(name: str, data: Any) -> str:
+        url = str(postgres_server.make_database(name))
+        with postgres_server.connect(name) as connection:
+            generated.fill_postgres(connection, data)
+        return url
+
+    return made
 
 
 Exporter = Callable[..., tuple[Tally, dict[str, Episode]]]

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 
 from trajkit.errors import ServiceError
-from trajkit.sources.tensorzero import export
-from trajkit.sources.tensorzero.export import _aside, _Count
+from trajkit.sources.tensorzero import export, streams
 from trajkit.sources.tensorzero.spool import Group, Spool
+from trajkit.sources.tensorzero.streams import Count, aside
 
 BATCH = pa.RecordBatch.from_pydict({"a": [1, 2]})
 
@@ -26,8 +26,8 @@ def endless(pulled: list[int]) -> Iterator[pa.RecordBatch]:
         yield BATCH
 
 
-def a_count() -> _Count:
-    return _Count("reading", None, lambda progress: None)
+def a_count() -> Count:
+    return Count("reading", None, lambda progress: None)
 
 
 def test_what_fails_beside_is_raised_and_ends_the_stream_of_the_block() -> None:
@@ -36,7 +36,7 @@ def test_what_fails_beside_is_raised_and_ends_the_stream_of_the_block() -> None:
             raise ServiceError("the database is gone")
 
     count = a_count()
-    with pytest.raises(ServiceError, match="gone"), _aside(fails, count):
+    with pytest.raises(ServiceError, match="gone"), aside(fails, count):
         for _ in count.of(endless([])):
             pass
 
@@ -55,7 +55,7 @@ def test_a_block_that_fails_ends_the_stream_beside_it(error: Any) -> None:
             time.sleep(0.001)
         raise error
 
-    with pytest.raises(type(error)), _aside(streams, count):
+    with pytest.raises(type(error)), aside(streams, count):
         fails()
     n = len(pulled)
     time.sleep(0.05)
@@ -63,14 +63,14 @@ def test_a_block_that_fails_ends_the_stream_beside_it(error: Any) -> None:
 
 
 def test_a_stream_that_hangs_does_not_hold_up_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "_PATIENCE_S", 0.1)
+    monkeypatch.setattr(streams, "PATIENCE_S", 0.1)
     hanging = threading.Event()
     began = time.monotonic()
 
     def hangs() -> None:
         hanging.wait(60)
 
-    with pytest.raises(KeyboardInterrupt), _aside(hangs, a_count()):
+    with pytest.raises(KeyboardInterrupt), aside(hangs, a_count()):
         raise KeyboardInterrupt
     assert time.monotonic() - began < 10
     hanging.set()

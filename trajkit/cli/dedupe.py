@@ -8,7 +8,7 @@ import click
 
 from trajkit.cli.derived import goal_of, print_derived
 from trajkit.cli.info import last_store
-from trajkit.cli.output import plural, result, talk
+from trajkit.cli.output import Meter, plural, result, talk
 
 _EPILOG = """\
 A step that repeats another stays as context and is not learned; an episode leaves when it repeats another, or
@@ -57,9 +57,16 @@ def dedupe(
     from trajkit.curate.dedupe import groups_path
 
     goal = None if dry_run else goal_of("dedupe", goal)
-    manifest, entry = drop_duplicates(
-        store or last_store(), goal, exact=exact, episodes=episodes, near=near, shingle=shingle
-    )
+    with Meter() as meter:
+        manifest, entry = drop_duplicates(
+            store or last_store(),
+            goal,
+            exact=exact,
+            episodes=episodes,
+            near=near,
+            shingle=shingle,
+            on_progress=lambda n_done, n_total: meter.show("signing prompts", n_done, n_total),
+        )
     n_unknown = entry.arguments.get("n_not_compared")
     if isinstance(n_unknown, int):
         talk(f"{plural(n_unknown, 'step')} with no known prompt or answer: not compared")

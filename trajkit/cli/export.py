@@ -10,6 +10,7 @@ import click
 
 from trajkit._settings import project, remember
 from trajkit.cli.output import Cell, Meter, count, plural, result, result_json, table, talk
+from trajkit.cli.server_options import access_of, refuse_server_options, server_options
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -33,17 +34,33 @@ class _Ordered(click.Command):
 
 _EPILOG = """\
 Without --source it reads the database or store that trajkit.toml names, else TENSORZERO_CLICKHOUSE_URL, else
-the local stack. A bound belongs to the --metric before it; --metric alone asks only that it was measured, and
-for a boolean metric that it is true. Evaluation episodes are left out and counted, and so are those that a
-rollout marked as abandoned: half-played, or spoiled by a service. A rollout that was killed and never went on
-has marked nothing: ask for --metric episode_return, which is logged last. An answer that does not parse stays
-as a step, and is not learned.
+TENSORZERO_POSTGRES_URL, else the local stack. A bound belongs to the --metric before it; --metric alone asks
+only that it was measured, and for a boolean metric that it is true. Evaluation episodes are left out and
+counted, and so are those that a rollout marked as abandoned: half-played, or spoiled by a service. A rollout
+that was killed and never went on has marked nothing: ask for --metric episode_return, which is logged last.
+An answer that does not parse stays as a step, and is not learned.
+
+A condition of --where is an SQL expression, as for select: over columns of episodes such as n_steps, variant,
+started_at and n_output_tokens, metrics, tags (tags.KEY), and what single steps have (step.NAME): then it
+chooses steps. What was never measured passes no comparison, and passes a negated one. What tokens, cost or
+outcome say is known only once all that may be meant is read.
 """
 
 
 @click.command(cls=_Ordered, epilog=_EPILOG)
-@click.option("--source", metavar="URL|STORE", help="A ClickHouse URL with user and password, or a store.")
+@click.option(
+    "--source",
+    metavar="URL|ARCHIVE|STORE",
+    help="A ClickHouse or Postgres URL with user and password, an archive, or a store.",
+)
 @click.option("--function", "functions", multiple=True, help="Learn this function's steps; may be repeated.")
+@click.option(
+    "--train-function",
+    "train_functions",
+    multiple=True,
+    metavar="FUNCTION",
+    help="Of the steps that are brought, learn only this function's; may be repeated.",
+)
 @click.option("--variant", "variants", multiple=True, help="Learn this variant's steps; may be repeated.")
 @click.option(
     "--metric", multiple=True, metavar="NAME", help="Keep what this metric was measured on; repeatable."
@@ -57,12 +74,50 @@ as a step, and is not learned.
     "--since", metavar="TIME", help="Episodes that start then or later (ISO; UTC without an offset)."
 )
 @click.option("--until", metavar="TIME", help="Episodes that start before then.")
+@click.option("--where", metavar="SQL", help="Keep the episodes, or steps, for which this is true.")
+@click.option("--limit", type=click.IntRange(1), metavar="N", help="Keep the first N episodes.")
+@click.option(
+    "--order-by",
+    metavar="SQL",
+    help="Which come first, such as 'episode_return desc'.  [default: the oldest]",
+)
+@click.option(
+    "--after", metavar="STORE", help="Bring only what is new, or scored anew, since STORE was exported."
+)
+@click.option("--shard", metavar="I/N", help="Keep the I-th of N parts; `trajkit merge` puts them together.")
+@click.option("--last-inference-only", is_flag=True, help="Learn only the last step of each episode.")
+@click.option(
+    "--template-variant", metavar="VARIANT", help="Render the prompts anew with this variant's templates."
+)
+@click.option(
+    "--config",
+    "template_config",
+    metavar="FILE",
+    help="The tensorzero.toml that has them.  [default: what the database keeps]",
+)
+@click.option("--as-of", metavar="TIME", help="Only what was logged until then.  [default: now]")
 @click.option("--include-eval", is_flag=True, help="Bring evaluation episodes too; they must not train.")
 @click.option("--include-abandoned", is_flag=True, help="Bring episodes too that a rollout left half-played.")
 @click.option("--include-invalid", is_flag=True, help="Learn answers that do not parse as well.")
-@click.option("--success", metavar="RULE", help="When an episode is a success.  [default: progression >= 1]")
+@click.option(
+    "--targets",
+    type=click.Choice(["answer", "demonstration"]),
+    help="Learn what the model said, or what somebody said it should have.  [default: answer]",
+)
+@click.option(
+    "--max-bad",
+    type=click.IntRange(0),
+    metavar="N",
+    help="Go on with as many rows that cannot be read; they stay as steps, not learned.  [default: 0]",
+)
+@click.option(
+    "--success",
+    metavar="RULE",
+    help="When an episode is a success.  [default: the metric success, else progression >= 1]",
+)
 @click.option("--observation-path", metavar="PATH", help="Template argument of the observation.")
 @click.option("--action-path", metavar="PATH", help="Field of the parsed output that is the action.")
+@server_options
 @click.option("-o", "--output", "goal", type=click.Path(path_type=Path), help="The store to write.")
 @click.option("--dry-run", is_flag=True, help="Print the tally and write nothing.")
 @click.option("--json", "as_json", is_flag=True, help="Print the tally as JSON.")
@@ -81,22 +136,25 @@ def export(
     \b
     trajkit export --metric episode_return --min 0.7
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.sources.open import export_from, find_source
+    from trajkit.sources.open import export_from, find_source, shown
 
+    access = access_of(asked)
     defaults = project()
     location = find_source(source, defaults)
-    if not asked["functions"] and defaults.function and location.is_database:
+    if not asked["functions"] and defaults.function and location.is_tensorzero:
         asked["functions"] = (defaults.function,)
+    if not location.is_database:
+        refuse_server_options(access, why="a store is read on this machine")
     request = _request(ctx.meta["trajkit.conditions"], asked)
     goal = None if dry_run else goal or _goal(Path(defaults.stores), request)
-    shown = _shown(location.value.get_secret_value(), location.is_database)
-    talk(f"reading {shown} (from {location.named_by})")
+    talk(f"reading {shown(location)} (from {location.named_by})")
     with Meter() as meter:
-        tally, manifest = export_from(location, request, goal, on_progress=meter.show)
+        tally, manifest = export_from(location, request, goal, on_progress=meter.show, access=access)
     if as_json:
         result_json(_as_json(tally, manifest, goal))
     else:
-        _print_tally(tally)
+        _print_tally(tally, request)
+    _warn_refused(tally, request)
     if goal is None or manifest is None:
         talk("dry run: nothing was written")
         return
@@ -109,7 +167,8 @@ def export(
 def _request(given: list[tuple[str, str]], asked: dict[str, Any]) -> ExportRequest:
     from pydantic import ValidationError
 
-    from trajkit.sources.request import ExportRequest, parse_time
+    from trajkit.sources.request import ExportRequest, parse_shard, parse_time
+    from trajkit.sources.tensorzero.after import earlier
 
     values: dict[str, Any] = {
         name: value
@@ -117,10 +176,14 @@ def _request(given: list[tuple[str, str]], asked: dict[str, Any]) -> ExportReque
         if value not in (None, ()) and name not in ("metric", *_BOUNDS)
     }
     values["tags"] = _tags(asked["tags"])
-    for option in ("since", "until"):
+    for option in ("since", "until", "as_of"):
         if asked[option] is not None:
-            values[option] = parse_time(asked[option], option=f"--{option}")
+            values[option] = parse_time(asked[option], option=f"--{option.replace('_', '-')}")
     try:
+        if asked["after"] is not None:
+            values["after"] = earlier(asked["after"])
+        if asked["shard"] is not None:
+            values["shard"] = parse_shard(asked["shard"])
         return ExportRequest(**values | {"metrics": tuple(_conditions(given))})
     except ValidationError as error:
         raise RequestError(_first_message(error)) from error
@@ -185,19 +248,25 @@ def _goal(stores: Path, request: ExportRequest) -> Path:
     return goal
 
 
-def _shown(value: str, is_database: bool) -> str:
-    if not is_database:
-        return value
-    from trajkit.sources.tensorzero.clickhouse_connection import parse_url
+def _warn_refused(tally: Tally, request: ExportRequest) -> None:
+    if tally.since is not None and request.after is not None and (n := tally.since.n_episodes_refused):
+        verb = "passes" if n == 1 else "pass"
+        talk(
+            f"{plural(n, 'episode')} of {request.after.path.name} no longer {verb}: that store still has"
+            f" {'it' if n == 1 else 'them'}, and so has a merge with this one"
+        )
 
-    return parse_url(value).shown
 
-
-def _print_tally(tally: Tally) -> None:
+def _print_tally(tally: Tally, request: ExportRequest) -> None:
     rows = [("seen", tally.n_episodes_seen, tally.n_steps_seen)]
     rows += [(f"left: {entry.reason}", entry.n_episodes, entry.n_steps) for entry in tally.left]
     rows += [("kept", tally.n_episodes_kept, tally.n_steps_kept)]
     lines = [(name, count(n_episodes), count(n_steps)) for name, n_episodes, n_steps in rows]
+    if tally.since is not None and request.after is not None:
+        lines += [
+            (f"  of them new since {request.after.path.name}", count(tally.since.n_episodes_new), ""),
+            ("  of them scored anew or gone on", count(tally.since.n_episodes_again), ""),
+        ]
     lines += [(f"  of them not learned: {entry.reason}", "", count(entry.n_steps)) for entry in tally.masked]
     table([Cell(""), Cell("episodes", is_number=True), Cell("steps", is_number=True)], lines)
 

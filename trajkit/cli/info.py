@@ -1,32 +1,90 @@
-"""`trajkit info`: what a store is."""
+"""`trajkit info`: what a store is, or what a database holds."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit._settings import project
 from trajkit.cli import output
 from trajkit.cli.page import visible
+from trajkit.cli.server_options import access_of, refuse_server_options, server_options
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
+    from trajkit.sources.access import Access
+    from trajkit.sources.open import Location
     from trajkit.store.summary import GroupSummary, Summary
 
 
-@click.command()
-@click.argument("store", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def info(store: str | None, as_json: bool) -> None:
-    """Describe a STORE: a folder, or sample:babyai; without one, the last store that was written here.
+_EPILOG = """\
+A database is only read, and it does the counting. What a bound keeps is what an export with it brings: the
+latest value of an episode counts, and evaluation and abandoned episodes are left out. A password typed as
+part of a URL stays in the history of the shell: --database takes the URL from where export finds it.
+"""
 
-    Its checksums are verified first.
+
+@click.command(epilog=_EPILOG)
+@click.argument("source", required=False, metavar="[STORE|URL|ARCHIVE]")
+@click.option(
+    "--database",
+    is_flag=True,
+    help="Describe what export reads: of trajkit.toml, the environment, the stack.",
+)
+@click.option(
+    "--timeout",
+    "max_seconds",
+    metavar="SECONDS",
+    type=click.IntRange(min=1),
+    help="Longest that a query may run on the server.  [default: 60 where the user may set it]",
+)
+@server_options
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def info(source: str | None, database: bool, as_json: bool, **asked: Any) -> None:
+    """Describe a store, a database or an archive of one; by default the last store that was written here.
+
+    The checksums of a store (a folder, or sample:babyai) are verified first. Of a database it tells functions
+    and variants, metrics and how many episodes each bound keeps, dates and tags.
     """
+    if database and source is not None:
+        raise RequestError(
+            "--database and what stands beside it both say what to describe", hint="leave one out"
+        )
+    access = access_of(asked)
+    if not database and source is None:
+        source = last_store()
+    from trajkit.sources.open import find_source
+    from trajkit.sources.tensorzero.archive.manifest import is_archive
+
+    location = find_source(source, project())
+    value = location.value.get_secret_value()
+    if not location.is_database:
+        refuse_server_options(access, why="this is read without one")
+    if location.is_database or is_archive(Path(value)):
+        _describe_database(location, access, as_json)
+    else:
+        _describe(value, as_json)
+
+
+def _describe_database(location: Location, access: Access, as_json: bool) -> None:
+    from trajkit.cli.look_page import print_look
+    from trajkit.sources.open import look_at
+
+    look = look_at(location, access)
+    if as_json:
+        output.result_json(look.model_dump(mode="json"))
+    else:
+        print_look(look)
+
+
+def _describe(store: str, as_json: bool) -> None:
     from trajkit.store.reader import open_store
     from trajkit.store.summary import summarize
 
-    summary = summarize(open_store(store or last_store()))
+    summary = summarize(open_store(store))
     if as_json:
         output.result_json(summary.model_dump(mode="json"))
         return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import keyword
 import logging
 import os
 import sys
@@ -13,6 +14,7 @@ from typing import Any
 import click
 
 import trajkit
+from trajkit._arguments import hide_passwords
 from trajkit._memory import prefer_little_memory
 from trajkit.cli.output import error_line
 from trajkit.errors import TrajkitError
@@ -25,13 +27,15 @@ COMMANDS = {
     "rollout": ("rollout", "Play seeded episodes of an environment with a policy."),
     "check-env": ("check_env", "Check that an environment keeps what every environment promises."),
     "export": ("export", "Turn logged inferences and feedback into a store."),
-    "info": ("info", "Describe a store."),
+    "archive": ("archive", "Copy a TensorZero database into a folder that needs none."),
+    "info": ("info", "Describe a store, or what a database holds."),
     "show": ("show", "Print one episode of a store."),
     "query": ("query", "Ask a store with one SQL SELECT."),
     "stats": ("stats", "Numbers about a dataset, with their intervals."),
     "select": ("select", "Choose episodes, with a control to compare against."),
     "dedupe": ("dedupe", "Leave out what is there more than once."),
     "split": ("split", "Cut a store into sides that share nothing."),
+    "merge": ("merge", "Put the episodes of several stores into one."),
     "leak": ("leak", "Check that two stores share nothing that would spoil a measurement."),
     "reserve": ("reserve", "Keep seeds for evaluation."),
     "mask": ("mask", "Keep steps as context that are not worth learning."),
@@ -39,7 +43,12 @@ COMMANDS = {
     "pairs": ("pairs", "Write preference pairs from the episodes of a store."),
     "score": ("score", "Add a metric from a function of your own."),
     "replay": ("replay", "Play a store's episodes again and compare every value."),
+    "import": ("import_", "Bring in files that other tools wrote."),
     "convert": ("convert", "Write a training file from a store."),
+    "sft": ("sft", "Tune a model on the steps of a store."),
+    "jobs": ("jobs", "List, watch, end and resume fine-tuning jobs."),
+    "validate": ("validate", "Say what a service or a trainer would refuse in a training file."),
+    "tokens": ("tokens", "Count the tokens of a training file, and what they cost."),
 }
 
 
@@ -59,7 +68,8 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"trajkit.cli.{COMMANDS[cmd_name][0]}")
-        command = getattr(module, cmd_name.replace("-", "_"))
+        name = cmd_name.replace("-", "_")
+        command = getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
         assert isinstance(command, click.Command)
         return command
 
@@ -85,6 +95,8 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    if arguments is None:
+        hide_passwords()
     prefer_little_memory()
     gc.set_threshold(50_000, 20, 100)  # imports make many objects and no garbage: looking for it takes time
     sys.exit(run(sys.argv[1:] if arguments is None else arguments, when_stopped=_leave_at_once))

@@ -31,14 +31,21 @@ def result_json_line(value: Any) -> None:
 
 def talk(text: str) -> None:
     """Say something that is not the result, on stderr."""
-    click.echo(text, err=True)
+    click.echo(_visible(text), err=True)
 
 
 def error_line(message: str, *, hint: str | None = None) -> None:
     """Print an error on stderr: one line, and a hint on the next when there is one."""
-    click.echo(f"error: {message}", err=True)
+    click.echo(f"error: {_visible(message)}", err=True)
     if hint:
-        click.echo(f"hint: {hint}", err=True)
+        click.echo(f"hint: {_visible(hint)}", err=True)
+
+
+def _visible(text: str) -> str:
+    """What is said may hold names out of somebody's data: they must not steer a terminal."""
+    from trajkit.cli.page import visible
+
+    return visible(text, is_line=False)
 
 
 class Cell(NamedTuple):
@@ -50,7 +57,9 @@ class Cell(NamedTuple):
 
 def table(columns: Sequence[Cell], rows: Iterable[Sequence[str]], *, err: bool = False) -> None:
     """Print a plain table: aligned, no borders but a rule under the headings; never cut to the terminal."""
-    lines = [[cell.heading for cell in columns], *[list(row) for row in rows]]
+    from trajkit.cli.page import visible
+
+    lines = [[cell.heading for cell in columns], *[[visible(text) for text in row] for row in rows]]
     widths = [max(_width(line[i]) for line in lines) for i in range(len(columns))]
     for number, line in enumerate(lines):
         cells = [

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 _EPILOG = """\
 The options apply in the order in which they stand above, --where first. A condition is an SQL expression over
 the columns of episodes, metrics, tags (tags.KEY), and n, n_success, avg, best, worst, rank and pass@k of the
-episode's group in the whole store; comparisons may be chained, as in 0 < avg < 1.
+episode's group in the whole store; comparisons may be chained, as in 0 < avg < 1. What was never measured
+passes no comparison, and passes a negated one: not speed > 1 keeps an episode without speed.
 """
 
 

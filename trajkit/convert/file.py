@@ -3,185 +3,213 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any
 
-from trajkit._files import refuse_existing, replacing
-from trajkit.convert.lines import LineTally, lines_of
+from trajkit.convert.conversion import Conversion, facts, warnings_of
+from trajkit.convert.documents import write_documents
+from trajkit.convert.length import Lengths, lengths_of
+from trajkit.convert.lines import JudgedLines, Lines, SftLines, merges
+from trajkit.convert.parquet import write_parquet
+from trajkit.convert.place import Place, is_folder
+from trajkit.convert.provenance import Provenance
+from trajkit.convert.refusal import evaluation, nothing, refuse_what_is_wrong
+from trajkit.convert.request import FileKind, Options, checked
+from trajkit.convert.spool import Spool, Written
 from trajkit.convert.steps import Steps
-from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
+from trajkit.convert.table import write_table
+from trajkit.convert.tally import Tally, sorted_counts
+from trajkit.convert.taught import Taught, teach
+from trajkit.errors import RequestError
 from trajkit.formats import format_named
-from trajkit.formats.base import Format
-from trajkit.schema import Model
+from trajkit.formats.base import (
+    EpisodeFormat,
+    Format,
+    JudgedFormat,
+    PlainText,
+    PreferenceFormat,
+    SftFormat,
+    TableFormat,
+    Training,
+    Unit,
+)
+from trajkit.formats.text import TEXT
 from trajkit.store.dataset import Dataset
 
-_NO_EVALUATION = "purpose <> 'eval'"
-
-
-class Conversion(Model):
-    """What a training file holds, and what it does not."""
-
-    path: Path
-    """The file."""
-    format: str
-    """Its format."""
-    n_rows: int
-    """Lines in it, one per step that is learned."""
-    n_bytes: int
-    """Its size."""
-    sha256: str
-    """Of its bytes."""
-    store: Path
-    """Where the steps came from."""
-    store_digest: str
-    """The content digest of that store."""
-    n_episodes: int
-    """Episodes that were looked at."""
-    n_steps: int
-    """Their steps."""
-    n_evaluation_episodes: int
-    """Those of them that were played for evaluation."""
-    left: dict[str, int]
-    """Steps that gave no line, by reason; with `n_rows` they add up to `n_steps`."""
-    losses: dict[str, int]
-    """What the lines do not say although the steps did, by kind."""
-    warnings: tuple[str, ...]
-    """What a user should know before using the file."""
+Progress = Callable[[int, int], None]
+"""Is told how many steps are done, and of how many."""
 
 
 def convert(
-    dataset: Dataset,
-    goal: Path,
-    *,
-    to: str | Format,
-    include_eval: bool = False,
-    strict: bool = False,
-    skip_bad: bool = False,
+    dataset: Dataset, goal: Path, *, to: str | Format, progress: Progress | None = None, **options: Any
 ) -> Conversion:
-    """Write one line per step that is learned: its prompt and its answer.
+    """Write rows to train on, or whole episodes in somebody's format.
 
-    A step is learned when its weight is above 0, its prompt is known and it has an answer. The lines are in
-    the order of episode id and step. They are streamed: memory does not grow with their number.
+    A step is learned when its weight is above 0, its prompt is known and it has an answer. Rows are in the
+    order of episode id and step. They are streamed: memory does not grow with their number.
 
     Args:
         dataset: Whose steps.
-        goal: The file that exists afterwards. It must not exist before.
+        goal: The file that exists afterwards, or the folder. It must not exist before.
         to: The format, or the name of one.
-        include_eval: Take episodes that were played for evaluation as well.
-        strict: Fail when a line cannot say all that the step does.
-        skip_bad: Leave out the rows that would be refused, and count them, instead of failing.
+        progress: Is told how far it is.
+        **options: The fields of `trajkit.convert.request.Options`.
 
     Raises:
-        RequestError: There is no such format, or the dataset has evaluation episodes.
-        DataError: A row would be refused by those the file is for, or something is lost and `strict`.
+        RequestError: There is no such format, an option makes no sense with it, or the dataset has evaluation
+            episodes.
+        DataError: A row would be refused by those the file is for, or is too long, or something is lost and
+            `strict`.
         NothingMatched: No step is learned.
         StoreError: `goal` exists or cannot be written, or the store cannot be read.
+        MissingExtra: The tokenizer's package is not installed.
     """
     form = format_named(to) if isinstance(to, str) else to
-    refuse_existing(goal)
+    asked = checked(form, options)
+    if isinstance(form, PreferenceFormat):
+        raise RequestError(
+            f"{form.name} is made of pairs, and {dataset.store.path} is a store",
+            hint=f"trajkit pairs STORE --margin 0.1 -o PAIRS, then trajkit convert PAIRS --to {form.name}",
+        )
+    if isinstance(form, EpisodeFormat):
+        return write_documents(dataset, goal, form, asked, progress)
+    kind = asked.kind_of(goal)
+    has_files = isinstance(form, SftFormat) and form.files is not None and is_folder(goal)
+    place = Place(goal, kind, is_folder=has_files)
     with Steps(dataset) as steps:
-        if steps.n_evaluation and not include_eval:
-            raise _evaluation(dataset, steps.n_evaluation)
-        tally = LineTally()
-        with _writing(goal), replacing(goal) as temporary:
-            written = _write(steps, temporary, form, tally)
-            _refuse_what_is_wrong(tally, form, strict=strict, skip_bad=skip_bad)
-            if not written.n_rows:
-                raise _nothing(dataset, tally)
-            refuse_existing(goal)
-        return Conversion(
-            path=goal,
-            format=form.name,
-            n_rows=written.n_rows,
-            n_bytes=written.n_bytes,
-            sha256=written.digest.hexdigest(),
-            store=dataset.store.path,
-            store_digest=dataset.store.manifest.digest,
-            n_episodes=steps.n_episodes,
-            n_steps=steps.n_steps,
-            n_evaluation_episodes=steps.n_evaluation,
-            left=dict(sorted(tally.left.items())),
-            losses=dict(sorted(tally.losses.items())),
-            warnings=tuple(_warnings(written.n_rows, form, steps.n_evaluation)),
-        )
+        if steps.n_evaluation and not asked.include_eval:
+            raise evaluation(dataset.store.path, steps.n_evaluation)
+        with place.open() as work:
+            if isinstance(form, TableFormat):
+                return write_table(dataset, steps, form, place, work, progress)
+            return _write(dataset, steps, form, asked, place, work, progress)
 
 
-class _Sink:
-    """Counts and hashes what it writes."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.digest = hashlib.sha256()
-        self.n_rows = 0
-        self.n_bytes = 0
-
-    def write(self, lines: list[str]) -> None:
-        data = "".join(f"{line}\n" for line in lines).encode("utf-8")
-        self._file.write(data)
-        self.digest.update(data)
-        self.n_rows += len(lines)
-        self.n_bytes += len(data)
-
-
-def _write(steps: Steps, path: Path, form: Format, tally: LineTally) -> _Sink:
-    with path.open("wb") as file:
-        sink = _Sink(file)
-        for batch in steps.batches(form.plain_sql):
-            sink.write(lines_of(batch, form, tally))
-    return sink
-
-
-@contextlib.contextmanager
-def _writing(goal: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError(f"{goal} could not be written: {error.strerror or error}") from error
-
-
-def _refuse_what_is_wrong(tally: LineTally, form: Format, *, strict: bool, skip_bad: bool) -> None:
-    if tally.n_refused and not skip_bad:
-        more = tally.n_refused - len(tally.refusals)
-        listed = "; ".join(tally.refusals) + (f"; and {more:,} more" if more else "")
-        raise DataError(
-            f"{_plural(tally.n_refused, 'row')} would be refused as {form.name}: {listed}",
-            hint="leave such rows out and count them with --skip-bad (skip_bad=True)",
-        )
-    if tally.losses and strict:
-        raise DataError(
-            f"{form.name} cannot carry {counted(tally.losses)}; the first at {tally.first_loss}",
-            hint="without --strict (strict=True) they are left out and counted",
-        )
+def _write(
+    dataset: Dataset,
+    steps: Steps,
+    form: SftFormat | JudgedFormat,
+    asked: Options,
+    place: Place,
+    work: Path,
+    progress: Progress | None,
+) -> Conversion:
+    tally = Tally()
+    lengths = lengths_of(asked, is_text=form is TEXT, tally=tally)
+    with contextlib.ExitStack() as stack:
+        spool = Spool(work / "spool")
+        stack.callback(spool.close)
+        provenance = Provenance(work / "steps")
+        stack.callback(provenance.close)
+        lines = _lines(dataset, form, asked, lengths, tally)
+        plain = None if lengths is not None else _plain(form, asked)
+        is_merged = isinstance(form, SftFormat) and merges(form, asked.unit)
+        taught = teach(steps, lines, plain, spool, provenance, merges=is_merged, progress=progress)
+        tally.left.update(taught.left)
+        refuse_what_is_wrong(tally, form, asked)
+        written = spool.finish(work / "lines")
+        if not written.n_rows:
+            raise nothing(dataset.store.path, tally.left)
+        rows = work / "lines"
+        if place.kind == FileKind.PARQUET:
+            rows = work / "rows"
+            written = write_parquet(work / "lines", written, rows, form.columns)
+        made = _conversion(dataset, steps, form, asked, place, written, taught, tally)
+        if lengths is not None:
+            made = made.model_copy(update={"is_exact": lengths.is_exact})
+        provenance.finish(work / "provenance", facts(made, asked))
+        others = _other_files(form, asked, place, taught, written.n_longest, lines.columns)
+        place.settle(rows, work / "provenance", others)
+    return made
 
 
-def counted(losses: dict[str, int]) -> str:
-    """Losses in words: `3 thoughts, 1 file`."""
-    return ", ".join(_plural(number, kind) for kind, number in sorted(losses.items()))
+def _plain(form: SftFormat | JudgedFormat, asked: Options) -> PlainText | None:
+    """How SQL writes rows of plain text; None where the format has no way to say it."""
+    if isinstance(form, JudgedFormat) or form.plain is None:
+        return None
+    return form.plain(asked.unit)
 
 
-def _plural(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+def _lines(
+    dataset: Dataset, form: SftFormat | JudgedFormat, asked: Options, lengths: Lengths | None, tally: Tally
+) -> Lines:
+    if isinstance(form, SftFormat):
+        return SftLines(form, asked, lengths, tally)
+    good = asked.good or "outcome = 'success'"
+    bad = f"NOT ({asked.good})" if asked.good else "outcome IN ('failure', 'truncated')"
+    verdicts: dict[str, bool] = {}
+    for condition, verdict in ((good, True), (bad, False)):
+        for batch in dataset.where(condition).arrow("episodes"):
+            ids: list[Any] = batch.column("episode_id").to_pylist()
+            verdicts.update(dict.fromkeys(ids, verdict))
+    return JudgedLines(form, asked, verdicts.get, lengths, tally)
 
 
-def _evaluation(dataset: Dataset, n_evaluation: int) -> RequestError:
-    return RequestError(
-        f"{dataset.store.path} has {_plural(n_evaluation, 'evaluation episode')}; they must not train",
-        hint=f'leave them out with --where "{_NO_EVALUATION}", or insist with --include-eval',
+def _other_files(
+    form: SftFormat | JudgedFormat,
+    asked: Options,
+    place: Place,
+    taught: Taught,
+    n_longest: int,
+    columns: set[str],
+) -> Mapping[str, str]:
+    if not isinstance(form, SftFormat) or form.files is None or not place.is_folder:
+        return {}
+    training = Training(
+        data=place.data.name,
+        unit=asked.unit,
+        model=asked.model,
+        # a token has at least one byte, but for those around messages: no row is longer than this
+        max_tokens=asked.max_length or taught.n_longest_tokens or n_longest,
+        columns=frozenset(columns),
+    )
+    return form.files(training)
+
+
+def _conversion(
+    dataset: Dataset,
+    steps: Steps,
+    form: SftFormat | JudgedFormat,
+    asked: Options,
+    place: Place,
+    written: Written,
+    taught: Taught,
+    tally: Tally,
+) -> Conversion:
+    return Conversion(
+        path=place.goal,
+        data=place.data,
+        provenance=place.provenance,
+        format=form.name,
+        unit=asked.unit if isinstance(form, SftFormat) else None,
+        n_rows=written.n_rows,
+        n_bytes=written.n_bytes,
+        sha256=written.sha256,
+        store=dataset.store.path,
+        store_digest=dataset.store.manifest.digest,
+        n_episodes=steps.n_episodes,
+        n_steps=steps.n_steps,
+        n_learned=taught.n_learned,
+        n_evaluation_episodes=steps.n_evaluation,
+        **sorted_counts(tally),
+        n_stripped=tally.n_stripped,
+        n_trimmed=tally.n_trimmed,
+        n_turns_trimmed=tally.n_turns_trimmed,
+        n_tokens=taught.n_tokens,
+        saving=taught.saving,
+        warnings=(
+            *warnings_of(form, written.n_rows, steps.n_evaluation),
+            *_about_units(form, asked.unit, taught),
+        ),
     )
 
 
-def _nothing(dataset: Dataset, tally: LineTally) -> NothingMatched:
-    reasons = ", ".join(f"{number:,} {reason}" for reason, number in sorted(tally.left.items()))
-    return NothingMatched(
-        f"no step of {dataset.store.path} gives a training row",
-        hint=f"steps left out: {reasons}" if reasons else "no episode with a step was chosen",
-    )
-
-
-def _warnings(n_rows: int, form: Format, n_evaluation: int) -> Iterator[str]:
-    if n_rows < form.min_rows:
-        yield f"{_plural(n_rows, 'row')}: {form.name} wants at least {form.min_rows}, or the file is refused"
-    if n_evaluation:
-        yield f"training takes in {_plural(n_evaluation, 'evaluation episode')}: what they measure is void"
+def _about_units(form: SftFormat | JudgedFormat, unit: Unit, taught: Taught) -> Iterator[str]:
+    """Where a row for each conversation is no other than one for each step."""
+    if unit == Unit.STEP or not isinstance(form, SftFormat):
+        return
+    if not taught.is_merged:
+        yield f"{form.name} learns one answer of a row: the rows of --unit episode are those of --unit step"
+    elif taught.n_characters == taught.n_characters_by_step:
+        yield "no prompt goes on from the one before it: each step is a row of its own"

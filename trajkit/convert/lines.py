@@ -1,115 +1,184 @@
-"""The lines of a training file, and the tally of everything that is not in them."""
+"""The lines that Python writes: of steps that are not plain text, and wherever tokens are counted."""
 
 from __future__ import annotations
 
-import functools
-import json
-from collections import Counter
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
 
-import pyarrow as pa
-from pydantic import TypeAdapter, ValidationError
-
-from trajkit.errors import DataError
-from trajkit.formats.base import Example, Format, Problem, json_line
-from trajkit.schema import Message, TextBlock, ToolCallBlock
-from trajkit.schema.base import JsonObject
-
-EMPTY_ANSWER = "empty answer"
-"""Why a step whose answer has neither text nor a tool call is not learned."""
-
-_PROMPT = TypeAdapter(tuple[Message, ...])
-_MOST_SHOWN = 3
+from trajkit.convert.length import Lengths
+from trajkit.convert.merge import Lesson, Said, lessons, merged_lessons, said
+from trajkit.convert.request import Options
+from trajkit.convert.tally import Tally
+from trajkit.formats.base import Example, Judged, JudgedFormat, Mask, Problem, Row, SftFormat, Unit, json_line
+from trajkit.formats.think import Thoughts, with_thoughts
+from trajkit.schema import Message, Role, ThoughtBlock
 
 
-class Place(NamedTuple):
-    """One step of one episode."""
+@dataclass
+class Outcome:
+    """What became of a step."""
 
-    episode_id: str
-    """The episode."""
-    step_index: int
-    """Position in it."""
-
-    def __str__(self) -> str:
-        return f"episode {self.episode_id} step {self.step_index}"
-
-
-class LineTally:
-    """Counts what was not written; bounded, whatever the number of rows."""
-
-    def __init__(self) -> None:
-        self.left: Counter[str] = Counter()
-        """Steps that gave no line, by reason."""
-        self.losses: Counter[str] = Counter()
-        """What the lines do not say, by kind."""
-        self.first_loss: str = ""
-        """Where the first of them is."""
-        self.n_refused = 0
-        """Steps whose row would be refused."""
-        self.refusals: list[str] = []
-        """The first few of them, with the reason."""
-
-    def refuse(self, place: Place, found: tuple[Problem, ...]) -> None:
-        """Count a row that would be refused, under the first of its problems."""
-        self.n_refused += 1
-        self.left[f"would be refused: {found[0].kind}"] += 1
-        if len(self.refusals) < _MOST_SHOWN:
-            self.refusals.append(f"{place}: {'; '.join(map(str, found[:_MOST_SHOWN]))}")
+    reason: str | None
+    """Why it is in no row; None when it is in one."""
+    line: str | None = None
+    """The row, without line break, at the last step that it teaches."""
+    n_characters: int = 0
+    """Size of its prompt and its answer in the store."""
+    n_tokens: int | None = None
+    """Tokens of the row at its last step, where they are counted."""
 
 
-def lines_of(batch: pa.RecordBatch, form: Format, tally: LineTally) -> list[str]:
-    """The lines of a batch of `Steps.batches`, in order; what gives no line is added to the tally.
+class Lines(Protocol):
+    """Makes the lines of an episode."""
 
-    Raises:
-        DataError: A prompt or an answer in the store is not made of messages.
+    columns: set[str]
+    """Columns that a row had so far."""
+
+    def of(self, rows: Sequence[dict[str, Any]]) -> list[Outcome]:
+        """What becomes of the steps of an episode, one by one."""
+
+
+class SftLines:
+    """Lines of rows for supervised fine-tuning.
+
+    Args:
+        form: The format.
+        options: What was asked for.
+        lengths: Counts tokens; None where nobody asked.
+        tally: Is added to.
     """
-    lines: list[str] = []
-    given = zip(batch.column("reason").to_pylist(), batch.column("line").to_pylist(), strict=True)
-    for position, (reason, line) in enumerate(given):
-        if reason is not None:
-            tally.left[reason] += 1
-            continue
-        if line is None:
-            row = {name: batch.column(name)[position].as_py() for name in batch.schema.names}
-            line = _line(row, form, tally)
-        if line is not None:
-            lines.append(line)
-    return lines
+
+    def __init__(self, form: SftFormat, options: Options, lengths: Lengths | None, tally: Tally) -> None:
+        self._form = form
+        self._mask = form.masks[options.unit]
+        self._merges = merges(form, options.unit)
+        self._change = changing(options.thoughts, tally)
+        self._lengths = lengths
+        self._tally = tally
+        self.columns: set[str] = set()
+
+    def of(self, rows: Sequence[dict[str, Any]]) -> list[Outcome]:
+        """What becomes of the steps of an episode, one by one.
+
+        Raises:
+            DataError: A prompt or an answer in the store is not made of messages.
+        """
+        steps = said(rows, self._change)
+        outcomes = [Outcome(step.reason, n_characters=step.n_characters) for step in steps]
+        for lesson in (merged_lessons if self._merges else lessons)(steps):
+            self._write(lesson, steps, outcomes)
+        return outcomes
+
+    def _write(self, lesson: Lesson, steps: Sequence[Said], outcomes: list[Outcome]) -> None:
+        taught = lesson.steps
+        example = lesson.example
+        place = steps[taught[-1]].place
+        if self._lengths is not None:
+            fitted = self._lengths.fit(example, place)
+            for position in taught[: len(taught) - fitted.n_learned]:
+                outcomes[position].reason = fitted.reason
+            if fitted.example is None:
+                return
+            example = fitted.example
+            taught = taught[len(taught) - fitted.n_learned :]
+            outcomes[taught[-1]].n_tokens = fitted.n_tokens
+        row = self._row(example)
+        if row.problems:
+            reason = self._tally.refuse(place, row.problems)
+            for position in taught:
+                outcomes[position].reason = reason
+            outcomes[taught[-1]].n_tokens = None
+            return
+        self._tally.lose(place, row.losses)
+        self.columns.update(row.value)
+        outcomes[taught[-1]].line = json_line(row.value)
+
+    def _row(self, example: Example) -> Row:
+        row = self._form.row(example)
+        if self._mask == Mask.ALL and (unlearned := list(answers_of_context(example))):
+            return row._replace(problems=(*unlearned, *row.problems))
+        return row
 
 
-def _line(row: dict[str, Any], form: Format, tally: LineTally) -> str | None:
-    place = Place(row["episode_id"], row["step_index"])
-    example = _example(place, row)
-    if not any(
-        isinstance(block, ToolCallBlock) or (isinstance(block, TextBlock) and block.text)
-        for block in example.answer.content
-    ):
-        tally.left[EMPTY_ANSWER] += 1
-        return None
-    made = form.row(example)
-    if made.problems:
-        tally.refuse(place, made.problems)
-        return None
-    if made.losses and not tally.first_loss:
-        tally.first_loss = f"{place}: {made.losses[0].where}"
-    tally.losses.update(loss.kind.value for loss in made.losses)
-    return json_line(made.value)
+class JudgedLines:
+    """Lines of answers that are good or bad, one per step.
+
+    Args:
+        form: The format.
+        options: What was asked for.
+        verdicts: By episode id, whether it is good; what is not there is unknown.
+        lengths: Counts tokens; None where nobody asked.
+        tally: Is added to.
+    """
+
+    def __init__(
+        self,
+        form: JudgedFormat,
+        options: Options,
+        verdicts: Callable[[str], bool | None],
+        lengths: Lengths | None,
+        tally: Tally,
+    ) -> None:
+        self._form = form
+        self._verdict = verdicts
+        self._change = changing(options.thoughts, tally)
+        self._lengths = lengths
+        self._tally = tally
+        self.columns: set[str] = set()
+
+    def of(self, rows: Sequence[dict[str, Any]]) -> list[Outcome]:
+        """What becomes of the steps of an episode, one by one.
+
+        Raises:
+            DataError: A prompt or an answer in the store is not made of messages.
+        """
+        verdict = self._verdict(rows[0]["episode_id"])
+        steps = said(rows, self._change)
+        outcomes = [Outcome(step.reason, n_characters=step.n_characters) for step in steps]
+        for lesson in lessons(steps):
+            self._write(lesson, verdict, steps, outcomes[lesson.steps[0]])
+        return outcomes
+
+    def _write(self, lesson: Lesson, verdict: bool | None, steps: Sequence[Said], outcome: Outcome) -> None:
+        place = steps[lesson.steps[0]].place
+        if verdict is None:
+            outcome.reason = "neither good nor bad"
+            return
+        example = lesson.example
+        if self._lengths is not None:
+            fitted = self._lengths.fit(example, place)
+            if fitted.example is None:
+                outcome.reason = fitted.reason
+                return
+            example, outcome.n_tokens = fitted.example, fitted.n_tokens
+        row = self._form.row(Judged(example.messages[:-1], example.messages[-1], verdict, example.tools))
+        if row.problems:
+            outcome.reason = self._tally.refuse(place, row.problems)
+            return
+        self._tally.lose(place, row.losses)
+        self.columns.update(row.value)
+        outcome.line = json_line(row.value)
 
 
-def _example(place: Place, row: dict[str, Any]) -> Example:
-    try:
-        return Example(
-            prompt=_PROMPT.validate_json(row["prompt"]),
-            answer=Message.model_validate_json(row["completion"]),
-            tools=_tools(row["tools"]) if row["tools"] else (),
-            weight=row["loss_weight"],
-        )
-    except ValidationError as error:
-        first = error.errors()[0]
-        raise DataError(f"{place}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+def merges(form: SftFormat, unit: Unit) -> bool:
+    """Whether a row of the format has all answers of a conversation, where a row is an episode."""
+    return unit == Unit.EPISODE and form.masks[unit] != Mask.LAST
 
 
-@functools.lru_cache(maxsize=64)
-def _tools(text: str) -> tuple[JsonObject, ...]:
-    """The tools of a step, which are mostly those of the step before."""
-    return tuple(json.loads(text) or ())
+def changing(thoughts: Thoughts, tally: Tally) -> Callable[[Message], Message]:
+    """What is done to each message before it is written, counted."""
+
+    def change(message: Message) -> Message:
+        if thoughts == Thoughts.STRIP:
+            tally.n_stripped += sum(isinstance(block, ThoughtBlock) for block in message.content)
+        return with_thoughts(message, thoughts)
+
+    return change
+
+
+def answers_of_context(example: Example) -> Iterator[Problem]:
+    """The answers that are only context, where the training would learn them."""
+    for position, (message, weight) in enumerate(zip(example.messages, example.weights, strict=True)):
+        if message.role == Role.ASSISTANT and weight <= 0:
+            yield Problem("an answer that is only context would be learned", f"messages.{position}")

@@ -174,7 +174,8 @@ def _axis(ticks: Mapping[float, str], at: Callable[[float], float], bottom: floa
 
 
 def _svg(title: str, height: float, inner: str) -> str:
+    # on a phone a chart that fits would have letters that nobody can read: it scrolls instead
     return (
-        f'<svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" aria-label="{escape(title)}" '
-        f'xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>{inner}</svg>'
+        f'<div class="scroll"><svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" '
+        f'aria-label="{escape(title)}" xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>{inner}</svg></div>'
     )

@@ -7,6 +7,7 @@ by id stays. Episodes that were played for evaluation are compared with each oth
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from trajkit._files import refuse_existing, replacing, sha256_file
@@ -39,6 +40,7 @@ def dedupe(
     shingle: int = 5,
     memory_limit: str | None = "2GB",
     threads: int | None = None,
+    on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
 ) -> tuple[Manifest | None, LineageEntry]:
     """Write a store in which no learned step repeats another.
 
@@ -57,6 +59,7 @@ def dedupe(
         shingle: Words of a run that near prompts are compared by.
         memory_limit: Of DuckDB; what does not fit waits on disk. None for most of the machine.
         threads: Of DuckDB; None for one per core.
+        on_progress: Told how many prompts `near` has signed, and of how many; not called without it.
 
     Returns:
         The manifest of the new store, None without a goal; and what was done. What is asked for applies in
@@ -77,7 +80,11 @@ def dedupe(
     if near is not None:
         arguments["shingle"] = shingle
     with deriving(path, memory_limit=memory_limit, threads=threads) as derivation:
-        _find(derivation, exact=exact, episodes=episodes, near=near, shingle=shingle)
+        if exact or near is not None:
+            make_step_keys(derivation)
+        _find(derivation, exact=exact, episodes=episodes)
+        if near is not None:
+            _find_near(derivation, near, shingle, on_progress)
         if exact or near is not None:
             arguments |= _not_compared(derivation)
         left, masked = _leave(derivation), _masked(derivation)
@@ -109,15 +116,13 @@ def _check(*, exact: bool, episodes: bool, near: float | None, shingle: int) -> 
         raise RequestError(f"a run of {shingle} words; it is 1 to 64", hint="such as 5")
 
 
-def _find(derivation: Derivation, *, exact: bool, episodes: bool, near: float | None, shingle: int) -> None:
-    """Leave the table of what is dropped, with what it is dropped for."""
+def _find(derivation: Derivation, *, exact: bool, episodes: bool) -> None:
+    """Leave the table of what is dropped as the same as something, with what it is dropped for."""
     run = derivation.connection.execute
     run(
         f"CREATE OR REPLACE TEMP TABLE {_DROPPED} (kind VARCHAR, episode_id VARCHAR, step_index BIGINT, "
         "kept_episode_id VARCHAR, kept_step_index BIGINT, similarity DOUBLE)"
     )
-    if exact or near is not None:
-        make_step_keys(derivation)
     if episodes:
         make_episode_keys(derivation)
         first = "first_value(episode_id) OVER (PARTITION BY is_eval, start, actions ORDER BY episode_id)"
@@ -128,19 +133,24 @@ def _find(derivation: Derivation, *, exact: bool, episodes: bool, near: float | 
         )
     if exact:
         _drop_steps(derivation, "exact", f"SELECT *, NULL AS similarity FROM {_rest()}", "prompt, answer")
-    if near is not None:
-        firsts = (
-            "(SELECT is_eval, prompt, act, episode_id, step_index FROM (SELECT *, row_number() OVER "
-            f"(PARTITION BY is_eval, prompt, act ORDER BY episode_id, step_index) AS place FROM {_rest()}) "
-            "WHERE place = 1)"
-        )
-        find_near(derivation, firsts, threshold=near, shingle=shingle)
-        alike = (
-            "SELECT r.* REPLACE (coalesce(g.kept, r.prompt) AS prompt), "
-            f"coalesce(g.similarity, 1.0) AS similarity FROM {_rest()} AS r LEFT JOIN {GROUPS} AS g "
-            "ON g.prompt = r.prompt AND g.act = r.act AND g.is_eval = r.is_eval"
-        )
-        _drop_steps(derivation, "near", alike, "prompt, act")
+
+
+def _find_near(
+    derivation: Derivation, threshold: float, shingle: int, on_progress: Callable[[int, int], None]
+) -> None:
+    """Drop of what is left the steps that are nearly the same as another."""
+    firsts = (
+        "(SELECT is_eval, prompt, act, episode_id, step_index FROM (SELECT *, row_number() OVER "
+        f"(PARTITION BY is_eval, prompt, act ORDER BY episode_id, step_index) AS place FROM {_rest()}) "
+        "WHERE place = 1)"
+    )
+    find_near(derivation, firsts, threshold=threshold, shingle=shingle, on_progress=on_progress)
+    alike = (
+        "SELECT r.* REPLACE (coalesce(g.kept, r.prompt) AS prompt), "
+        f"coalesce(g.similarity, 1.0) AS similarity FROM {_rest()} AS r LEFT JOIN {GROUPS} AS g "
+        "ON g.prompt = r.prompt AND g.act = r.act AND g.is_eval = r.is_eval"
+    )
+    _drop_steps(derivation, "near", alike, "prompt, act")
 
 
 def _rest() -> str:

@@ -34,7 +34,7 @@ class Derivation:
     """What is read; its checksums have been verified."""
     connection: duckdb.DuckDBPyConnection
     """Has the views `episodes`, `steps`, `feedback` and `steps_full` of the whole store. It is not fenced:
-    what a user wrote comes here only through `trajkit.curate.expression`."""
+    what a user wrote comes here only through `trajkit.store.expression`."""
 
     def entry(
         self,

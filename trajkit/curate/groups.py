@@ -7,16 +7,16 @@ metric that is named. A group is what `trajkit.curate.keys` says: environment, t
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import duckdb
 
-from trajkit.curate.expression import Names, nearest
 from trajkit.errors import QueryError
-from trajkit.schema import Metric, MetricLevel
-from trajkit.store.engine import literal
-from trajkit.store.layout import METRICS, TABLES, quoted
+from trajkit.store.layout import quoted
+from trajkit.store.nameable import Names, nearest
+from trajkit.store.names import episode_metrics
+from trajkit.store.names import names_of as store_names
 from trajkit.store.reader import Store
 
 STATISTICS = ("n", "n_success", "avg", "best", "worst", "rank")
@@ -75,28 +75,7 @@ def score_of(store: Store, connection: duckdb.DuckDBPyConnection, name: str | No
     return Score("total_reward", "total_reward")
 
 
-def episode_metrics(store: Store) -> list[Metric]:
-    """The metrics of episodes."""
-    return [metric for metric in store.manifest.metrics if metric.level == MetricLevel.EPISODE]
-
-
-def columns_by_name(store: Store) -> dict[str, str]:
-    """SQL over `episodes` for every column that a condition may name, but for tags and groups."""
-    found = {column.name: quoted(column.name) for column in TABLES["episodes"] if column.sql_type != METRICS}
-    found["variant"] = "nullif(array_to_string(variant_names, '+'), '')"
-    for metric in episode_metrics(store):
-        found[f"metrics.{metric.name}"] = f"metrics.{quoted(metric.name)}"
-    return found
-
-
-def tag_sql(key: str) -> str:
-    """SQL over `episodes` for a tag, whatever characters its key has."""
-    return f"CAST(tags AS MAP(VARCHAR, VARCHAR))[{literal(key)}]"
-
-
-def names_of(
-    store: Store, connection: duckdb.DuckDBPyConnection, *, with_groups: bool = True
-) -> tuple[Names, dict[str, str]]:
+def names_of(store: Store, connection: duckdb.DuckDBPyConnection) -> tuple[Names, dict[str, str]]:
     """What a condition on episodes may name, and the SQL of each column that is not about groups.
 
     A bare name is a column, else something about groups, else a metric; `metrics.NAME` and `tags.KEY` always
@@ -105,23 +84,8 @@ def names_of(
     Args:
         store: Whose episodes.
         connection: Has its view `episodes`; the keys of the tags are read from it.
-        with_groups: Whether the statistics of groups may be named.
     """
-    sql = columns_by_name(store)
-    keys = connection.execute(
-        "SELECT DISTINCT unnest(json_keys(tags)) AS key FROM episodes ORDER BY key"
-    ).fetchall()
-    tags = {key: f"tags.{key}" for (key,) in keys}
-    metrics = {metric.name: f"metrics.{metric.name}" for metric in episode_metrics(store)}
-    about_groups: Mapping[str, str] = {name: name for name in STATISTICS} if with_groups else {}
-    own = {name: name for name in sql if not name.startswith("metrics.")}
-    names = Names(
-        {**metrics, **about_groups, **own},
-        patterns=(_PASS,) if with_groups else (),
-        prefixes={"metrics": metrics, "tags": tags},
-        where=str(store.path),
-    )
-    return names, {**sql, **{column: tag_sql(key) for key, column in tags.items()}}
+    return store_names(store, connection, more={name: name for name in STATISTICS}, patterns=(_PASS,))
 
 
 def pass_at_k(k: int, *, n: str, c: str) -> str:

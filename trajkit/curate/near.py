@@ -7,7 +7,7 @@ what does not fit into memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, cast
 
@@ -49,7 +49,14 @@ def rows_per_band(threshold: float) -> int:
     return 1
 
 
-def find_near(derivation: Derivation, firsts: str, *, threshold: float, shingle: int) -> None:
+def find_near(
+    derivation: Derivation,
+    firsts: str,
+    *,
+    threshold: float,
+    shingle: int,
+    on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
+) -> None:
     """Leave the table `GROUPS`.
 
     System messages and tools must be the same; of the other messages, at least `threshold` of the runs of
@@ -62,6 +69,7 @@ def find_near(derivation: Derivation, firsts: str, *, threshold: float, shingle:
             Only prompts with the same `act` and `is_eval` are compared.
         threshold: Of the Jaccard similarity, above 0 and up to 1.
         shingle: Words of a run.
+        on_progress: Told how many prompts are signed, and of how many.
 
     Raises:
         MissingExtra: rensa is not installed.
@@ -75,6 +83,8 @@ def find_near(derivation: Derivation, firsts: str, *, threshold: float, shingle:
         f"row_number() OVER (ORDER BY episode_id, step_index) AS number FROM {firsts}"
     )
     n_rows = rows_per_band(threshold)
+    ((n_prompts,),) = run(f"SELECT count(*) FROM {_WORDS}").fetchall()
+    n_signed = 0
 
     def signed(batch: pa.RecordBatch) -> NDArray[np.uint32]:
         hashes, offsets = shingle_hashes(batch.column("text"), shingle)
@@ -85,6 +95,8 @@ def find_near(derivation: Derivation, firsts: str, *, threshold: float, shingle:
         for batches in _texts(derivation):
             for batch, signatures in zip(batches, pool.map(signed, batches), strict=True):
                 _insert(derivation, batch, signatures, n_rows)
+                n_signed += batch.num_rows
+                on_progress(n_signed, n_prompts)
     derivation.connection.register("trajkit_near_found", _standing(derivation, threshold))
     run(
         f"CREATE OR REPLACE TEMP TABLE {GROUPS} AS SELECT d.is_eval, d.prompt, d.act, k.prompt AS kept, "

@@ -24,11 +24,14 @@ _PAIRS_AT_ONCE = 200
 _CHOSEN, _REJECTED = 0, 1
 _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 
+OWN_ANSWER = "coalesce(json_extract(extra, '$.replaced_answer'), completion)"
+"""What the model itself said at a step: an export may have put the demonstration in its place."""
+
 # Read once for all pairs, in their order: each batch of them is then a piece of it.
 _TURNS = """
     CREATE OR REPLACE TEMP TABLE trajkit_turn AS
     SELECT d.number, d.side, f.step_index, CASE WHEN f.step_index = d.step_index THEN prompt END AS prompt,
-        f.tools, f.n_prompt_kept, f.messages, f.completion, f.loss_weight, f.inference_id,
+        f.tools, f.n_prompt_kept, f.messages, {answer} AS completion, f.loss_weight, f.inference_id,
         coalesce(f.action_executed, nullif(CAST(f.action AS VARCHAR), 'null')) AS action, f.demonstration
     FROM ({steps}) f
     JOIN trajkit_side d ON f.episode_id = d.episode_id AND f.step_index {begins} d.step_index
@@ -140,7 +143,8 @@ class PairRows:
         connection.execute(_ABOUT.format(score=score, keys=self._key.relation))
         mine = "(SELECT * FROM steps WHERE episode_id IN (SELECT episode_id FROM trajkit_side))"
         begins = ">=" if self._level == "episode" else "="
-        connection.execute(_TURNS.format(steps=full_steps(mine), begins=begins))
+        answer = OWN_ANSWER if self._match == "demonstration" else "completion"
+        connection.execute(_TURNS.format(steps=full_steps(mine), begins=begins, answer=answer))
 
     def _read(self, first: int, end: int) -> tuple[dict[str, _About], dict[tuple[int, int], _Half]]:
         run = self._derivation.connection.execute

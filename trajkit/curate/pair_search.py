@@ -8,7 +8,7 @@ from trajkit.curate.derive import Derivation
 from trajkit.curate.groups import Score, score_of
 from trajkit.curate.keys import Key
 from trajkit.curate.pair_request import Level, Match, PairOptions
-from trajkit.curate.pair_rows import demonstrated, says_the_same
+from trajkit.curate.pair_rows import OWN_ANSWER, demonstrated, says_the_same
 from trajkit.curate.pairing import IS_LEARNED, Picked, Side, n_prompts_apart, of_prompts, of_states, pick
 from trajkit.curate.witness import Witness
 from trajkit.schema import Message
@@ -136,7 +136,7 @@ def _demonstrated(derivation: Derivation, include_eval: bool) -> Found:
         "(SELECT episode_id FROM steps WHERE nullif(CAST(demonstration AS VARCHAR), 'null') IS NOT NULL)"
     )
     connection.execute(
-        "SELECT episode_id, step_index, CAST(demonstration AS VARCHAR), CAST(completion AS VARCHAR) "
+        f"SELECT episode_id, step_index, CAST(demonstration AS VARCHAR), CAST({OWN_ANSWER} AS VARCHAR) "
         "FROM steps ANTI JOIN trajkit_why USING (episode_id) "
         "WHERE nullif(CAST(demonstration AS VARCHAR), 'null') IS NOT NULL "
         f"AND {IS_LEARNED} AND messages IS NOT NULL ORDER BY episode_id, step_index"

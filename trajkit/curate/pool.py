@@ -7,13 +7,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from trajkit.curate.derive import Derivation
-from trajkit.curate.expression import Expression, parse, require_boolean
 from trajkit.curate.groups import Score, is_about_groups, names_of, score_of, statistics_sql
 from trajkit.curate.keys import Key, group_key
 from trajkit.errors import QueryError
 from trajkit.schema import Left
 from trajkit.store.engine import literal
+from trajkit.store.expression import Expression, parse, require_boolean
 from trajkit.store.layout import quoted
+from trajkit.store.nameable import column_name
 from trajkit.store.query import explaining
 
 _WIDE = "trajkit_wide"
@@ -143,7 +144,9 @@ class Pool:
             return
         plain = sorted(name for name in asked if not is_about_groups(name) and name != "episode_id")
         of_groups = sorted(name for name in asked if is_about_groups(name))
-        selected = ", ".join(["episode_id", *(f"{self._sql[name]} AS {quoted(name)}" for name in plain)])
+        selected = ", ".join(
+            ["episode_id", *(f"{self._sql[name]} AS {quoted(column_name(name))}" for name in plain)]
+        )
         wide = f"SELECT {selected} FROM episodes"
         if of_groups:
             statistics = statistics_sql(of_groups, self.score, self.relation)

@@ -40,7 +40,7 @@ def select(
         goal: The folder that exists afterwards; None only counts.
         where: Conditions over the columns of episodes, metrics, `tags.KEY`, and of the episode's group in the
             whole store `n`, `n_success`, `avg`, `best`, `worst`, `rank` and `pass@k`, such as
-            `0 < avg < 1 and rank == 1`. Null counts as not true.
+            `0 < avg < 1 and rank == 1`. What is missing passes no comparison, and passes a negated one.
         best_of: Keep the best of so many attempts of each group, drawn by lot (all, when there are fewer).
         top: Keep the best of each group: a number, or a share such as `20%`, rounded up.
         shortest: Keep the episode of each group with the fewest steps.

@@ -22,7 +22,8 @@ h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }
 h2 { font-size: 1.15rem; margin: 2.5rem 0 .25rem; border-top: 1px solid var(--line); padding-top: 1.25rem; }
 h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; }
 p { margin: .25rem 0 .75rem; color: var(--soft); overflow-wrap: anywhere; }
-svg { display: block; width: 100%; height: auto; overflow: visible; font: 12px system-ui, sans-serif; }
+svg { display: block; width: 100%; min-width: 560px; height: auto; overflow: visible;
+  font: 12px system-ui, sans-serif; }
 svg text { fill: var(--ink); } svg .tick { fill: var(--soft); font-size: 11px; }
 svg .number { font-variant-numeric: tabular-nums; } svg .grid { stroke: var(--line); }
 svg .range { stroke: var(--accent); stroke-width: 2; } svg .dot, svg .bar { fill: var(--accent); }

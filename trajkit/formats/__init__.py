@@ -1,25 +1,62 @@
-"""Other people's shapes: one protocol, one file per format, and the list of them. No files, no clocks."""
+"""Other people's shapes: what a format is, one file per format, and the list of them. No files, no clocks."""
 
 from __future__ import annotations
 
+import difflib
+import importlib
+from typing import get_args
+
 from trajkit.errors import RequestError
 from trajkit.formats.base import Format
-from trajkit.formats.openai import OPENAI_SFT
 
-_KNOWN: dict[str, Format] = {one.name: one for one in (OPENAI_SFT,)}
+# Where each format is: none is imported before somebody asks for it.
+_PLACES: dict[str, str] = {
+    "openai-sft": "trajkit.formats.openai:OPENAI_SFT",
+    "openai-dpo": "trajkit.formats.openai:OPENAI_DPO",
+    "trl-messages": "trajkit.formats.trl:TRL_MESSAGES",
+    "trl-prompt-completion": "trajkit.formats.trl:TRL_PROMPT_COMPLETION",
+    "trl-preference": "trajkit.formats.trl:TRL_PREFERENCE",
+    "trl-kto": "trajkit.formats.trl:TRL_KTO",
+    "sharegpt": "trajkit.formats.sharegpt:SHAREGPT",
+    "axolotl": "trajkit.formats.axolotl:AXOLOTL",
+    "together": "trajkit.formats.together:TOGETHER",
+    "vertex": "trajkit.formats.vertex:VERTEX",
+    "text": "trajkit.formats.text:TEXT",
+    "transitions": "trajkit.formats.transitions:TRANSITIONS",
+    "atif": "trajkit.formats.atif:ATIF",
+    "adp": "trajkit.formats.adp:ADP",
+    "sts": "trajkit.formats.sts:STS",
+    "openai-chat": "trajkit.formats.openai_chat:OPENAI_CHAT",
+    "hf-messages": "trajkit.formats.hf_messages:HF_MESSAGES",
+}
 
 
 def known() -> tuple[str, ...]:
     """Names of the formats that trajkit can write."""
-    return tuple(_KNOWN)
+    return tuple(_PLACES)
 
 
 def format_named(name: str) -> Format:
-    """The format of this name.
+    """The format of this name, or at this place.
+
+    Args:
+        name: A name of `known`, or `module:NAME` of a format of one's own.
 
     Raises:
         RequestError: There is no such format.
     """
-    if name not in _KNOWN:
-        raise RequestError(f"no format {name!r}", hint=f"known: {', '.join(known())}")
-    return _KNOWN[name]
+    place = _PLACES.get(name, name)
+    module_name, colon, attribute = place.partition(":")
+    if not colon:
+        near = difflib.get_close_matches(name, known(), n=1)
+        guess = f"did you mean {near[0]}? " if near else ""
+        raise RequestError(f"no format {name!r}", hint=f"{guess}known: {', '.join(known())}")
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise RequestError(f"no format at {name!r}: {error}") from error
+    if not isinstance(found, get_args(Format)):
+        raise RequestError(
+            f"{name} is a {type(found).__name__}, not a format", hint="see trajkit.formats.base"
+        )
+    return found  # type: ignore[no-any-return]

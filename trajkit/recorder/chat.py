@@ -6,23 +6,10 @@ import json
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from trajkit.recorder.blocks import clean, content_blocks, rest_of, text_of, tool_of, unknown
-from trajkit.schema import (
-    Block,
-    Message,
-    Role,
-    TextBlock,
-    ThoughtBlock,
-    ToolCallBlock,
-    ToolResultBlock,
-)
+from trajkit.formats.chat_message import learn_names, message_of
+from trajkit.formats.chat_parts import clean, rest_of, tool_of
+from trajkit.schema import Message, ToolCallBlock
 from trajkit.schema.base import JsonObject
-
-_ROLES = {role.value: role for role in Role} | {"developer": Role.SYSTEM, "function": Role.TOOL}
-_THOUGHTS = ("reasoning_content", "reasoning")
-_KNOWN = frozenset(
-    {"role", "content", "tool_calls", "refusal", "function_call", "reasoning_details", "parsed", *_THOUGHTS}
-)
 
 
 class Said(NamedTuple):
@@ -67,20 +54,15 @@ class ChatReader:
         if n < len(self._sent):
             self._names = {}
             for one in self._messages[:n]:
-                self._learn(one)
+                learn_names(self._names, one)
         del self._messages[n:]
         try:
             for one in sent[n:]:
                 self._messages.append(message_of(one, self._names))
-                self._learn(self._messages[-1])
+                learn_names(self._names, self._messages[-1])
         finally:
             self._sent = list(sent[: len(self._messages)])
         return tuple(self._messages)
-
-    def _learn(self, message: Message) -> None:
-        for block in message.content:
-            if isinstance(block, ToolCallBlock):
-                self._names[block.id] = block.name
 
     def said(self, request: dict[str, Any], answer: dict[str, Any]) -> Said:
         """What a call says.
@@ -131,70 +113,6 @@ def n_same(sent: Sequence[Any], before: Sequence[Any]) -> int:
     if sent[:n] == before[:n]:
         return n
     return next(i for i in range(n) if sent[i] != before[i])
-
-
-def message_of(sent: Any, names: dict[str, str]) -> Message:
-    """A message as it was sent.
-
-    Args:
-        sent: The JSON object.
-        names: Names of the tools that were called before, by the id of the call.
-    """
-    role = _ROLES.get(str(sent.get("role"))) if isinstance(sent, dict) else None
-    if role is None:
-        return Message(role=Role.USER, content=(unknown(sent),))
-    if role == Role.TOOL:
-        return Message(role=role, content=tuple(_result_blocks(sent, names)))
-    blocks: list[Block] = [*_thoughts(sent), *content_blocks(sent.get("content"))]
-    if sent.get("refusal") is not None:
-        blocks.append(unknown({"type": "refusal", "refusal": sent["refusal"]}))
-    for call in sent.get("tool_calls") or ():
-        blocks.extend(_call_blocks(call))
-    if isinstance(old := sent.get("function_call"), dict):
-        blocks.append(
-            ToolCallBlock(id="", name=text_of(old.get("name")), arguments=text_of(old.get("arguments")))
-        )
-    if rest := rest_of(sent, _KNOWN):
-        blocks.append(unknown(rest))
-    return Message(role=role, content=tuple(blocks))
-
-
-def _thoughts(sent: dict[str, Any]) -> list[Block]:
-    texts = [sent[name] for name in _THOUGHTS if isinstance(sent.get(name), str) and sent[name]]
-    details = sent.get("reasoning_details")
-    if not texts and not details:
-        return []
-    return [ThoughtBlock(text=texts[0] if texts else None, extra_data=details or None)]
-
-
-def _call_blocks(call: Any) -> list[Block]:
-    function = call.get("function") if isinstance(call, dict) else None
-    if not isinstance(function, dict):
-        return [unknown(call)]
-    blocks: list[Block] = [
-        ToolCallBlock(
-            id=text_of(call.get("id")),
-            name=text_of(function.get("name")),
-            arguments=text_of(function.get("arguments")),
-        )
-    ]
-    rest = rest_of(call, ("id", "type", "index", "function"))
-    rest |= rest_of(function, ("name", "arguments", "parsed_arguments"))
-    if rest:
-        blocks.append(unknown({"tool_call_id": call.get("id"), **rest}))
-    return blocks
-
-
-def _result_blocks(sent: dict[str, Any], names: dict[str, str]) -> list[Block]:
-    call_id = text_of(sent.get("tool_call_id"))
-    name = sent.get("name") if isinstance(sent.get("name"), str) else names.get(call_id)
-    inner = content_blocks(sent.get("content"))
-    text = "".join(block.text for block in inner if isinstance(block, TextBlock))
-    blocks: list[Block] = [ToolResultBlock(id=call_id, name=name or "", result=text)]
-    blocks += [block for block in inner if not isinstance(block, TextBlock)]
-    if rest := rest_of(sent, ("role", "content", "tool_call_id", "name")):
-        blocks.append(unknown(rest))
-    return blocks
 
 
 def _logprobs(choice: dict[str, Any]) -> list[float] | None:

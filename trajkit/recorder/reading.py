@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from trajkit.formats.chat_parts import clean, unknown
 from trajkit.recorder import sse
-from trajkit.recorder.blocks import clean, unknown
 from trajkit.recorder.chat import ChatReader, Said, action_of
 from trajkit.recorder.responses import ResponsesReader
 from trajkit.schema import Message, Role, ToolResultBlock, Transition

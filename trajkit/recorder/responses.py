@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from trajkit.recorder.blocks import content_blocks, rest_of, text_of, tool_of, unknown
+from trajkit.formats.chat_parts import content_blocks, rest_of, text_of, tool_of, unknown
 from trajkit.recorder.chat import Said, n_same
 from trajkit.schema import Block, Message, Role, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
 from trajkit.schema.base import JsonObject

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -16,7 +17,7 @@ from trajkit.rollout.gateway_policy import GatewayPolicy
 from trajkit.rollout.options import Options, PolicyKind
 from trajkit.rollout.plan import Plan
 from trajkit.rollout.policies import Expert, NoisyExpert, Policy, Random
-from trajkit.rollout.venue import Venue, open_venue
+from trajkit.rollout.venue import Venue, check_metrics, open_venue
 
 DEFAULT_NOISE = 0.3
 
@@ -29,6 +30,7 @@ class Cast:
         plan: What is played.
         venue: Where the gateway is; None for a policy that needs none.
         function_name: The gateway's function; None for a policy that needs none.
+        metrics: What episodes end with, to be logged at the gateway that they were played through.
         caller: Sends the requests of all of them.
         stack: Closes what is opened here.
     """
@@ -39,6 +41,7 @@ class Cast:
         plan: Plan,
         venue: Venue | None,
         function_name: str | None,
+        metrics: Sequence[str],
         caller: Caller,
         stack: contextlib.AsyncExitStack,
     ) -> None:
@@ -46,6 +49,7 @@ class Cast:
         self._plan = plan
         self._venue = venue
         self._function_name = function_name
+        self._metrics = metrics
         self._caller = caller
         self._stack = stack
         self._gateway: Gateway | None = None
@@ -127,11 +131,22 @@ class Cast:
             url=model_url(options),
             model=options.model,
             key=_key(),
-            open_gateway=None if self._venue is None else self.gateway,
+            open_gateway=None if self._venue is None else self._gateway_of_agent,
         )
         policy = load_agent(options.policy, options.policy_settings, self._plan, models)
         self._stack.push_async_callback(policy.close)
         return policy
+
+    async def _gateway_of_agent(self) -> Gateway:
+        """The gateway, for an agent that asks one; whether it will is not known before it does.
+
+        Raises:
+            ConfigError: The gateway would not take the feedback that the agent's episodes end with.
+            ServiceError: It cannot be opened.
+        """
+        assert self._venue is not None
+        check_metrics(self._venue, self._metrics)
+        return await self.gateway()
 
 
 def model_url(options: Options) -> str:

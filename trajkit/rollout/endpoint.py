@@ -12,8 +12,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, T
 from trajkit._ids import time_of, uuid7
 from trajkit._lazy import need
 from trajkit.errors import RequestError
+from trajkit.formats.chat_message import plain_messages, read_message, read_messages, read_tools
 from trajkit.rollout.calling import Caller
-from trajkit.rollout.chat_message import plain_messages, read_message, read_messages, read_tools
 from trajkit.rollout.endpoint_fault import fault_of_status, said_in
 from trajkit.rollout.faults import Fault, FaultKind, Faulty, shown, timed_out
 from trajkit.rollout.policies import Answer

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 from pydantic import JsonValue
 
 import trajkit
+from trajkit._lock import locked
 from trajkit._settings import STATE_FOLDER
 from trajkit.errors import RolloutError, StoreError
 from trajkit.rollout.lines import LineFile, unwritable
-from trajkit.rollout.lock import locked
 from trajkit.rollout.plan import Job, Plan
 from trajkit.rollout.summary import Score
 from trajkit.schema import Episode

@@ -87,7 +87,15 @@ class Run:
     async def _play(self, on_played: Callable[[Played], None], on_step: Callable[[], None]) -> None:
         session = self.session
         async with contextlib.AsyncExitStack() as stack:
-            cast = Cast(session.options, self.plan, session.venue, session.function_name, self.caller, stack)
+            cast = Cast(
+                session.options,
+                self.plan,
+                session.venue,
+                session.function_name,
+                session.metrics,
+                self.caller,
+                stack,
+            )
             if self.n_left == 0:
                 await self._mark_only(cast)
                 return

@@ -3,8 +3,10 @@
 `step_index_of(inference_id, episode_id, function_name, variant_name, is_eval, is_train, tag_match, slot)` has
 one row per inference, `measured(metric_name, target_id, value)` the latest value per target,
 `eval_target(target_id)` what feedback marks as evaluation, `abandoned(target_id, reason)` the episodes that a
-rollout left half-played. Out come `chosen_step` (every step of the kept episodes) and `fate` (every episode,
-with the reason it left or null).
+rollout left half-played, `demonstrated(target_id)` the steps that somebody gave a better answer for (where
+only those are asked for); what the request asks in its own words has tables of its own
+(`trajkit.sources.question`). Out come `chosen_step` (every step of the kept episodes, with the reason for
+which it is only context, or null) and `fate` (every episode, with the reason it left or null).
 """
 
 from __future__ import annotations
@@ -16,7 +18,8 @@ import duckdb
 
 from trajkit.errors import NothingMatched, QueryError
 from trajkit.schema import FeedbackKind, Left, MetricLevel
-from trajkit.sources.request import ExportRequest, MetricCondition
+from trajkit.sources.question import NO_QUESTION, Question, answer, cut, metric_ranges, range_of
+from trajkit.sources.request import ExportRequest, MetricCondition, Targets
 from trajkit.store.engine import literal
 
 OWN_FUNCTIONS = "NOT starts_with(function_name, 'tensorzero::')"
@@ -24,6 +27,25 @@ OWN_FUNCTIONS = "NOT starts_with(function_name, 'tensorzero::')"
 
 NOT_SELECTED = "not selected"
 """Why a step is context only: the request chose other functions, variants or inference scores."""
+
+OTHER_FUNCTION = "another function"
+"""Why a step is context only: the functions to train are others."""
+
+UNCHANGED = "nothing new since the store"
+"""Why an episode leaves: an earlier store has it as it is (`unchanged`)."""
+
+NOT_LAST = "not the last step"
+"""Why a step is context only: the request asks for the last one."""
+
+NOT_DEMONSTRATED = "no demonstration"
+"""Why a step is context only, or an episode leaves: nobody said what the answer should have been."""
+
+PURPOSE = """
+    CASE WHEN bool_or(is_eval) OR bool_or(inference_id IN (FROM eval_target))
+            OR any_value(episode_id) IN (FROM eval_target) THEN 'eval'
+        WHEN bool_or(is_train) THEN 'train' ELSE 'unknown' END
+"""
+"""What the steps of an episode, as a group of `step_index_of`, say it was played for."""
 
 
 class LeveledCondition(NamedTuple):
@@ -76,62 +98,79 @@ def find_levels(
     Raises:
         QueryError: The metric was logged about both, so that a condition on it could mean either.
     """
-    leveled = []
-    for condition in [settle(condition, known[condition.name]) for condition in request.metrics]:
-        n_episode, n_inference = _one_row(
-            connection,
-            """
-            SELECT count(*) FILTER (target_id IN (SELECT episode_id FROM step_index_of)),
-                   count(*) FILTER (target_id IN (SELECT inference_id FROM step_index_of))
-            FROM measured WHERE metric_name = ?
-            """,
-            [condition.name],
+    conditions = [settle(condition, known[condition.name]) for condition in request.metrics]
+    return [
+        LeveledCondition(condition, find_level(connection, condition.name, known[condition.name]))
+        for condition in conditions
+    ]
+
+
+def find_level(connection: duckdb.DuckDBPyConnection, name: str, metric: KnownMetric) -> MetricLevel:
+    """Tell for a metric if it is about episodes or inferences: the data decide, else the configuration.
+
+    Raises:
+        QueryError: It was logged about both.
+    """
+    n_episode, n_inference = _one_row(
+        connection,
+        """
+        SELECT count(*) FILTER (target_id IN (SELECT episode_id FROM step_index_of)),
+               count(*) FILTER (target_id IN (SELECT inference_id FROM step_index_of))
+        FROM measured WHERE metric_name = ?
+        """,
+        [name],
+    )
+    if n_episode and n_inference:
+        raise QueryError(
+            f"metric {name!r} was logged on {n_episode} episodes and on {n_inference} inferences",
+            hint="a condition on it could mean either;"
+            " narrow the export with --since or --until to one of the two",
         )
-        if n_episode and n_inference:
-            raise QueryError(
-                f"metric {condition.name!r} was logged on {n_episode} episodes"
-                f" and on {n_inference} inferences",
-                hint="a condition on it could mean either;"
-                " narrow the export with --since or --until to one of the two",
-            )
-        told = known[condition.name].level
-        level = MetricLevel.INFERENCE if n_inference else MetricLevel.EPISODE
-        if not n_episode and not n_inference and told:
-            level = MetricLevel(told)
-        leveled.append(LeveledCondition(condition, level))
-    return leveled
+    if not n_episode and not n_inference and metric.level:
+        return MetricLevel(metric.level)
+    return MetricLevel.INFERENCE if n_inference else MetricLevel.EPISODE
 
 
 def choose(
-    connection: duckdb.DuckDBPyConnection, request: ExportRequest, conditions: Sequence[LeveledCondition]
+    connection: duckdb.DuckDBPyConnection,
+    request: ExportRequest,
+    conditions: Sequence[LeveledCondition],
+    question: Question = NO_QUESTION,
 ) -> None:
-    """Make the tables `chosen_step` and `fate`."""
-    selected = _selected(
-        request, [item.condition for item in conditions if item.level == MetricLevel.INFERENCE]
-    )
-    reason = _reason(request, [item.condition for item in conditions if item.level == MetricLevel.EPISODE])
-    connection.execute(f"CREATE OR REPLACE TABLE labelled_step AS {selected}")
+    """Make the tables `chosen_step` and `fate`.
+
+    Args:
+        connection: Has the tables.
+        request: Which episodes.
+        conditions: The metrics that the request asks for, with their levels.
+        question: What it asks in its own words; its tables must be there.
+
+    Raises:
+        QueryError: The request's own words fail on a value.
+    """
+    answer(connection, question)
+    of_steps = [item.condition for item in conditions if item.level == MetricLevel.INFERENCE]
+    of_episodes = [item.condition for item in conditions if item.level == MetricLevel.EPISODE]
+    connection.execute(f"CREATE OR REPLACE TABLE labelled_step AS {_labelled(request, of_steps, question)}")
     connection.execute(
         f"""
         CREATE OR REPLACE TABLE fate AS
         WITH episode AS (
-            SELECT episode_id, count(*) AS n_steps, bit_or(tag_match) AS tag_match,
-                   bool_or(is_eval) OR bool_or(inference_id IN (FROM eval_target))
-                       OR any_value(episode_id) IN (FROM eval_target) AS is_eval,
-                   bool_or(is_train) AS is_train,
-                   bool_or(is_named) AS has_named, bool_or(is_selected) AS has_selected
+            SELECT episode_id, count(*) AS n_steps, bit_or(tag_match) AS tag_match, {PURPOSE} AS purpose,
+                   {_is_demonstrated(request)} AS has_demonstrated,
+                   bool_or(is_named) AS has_named, bool_or({_is_trained(request)}) AS has_trained,
+                   bool_or(unselected IS NULL) AS has_selected
             FROM labelled_step GROUP BY episode_id
         )
-        SELECT episode_id, n_steps,
-               CASE WHEN is_eval THEN 'eval' WHEN is_train THEN 'train' ELSE 'unknown' END AS purpose,
-               {reason} AS reason
+        SELECT episode_id, n_steps, purpose, {_reason(request, of_episodes, question)} AS reason
         FROM episode LEFT JOIN abandoned ON abandoned.target_id = episode.episode_id
         """
     )
+    cut(connection, request, question)
     connection.execute(
         """
         CREATE OR REPLACE TABLE chosen_step AS
-        SELECT inference_id, episode_id, function_name, variant_name, is_selected, purpose, slot,
+        SELECT inference_id, episode_id, function_name, variant_name, unselected, purpose, slot,
                row_number() OVER (PARTITION BY episode_id ORDER BY inference_id) - 1 AS step_index
         FROM labelled_step JOIN (SELECT episode_id, purpose FROM fate WHERE reason IS NULL) USING (episode_id)
         """
@@ -139,20 +178,46 @@ def choose(
     connection.execute("DROP TABLE labelled_step")
 
 
-def _selected(request: ExportRequest, conditions: Sequence[MetricCondition]) -> str:
-    """Every step, with whether its names were asked for and whether its scores pass as well."""
+def _is_demonstrated(request: ExportRequest) -> str:
+    """Whether a group of steps has one with a better answer; that is read only where it is asked for."""
+    is_asked = request.targets == Targets.DEMONSTRATION
+    return "bool_or(inference_id IN (FROM demonstrated))" if is_asked else "true"
+
+
+def _is_trained(request: ExportRequest) -> str:
+    if not request.train_functions:
+        return "true"
+    return f"(function_name IN ({', '.join(map(literal, request.train_functions))}))"
+
+
+def _labelled(request: ExportRequest, conditions: Sequence[MetricCondition], question: Question) -> str:
+    """Every step, with whether its names were asked for and why it is not learned; null when it is."""
     named = [OWN_FUNCTIONS]
     for column, names in (("function_name", request.functions), ("variant_name", request.variants)):
         if names:
             named.append(f"{column} IN ({', '.join(map(literal, names))})")
-    scored = [
+    is_named = " AND ".join(named)
+    passed = [
         f"inference_id IN (SELECT target_id FROM measured WHERE metric_name = {literal(condition.name)}"
         f" AND {_passes(condition)})"
         for condition in conditions
     ]
-    is_named = " AND ".join(named)
-    is_selected = " AND ".join([is_named, *scored])
-    return f"SELECT *, {is_named} AS is_named, {is_selected} AS is_selected FROM step_index_of"
+    if question.is_about_steps:
+        passed.append("inference_id IN (SELECT id FROM asked_true)")
+    cases = [f"WHEN NOT ({' AND '.join([is_named, *passed])}) THEN '{NOT_SELECTED}'"]
+    cases.append(f"WHEN NOT {_is_trained(request)} THEN '{OTHER_FUNCTION}'")
+    if request.targets == Targets.DEMONSTRATION:
+        cases.append(f"WHEN inference_id NOT IN (FROM demonstrated) THEN '{NOT_DEMONSTRATED}'")
+    labelled = (
+        f"SELECT *, {is_named} AS is_named, CASE {' '.join(cases)} END AS unselected FROM step_index_of"
+    )
+    if not request.last_inference_only:
+        return labelled
+    last = "max(inference_id) FILTER (WHERE unselected IS NULL) OVER (PARTITION BY episode_id)"
+    return (
+        f"SELECT * REPLACE (CASE WHEN unselected IS NULL AND inference_id <> {last} THEN '{NOT_LAST}'"
+        f" ELSE unselected END AS unselected) FROM ({labelled})"
+    )
 
 
 def _passes(condition: MetricCondition) -> str:
@@ -165,13 +230,15 @@ def _passes(condition: MetricCondition) -> str:
     return " AND ".join(bounds)
 
 
-def _reason(request: ExportRequest, conditions: Sequence[MetricCondition]) -> str:
+def _reason(request: ExportRequest, conditions: Sequence[MetricCondition], question: Question) -> str:
     """The first reason that applies, in a fixed order, so that the reasons add up."""
     cases = ["WHEN NOT has_named THEN 'no step of the functions and variants asked for'"]
+    if request.after is not None:
+        cases.append(f"WHEN episode_id IN (SELECT episode_id FROM unchanged) THEN '{UNCHANGED}'")
     if not request.include_abandoned:
         cases.append("WHEN abandoned.reason IS NOT NULL THEN 'abandoned: ' || abandoned.reason")
     if not request.include_eval:
-        cases.append("WHEN is_eval THEN 'evaluation episode'")
+        cases.append("WHEN purpose = 'eval' THEN 'evaluation episode'")
     if request.tags:
         all_bits = (1 << len(request.tags)) - 1
         words = " and ".join(f"{key}={value}" for key, value in request.tags.items())
@@ -185,6 +252,16 @@ def _reason(request: ExportRequest, conditions: Sequence[MetricCondition]) -> st
             cases.append(
                 f"WHEN episode_id NOT IN (SELECT target_id {of_metric} AND {_passes(condition)}) THEN {words}"
             )
+    if question.where is not None and not question.is_about_steps:
+        words = literal(f"not ({question.where.text})")
+        cases.append(f"WHEN episode_id NOT IN (SELECT id FROM asked_true) THEN {words}")
+    if question.where is not None and question.is_about_steps:
+        words = literal(f"no step where {question.where.text}")
+        some = "SELECT of_episode FROM asked_step WHERE of_step IN (SELECT id FROM asked_true)"
+        cases.append(f"WHEN episode_id NOT IN ({some}) THEN {words}")
+    cases.append("WHEN NOT has_trained THEN 'no step of the functions to train'")
+    if request.targets == Targets.DEMONSTRATION:
+        cases.append(f"WHEN NOT has_demonstrated THEN '{NOT_DEMONSTRATED}'")
     cases.append("WHEN NOT has_selected THEN 'no step passes the conditions on steps'")
     return f"CASE {' '.join(cases)} END"
 
@@ -211,20 +288,18 @@ def kept_counts(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
 
 
 def nothing_matched(
-    connection: duckdb.DuckDBPyConnection, conditions: Sequence[LeveledCondition], left: Sequence[Left]
+    connection: duckdb.DuckDBPyConnection,
+    conditions: Sequence[LeveledCondition],
+    left: Sequence[Left],
+    question: Question = NO_QUESTION,
 ) -> NothingMatched:
     """The error for an empty result: what was asked, and the values that exist."""
+    sql = "SELECT count(*), min(value), max(value) FROM measured WHERE metric_name = ? AND isfinite(value)"
     ranges = []
     for item in conditions:
-        n, low, high = _one_row(
-            connection,
-            "SELECT count(*), min(value), max(value) FROM measured WHERE metric_name = ? AND isfinite(value)",
-            [item.condition.name],
-        )
-        what = f"{item.condition.name} of {n} {item.level}{'' if n == 1 else 's'}"
-        ranges.append(
-            f"{what} ranges from {low:g} to {high:g}" if n else f"{item.condition.name} was never measured"
-        )
+        n, low, high = _one_row(connection, sql, [item.condition.name])
+        ranges.append(range_of(item.condition.name, item.level, n, low, high))
+    ranges += metric_ranges(connection, question)
     reasons = "; ".join(f"{entry.reason}: {entry.n_episodes}" for entry in left)
     return NothingMatched(
         f"no episode is left ({reasons or 'the source has no episodes'})", hint="; ".join(ranges) or None
@@ -234,7 +309,5 @@ def nothing_matched(
 def _one_row(
     connection: duckdb.DuckDBPyConnection, sql: str, parameters: Sequence[object] = ()
 ) -> tuple[int, ...]:
-    row = connection.execute(sql, list(parameters)).fetchone()
-    if row is None:
-        raise QueryError(f"no answer to {sql!r}")
-    return row
+    (row,) = connection.execute(sql, list(parameters)).fetchall()
+    return tuple(row)

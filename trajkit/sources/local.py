@@ -12,23 +12,39 @@ from trajkit.schema import FeedbackKind, Left, Manifest, Metric, MetricLevel
 from trajkit.schema.feedback import ABANDONED_TAG
 from trajkit.schema.success import parse_success
 from trajkit.sources.choose import (
-    NOT_SELECTED,
     choose,
     find_levels,
     kept_counts,
     left_by_reason,
     nothing_matched,
 )
+from trajkit.sources.question import NO_QUESTION, Question, read_question
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.store.engine import connect, literal, scan
 from trajkit.store.layout import TABLES, quoted
+from trajkit.store.nameable import column_name
+from trajkit.store.names import names_of
 from trajkit.store.reader import Store, open_store, verify
 from trajkit.store.writer import StoreWriter
 
 _MEMORY_LIMIT = "1GB"
+_READ = "a store has its observations and actions already"
+_WRITTEN = "a store has its prompts and answers already"
+_FOR_DATABASES = {
+    "observation_path": _READ,
+    "action_path": _READ,
+    "template_variant": _WRITTEN,
+    "targets": _WRITTEN,
+    "as_of": "a store does not change",
+    "max_bad": _WRITTEN,
+    "shard": "a store is in parts already",
+    "after": "a store does not change",
+}
 
-# Steps need not have an inference id: the key is the episode's, a NUL, which no id holds, and the position.
-_KEY = "episode_id || chr(0) || step_index"
+# Steps need not have an inference id: the key is the episode's, a NUL, which no id holds, and the position,
+# with zeros before it so that keys sort as the steps do.
+_KEY = "episode_id || chr(0) || lpad(CAST(step_index AS VARCHAR), 20, '0')"
+_KEY_OF_S = _KEY.replace("step_index", "s.step_index").replace("episode_id", "s.episode_id")
 
 
 def export_store(
@@ -64,21 +80,19 @@ def export_store(
         conditions = find_levels(
             connection, request, {metric.name: metric for metric in store.manifest.metrics}
         )
-        choose(connection, request, conditions)
+        question = _ask(connection, store, request)
+        choose(connection, request, conditions, question)
         tally = _tally(connection, request)
         if tally.n_episodes_kept == 0:
-            raise nothing_matched(connection, conditions, tally.left)
+            raise nothing_matched(connection, conditions, tally.left, question)
         return tally, None if goal is None else _write(connection, store, request, tally, goal)
 
 
 def _refuse_reading_options(request: ExportRequest) -> None:
-    """Paths say how to read a database; in a store that is done."""
-    for name in ("observation_path", "action_path"):
+    """Some options say how to read a database; in a store that is done."""
+    for name, why in _FOR_DATABASES.items():
         if getattr(request, name) != ExportRequest.model_fields[name].default:
-            raise RequestError(
-                f"--{name.replace('_', '-')} is for databases:"
-                " a store has its observations and actions already"
-            )
+            raise RequestError(f"--{name.replace('_', '-')} is for databases: {why}")
 
 
 def _check_names(
@@ -91,7 +105,7 @@ def _check_names(
         ).fetchall()
         known[what] = {row[0] for row in rows}
     asked = {
-        "function": request.functions,
+        "function": (*request.functions, *request.train_functions),
         "variant": request.variants,
         "metric": tuple(condition.name for condition in request.metrics),
     }
@@ -116,7 +130,7 @@ def _make_tables(
     connection.execute(
         f"""
         CREATE TABLE step_index_of AS
-        SELECT s.{_KEY.replace("step_index", "s.step_index")} AS inference_id, s.episode_id,
+        SELECT {_KEY_OF_S} AS inference_id, s.episode_id,
             coalesce(s.function_name, '') AS function_name, coalesce(s.variant_name, '') AS variant_name,
             e.purpose = 'eval' AS is_eval, e.purpose = 'train' AS is_train,
             ({" + ".join(bits) or "0"})::UBIGINT AS tag_match, 0 AS slot
@@ -145,6 +159,31 @@ def _make_tables(
                 f" {field}{'::INT' if metric.kind == FeedbackKind.BOOLEAN else ''}::DOUBLE"
                 f" FROM {'episodes' if is_episode else 'steps'} WHERE {field} IS NOT NULL"
             )
+
+
+def _ask(connection: duckdb.DuckDBPyConnection, store: Store, request: ExportRequest) -> Question:
+    """Read what a request asks in its own words, and make the tables that answer it."""
+    if request.where is None and request.limit is None:
+        return NO_QUESTION
+    names, sql = names_of(store, connection, with_steps=True)
+    question = read_question(request, names)
+
+    def columns(wanted: list[str]) -> str:
+        return "".join(f", {sql[name]} AS {quoted(column_name(name))}" for name in wanted)
+
+    connection.execute(
+        f"CREATE TEMP TABLE asked_episode AS SELECT episode_id AS of_episode{columns(question.episode_names)}"
+        " FROM episodes"
+    )
+    if question.is_about_steps:
+        connection.execute(
+            f"""
+            CREATE TEMP TABLE asked_step AS SELECT * FROM (
+                SELECT {_KEY} AS of_step, episode_id AS of_episode{columns(question.step_names)} FROM steps
+            ) JOIN asked_episode USING (of_episode)
+            """
+        )
+    return question
 
 
 def _member(key: str) -> str:
@@ -196,10 +235,10 @@ def _write(
                 f"""
                 CREATE OR REPLACE TEMP TABLE step_row AS
                 SELECT s.* EXCLUDE (filename) REPLACE (
-                    CASE WHEN c.is_selected THEN s.loss_weight ELSE 0 END AS loss_weight,
-                    CASE WHEN c.is_selected THEN s.mask_reason ELSE '{NOT_SELECTED}' END AS mask_reason)
+                    CASE WHEN c.unselected IS NULL THEN s.loss_weight ELSE 0 END AS loss_weight,
+                    coalesce(c.unselected, s.mask_reason) AS mask_reason)
                 FROM {scan([part])} s JOIN chosen_step c
-                    ON c.inference_id = s.{_KEY.replace("step_index", "s.step_index")}
+                    ON c.inference_id = {_KEY_OF_S}
                 """
             )
             writer.add(

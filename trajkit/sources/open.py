@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import SecretStr
 
 from trajkit._settings import Project, secret_from_environment
 from trajkit.errors import RequestError
 from trajkit.schema import Manifest
+from trajkit.sources.access import Access
 from trajkit.sources.request import ExportRequest, Tally
 from trajkit.stack.state import local_stack
 
+if TYPE_CHECKING:
+    from trajkit.sources.tensorzero.clickhouse import ClickHouse
+    from trajkit.sources.tensorzero.look_archive import LookedArchive
+    from trajkit.sources.tensorzero.look_clickhouse import LookedClickHouse
+    from trajkit.sources.tensorzero.look_models import DatabaseLook
+    from trajkit.sources.tensorzero.look_postgres import LookedPostgres
+    from trajkit.sources.tensorzero.postgres import Postgres
+
 CLICKHOUSE_VARIABLE = "TENSORZERO_CLICKHOUSE_URL"
 """The environment variable that TensorZero itself reads."""
+
+POSTGRES_VARIABLE = "TENSORZERO_POSTGRES_URL"
+"""The other one: TensorZero too writes to ClickHouse where both are set."""
 
 
 class Location(NamedTuple):
@@ -25,6 +37,13 @@ class Location(NamedTuple):
     value: SecretStr
     named_by: str
     is_database: bool
+
+    @property
+    def is_tensorzero(self) -> bool:
+        """Whether it is a TensorZero database or an archive of one; else it is a store."""
+        from trajkit.sources.tensorzero.archive.manifest import is_archive
+
+        return self.is_database or is_archive(Path(self.value.get_secret_value()))
 
 
 def find_source(source: str | None, project: Project) -> Location:
@@ -41,18 +60,56 @@ def find_source(source: str | None, project: Project) -> Location:
         return _location(source, "--source")
     if project.source is not None:
         return _location(project.source, "trajkit.toml")
-    if (url := secret_from_environment(CLICKHOUSE_VARIABLE)) is not None:
-        return Location(url, CLICKHOUSE_VARIABLE, True)
+    for variable in (CLICKHOUSE_VARIABLE, POSTGRES_VARIABLE):
+        if (url := secret_from_environment(variable)) is not None:
+            return Location(url, variable, True)
     if (stack := local_stack()) is not None:
         return Location(stack.clickhouse_url, "the local stack", True)
-    hint = f"start a local one with `trajkit up`, set {CLICKHOUSE_VARIABLE}, or pass --source"
-    if os.environ.get("TENSORZERO_POSTGRES_URL"):
-        hint += "; TENSORZERO_POSTGRES_URL is set, but this trajkit reads TensorZero from ClickHouse only"
-    raise RequestError("no source to export from", hint=hint)
+    raise RequestError(
+        "no source to export from",
+        hint=f"start a local one with `trajkit up`, set {CLICKHOUSE_VARIABLE} or {POSTGRES_VARIABLE},"
+        " or pass --source",
+    )
 
 
 def _location(text: str, named_by: str) -> Location:
     return Location(SecretStr(text), named_by, "://" in text)
+
+
+def shown(location: Location) -> str:
+    """Where that is, without credentials.
+
+    Raises:
+        RequestError: It is a URL that no database has.
+    """
+    from trajkit.sources.tensorzero import clickhouse_url, postgres_url
+
+    value = location.value.get_secret_value()
+    if not location.is_database:
+        return value
+    if postgres_url.is_postgres(value):
+        return postgres_url.parse_url(value).shown
+    return clickhouse_url.parse_url(value).shown
+
+
+def open_database(location: Location, access: Access = Access()) -> ClickHouse | Postgres:  # noqa: B008 -- frozen
+    """Connect to a database, whichever of the two it is. It must be closed.
+
+    Args:
+        location: Where it is.
+        access: What queries may take of its server.
+
+    Raises:
+        RequestError: It is a URL that no database has.
+        ServiceError: It cannot be reached, or refuses the user.
+        MissingExtra: Its driver is not installed.
+    """
+    from trajkit.sources.tensorzero.clickhouse import ClickHouse
+    from trajkit.sources.tensorzero.postgres import Postgres
+    from trajkit.sources.tensorzero.postgres_url import is_postgres
+
+    url = location.value.get_secret_value()
+    return Postgres(url, access) if is_postgres(url) else ClickHouse(url, access)
 
 
 def export_from(
@@ -61,8 +118,9 @@ def export_from(
     goal: Path | None,
     *,
     on_progress: Callable[[str, int, int | None], None],
+    access: Access = Access(),  # noqa: B008 -- frozen
 ) -> tuple[Tally, Manifest | None]:
-    """Export from a database or from a store.
+    """Export from a database, from an archive of one, or from a store.
 
     Args:
         location: Where to read.
@@ -70,20 +128,48 @@ def export_from(
         goal: The store to write; None to count only.
         on_progress: Told what is being done, how many rows or parts are done, and of how many (None when
             unknown).
+        access: What queries may take of a database's server.
 
     Returns:
         The tally, and the manifest of the store (None when there is no goal).
     """
-    value = location.value.get_secret_value()
-    if not location.is_database:
+    path = Path(location.value.get_secret_value())
+    if not location.is_tensorzero:
         from trajkit.sources.local import export_store
 
-        return export_store(value, request, goal)
-    from trajkit.sources.tensorzero.clickhouse import ClickHouse
+        return export_store(path, request, goal)
+    from trajkit.sources.tensorzero.archive.database import ArchiveDatabase
     from trajkit.sources.tensorzero.export import export
 
-    database = ClickHouse(value)
-    try:
+    opened = open_database(location, access) if location.is_database else ArchiveDatabase(path)
+    with contextlib.closing(opened) as database:
         return export(database, request, goal, on_progress=lambda progress: on_progress(*progress))
-    finally:
-        database.close()
+
+
+def look_at(location: Location, access: Access = Access()) -> DatabaseLook:  # noqa: B008 -- frozen
+    """Describe a database, or an archive of one; a database does the counting, and is only read.
+
+    Args:
+        location: Where it is.
+        access: What queries may take of its server.
+
+    Raises:
+        ServiceError: The database cannot be reached, or is not TensorZero's.
+        StoreError: The archive is damaged.
+    """
+    from trajkit.sources.tensorzero.look import look
+
+    with contextlib.closing(_looked_at(location, access)) as database:
+        return look(database)
+
+
+def _looked_at(location: Location, access: Access) -> LookedClickHouse | LookedPostgres | LookedArchive:
+    from trajkit.sources.tensorzero.look_archive import LookedArchive
+    from trajkit.sources.tensorzero.look_clickhouse import LookedClickHouse
+    from trajkit.sources.tensorzero.look_postgres import LookedPostgres
+    from trajkit.sources.tensorzero.postgres_url import is_postgres
+
+    value = location.value.get_secret_value()
+    if not location.is_database:
+        return LookedArchive(Path(value))
+    return LookedPostgres(value, access) if is_postgres(value) else LookedClickHouse(value, access)

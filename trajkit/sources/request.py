@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -11,6 +13,7 @@ import trajkit
 from trajkit.errors import QueryError
 from trajkit.schema import Left, LineageEntry, Model
 from trajkit.schema.base import Name, Text, UtcTime
+from trajkit.schema.manifest import Sha256
 from trajkit.schema.success import finite_number
 
 
@@ -47,17 +50,74 @@ class MetricCondition(Model):
         return " and ".join(parts) or f"{self.name} is measured"
 
 
+class Targets(StrEnum):
+    """What a step's completion is."""
+
+    ANSWER = "answer"
+    """What the model said."""
+    DEMONSTRATION = "demonstration"
+    """What a person said it should have said, where somebody did; the answer is kept beside it."""
+
+
+class Shard(Model):
+    """One of several parts of an export; an episode belongs to the same part on every source."""
+
+    number: Annotated[int, Field(ge=1)]
+    """Which part, from 1."""
+    n: Annotated[int, Field(ge=1, le=4096)]
+    """How many parts there are."""
+
+    @model_validator(mode="after")
+    def _check_number(self) -> Self:
+        if self.number > self.n:
+            raise ValueError(f"--shard {self.number}/{self.n}: there are only {self.n} shards, from 1")
+        return self
+
+
+class Earlier(Model):
+    """A store that an export goes on from."""
+
+    path: Annotated[Path, Field(exclude=True)]
+    """Where it is; not told to anybody who reads the new store."""
+    digest: Sha256
+    """Its digest."""
+    as_of: UtcTime
+    """Until when its source was read for it."""
+
+
 class ExportRequest(Model):
     """Which episodes to bring, and how to read them."""
 
     functions: tuple[Name, ...] = ()
     """Functions whose steps are learned; empty for every function but `tensorzero::*`."""
+    train_functions: tuple[Name, ...] = ()
+    """Of the steps that are brought, only those of these functions are learned; empty for all."""
     variants: tuple[Name, ...] = ()
     """Variants whose steps are learned; empty for all."""
     metrics: tuple[MetricCondition, ...] = ()
     """Conditions that must all hold: on episodes for an episode metric, on steps for an inference metric."""
     tags: Annotated[dict[Name, Text], Field(max_length=64)] = {}
     """Tags that the episode must carry on any of its inferences; at most 64 (they travel as bits)."""
+    where: Text | None = None
+    """A condition on episodes, or on single steps, in the language of `select`; None for none."""
+    order_by: Text | None = None
+    """What says which episodes come first for `limit`, such as `n_steps desc`; None for the oldest first."""
+    limit: Annotated[int, Field(ge=1)] | None = None
+    """Most episodes that are brought; None for all."""
+    last_inference_only: bool = False
+    """Learn only the last step of an episode."""
+    targets: Targets = Targets.ANSWER
+    """What a step's completion is."""
+    template_variant: Name | None = None
+    """Render prompts anew with this variant's templates; None for the prompts as they were sent."""
+    template_config: Text | None = None
+    """A `tensorzero.toml` that has these templates; None for the configurations that the database holds."""
+    shard: Shard | None = None
+    """Bring only this part of the episodes; None for all."""
+    after: Earlier | None = None
+    """Bring only what is new, or has new steps or feedback, since this store was made; None for all."""
+    as_of: UtcTime | None = None
+    """Only what was logged until then, inclusive, in milliseconds; None for now."""
     since: UtcTime | None = None
     """Earliest start of an episode, inclusive."""
     until: UtcTime | None = None
@@ -68,12 +128,20 @@ class ExportRequest(Model):
     """Bring episodes too that a rollout marked as abandoned: half-played, or spoiled by a service."""
     include_invalid: bool = False
     """Let answers that do not parse be training targets."""
+    max_bad: Annotated[int, Field(ge=0)] = 0
+    """Most rows that may be unreadable: not UTF-8, or not JSON. They stay as steps that are not learned."""
     success: Text | None = None
-    """When an episode is a success; None for `success` or `progression >= 1`, whichever is measured."""
+    """When an episode is a success; None for `success`, or where it has none for `progression >= 1`."""
     observation_path: Annotated[Text, Field(min_length=1)] = "observation"
     """Template argument of the last user message that holds the observation; dots go into objects."""
     action_path: Annotated[Text, Field(min_length=1)] = "action"
     """Field of the parsed output that holds the action; dots go into objects."""
+
+    @model_validator(mode="after")
+    def _check_parts(self) -> Self:
+        if self.limit is not None and self.shard is not None:
+            raise ValueError("--limit counts over all episodes, and --shard sees only its own: leave one out")
+        return self
 
     @model_validator(mode="after")
     def _check_window(self) -> Self:
@@ -82,6 +150,29 @@ class ExportRequest(Model):
                 f"--since {self.since.isoformat()} is not before --until {self.until.isoformat()}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _check_order(self) -> Self:
+        if self.order_by is not None and self.limit is None:
+            raise ValueError("--order-by says which episodes come first for --limit, which is not given")
+        return self
+
+    @model_validator(mode="after")
+    def _check_templates(self) -> Self:
+        if self.template_config is not None and self.template_variant is None:
+            raise ValueError("--config says where templates are: it needs --template-variant")
+        return self
+
+
+class Since(Model):
+    """What an export found in comparison with an earlier store."""
+
+    n_episodes_new: int
+    """Kept episodes that the earlier store has not."""
+    n_episodes_again: int
+    """Kept episodes that it has, with new steps or new feedback."""
+    n_episodes_refused: int
+    """Episodes that it has and that are now left, for one of the reasons of the tally."""
 
 
 class Tally(Model):
@@ -99,6 +190,8 @@ class Tally(Model):
     """What left, each episode under the first reason that applies."""
     masked: tuple[Left, ...] = ()
     """Steps in the store that are not learned, by reason."""
+    since: Since | None = None
+    """How what was kept differs from the store that the export went on from; None without one."""
 
 
 def lineage_entry(request: ExportRequest, tally: Tally, *, parent_digest: str | None = None) -> LineageEntry:
@@ -150,3 +243,15 @@ def parse_time(text: str, *, option: str) -> datetime:
             hint=f"such as {option} 2026-11-21 or {option} 2026-11-21T12:00Z",
         ) from None
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def parse_shard(text: str) -> Shard:
+    """Read a part of an export, such as `3/16`.
+
+    Raises:
+        QueryError: It is not I/N with I from 1 to N.
+    """
+    number, slash, n = text.partition("/")
+    if not (slash and number.isdecimal() and n.isdecimal() and 1 <= int(number) <= int(n)):
+        raise QueryError(f"--shard {text!r} is not a shard", hint="write I/N, I from 1 to N, such as 3/16")
+    return Shard(number=int(number), n=int(n))

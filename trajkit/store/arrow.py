@@ -35,6 +35,9 @@ _JSON = {
 # Columns of `episodes` that follow from its steps.
 _DERIVED = ("function_names", "variant_names", "n_steps", "n_input_tokens", "n_output_tokens", "cost_usd")
 
+_SHOWN_DEPTH = 8
+"""An error says where it is down to there."""
+
 _M = TypeVar("_M", bound=BaseModel)
 
 
@@ -71,7 +74,7 @@ def episode_of(
         return Episode.model_validate({**own, "steps": transitions, "feedback": items})
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
+        where = ".".join(map(str, first["loc"][:_SHOWN_DEPTH]))
         raise DataError(f"episode {row['episode_id']}: {where or 'steps'}: {first['msg']}") from error
 
 
@@ -154,7 +157,11 @@ def _values(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
         if column.sql_type == METRICS:
             values[column.name] = {k: v for k, v in (value or {}).items() if v is not None}
         elif value is not None and column.name in _JSON[table]:
-            values[column.name] = json.loads(value)
+            try:
+                values[column.name] = json.loads(value)
+            except (ValueError, RecursionError) as error:
+                where = f"episode {row['episode_id']}: {table}.{column.name}"
+                raise DataError(f"{where} is not JSON that everybody reads: {error}") from error
         else:
             values[column.name] = value
     return values

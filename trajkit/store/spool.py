@@ -79,13 +79,22 @@ class Spool:
         self._learn(MetricLevel.EPISODE, episode.metrics, episode.episode_id)
         for step in episode.steps:
             self._learn(MetricLevel.INFERENCE, step.metrics, episode.episode_id)
+        self.add_rows(rows_of(episode))
+
+    def add_rows(self, rows_by_table: Mapping[str, list[Row]]) -> None:
+        """Take the rows of one episode as `rows_of` makes them; columns that are not there are null.
+
+        Raises:
+            StoreError: The disk is full.
+        """
         n_characters = 0
-        for table, rows in rows_of(episode).items():
+        for table, rows in rows_by_table.items():
             for row in rows:
                 n_characters += sum(len(value) for value in row.values() if isinstance(value, str))
-                self._rows[table].append(row)
+            self._rows[table].extend(rows)
         self._n_characters += n_characters
-        self._load += episode.n_steps / _SLICE_STEPS + n_characters / _SLICE_CHARACTERS
+        n_steps = len(rows_by_table.get("steps", ()))
+        self._load += n_steps / _SLICE_STEPS + n_characters / _SLICE_CHARACTERS
         if len(self._rows["steps"]) >= _FLUSH_STEPS or self._n_characters >= _FLUSH_CHARACTERS:
             self._flush()
             if self._load >= 1:

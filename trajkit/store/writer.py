@@ -26,6 +26,7 @@ from trajkit.store.digest import ORDER, elements, ordered_batches, store_digest
 from trajkit.store.engine import connect, interruptible, scan, writing
 from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, TABLES, Column, columns, quoted
 from trajkit.store.part import arrow_schema, write_part
+from trajkit.store.reader import Store
 from trajkit.store.spool import Spool
 
 
@@ -179,6 +180,24 @@ class StoreWriter:
             self._write(table, number, rows.batches[table], finished=functools.partial(hashed, table))
         self._write("episodes", number, _with_hashes(of_episodes, hashes.table()))
 
+    def copy(self, store: Store) -> None:
+        """Take over the parts of a store as they are, with the hashes of their episodes.
+
+        Args:
+            store: Its checksums have been verified, and its metrics are those of this writer.
+
+        Raises:
+            StoreError: The disk is full, or the folder cannot be written.
+        """
+        folder = self._open_folder()
+        written = [part for part in store.manifest.parts if part.n_rows]  # without any, `finish` makes one
+        number_by_name = {name: next(self._numbers) for name in sorted({_name(part) for part in written})}
+        with writing(self._goal):
+            for part in written:
+                path = f"{part.path.partition('/')[0]}/part-{number_by_name[_name(part)]:05}.parquet"
+                shutil.copyfile(store.path / part.path, folder / path)
+                self._parts.append(part.model_copy(update={"path": path}))
+
     def finish(self, *, lineage: Sequence[LineageEntry] = ()) -> Manifest:
         """Check everything, write the manifest and give the folder its name.
 
@@ -309,6 +328,11 @@ def write_episodes(
             for part in spool.parts(chosen):
                 writer.add(spool.connection, **part._asdict())
             return writer.finish(lineage=lineage)
+
+
+def _name(part: Part) -> str:
+    """Its file's name, which the parts of the tables that were written together share."""
+    return part.path.rpartition("/")[2]
 
 
 def _cast(column: Column) -> str:

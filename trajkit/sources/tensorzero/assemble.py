@@ -12,6 +12,7 @@ from importlib import resources
 from typing import NamedTuple
 
 import duckdb
+import pyarrow as pa
 
 from trajkit.environments.base import EnvironmentInfo
 from trajkit.errors import QueryError
@@ -22,6 +23,7 @@ from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.config import ConfiguredMetric
 from trajkit.sources.tensorzero.late import DESCRIBED, late_texts
+from trajkit.sources.tensorzero.snapshots import Snapshots
 from trajkit.sources.tensorzero.spool import Group
 from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
@@ -29,27 +31,41 @@ from trajkit.store.writer import Late
 
 _LEVELED_FEEDBACK = """
     CREATE OR REPLACE TABLE scored_feedback AS
-    SELECT f.*, coalesce(e.episode_id, s.episode_id) AS episode_id, s.inference_id
+    SELECT f.* REPLACE (as_json(f.value) AS value),
+        coalesce(e.episode_id, s.episode_id) AS episode_id, s.inference_id
     FROM feedback f
     LEFT JOIN (SELECT episode_id FROM fate WHERE reason IS NULL) e ON f.target_id = e.episode_id
     LEFT JOIN chosen_step s ON f.target_id = s.inference_id
     WHERE e.episode_id IS NOT NULL OR s.inference_id IS NOT NULL;
 
     CREATE OR REPLACE TABLE metric_value AS
-    SELECT target_id, metric_name, kind, inference_id IS NULL AS is_episode,
-           arg_max(
-               CASE kind WHEN 'boolean' THEN (value = 'true')::INT::DOUBLE ELSE value::DOUBLE END, feedback_id
-           ) AS value
-    FROM scored_feedback WHERE kind IN ('float', 'boolean') GROUP BY ALL;
+    SELECT * FROM (
+        -- what is no finite number is no value, and hides an earlier one
+        SELECT target_id, metric_name, kind, inference_id IS NULL AS is_episode,
+               arg_max_null(CASE kind WHEN 'boolean' THEN (value = 'true')::INT::DOUBLE
+                   ELSE TRY_CAST(value AS DOUBLE) END, feedback_id) AS value
+        FROM scored_feedback WHERE kind IN ('float', 'boolean') GROUP BY ALL
+    )
+    WHERE value IS NOT NULL;
+
+    CREATE OR REPLACE TABLE exact_value AS
+    SELECT target_id, json_group_object(metric_name, exact) AS exact_metrics
+    FROM (
+        SELECT target_id, metric_name, arg_max_null(exact, feedback_id) AS exact
+        FROM scored_feedback WHERE kind = 'float' GROUP BY ALL
+    )
+    WHERE exact IS NOT NULL GROUP BY target_id;
 
     CREATE OR REPLACE TABLE demonstration_value AS
     SELECT inference_id, arg_max(value, feedback_id) AS demonstration
     FROM scored_feedback WHERE kind = 'demonstration' AND inference_id IS NOT NULL GROUP BY ALL;
 """
 
-_UNUSUAL_ANSWER = """
+_UNUSUAL = """
     CREATE OR REPLACE TEMP TABLE unusual_answer
-        (input_row BIGINT, answer VARCHAR, is_invalid BOOLEAN, action_found JSON)
+        (input_row BIGINT, answer VARCHAR, is_invalid BOOLEAN, action_found JSON);
+    CREATE OR REPLACE TEMP TABLE given_answer (inference_id UUID, answer VARCHAR, is_invalid BOOLEAN);
+    CREATE OR REPLACE TEMP TABLE step_tool (input_row BIGINT, tools JSON, is_unknown BOOLEAN, extra JSON);
 """
 
 
@@ -64,9 +80,20 @@ _NARROW_CALL = [
 _PLAN = (
     ("episode_tags", None),
     ("calls", None),
+    (
+        "copies",
+        "(SELECT inference_id FROM bucket_step GROUP BY inference_id HAVING count(*) > 1"
+        " UNION ALL SELECT inference_id FROM several)",
+    ),
     ("preparing", "(SELECT 1 FROM bucket_step GROUP BY episode_id, env_step HAVING count(env_step) > 1)"),
     ("answering", "several"),
     ("answers", "spooled_inference WHERE is_unusual(function_type, auxiliary_content)"),
+    (
+        "tools",
+        "spooled_inference WHERE has_unusual_tools(tool_params, dynamic_tools, allowed_tools)"
+        " OR has_tool_extra(tool_choice, parallel_tool_calls, dynamic_provider_tools)",
+    ),
+    ("given_answers", "demonstration_value WHERE getvariable('targets') = 'demonstration'"),
     ("steps", None),
     ("prompted", "said WHERE has_prompt AND (NOT is_plain OR has_several_messages)"),
     ("extension", "conversing"),
@@ -94,6 +121,8 @@ class Assembly:
         environments: Known environments by id, for their rule of what an answer means.
         source: What `Episode.source` says.
         origin: What `Episode.origin` says.
+        snapshots: Where the tools are that no row has.
+        unreadable: Why rows that are known by now cannot be read, by id.
     """
 
     def __init__(
@@ -104,22 +133,32 @@ class Assembly:
         environments: Mapping[str, EnvironmentInfo],
         source: str,
         origin: JsonObject,
+        snapshots: Snapshots,
+        unreadable: Mapping[str, str],
     ) -> None:
         self._connection = connection
+        self._snapshots = snapshots
         self._request = request
         observation_path = _json_path(request.observation_path)
         self._variables = {
             "observation_path": literal(f"$.messages[#-1].content[0].arguments{observation_path}"),
             "message_observation_path": literal(f"$.content[*].arguments{observation_path}"),
+            "legacy_observation_path": literal(f"$.content[*].value{observation_path}"),
             "action_path": literal(f"$.parsed{_json_path(request.action_path)}"),
             "source": literal(source),
             "origin": literal(json.dumps(origin)),
             "include_invalid": str(request.include_invalid),
+            "targets": literal(request.targets.value),
         }
         _make_action_rules(connection, environments)
-        connection.execute(read_sql("macros"))
+        connection.execute(read_sql("macros") + read_sql("step_macros"))
         connection.execute(_LEVELED_FEEDBACK)
-        self._success = self._find_success()
+        connection.execute(
+            "CREATE OR REPLACE TABLE unreadable (inference_id UUID PRIMARY KEY, reason VARCHAR)"
+        )
+        self.take_unreadable(unreadable)
+        snapshots.make_table(connection)
+        self._rules = self._find_rules()
 
     def metrics(self, configured: Mapping[str, ConfiguredMetric]) -> list[Metric]:
         """The metrics that were measured on what is kept, by level and name. Comes before `assemble`."""
@@ -170,9 +209,11 @@ class Assembly:
             connection.execute(f"SET VARIABLE {name} = {value}")
         connection.register("spooled_inference", inferences.table(_NARROW_INFERENCE))
         connection.register("spooled_call", calls.table(_NARROW_CALL))
-        connection.execute(_UNUSUAL_ANSWER)
+        connection.execute(_UNUSUAL)
         for name, needed_for in _PLAN:
             if needed_for is None or _any(connection, needed_for):
+                if name == "tools":
+                    self._snapshots.add_tools(connection)
                 # a stream can be read once
                 connection.register("spooled_input", inferences.stream(["input"]))
                 connection.register("spooled_prompt", calls.stream(["system", "input_messages", "output"]))
@@ -182,6 +223,16 @@ class Assembly:
         late = late_texts(inferences, calls)
         return Relations("episode_row", "step_row", "feedback_row", late)
 
+    def take_unreadable(self, reasons: Mapping[str, str]) -> None:
+        """Take note of rows that cannot be read: why, by id."""
+        if reasons:
+            found = {"inference_id": list(reasons), "reason": list(reasons.values())}
+            self._connection.register("found", pa.table(found))
+            self._connection.execute(
+                "INSERT OR IGNORE INTO unreadable SELECT inference_id::UUID, reason FROM found"
+            )
+            self._connection.unregister("found")
+
     def masked(self, connection: duckdb.DuckDBPyConnection) -> Iterator[Left]:
         """Steps just assembled that are context only, by reason."""
         rows = connection.execute(
@@ -190,7 +241,11 @@ class Assembly:
         for reason, n_steps in rows:
             yield Left(reason=reason, n_steps=n_steps)
 
-    def _find_success(self) -> Success | None:
+    def _find_rules(self) -> list[Success]:
+        """What says whether an episode is a success: the first of these that was measured on it.
+
+        An episode's outcome must not depend on which others are brought: shards are merged.
+        """
         measured = dict(
             self._connection.execute(
                 "SELECT DISTINCT metric_name, kind FROM metric_value WHERE is_episode"
@@ -204,20 +259,18 @@ class Assembly:
                     " on the episodes that are kept",
                     hint=f"measured on episodes: {', '.join(sorted(measured)) or 'nothing'}",
                 )
-            return success
-        if "success" in measured:
-            return Success("success", ">=", 1)
-        return Success("progression", ">=", 1) if "progression" in measured else None
+            return [success]
+        return [Success(name, ">=", 1) for name in ("success", "progression") if name in measured]
 
     def _outcome(self, metrics: str | None) -> str:
-        if self._success is None or metrics is None:
+        if not self._rules or metrics is None:
             return "'unknown'"
-        value = f"metrics.{quoted(self._success.metric)}"
-        return (
-            f"CASE WHEN {value} IS NULL THEN 'unknown'"
-            f" WHEN {value}::FLOAT {self._success.operator} {self._success.value!r}::FLOAT THEN 'success'"
-            f" ELSE 'failure' END"
-        )
+        cases = []
+        for rule in self._rules:
+            value = f"metrics.{quoted(rule.metric)}"
+            holds = f"{value}::FLOAT {rule.operator} {rule.value!r}::FLOAT"
+            cases.append(f"WHEN {holds} THEN 'success' WHEN {value} IS NOT NULL THEN 'failure'")
+        return f"CASE {' '.join(cases)} ELSE 'unknown' END"
 
 
 def _any(connection: duckdb.DuckDBPyConnection, relation: str) -> bool:
@@ -227,9 +280,8 @@ def _any(connection: duckdb.DuckDBPyConnection, relation: str) -> bool:
 def _metrics_struct(metrics: Sequence[Metric], level: MetricLevel) -> str | None:
     """SQL for the latest values of a target as a struct; None when no metric has this level."""
     fields = [
-        f"{quoted(metric.name)} :="
-        f" max(value{'::INT::BOOLEAN' if metric.kind == FeedbackKind.BOOLEAN else ''})"
-        f" FILTER (metric_name = {literal(metric.name)})"
+        f"{quoted(metric.name)} := max(value) FILTER (metric_name = {literal(metric.name)})"
+        f"{' <> 0' if metric.kind == FeedbackKind.BOOLEAN else ''}"
         for metric in sorted(metrics, key=lambda metric: metric.name)
         if metric.level == level
     ]

@@ -6,25 +6,33 @@ is a materialised column with a resolution of one second; nothing here uses it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 import pyarrow as pa
 
-from trajkit.errors import QueryError, ServiceError
+from trajkit.errors import ServiceError
 from trajkit.schema.base import JsonObject
 from trajkit.schema.feedback import ABANDONED_TAG
+from trajkit.sources.access import Access
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.clickhouse_clauses import (
-    BOTH,
-    SLOT,
+    as_of_of,
+    both,
     bucket,
     ids_of_chosen,
     in_chosen,
+    in_scope,
+    is_seen,
+    milliseconds,
     scope_of,
 )
 from trajkit.sources.tensorzero.clickhouse_connection import Connection
-from trajkit.sources.tensorzero.config import ConfiguredMetric, metrics_of
+from trajkit.sources.tensorzero.clickhouse_wire import SYSTEM_SENT, system_column
+from trajkit.sources.tensorzero.config import ConfiguredMetric
+from trajkit.sources.tensorzero.known import EVAL_TAGS, JUDGES, check_names, known_metrics
+from trajkit.sources.tensorzero.slot import in_clickhouse
 
 REQUIRED = (
     "ChatInference",
@@ -37,19 +45,67 @@ REQUIRED = (
 )
 """Without these it is not a TensorZero database."""
 
-# tensorzero.md: what TensorZero itself writes on evaluation traffic
-_EVAL_TAGS = (
-    "tensorzero::evaluation_run_id",
-    "tensorzero::evaluation_name",
-    "tensorzero::datapoint_id",
-    "tensorzero::internal",
-    "tensorzero::workflow_evaluation_run_id",
-    "tensorzero::dynamic_evaluation_run_id",
+FEEDBACK_TARGETS = (
+    ("FloatMetricFeedback", "target_id"),
+    ("BooleanMetricFeedback", "target_id"),
+    ("CommentFeedback", "target_id"),
+    ("DemonstrationFeedback", "inference_id"),
 )
-_IS_EVAL = (
+"""The tables of feedback, each with the column that says what it is on."""
+
+IS_EVAL = (
     "(tags['trajkit.purpose'] = 'eval' OR "
-    + " OR ".join(f"mapContains(tags, '{tag}')" for tag in _EVAL_TAGS)
-    + " OR startsWith(function_name, 'tensorzero::llm_judge::'))"
+    + " OR ".join(f"mapContains(tags, '{tag}')" for tag in EVAL_TAGS)
+    + f" OR startsWith(function_name, '{JUDGES}'))"
+)
+
+_HASH = "lower(leftPad(hex(snapshot_hash), 64, '0'))"
+"""A configuration's hash as TensorZero prints it; `hex` leaves out the zeros that it begins with."""
+
+# tensorzero.md §1.1: columns that came with later migrations, and what stands for them before
+_NO_TAGS = {"tags": "CAST(map(), 'Map(String, String)')"}
+_NO_HASH = {"snapshot_hash": "CAST(NULL, 'Nullable(UInt256)')"}
+_LATER_COLUMNS = {
+    "JsonInference": {**_NO_TAGS, **_NO_HASH, "auxiliary_content": "''"},
+    "ChatInference": {
+        **_NO_TAGS,
+        **_NO_HASH,
+        "dynamic_tools": "CAST([], 'Array(String)')",
+        "dynamic_provider_tools": "CAST([], 'Array(String)')",
+        "allowed_tools": "CAST(NULL, 'Nullable(String)')",
+        "tool_choice": "CAST(NULL, 'Nullable(String)')",
+        "parallel_tool_calls": "CAST(NULL, 'Nullable(Bool)')",
+    },
+    "ModelInference": {
+        "system": "CAST(NULL, 'Nullable(String)')",
+        "input_messages": "''",
+        "output": "''",
+        "cached": "CAST(NULL, 'Nullable(Bool)')",
+        "finish_reason": "CAST(NULL, 'Nullable(String)')",
+        "ttft_ms": "CAST(NULL, 'Nullable(UInt32)')",
+        "cost": "CAST(NULL, 'Nullable(Decimal(18, 9))')",
+    },
+    "FloatMetricFeedback": _NO_TAGS,
+    "BooleanMetricFeedback": _NO_TAGS,
+    "CommentFeedback": _NO_TAGS,
+    "DemonstrationFeedback": _NO_TAGS,
+}
+
+
+def _tool_list(column: str) -> str:
+    """A list of JSON texts as the text of one JSON list; null when it is empty."""
+    return f"if(empty({column}), NULL, concat('[', arrayStringConcat({column}, ','), ']'))"
+
+
+# what only one of the two kinds of functions has
+_CHAT_OWN = (
+    f"NULL AS auxiliary_content, tool_params, {_tool_list('dynamic_tools')} AS dynamic_tools_text,"
+    f" {_tool_list('dynamic_provider_tools')} AS provider_tools_text, allowed_tools, tool_choice,"
+    " parallel_tool_calls"
+)
+_JSON_OWN = (
+    "auxiliary_content, NULL AS tool_params, NULL AS dynamic_tools_text, NULL AS provider_tools_text,"
+    " NULL AS allowed_tools, NULL AS tool_choice, NULL AS parallel_tool_calls"
 )
 
 
@@ -58,6 +114,7 @@ class ClickHouse:
 
     Args:
         url: `http://user:password@host:port/database`.
+        access: What its queries may take of the server.
 
     Raises:
         ServiceError: It cannot be reached, or refuses the user.
@@ -65,9 +122,10 @@ class ClickHouse:
     """
 
     source_name = "tensorzero-clickhouse"
+    read_at = None
 
-    def __init__(self, url: str) -> None:
-        self._connection = Connection(url)
+    def __init__(self, url: str, access: Access = Access()) -> None:  # noqa: B008 -- frozen
+        self._connection = Connection(url, access)
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -96,32 +154,19 @@ class ClickHouse:
             " (SELECT function_name, variant_name FROM ChatInference"
             " UNION ALL SELECT function_name, variant_name FROM JsonInference)"
         )
-        _check_known("function", request.functions, {row[0] for row in names})
-        of_functions = {row[1] for row in names if not request.functions or row[0] in request.functions}
-        _check_known("variant", request.variants, of_functions)
-        _check_known("metric", [condition.name for condition in request.metrics], set(self.metrics()))
+        check_names(request, [(row[0], row[1]) for row in names], self.metrics())
 
     def metrics(self) -> dict[str, ConfiguredMetric]:
         """The metrics that were ever logged, with what the newest configuration says about them."""
-        configured = self._configured_metrics()
+        configurations = []
+        if self._has("ConfigSnapshot"):
+            rows = self._connection.query("SELECT config FROM ConfigSnapshot FINAL ORDER BY last_used")
+            configurations = [row[0] for row in rows]
         logged = self._connection.query(
             "SELECT DISTINCT metric_name, 'float' FROM FloatMetricFeedback"
             " UNION ALL SELECT DISTINCT metric_name, 'boolean' FROM BooleanMetricFeedback"
         )
-        unconfigured = ConfiguredMetric(kind="float", level=None, optimize=None)
-        found = dict(configured)
-        for name, kind in logged:
-            found[name] = configured.get(name, unconfigured)._replace(kind=kind)
-        return found
-
-    def _configured_metrics(self) -> dict[str, ConfiguredMetric]:
-        if not self._has("ConfigSnapshot"):
-            return {}
-        rows = self._connection.query("SELECT config FROM ConfigSnapshot FINAL ORDER BY last_used")
-        found: dict[str, ConfiguredMetric] = {}
-        for (text,) in rows:
-            found.update(metrics_of(text))
-        return found
+        return known_metrics(configurations, [(row[0], row[1]) for row in logged])
 
     def _schema_level(self) -> int | None:
         if not self._has("TensorZeroMigration"):
@@ -140,7 +185,7 @@ class ClickHouse:
                    countIf(in_time AND NOT is_named), sumIf(n, in_time AND NOT is_named)
             FROM (
                 SELECT count() AS n, {scope.time} AS in_time, {scope.named} AS is_named
-                FROM ({BOTH}) GROUP BY episode_id
+                FROM ({both(request)}) GROUP BY episode_id
             )
             """,
             parameters,
@@ -169,19 +214,27 @@ class ClickHouse:
             bound_key, bound_value = f"{{key_{number}:String}}", f"{{value_{number}:String}}"
             wanted = f"mapContains(tags, {bound_key}) AND tags[{bound_key}] = {bound_value}"
             bits.append(f"bitShiftLeft(toUInt64({wanted}), {number})")
-        chosen = (
-            f"episode_id IN (SELECT episode_id FROM ({BOTH}) GROUP BY episode_id"
-            f" HAVING {scope.time} AND {scope.named})"
-        )
         columns = f"""
             toString(id) AS id_text, toString(episode_id) AS episode_text, function_name, variant_name,
-            {_IS_EVAL} AS is_eval, tags['trajkit.purpose'] = 'train' AS is_train,
-            {" + ".join(bits) or "toUInt64(0)"} AS tag_match, {SLOT.format("episode_id")} AS slot
+            {IS_EVAL} AS is_eval, tags['trajkit.purpose'] = 'train' AS is_train,
+            {" + ".join(bits) or "toUInt64(0)"} AS tag_match, {in_clickhouse("episode_id")} AS slot
         """
-        both = " UNION ALL ".join(
-            f"SELECT {columns} FROM {table} WHERE {chosen}" for table in ("JsonInference", "ChatInference")
+        queries = " UNION ALL ".join(
+            f"SELECT {columns} FROM {self._table(table)} WHERE {in_scope(request, scope)}"
+            for table in ("JsonInference", "ChatInference")
         )
-        return self._connection.stream(both, tables.INDEX, parameters)
+        return self._connection.stream(queries, tables.INDEX, parameters)
+
+    def tag_values(self, request: ExportRequest, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Stream the values of these tags on the inferences of the episodes in scope."""
+        scope, parameters = scope_of(request)
+        queries = " UNION ALL ".join(
+            f"SELECT toString(id) AS id_text, tag_key, tags[tag_key] AS tag_value FROM {self._table(table)}"
+            f" ARRAY JOIN {{tag_keys:Array(String)}} AS tag_key"
+            f" WHERE mapContains(tags, tag_key) AND {in_scope(request, scope)}"
+            for table in ("JsonInference", "ChatInference")
+        )
+        return self._connection.stream(queries, tables.TAG_VALUES, parameters | {"tag_keys": list(keys)})
 
     def measured(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream the latest value per target of the metrics in the request.
@@ -190,110 +243,129 @@ class ClickHouse:
         """
         queries = [
             f"""SELECT metric_name, toString(target_id) AS target, argMax({value}, toUInt128(id)) AS latest
-                FROM {table} WHERE metric_name IN {{names:Array(String)}} GROUP BY metric_name, target_id"""
+                FROM {table} WHERE metric_name IN {{names:Array(String)}} AND {is_seen(request)}
+                GROUP BY metric_name, target_id"""
             for table, value in (
                 ("FloatMetricFeedback", "toFloat64(toString(value))"),
                 ("BooleanMetricFeedback", "toFloat64(value)"),
             )
         ]
-        names = {"names": [condition.name for condition in request.metrics]}
+        names = {"names": [condition.name for condition in request.metrics], **as_of_of(request)}
         return self._connection.stream(
             f"SELECT metric_name, target AS target_id, latest AS value FROM ({' UNION ALL '.join(queries)})",
             tables.MEASURED,
             names,
         )
 
-    def eval_targets(self) -> Iterator[pa.RecordBatch]:
+    def eval_targets(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream the targets of feedback that is tagged as evaluation."""
-        marked = "tags['trajkit.purpose'] = 'eval'"
-        both = " UNION ALL ".join(
-            f"SELECT {target} AS target FROM {table} WHERE {marked}"
-            for table, target in (
-                ("FloatMetricFeedback", "target_id"),
-                ("BooleanMetricFeedback", "target_id"),
-                ("CommentFeedback", "target_id"),
-                ("DemonstrationFeedback", "inference_id"),
-            )
+        marked = f"tags['trajkit.purpose'] = 'eval' AND {is_seen(request)}"
+        queries = " UNION ALL ".join(
+            f"SELECT {target} AS target FROM {self._table(table)} WHERE {marked}"
+            for table, target in FEEDBACK_TARGETS
         )
         return self._connection.stream(
-            f"SELECT DISTINCT toString(target) AS target_id FROM ({both})", tables.EVAL_TARGETS
+            f"SELECT DISTINCT toString(target) AS target_id FROM ({queries})",
+            tables.EVAL_TARGETS,
+            as_of_of(request),
         )
 
-    def abandoned(self) -> Iterator[pa.RecordBatch]:
+    def abandoned(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream the episodes that a rollout marked as abandoned, each with its reason."""
         return self._connection.stream(
             f"""
             SELECT toString(target_id) AS target, argMax(tags['{ABANDONED_TAG}'], toUInt128(id))
-            FROM CommentFeedback WHERE mapContains(tags, '{ABANDONED_TAG}') GROUP BY target_id
+            FROM {self._table("CommentFeedback")}
+            WHERE mapContains(tags, '{ABANDONED_TAG}') AND {is_seen(request)} GROUP BY target_id
             """,
             tables.ABANDONED,
+            as_of_of(request),
         )
 
-    def inferences(self, episode_ids: pa.Table | None, n_buckets: int) -> Iterator[pa.RecordBatch]:
-        """Stream the inferences of these episodes; None for all."""
+    def demonstrated(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
+        """Stream the inferences that somebody gave a better answer for."""
+        return self._connection.stream(
+            "SELECT DISTINCT toString(inference_id) AS target_id FROM DemonstrationFeedback"
+            f" WHERE {is_seen(request)}",
+            tables.DEMONSTRATED,
+            as_of_of(request),
+        )
 
-        def of(table: str, function_type: str, auxiliary: str, tool_params: str) -> str:
-            snapshot = "lower(hex(snapshot_hash))" if self._has(table, "snapshot_hash") else "NULL"
+    def inferences(
+        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream the inferences of these episodes; None for all."""
+        wanted = f"{in_chosen('episode_id', episode_ids)} AND {is_seen(request)}"
+
+        def of(table: str, function_type: str, own: str) -> str:
             return f"""
-                SELECT id, episode_id AS episode, '{function_type}' AS function_type, input, output,
-                       {auxiliary}, {tool_params}, tags, processing_time_ms,
-                       {snapshot} AS snapshot
-                FROM {table} {in_chosen("episode_id", episode_ids)}
+                SELECT id, episode_id AS episode, '{function_type}' AS function_type, input, output, {own},
+                       tags, processing_time_ms, {_HASH} AS hash
+                FROM {self._table(table)} WHERE {wanted}
             """
 
-        auxiliary = self._or_null("JsonInference", "auxiliary_content")
         return self._connection.stream(
             f"""
             SELECT toString(id) AS inference_id, toString(episode) AS episode_id, function_type, input,
-                   output, auxiliary_content, tool_params,
+                   output, auxiliary_content, tool_params, dynamic_tools_text, provider_tools_text,
+                   allowed_tools, tool_choice, parallel_tool_calls,
                    toJSONString(mapSort(mapFilter((k, v) -> k != 'trajkit.step', tags))) AS tags_text,
                    toInt64OrNull(tags['trajkit.step']) AS env_step, processing_time_ms,
-                   snapshot AS snapshot_hash, {bucket("episode", n_buckets)} AS bucket
-            FROM (
-                {of("JsonInference", "json", auxiliary, "NULL AS tool_params")}
-                UNION ALL
-                {of("ChatInference", "chat", "NULL AS auxiliary_content", "tool_params")}
-            )
+                   hash AS snapshot_hash, {bucket("episode", n_buckets)} AS bucket
+            FROM ({of("JsonInference", "json", _JSON_OWN)} UNION ALL {of("ChatInference", "chat", _CHAT_OWN)})
             """,
             tables.INFERENCES,
+            as_of_of(request),
             chosen=episode_ids,
         )
 
-    def model_inferences(self, episode_ids: pa.Table | None, n_buckets: int) -> Iterator[pa.RecordBatch]:
+    def model_inferences(
+        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest
+    ) -> Iterator[pa.RecordBatch]:
         """Stream the model calls of the inferences of these episodes; None for all."""
-        cost = "toFloat64(cost)" if self._has("ModelInference", "cost") else "NULL"
-        finish_reason = self._or_null("ModelInference", "finish_reason", "toString(finish_reason)")
         of_chosen = " UNION ALL ".join(
             f"SELECT id, {bucket('episode_id', n_buckets)} AS bucket FROM {table}"
-            f" {in_chosen('episode_id', episode_ids)}"
+            f" WHERE {in_chosen('episode_id', episode_ids)} AND {is_seen(request)}"
             for table in ("JsonInference", "ChatInference")
         )
         return self._connection.stream(
             f"""
             SELECT toString(inference_id) AS inference_id, toString(m.id) AS model_inference_id, model_name,
-                   model_provider_name, {self._or_null("ModelInference", "system")},
-                   {self._or_null("ModelInference", "input_messages")},
-                   {self._or_null("ModelInference", "output")}, input_tokens, output_tokens,
-                   {cost} AS cost_usd, {finish_reason}, {self._or_null("ModelInference", "cached")},
+                   model_provider_name, {system_column(self._connection)} AS system_sent, input_messages,
+                   output, input_tokens, output_tokens, toFloat64(cost) AS cost_usd,
+                   toString(finish_reason) AS finish_reason, cached, response_time_ms, ttft_ms,
                    i.bucket AS bucket
-            FROM ModelInference AS m INNER JOIN ({of_chosen}) AS i ON m.inference_id = i.id
+            FROM {self._table("ModelInference")} AS m INNER JOIN ({of_chosen}) AS i ON m.inference_id = i.id
             """,
             tables.MODEL_INFERENCES,
+            as_of_of(request),
             chosen=episode_ids,
         )
 
-    def feedback(self, episode_ids: pa.Table | None) -> Iterator[pa.RecordBatch]:
+    def raw_requests(self, model_inference_ids: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Stream what went over the wire in these model calls."""
+        chosen = pa.table({"episode_id": pa.array(model_inference_ids, pa.string())})
+        return self._connection.stream(
+            """
+            SELECT toString(id) AS model_inference_id, raw_request FROM ModelInference
+            WHERE id IN (SELECT toUUID(episode_id) FROM chosen) AND raw_request != ''
+            """,
+            tables.RAW_REQUESTS,
+            chosen=chosen,
+        )
+
+    def feedback(self, episode_ids: pa.Table | None, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream all feedback on these episodes and their inferences; None for all."""
 
         def on_chosen(target: str) -> str:
             if episode_ids is None:
-                return ""
+                return "true"
             episodes = "SELECT toUUID(episode_id) FROM chosen"
-            return f"WHERE {target} IN ({episodes} UNION ALL {ids_of_chosen(episode_ids)})"
+            return f"{target} IN ({episodes} UNION ALL {ids_of_chosen(episode_ids)})"
 
         queries = " UNION ALL ".join(
             f"SELECT id, {target} AS target, '{kind}' AS kind, {name} AS metric, {value} AS value_json, tags"
-            f" FROM {table} {on_chosen(target)}"
+            f" FROM {self._table(table)} WHERE {on_chosen(target)} AND {is_seen(request)}"
             for table, target, kind, name, value in (
                 ("FloatMetricFeedback", "target_id", "float", "metric_name", "toString(value)"),
                 (
@@ -309,19 +381,60 @@ class ClickHouse:
         )
         return self._connection.stream(
             f"""SELECT toString(id) AS feedback_id, toString(target) AS target_id, kind,
-                       metric AS metric_name, value_json AS value, tags FROM ({queries})""",
+                       metric AS metric_name, value_json AS value, tags, NULL AS exact FROM ({queries})""",
             tables.FEEDBACK,
+            as_of_of(request),
             chosen=episode_ids,
+        )
+
+    def new_feedback(self, since: datetime, request: ExportRequest) -> Iterator[pa.RecordBatch]:
+        """Stream the ids and targets of the feedback that was logged then or later."""
+        queries = " UNION ALL ".join(
+            f"SELECT toString(id), toString({target}) FROM {table}"
+            f" WHERE bitShiftRight(toUInt128(id), 80) >= {{since:UInt64}} AND {is_seen(request)}"
+            for table, target in FEEDBACK_TARGETS
+        )
+        parameters = as_of_of(request) | {"since": milliseconds(since)}
+        return self._connection.stream(queries, tables.NEW_FEEDBACK, parameters)
+
+    def snapshots(self) -> Iterator[pa.RecordBatch]:
+        """Stream the configurations that inferences were made with, the one used last at the end."""
+        if not self._has("ConfigSnapshot"):
+            return iter(())
+        hashed = _HASH.replace("snapshot_hash", "hash")
+        return self._connection.stream(
+            f"SELECT {hashed} AS snapshot_hash, config, extra_templates FROM ConfigSnapshot FINAL"
+            " ORDER BY last_used",
+            tables.SNAPSHOTS,
+        )
+
+    def tasks(self) -> Iterator[pa.RecordBatch]:
+        """Stream the episodes of workflow evaluations with their tasks."""
+        if not self._has("DynamicEvaluationRunEpisode"):
+            return iter(())
+        return self._connection.stream(
+            """
+            SELECT lower(concat(substring(digits, 1, 8), '-', substring(digits, 9, 4), '-',
+                       substring(digits, 13, 4), '-', substring(digits, 17, 4), '-',
+                       substring(digits, 21))) AS episode,
+                   toString(run_id) AS run, datapoint_name, tags
+            FROM (
+                SELECT leftPad(hex(episode_id_uint), 32, '0') AS digits, run_id, datapoint_name, tags
+                FROM DynamicEvaluationRunEpisode FINAL
+            )
+            """,
+            tables.TASKS,
         )
 
     def prompts(self, inference_ids: list[str]) -> Iterator[pa.RecordBatch]:
         """Stream the model calls of these inferences (the columns of `MODEL_INFERENCES`)."""
         chosen = pa.table({"episode_id": pa.array(inference_ids, pa.string())})
         return self._connection.stream(
-            """
+            f"""
             SELECT toString(inference_id) AS inference_id, toString(id) AS model_inference_id, model_name,
-                   model_provider_name, system, input_messages, output, input_tokens, output_tokens,
-                   NULL AS cost_usd, toString(finish_reason) AS finish_reason, cached, 0 AS bucket
+                   model_provider_name, {SYSTEM_SENT} AS system_sent, input_messages, output, input_tokens,
+                   output_tokens, NULL AS cost_usd, toString(finish_reason) AS finish_reason, cached,
+                   NULL AS response_time_ms, NULL AS ttft_ms, 0 AS bucket
             FROM ModelInference WHERE inference_id IN (SELECT toUUID(episode_id) FROM chosen)
             """,
             tables.MODEL_INFERENCES,
@@ -332,7 +445,7 @@ class ClickHouse:
         """Stream the ids of the inferences of these episodes and of the feedback on them."""
         chosen = pa.table({"episode_id": pa.array(episode_ids, pa.string())})
         both = " UNION ALL ".join(
-            f"SELECT {column} AS episode, id FROM {table} {in_chosen(column, chosen)}"
+            f"SELECT {column} AS episode, id FROM {table} WHERE {in_chosen(column, chosen)}"
             for table, column in (
                 ("JsonInference", "episode_id"),
                 ("ChatInference", "episode_id"),
@@ -351,15 +464,11 @@ class ClickHouse:
     def _has(self, table: str, column: str | None = None) -> bool:
         return self._connection.has(table, column)
 
-    def _or_null(self, table: str, column: str, expression: str | None = None) -> str:
-        """The column, or null where the database is from before it existed."""
-        return f"{(expression or column) if self._has(table, column) else 'NULL'} AS {column}"
-
-
-def _check_known(what: str, asked: Iterable[str], known: set[str]) -> None:
-    for name in asked:
-        if name not in known:
-            raise QueryError(
-                f"no {what} {name!r} in this database",
-                hint=f"known: {', '.join(sorted(known)) or 'none'}",
-            )
+    def _table(self, table: str) -> str:
+        """A table for FROM; columns that it is too old to have are there, empty."""
+        missing = [
+            f"{empty} AS {column}"
+            for column, empty in _LATER_COLUMNS[table].items()
+            if not self._has(table, column)
+        ]
+        return f"(SELECT *, {', '.join(missing)} FROM {table})" if missing else table

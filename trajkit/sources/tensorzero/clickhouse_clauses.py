@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero import tables
+from trajkit.sources.tensorzero.slot import N_SLOTS, in_clickhouse, slots_of
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Scope(NamedTuple):
@@ -17,22 +20,41 @@ class Scope(NamedTuple):
     named: str
 
 
-BOTH = (
-    "SELECT id, episode_id, function_name, variant_name FROM JsonInference"
-    " UNION ALL SELECT id, episode_id, function_name, variant_name FROM ChatInference"
-)
-"""The inferences of both kinds of functions."""
+def both(request: ExportRequest) -> str:
+    """The inferences of both kinds of functions, as far as the request may see them."""
+    return " UNION ALL ".join(
+        f"SELECT id, episode_id, function_name, variant_name FROM {table} WHERE {is_seen(request)}"
+        for table in ("JsonInference", "ChatInference")
+    )
+
+
+def is_seen(request: ExportRequest) -> str:
+    """The condition on a row, by the time in its id, that a request's as-of time makes."""
+    return "true" if request.as_of is None else "bitShiftRight(toUInt128(id), 80) <= {as_of:UInt64}"
+
+
+def milliseconds(moment: datetime) -> int:
+    """A moment as ids have it, rounded up, exactly."""
+    return -((_EPOCH - moment) // timedelta(milliseconds=1))
+
+
+def as_of_of(request: ExportRequest) -> dict[str, Any]:
+    """The parameter of `is_seen`."""
+    if request.as_of is None:
+        return {}
+    return {"as_of": (request.as_of - _EPOCH) // timedelta(milliseconds=1)}  # exact, unlike a float
+
 
 _STARTED_MS = "min(bitShiftRight(toUInt128(id), 80))"
 
 
 def scope_of(request: ExportRequest) -> tuple[Scope, dict[str, Any]]:
     """The part of a request that the database decides on its own, with its parameters."""
-    parameters: dict[str, Any] = {}
+    parameters = as_of_of(request)
     time = []
     for name, moment, operator in (("since", request.since, ">="), ("until", request.until, "<")):
         if moment is not None:
-            parameters[name] = round(moment.timestamp() * 1000)
+            parameters[name] = milliseconds(moment)
             time.append(f"{_STARTED_MS} {operator} {{{name}:UInt64}}")
     named = ["NOT startsWith(function_name, 'tensorzero::')"]
     for name, values in (("functions", request.functions), ("variants", request.variants)):
@@ -42,23 +64,31 @@ def scope_of(request: ExportRequest) -> tuple[Scope, dict[str, Any]]:
     return Scope(" AND ".join(time) or "true", f"countIf({' AND '.join(named)}) > 0"), parameters
 
 
-SLOT = f"toUInt16(sipHash64({{}}) % {tables.N_SLOTS})"
-"""An episode's slot; its id goes into the braces."""
+def in_scope(request: ExportRequest, scope: Scope) -> str:
+    """The condition on an inference to be of an episode in scope."""
+    in_shard = "true"
+    if request.shard is not None:
+        first, last = slots_of(request.shard.number, request.shard.n)
+        in_shard = f"{in_clickhouse('episode_id')} BETWEEN {first} AND {last}"
+    return (
+        f"{in_shard} AND {is_seen(request)} AND episode_id IN (SELECT episode_id FROM ({both(request)})"
+        f" GROUP BY episode_id HAVING {scope.time} AND {scope.named})"
+    )
 
 
 def bucket(column: str, n_buckets: int) -> str:
     """The bucket of the episode whose id is in a column."""
-    return f"toUInt16(intDiv(toUInt32({SLOT.format(column)}) * {n_buckets}, {tables.N_SLOTS}))"
+    return f"toUInt16(intDiv(toUInt32({in_clickhouse(column)}) * {n_buckets}, {N_SLOTS}))"
 
 
 def in_chosen(column: str, episode_ids: pa.Table | None) -> str:
-    """The WHERE of rows that are about the chosen episodes; nothing when that is all of them."""
-    return "" if episode_ids is None else f"WHERE {column} IN (SELECT toUUID(episode_id) FROM chosen)"
+    """The condition on rows to be about the chosen episodes; true when that is all of them."""
+    return "true" if episode_ids is None else f"{column} IN (SELECT toUUID(episode_id) FROM chosen)"
 
 
 def ids_of_chosen(episode_ids: pa.Table | None) -> str:
     """A query for the ids of the chosen episodes' inferences."""
     return " UNION ALL ".join(
-        f"SELECT id FROM {table} {in_chosen('episode_id', episode_ids)}"
+        f"SELECT id FROM {table} WHERE {in_chosen('episode_id', episode_ids)}"
         for table in ("JsonInference", "ChatInference")
     )

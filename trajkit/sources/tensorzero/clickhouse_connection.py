@@ -1,70 +1,30 @@
-"""A connection to ClickHouse that only reads: its URL, its errors, and rows or Arrow batches out of it."""
+"""A connection to ClickHouse that only reads: its settings, and rows or Arrow batches out of it."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import unquote, urlsplit
+from typing import IO, TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
 from trajkit._lazy import need
-from trajkit.errors import RequestError, ServiceError
+from trajkit.errors import ServiceError
+from trajkit.sources.access import Access
+from trajkit.sources.tensorzero.clickhouse_errors import CUT_SHORT, service_errors
+from trajkit.sources.tensorzero.clickhouse_url import Address, parse_url
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
 
+__all__ = ["Address", "Connection", "parse_url"]
+
 _CONNECT_TIMEOUT_S = 10
 _STREAM_TIMEOUT_S = 600
+"""Longest silence in the middle of an answer."""
 
-
-class Address(NamedTuple):
-    """A ClickHouse URL taken apart."""
-
-    host: str
-    port: int
-    is_tls: bool
-    user: str
-    password: str
-    database: str
-
-    @property
-    def shown(self) -> str:
-        """The URL without credentials."""
-        return f"{'https' if self.is_tls else 'http'}://{self.host}:{self.port}/{self.database}"
-
-    def __repr__(self) -> str:
-        """Never the password."""
-        return f"Address({self.shown})"
-
-
-def parse_url(url: str) -> Address:
-    """Take apart a URL as TensorZero writes it: `http://user:password@host:8123/database`.
-
-    Raises:
-        RequestError: It has no host, or is not http or https. The message does not repeat the URL.
-    """
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError:
-        raise RequestError("the ClickHouse URL has a port that is not a number") from None
-    if parts.scheme not in ("http", "https", "clickhouse") or not parts.hostname:
-        raise RequestError(
-            "the ClickHouse URL must start with http:// or https:// and name a host"
-            f" (it starts with {parts.scheme!r})",
-            hint="such as http://user:password@127.0.0.1:8123/tensorzero",
-        )
-    is_tls = parts.scheme == "https"
-    return Address(
-        host=parts.hostname,
-        port=port or (8443 if is_tls else 8123),
-        is_tls=is_tls,
-        user=unquote(parts.username or "default"),
-        password=unquote(parts.password or ""),
-        database=unquote(parts.path.strip("/")) or "tensorzero",
-    )
+_ONLY_READING = "2"
+"""ClickHouse's setting `readonly`: every query that would write is refused, whoever the user is."""
 
 
 class Connection:
@@ -72,16 +32,71 @@ class Connection:
 
     Args:
         url: `http://user:password@host:port/database`.
+        access: What its queries may take of the server.
+
+    Raises:
+        ServiceError: It cannot be reached, refuses the user, or does not let the user set what `access` asks.
+        RequestError: The URL is not one, or the file of certificates holds none.
+        MissingExtra: clickhouse-connect is not installed.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, access: Access = Access()) -> None:  # noqa: B008 -- frozen
         self.address = parse_url(url)
-        self._client = _connect(self.address)
+        self._client = _connect(self.address, access)
         self._columns: dict[str, set[str]] = {}
+        try:
+            self._limit(access)
+        except BaseException:
+            self._client.close()
+            raise
+
+    def _limit(self, access: Access) -> None:
+        """Tell the server what every query of this connection may do and take."""
+        memory = access.max_memory_bytes
+        asked = {
+            "max_threads": access.max_threads,
+            "max_memory_usage": memory,
+            "max_execution_time": access.max_seconds,
+        }
+        for name, value in asked.items():
+            if value is not None:
+                self._ask_for(name, str(value), option=_OPTIONS[name])
+        if memory is not None:
+            # sums and sorts go to the server's disk before they meet the limit
+            self.prefer("max_bytes_before_external_group_by", str(memory // 2))
+            self.prefer("max_bytes_before_external_sort", str(memory // 2))
+        for name, text in self.address.settings:
+            self._ask_for(name, text, option=f"{name} in the URL")
+        # texts come as strings where the user may ask for it, else as bytes, which `_cast` reads
+        self.prefer("output_format_arrow_string_as_string", "1")
+        # the last one: where it is set, ClickHouse lets nothing be set that could undo it
+        self.prefer("readonly", _ONLY_READING)
+
+    def _ask_for(self, name: str, value: str, *, option: str) -> None:
+        setting = self._client.server_settings.get(name)
+        if setting is not None and setting.readonly and setting.value != value:
+            raise ServiceError(
+                f"ClickHouse at {self.address.shown} does not let user {self.address.user!r} change its"
+                f" settings: {option} cannot be had ({name} stays {setting.value})",
+                hint="leave it out, or ask who runs the server to give this user the limit",
+            )
+        with service_errors(self.address):
+            self._client.set_client_setting(name, value)
+
+    def prefer(self, name: str, value: str) -> None:
+        """Set something where this user may; where not, the server has decided."""
+        setting = self._client.server_settings.get(name)
+        if setting is not None and not setting.readonly:
+            self._client.set_client_setting(name, value)
 
     def close(self) -> None:
         """Let go of it."""
         self._client.close()
+
+    @property
+    def version(self) -> str:
+        """The version of the server."""
+        return str(self._client.server_version)
 
     def has(self, table: str, column: str | None = None) -> bool:
         """Whether the database has this table, and this column in it."""
@@ -96,7 +111,7 @@ class Connection:
 
     def query(self, sql: str, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
         """A small answer as rows."""
-        with _service_errors(self.address):
+        with service_errors(self.address):
             return [tuple(row) for row in self._client.query(sql, parameters=parameters).result_rows]
 
     def stream(
@@ -116,18 +131,56 @@ class Connection:
             chosen: A table of one column `episode_id` that travels with the query; it needs no right to
                 write.
         """
-        with _service_errors(self.address):
-            stream = self._client.query_arrow_stream(
-                sql, parameters=parameters, use_strings=True, external_data=_external(chosen)
+        with service_errors(self.address):
+            answer: Any = self._client.raw_stream(
+                sql, parameters=parameters, fmt="ArrowStream", external_data=_external(chosen)
             )
-            with stream as batches:
-                for batch in batches:
+            with contextlib.closing(answer):
+                watched = _Watched(answer)
+                reader = pa.ipc.open_stream(cast("Any", watched))
+                for batch in reader:
                     yield _cast(batch, schema)
+                if not watched.is_whole:
+                    raise ConnectionError(CUT_SHORT)
 
 
-def _connect(address: Address) -> Client:
+class _Watched:
+    """An answer that is read along: an Arrow stream says when it is over, and pyarrow does not insist on it.
+
+    Whatever stands between here and the server may end an answer early and in good order.
+    """
+
+    closed = False
+
+    def __init__(self, answer: IO[bytes]) -> None:
+        self._answer = answer
+        self._tail = b""
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what was read last is the end."""
+        return self._tail == _END_OF_ARROW
+
+    def read(self, n_bytes: int = -1) -> bytes:
+        """As much as there is, up to this many bytes."""
+        read = self._answer.read(n_bytes)
+        self._tail = (self._tail + read[-len(_END_OF_ARROW) :])[-len(_END_OF_ARROW) :]
+        return read
+
+
+# https://arrow.apache.org/docs/format/Columnar.html#ipc-streaming-format: a continuation, and a length of 0
+_END_OF_ARROW = b"\xff\xff\xff\xff\0\0\0\0"
+
+_OPTIONS = {
+    "max_threads": "--max-threads",
+    "max_memory_usage": "--max-server-memory",
+    "max_execution_time": "--timeout",
+}
+
+
+def _connect(address: Address, access: Access) -> Client:
     clickhouse = need("clickhouse_connect", extra="clickhouse")
-    with _service_errors(address):
+    with service_errors(address):
         client: Client = clickhouse.get_client(
             host=address.host,
             port=address.port,
@@ -135,60 +188,14 @@ def _connect(address: Address) -> Client:
             password=address.password,
             database=address.database,
             interface="https" if address.is_tls else "http",
+            ca_cert=None if access.ca_certificate is None else str(access.ca_certificate),
             # one session would lock out a second stream: clickhouse.md, "one client = one session"
             autogenerate_session_id=False,
             connect_timeout=_CONNECT_TIMEOUT_S,
             send_receive_timeout=_STREAM_TIMEOUT_S,
-            compress=not address.host.startswith("127.") and address.host not in ("localhost", "::1"),
+            compress=not address.is_local,
         )
     return client
-
-
-_WRONG_USER = 516
-_NO_DATABASE = 81
-
-
-@contextlib.contextmanager
-def _service_errors(address: Address) -> Iterator[None]:
-    """Every way in which clickhouse-connect says that something failed becomes one `ServiceError`."""
-    failures = need("clickhouse_connect.driver.exceptions", extra="clickhouse")
-    http = need("urllib3.exceptions", extra="clickhouse")
-    try:
-        yield
-    except (
-        failures.ClickHouseError,
-        http.HTTPError,
-        pa.ArrowInvalid,
-        ConnectionError,
-        TimeoutError,
-    ) as error:
-        raise _translated(error, address) from error
-
-
-def _translated(error: Exception, address: Address) -> ServiceError:
-    text = str(error)
-    code = getattr(error, "code", None)
-    if code == _WRONG_USER or "AUTHENTICATION_FAILED" in text:
-        return ServiceError(
-            f"ClickHouse at {address.shown} refused user {address.user!r}: wrong user or password",
-            hint="user and password stand in the URL: http://user:password@host:8123/database",
-        )
-    if code == _NO_DATABASE or "UNKNOWN_DATABASE" in text:
-        return ServiceError(
-            f"ClickHouse at {address.host}:{address.port} has no database {address.database!r}",
-            hint="the database is the last part of the URL",
-        )
-    if any(
-        sign in text for sign in ("Connection refused", "Max retries", "timed out", "resolve", "unreachable")
-    ):
-        return ServiceError(
-            f"ClickHouse at {address.shown} cannot be reached",
-            hint="is it running? `trajkit up` starts a local one",
-        )
-    if address.password:
-        text = text.replace(address.password, "***")
-    reason = text.splitlines()[0][:500] if text else type(error).__name__
-    return ServiceError(f"ClickHouse at {address.shown} failed: {reason}")
 
 
 def _external(chosen: pa.Table | None) -> Any:
@@ -210,9 +217,19 @@ def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     # by place: an alias that repeats the name of a column would change what the query's own conditions mean
     columns = [batch.column(number) for number in range(batch.num_columns)]
     return pa.RecordBatch.from_arrays(
-        [
-            column if column.type == field.type else column.cast(field.type)
-            for column, field in zip(columns, schema, strict=True)
-        ],
+        [_fitted(column, field.type) for column, field in zip(columns, schema, strict=True)],
         schema=schema,
     )
+
+
+def _fitted(column: Any, goal: pa.DataType) -> pa.Array[Any]:
+    """A column of another type; bytes that come for texts are taken as they are, UTF-8 or not."""
+    if column.type == goal:
+        return cast("pa.Array[Any]", column)
+    if pa.types.is_binary(column.type) and pa.types.is_string(goal):
+        return cast("pa.Array[Any]", column.view(goal))
+    if isinstance(column, pa.MapArray) and isinstance(goal, pa.MapType):
+        offsets: Any = column.offsets
+        keys, items = _fitted(column.keys, goal.key_type), _fitted(column.items, goal.item_type)
+        return cast("pa.Array[Any]", pa.MapArray.from_arrays(offsets, keys, items))
+    return cast("pa.Array[Any]", column.cast(goal))

@@ -1,9 +1,13 @@
-"""What a TensorZero configuration says about its metrics."""
+"""What a TensorZero configuration says about its metrics and its tools."""
 
 from __future__ import annotations
 
+import json
 import tomllib
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from trajkit.schema.base import JsonObject
 
 
 class ConfiguredMetric(NamedTuple):
@@ -22,12 +26,39 @@ def metrics_of(text: str) -> dict[str, ConfiguredMetric]:
 
     A snapshot that is not TOML is not worth failing an export for: the data tell a metric's level too.
     """
-    try:
-        declared = tomllib.loads(text).get("metrics", {})
-    except tomllib.TOMLDecodeError:
-        return {}
     return {
         name: ConfiguredMetric(metric.get("type", "float"), metric.get("level"), metric.get("optimize"))
-        for name, metric in declared.items()
-        if isinstance(metric, dict)
+        for name, metric in _tables(text, "metrics")
     }
+
+
+def tools_of(text: str) -> dict[str, JsonObject]:
+    """The tools of a configuration (TOML) by the name that functions use; none when it cannot be read.
+
+    They look as TensorZero lists them with an inference: `description`, `parameters`, `name` (which the model
+    is told, and may be another) and `strict`. One whose parameters are not in the configuration is left out.
+    """
+    found = {}
+    for key, tool in _tables(text, "tools"):
+        parameters = tool.get("parameters")
+        if isinstance(parameters, dict) and isinstance(data := parameters.get("__data"), str):
+            try:
+                schema = json.loads(data)
+            except json.JSONDecodeError:
+                continue
+            found[key] = {
+                "description": tool.get("description", ""),
+                "parameters": schema,
+                "name": tool.get("name", key),
+                "strict": tool.get("strict", False),
+            }
+    return found
+
+
+def _tables(text: str, name: str) -> list[tuple[str, Mapping[str, Any]]]:
+    """The tables inside a table of a configuration."""
+    try:
+        declared = tomllib.loads(text).get(name, {})
+    except tomllib.TOMLDecodeError:
+        return []
+    return [(key, value) for key, value in declared.items() if isinstance(value, dict)]

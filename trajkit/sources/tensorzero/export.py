@@ -2,40 +2,40 @@
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import math
-import os
 import sys
-import tempfile
-import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, TypeVar
 
 import duckdb
 import pyarrow as pa
 
 from trajkit._files import refuse_existing
 from trajkit.environments import environment_info, known
-from trajkit.schema import Left, Manifest
-from trajkit.sources.choose import (
-    LeveledCondition,
-    choose,
-    find_levels,
-    kept_counts,
-    left_by_reason,
-    nothing_matched,
-)
+from trajkit.errors import DataError
+from trajkit.schema import Left, Manifest, Metric
+from trajkit.sources.choose import nothing_matched
+from trajkit.sources.question import NO_QUESTION
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.sources.tensorzero import tables
-from trajkit.sources.tensorzero.assemble import Assembly
+from trajkit.sources.tensorzero.asked import Asked
+from trajkit.sources.tensorzero.assemble import Assembly, Relations
+from trajkit.sources.tensorzero.choice import Choice, Workspace, open_workspace
 from trajkit.sources.tensorzero.late import CALL_ROW, DESCRIBED, INPUT_ROW, described
+from trajkit.sources.tensorzero.raw_prompts import WithoutPrompt
+from trajkit.sources.tensorzero.render_calls import Rerendering
+from trajkit.sources.tensorzero.render_snapshots import TemplateSource
+from trajkit.sources.tensorzero.slot import N_SLOTS
+from trajkit.sources.tensorzero.snapshots import Snapshots
 from trajkit.sources.tensorzero.spool import Group, Spool
-from trajkit.store.engine import interruptible, literal, writing
+from trajkit.sources.tensorzero.streams import Count, Progress, aside, leave_copies, load
+from trajkit.store.engine import interruptible, writing
 from trajkit.store.writer import Rows, StoreWriter
 
 GROUP_STEPS = 20_000
@@ -47,21 +47,7 @@ _BUCKETS_PER_GROUP = 4
 _MAX_BUCKETS = 384
 """Each is an open file of two tables; where a process may have fewer files, there are fewer buckets."""
 _SPARE_FILES = 64
-_PATIENCE_S = 2.0
-"""How long a failure waits for what was going on beside it: that may hang on a database that is gone."""
-
-_THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))  # one group is written while the next is assembled
-
-
-class Progress(NamedTuple):
-    """How far an export is."""
-
-    what: str
-    """What is being read or done now."""
-    n_done: int
-    """Rows so far."""
-    n_total: int | None
-    """Rows in all; None when that is not known before."""
+_SHOWN_UNREADABLE = 5
 
 
 def export(
@@ -90,76 +76,91 @@ def export(
         ServiceError: The database failed.
         StoreError: The goal exists, or cannot be written.
     """
-    as_of = datetime.now(UTC)
-    database.check(request)
+    as_of = _in_milliseconds(request.as_of or database.read_at or datetime.now(UTC))
+    if database.read_at is not None:
+        as_of = min(as_of, _in_milliseconds(database.read_at))
     if goal is not None:
         refuse_existing(goal)
-    with _workspace() as workspace, writing(workspace.folder, workspace.connection):
-        tally, conditions = _choose(workspace.connection, database, request, on_progress)
-        if tally.n_episodes_kept == 0:
-            raise nothing_matched(workspace.connection, conditions, tally.left)
+    with open_workspace() as workspace, writing(workspace.folder, workspace.connection):
+        running, tally = _decide(workspace, database, request, as_of, on_progress)
+        rerendering = _rerendering(workspace.connection, database, request)
         if goal is None:
             return tally, None
-        return _Export(workspace, database, request, on_progress).write(goal, tally, as_of)
+        return running.write(goal, tally, rerendering)
 
 
-class _Workspace(NamedTuple):
-    """A connection and a folder that are gone afterwards."""
-
-    connection: duckdb.DuckDBPyConnection
-    folder: Path
-
-
-@contextlib.contextmanager
-def _workspace() -> Iterator[_Workspace]:
-    with tempfile.TemporaryDirectory(prefix="trajkit-export-") as name, duckdb.connect() as connection:
-        connection.execute(f"SET threads = {_THREADS}")
-        connection.execute("SET preserve_insertion_order = false")
-        connection.execute(f"SET temp_directory = {literal(str(Path(name) / 'spill'))}")
-        yield _Workspace(connection, Path(name))
-
-
-def _choose(
-    connection: duckdb.DuckDBPyConnection,
+def _decide(
+    workspace: Workspace,
     database: tables.Database,
     request: ExportRequest,
+    as_of: datetime,
     on_progress: Callable[[Progress], None],
-) -> tuple[Tally, list[LeveledCondition]]:
-    """Read the ids and the scores, decide, and count."""
-    scope = database.scope(request)
-    n_index = scope.n_steps - scope.n_steps_other_time - scope.n_steps_other_name
-    _load(
-        connection,
-        "step_index_of",
-        _Count("reading ids", n_index, on_progress).of(database.index(request)),
-        tables.INDEX,
-        "* REPLACE (inference_id::UUID AS inference_id, episode_id::UUID AS episode_id)",
-    )
-    measured = database.measured(request) if request.metrics else iter(())
-    as_uuid = "* REPLACE (target_id::UUID AS target_id)"
-    _load(connection, "measured", measured, tables.MEASURED, as_uuid)
-    _load(connection, "eval_target", database.eval_targets(), tables.EVAL_TARGETS, as_uuid)
-    _load(connection, "abandoned", database.abandoned(), tables.ABANDONED, as_uuid)
-    conditions = find_levels(connection, request, database.metrics() if request.metrics else {})
-    choose(connection, request, conditions)
-    n_episodes, n_steps = kept_counts(connection)
-    named = (
-        "other functions or variants"
-        if request.functions or request.variants
-        else "only TensorZero's own functions"
-    )
-    outside = (
-        Left(reason="another time", n_episodes=scope.n_episodes_other_time, n_steps=scope.n_steps_other_time),
-        Left(reason=named, n_episodes=scope.n_episodes_other_name, n_steps=scope.n_steps_other_name),
-    )
-    tally = Tally(
-        n_episodes_seen=scope.n_episodes,
-        n_episodes_kept=n_episodes,
-        n_steps_seen=scope.n_steps,
-        n_steps_kept=n_steps,
-        left=(*(entry for entry in outside if entry.n_episodes), *left_by_reason(connection)),
-    )
-    return tally, conditions
+) -> tuple[_Export, Tally]:
+    """Make the tables `fate` and `chosen_step`, of what there is as of a time.
+
+    Raises:
+        QueryError: The request names something that is not there.
+        NothingMatched: No episode is left.
+    """
+    database.check(request)
+    seen = request.model_copy(update={"as_of": as_of})
+    asked = Asked(seen, database)
+    choice = Choice(workspace, database, seen, asked, on_progress)
+    running = _Export(workspace, database, request, as_of, on_progress)
+    question = NO_QUESTION if asked.is_late else asked.question
+    tally = choice.decide(question)
+    if asked.is_late and tally.n_episodes_kept:
+        running.learn(asked, tally)
+        question = asked.question
+        tally = choice.decide(question)
+    if tally.n_episodes_kept == 0:
+        raise nothing_matched(workspace.connection, choice.conditions, tally.left, question)
+    return running, tally
+
+
+def _in_milliseconds(moment: datetime) -> datetime:
+    """A moment as exact as the ids are, so that the store says until when it was read."""
+    return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+
+
+def _rerendering(
+    connection: duckdb.DuckDBPyConnection, database: tables.Database, request: ExportRequest
+) -> Rerendering | None:
+    """What renders prompts anew; None when they are wanted as they were sent."""
+    if request.template_variant is None:
+        return None
+    file = None if request.template_config is None else Path(request.template_config)
+    return Rerendering(TemplateSource(database.snapshots(), file), request.template_variant, connection)
+
+
+class _Pulled(NamedTuple):
+    """The rows of the episodes that may be brought, on disk."""
+
+    inferences: Spool
+    calls: Spool
+    n_buckets: int
+
+
+def _note(asked: Asked, is_first: bool, connection: duckdb.DuckDBPyConnection, relations: Relations) -> None:
+    asked.note(connection, is_first=is_first)
+
+
+_T = TypeVar("_T")
+
+
+class _Made(NamedTuple):
+    """What came of a group."""
+
+    rows: Rows
+    masked: dict[str, int]
+    """Steps that are context only, by reason."""
+
+
+def _rows(
+    writer: StoreWriter, assembly: Assembly, connection: duckdb.DuckDBPyConnection, relations: Relations
+) -> _Made:
+    rows = writer.rows(connection, **relations._asdict()).held()
+    return _Made(rows, {entry.reason: entry.n_steps for entry in assembly.masked(connection)})
 
 
 class _Export:
@@ -167,26 +168,97 @@ class _Export:
 
     def __init__(
         self,
-        workspace: _Workspace,
+        workspace: Workspace,
         database: tables.Database,
         request: ExportRequest,
+        as_of: datetime,
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._workspace = workspace
         self._connection = workspace.connection
         self._database = database
         self._request = request
+        self._as_of = as_of
+        self._seen = request.model_copy(update={"as_of": as_of})
         self._on_progress = on_progress
+        self._source = database.describe()
+        self._unreadable = workspace.unreadable
+        self._pulled: _Pulled | None = None
 
-    def write(self, goal: Path, tally: Tally, as_of: datetime) -> tuple[Tally, Manifest]:
-        n_buckets = self._count_buckets(tally)
-        source = self._database.describe()
-        inferences, calls = self._pull(tally, n_buckets)
+    def learn(self, asked: Asked, tally: Tally) -> None:
+        """Read all that may be brought, to find out what cannot be known of it before."""
+        pulled, assembly, _ = self._prepare(tally)
+        is_first = True
+        for groups in self._groups(pulled, "looking"):
+            self._assembled(pulled, assembly, groups, functools.partial(_note, asked, is_first))
+            is_first = False
+        asked.find_out(self._connection)
+
+    def write(self, goal: Path, tally: Tally, rerendering: Rerendering | None) -> tuple[Tally, Manifest]:
+        """Write the chosen episodes."""
+        pulled, assembly, metrics = self._prepare(tally)
+        masked: Counter[str] = Counter()
+        with StoreWriter(
+            goal, kind="export", metrics=metrics, source=self._source, as_of=self._as_of
+        ) as writer:
+            with _Behind() as behind:
+                for groups in self._groups(pulled, "assembling", rerendering):
+                    made = self._assembled(
+                        pulled, assembly, groups, functools.partial(_rows, writer, assembly)
+                    )
+                    masked.update(made.masked)
+                    behind.write(writer, made.rows, groups)
+                behind.finish()
+            self._refuse_unreadable()
+            left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
+            tally = tally.model_copy(update={"masked": left})
+            return tally, writer.finish(lineage=[lineage_entry(self._request, tally)])
+
+    def _assembled(
+        self,
+        pulled: _Pulled,
+        assembly: Assembly,
+        groups: tuple[Group, Group],
+        finish: Callable[[duckdb.DuckDBPyConnection, Relations], _T],
+    ) -> _T:
+        """Assemble a group and do something with it; what is not the JSON it should be is left out."""
+
+        def once() -> _T:
+            with self._connection.cursor() as connection, interruptible(connection):
+                return finish(connection, assembly.assemble(connection, *groups))
+
+        try:
+            return once()
+        except (duckdb.Error, pa.ArrowException, OSError):
+            if not self._unreadable.mend(pulled.inferences, pulled.calls, groups[0].numbers):
+                raise
+        assembly.take_unreadable(self._unreadable.reasons)
+        return once()
+
+    def _refuse_unreadable(self) -> None:
+        """Raise when there are more unreadable rows than the request allows."""
+        rows = self._connection.execute(
+            "SELECT inference_id::VARCHAR, reason FROM unreadable WHERE inference_id IN"
+            " (SELECT inference_id FROM chosen_step UNION ALL SELECT feedback_id FROM feedback) ORDER BY 1"
+        ).fetchall()
+        if len(rows) > self._request.max_bad:
+            shown = "; ".join(f"{row_id}: {reason}" for row_id, reason in rows[:_SHOWN_UNREADABLE])
+            more = f"; and {len(rows) - _SHOWN_UNREADABLE:,} more" if len(rows) > _SHOWN_UNREADABLE else ""
+            raise DataError(
+                f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'} cannot be read ({shown}{more})",
+                hint=f"--max-bad {len(rows)} keeps them, as steps that are not learned",
+            )
+
+    def _prepare(self, tally: Tally) -> tuple[_Pulled, Assembly, list[Metric]]:
+        """Pull the rows, unless they are there already, and get ready to assemble what is chosen of them."""
+        if self._pulled is None:
+            n_buckets = self._count_buckets(tally)
+            self._pulled = _Pulled(*self._pull(tally, n_buckets), n_buckets)
         # in the order in which they are worked on: a group reads its own rows only
         self._connection.execute(
             f"""
             CREATE OR REPLACE TABLE chosen_step AS
-            SELECT * EXCLUDE slot, slot::BIGINT * {n_buckets} // {tables.N_SLOTS} AS bucket
+            SELECT * EXCLUDE slot, slot::BIGINT * {self._pulled.n_buckets} // {N_SLOTS} AS bucket
             FROM chosen_step ORDER BY bucket
             """
         )
@@ -195,25 +267,23 @@ class _Export:
             self._request,
             environments={env_id: environment_info(env_id) for env_id in known()},
             source=self._database.source_name,
-            origin={"url": source["url"]},
+            origin={"url": self._source["url"]},
+            snapshots=Snapshots(self._database.snapshots),
+            unreadable=self._unreadable.reasons,
         )
-        metrics = assembly.metrics(self._database.metrics())
-        masked: Counter[str] = Counter()
-        with StoreWriter(goal, kind="export", metrics=metrics, source=source, as_of=as_of) as writer:
-            with _Behind() as behind:
-                for first in range(0, n_buckets, _BUCKETS_PER_GROUP):
-                    self._on_progress(Progress("assembling", first, n_buckets))
-                    numbers = range(first, min(first + _BUCKETS_PER_GROUP, n_buckets))
-                    groups = Group(inferences, numbers, INPUT_ROW), Group(calls, numbers, CALL_ROW)
-                    with self._connection.cursor() as connection, interruptible(connection):
-                        relations = assembly.assemble(connection, *groups)
-                        masked.update({entry.reason: entry.n_steps for entry in assembly.masked(connection)})
-                        rows = writer.rows(connection, **relations._asdict()).held()
-                    behind.write(writer, rows, groups)
-                behind.finish()
-            left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
-            tally = tally.model_copy(update={"masked": left})
-            return tally, writer.finish(lineage=[lineage_entry(self._request, tally)])
+        return self._pulled, assembly, assembly.metrics(self._database.metrics())
+
+    def _groups(
+        self, pulled: _Pulled, what: str, rerendering: Rerendering | None = None
+    ) -> Iterator[tuple[Group, Group]]:
+        """What is assembled at once, one after another."""
+        for first in range(0, pulled.n_buckets, _BUCKETS_PER_GROUP):
+            self._on_progress(Progress(what, first, pulled.n_buckets))
+            numbers = range(first, min(first + _BUCKETS_PER_GROUP, pulled.n_buckets))
+            if rerendering is not None:
+                for number in numbers:
+                    rerendering.apply(self._connection, pulled.inferences, pulled.calls, number)
+            yield Group(pulled.inferences, numbers, INPUT_ROW), Group(pulled.calls, numbers, CALL_ROW)
 
     def _count_buckets(self, tally: Tally) -> int:
         """In how many parts the steps are spooled: by their number, and by how long their texts are."""
@@ -230,18 +300,42 @@ class _Export:
         inferences = Spool(self._workspace.folder, "inference", tables.INFERENCES, n_buckets)
         described_calls = pa.unify_schemas([tables.MODEL_INFERENCES, DESCRIBED])
         calls = Spool(self._workspace.folder, "model_inference", described_calls, n_buckets)
-        count = _Count("reading inferences and model calls", 2 * tally.n_steps_kept, self._on_progress)
+        count = Count("reading inferences and model calls", 2 * tally.n_steps_kept, self._on_progress)
+        without_prompt = WithoutPrompt()
         # side by side: while one waits for the database the other one writes
-        with _aside(lambda: inferences.fill(count.of(self._database.inferences(chosen, n_buckets))), count):
-            calls.fill(map(described, count.of(self._database.model_inferences(chosen, n_buckets))))
-        _load(
+        with aside(
+            lambda: inferences.fill(
+                self._as_text(count.of(self._database.inferences(chosen, n_buckets, self._seen)))
+            ),
+            count,
+        ):
+            of_calls = self._as_text(count.of(self._database.model_inferences(chosen, n_buckets, self._seen)))
+            calls.fill(
+                without_prompt.noting(self._unreadable.prompts(map(described, of_calls), self._connection))
+            )
+        without_prompt.fill(self._database, calls)
+        load(
             self._connection,
             "feedback",
-            _Count("reading feedback", None, self._on_progress).of(self._database.feedback(chosen)),
+            self._as_text(
+                Count("reading feedback", None, self._on_progress).of(
+                    self._database.feedback(chosen, self._seen)
+                ),
+                "feedback_id",
+            ),
             tables.FEEDBACK,
             "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
         )
+        leave_copies(self._connection, "feedback", "feedback_id")
+        # only the episodes of evaluations have a task of their own
+        tasks = self._database.tasks() if self._request.include_eval else iter(())
+        load(self._connection, "task_of", tasks, tables.TASKS, "* REPLACE (episode_id::UUID AS episode_id)")
         return inferences, calls
+
+    def _as_text(
+        self, batches: Iterator[pa.RecordBatch], key: str = "inference_id"
+    ) -> Iterator[pa.RecordBatch]:
+        return self._unreadable.as_text(batches, key)
 
 
 def _open_files() -> int:
@@ -252,32 +346,6 @@ def _open_files() -> int:
 
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _MAX_BUCKETS * 4 if limit == resource.RLIM_INFINITY else limit
-
-
-@contextlib.contextmanager
-def _aside(work: Callable[[], None], count: _Count) -> Iterator[None]:
-    """Do something in a thread beside a block; what went wrong with it is raised at the block's end.
-
-    A block that fails, or Ctrl-C, tells the streams to end and waits for the thread only a moment.
-    """
-    done: Future[None] = Future()
-
-    def run() -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 -- raised again at the block's end
-            done.set_exception(error)
-        else:
-            done.set_result(None)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    try:
-        with count.stopping_all():
-            yield
-            done.result()
-    finally:
-        thread.join(_PATIENCE_S)
 
 
 class _Behind:
@@ -311,70 +379,3 @@ def _write(writer: StoreWriter, rows: Rows, groups: tuple[Group, Group]) -> None
     writer.write(rows)
     for group in groups:
         group.drop()
-
-
-def _load(
-    connection: duckdb.DuckDBPyConnection,
-    table: str,
-    batches: Iterator[pa.RecordBatch],
-    schema: pa.Schema,
-    columns: str,
-) -> None:
-    """Make a table of what a database streams."""
-    failures: list[BaseException] = []
-
-    def noting() -> Iterator[pa.RecordBatch]:
-        try:
-            yield from batches
-        except BaseException as error:
-            failures.append(error)
-            raise
-
-    connection.register("incoming", pa.RecordBatchReader.from_batches(schema, noting()))
-    try:
-        connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT {columns} FROM incoming")
-    except Exception:
-        # what went wrong in the stream, not what DuckDB makes of it
-        if failures:
-            raise failures[0] from None
-        raise
-    connection.unregister("incoming")
-
-
-class _Count:
-    """Counts the rows of streams that are read at the same time; when one fails, the others end.
-
-    Args:
-        what: What is being read.
-        n_total: Rows in all; None when that is not known before.
-        on_progress: Told with every batch.
-    """
-
-    def __init__(self, what: str, n_total: int | None, on_progress: Callable[[Progress], None]) -> None:
-        self._what = what
-        self._n_total = n_total
-        self._n_done = 0
-        self._on_progress = on_progress
-        self._lock = threading.Lock()
-        self._has_failed = False
-        on_progress(Progress(what, 0, n_total))
-
-    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The batches of one stream."""
-        with self.stopping_all():
-            for batch in batches:
-                if self._has_failed:
-                    return
-                with self._lock:
-                    self._n_done += batch.num_rows
-                    self._on_progress(Progress(self._what, self._n_done, self._n_total))
-                yield batch
-
-    @contextlib.contextmanager
-    def stopping_all(self) -> Iterator[None]:
-        """Let the streams end when the block fails."""
-        try:
-            yield
-        except BaseException:
-            self._has_failed = True
-            raise

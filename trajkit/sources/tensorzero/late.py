@@ -14,6 +14,7 @@ from typing import Any, cast
 import pyarrow as pa
 import pyarrow.compute
 
+from trajkit.sources.tensorzero.plain import are_plain
 from trajkit.sources.tensorzero.spool import Group
 from trajkit.store.writer import Late
 
@@ -22,34 +23,32 @@ pc: Any = pyarrow.compute  # the stubs know too few of the types that its functi
 BUCKET, INPUT_ROW, CALL_ROW = "bucket", "input_row", "call_row"
 """Columns of `step_row`: its bucket; the row of its inference; that of its prompt, where that is plain."""
 
-# What must be looked into: blocks that are not {"type":"text","text":…}, and escapes that trajkit spells in
-# another way. Inside a string a quote is escaped, so that a text which only mentions `"type":"file"` is not
-# found. Two searches, as each alone can skip to its first character: that is several times faster.
-_OTHER_BLOCK = r'"type":"(?:[^t]|t[^e])|"value":'
-_ESCAPE = r"\\u"
-_FIRST = '[{"role":"'
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")  # without a short escape
 _SEVERAL = r'\},\{"role":"'
 
 
-DESCRIBED = pa.schema(
-    [("has_messages", pa.bool_()), ("is_plain", pa.bool_()), ("has_several_messages", pa.bool_())]
-)
-"""What SQL must know of the prompt of a model call; `is_plain`: it can pass as it is."""
+_KNOWN: dict[str, pa.DataType] = {
+    "has_messages": pa.bool_(),
+    "is_plain": pa.bool_(),
+    "has_several_messages": pa.bool_(),
+    "is_rendered": pa.bool_(),
+    "unknown_because": pa.string(),
+}
+DESCRIBED = pa.schema(_KNOWN)
+"""What SQL must know of the prompt of a model call. `is_plain`: it can pass as it is; `is_rendered`: it was
+made from templates (`render_calls.py`); `unknown_because`: why it could not be."""
 
 
 def described(calls: pa.RecordBatch) -> pa.RecordBatch:
     """Model calls with the columns of `DESCRIBED`."""
     messages = calls.column("input_messages")
-    is_odd = pc.or_(
-        pc.match_substring_regex(messages, _OTHER_BLOCK), pc.match_substring_regex(messages, _ESCAPE)
-    )
     found = [
         pc.greater(pc.binary_length(messages), 0),
-        pc.and_not(pc.starts_with(messages, _FIRST), is_odd),
+        are_plain(messages),
         pc.match_substring_regex(messages, _SEVERAL),
     ]
-    columns = [*calls.columns, *(pc.fill_null(flags, False) for flags in found)]
+    sent = [pa.repeat(False, calls.num_rows), pa.nulls(calls.num_rows, pa.string())]  # none is rendered yet
+    columns = [*calls.columns, *(pc.fill_null(flags, False) for flags in found), *sent]
     return pa.RecordBatch.from_arrays(columns, names=[*calls.schema.names, *DESCRIBED.names])
 
 

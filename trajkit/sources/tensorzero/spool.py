@@ -47,10 +47,21 @@ class Spool:
         """The rows of one bucket."""
         return self._n_rows[number]
 
+    def replace(self, number: int, batches: Iterator[pa.RecordBatch]) -> None:
+        """Write one bucket anew."""
+        beside = self.path(number).with_suffix(".new")
+        n_rows = 0
+        with _BucketFile(beside, self.schema, *self._limits()) as file:
+            for batch in batches:
+                n_rows += batch.num_rows
+                file.add(batch)
+        beside.replace(self.path(number))
+        self._n_rows[number] = n_rows
+
     def fill(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Write everything that comes."""
         n_buckets = len(self._n_rows)
-        limits = max(_LEAST_ROWS, _WAITING_ROWS // n_buckets), _WAITING_BYTES // n_buckets
+        limits = self._limits()
         with contextlib.ExitStack() as stack:
             writers = [
                 stack.enter_context(_BucketFile(self.path(number), self.schema, *limits))
@@ -60,6 +71,11 @@ class Spool:
                 for number, part in self._cut(batch):
                     self._n_rows[number] += part.num_rows
                     writers[number].add(part)
+
+    def _limits(self) -> tuple[int, int]:
+        """The rows and bytes of one bucket that are worth writing."""
+        n_buckets = len(self._n_rows)
+        return max(_LEAST_ROWS, _WAITING_ROWS // n_buckets), _WAITING_BYTES // n_buckets
 
     def _cut(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         if len(self._n_rows) == 1:

@@ -5,7 +5,8 @@ Each client narrows as far as its database can and answers in these shapes; ever
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from typing import NamedTuple, Protocol
 
 import pyarrow as pa
@@ -35,16 +36,19 @@ INDEX = _schema(
     }
 )
 """One row per inference in scope. `tag_match` has bit i set when the row carries the i-th wanted tag;
-`slot` is any number that depends on the episode alone, spread evenly."""
+`slot` follows from the episode's id, the same on every source (`slot.py`)."""
 
-N_SLOTS = 65_536
-"""Slots are below this. An episode's bucket, when there are `n` of them, is `slot * n // N_SLOTS`."""
+TAG_VALUES = _schema({"inference_id": pa.string(), "key": pa.string(), "value": pa.string()})
+"""One row per inference in scope and wanted tag that it carries."""
 
 MEASURED = _schema({"metric_name": pa.string(), "target_id": pa.string(), "value": pa.float64()})
 """The latest value (by feedback id) of each wanted metric per target; booleans are 0 and 1."""
 
 EVAL_TARGETS = _schema({"target_id": pa.string()})
 """Targets of feedback that is tagged as evaluation."""
+
+DEMONSTRATED = _schema({"target_id": pa.string()})
+"""Inferences that somebody gave a better answer for, each once."""
 
 ABANDONED = _schema({"target_id": pa.string(), "reason": pa.string()})
 """Episodes with that comment, each with the reason of the latest."""
@@ -64,6 +68,11 @@ INFERENCES = _schema(
         "output": pa.string(),
         "auxiliary_content": pa.string(),
         "tool_params": pa.string(),
+        "dynamic_tools": pa.string(),
+        "dynamic_provider_tools": pa.string(),
+        "allowed_tools": pa.string(),
+        "tool_choice": pa.string(),
+        "parallel_tool_calls": pa.bool_(),
         "tags": pa.string(),
         "env_step": pa.int64(),
         "processing_time_ms": pa.int64(),
@@ -73,8 +82,12 @@ INFERENCES = _schema(
 )
 """One row per inference of the chosen episodes.
 
+`tool_params` (null or empty when the function has no tools), `allowed_tools` and `tool_choice` are as they
+are stored. `dynamic_tools` and `dynamic_provider_tools` are the text of a JSON list of objects, null when
+there are none. These five, and `parallel_tool_calls`, are null when the database has no such column.
 `tags` is a JSON object with sorted keys and without `trajkit.step`, so that the steps of an episode compare
-equal; `env_step` is that tag, null without it. `bucket` follows from the episode's slot in `INDEX`.
+equal; `env_step` is that tag, null without it. `snapshot_hash` is spelled as in `SNAPSHOTS`. `bucket` follows
+from the episode's slot in `INDEX`.
 """
 
 MODEL_INFERENCES = _schema(
@@ -91,10 +104,18 @@ MODEL_INFERENCES = _schema(
         "cost_usd": pa.float64(),
         "finish_reason": pa.string(),
         "cached": pa.bool_(),
+        "response_time_ms": pa.int64(),
+        "ttft_ms": pa.int64(),
         "bucket": pa.uint16(),
     }
 )
-"""Calls of models that the inferences of the chosen episodes made, each in the bucket of its episode."""
+"""Calls of models that the inferences of the chosen episodes made, each in the bucket of its episode.
+
+`system` is as it went over the wire: with the line of JSON mode where `raw_request` has it (`json_mode.py`).
+What a database is too old to know is null."""
+
+RAW_REQUESTS = _schema({"model_inference_id": pa.string(), "raw_request": pa.string()})
+"""What went over the wire in some model calls, as it is stored."""
 
 FEEDBACK = _schema(
     {
@@ -104,9 +125,31 @@ FEEDBACK = _schema(
         "metric_name": pa.string(),
         "value": pa.string(),
         "tags": _TAGS,
+        "exact": pa.float64(),
     }
 )
-"""Feedback on the chosen episodes and their inferences; `value` is JSON."""
+"""Feedback on the chosen episodes and their inferences; `value` is JSON.
+
+A float is in single precision, as the shortest decimal; `exact` is what the database holds, where that is a
+double and another number, else null.
+"""
+
+SNAPSHOTS = _schema({"snapshot_hash": pa.string(), "config": pa.string(), "templates": _TAGS})
+"""The configurations that inferences were made with, one row per hash, the one used last at the end.
+
+`snapshot_hash` is 64 lower-case hexadecimal digits, leading zeros included; `config` is TOML; `templates` are
+the texts of the files that it names, by their path.
+"""
+
+NEW_FEEDBACK = _schema({"feedback_id": pa.string(), "target_id": pa.string()})
+"""Feedback of any kind that was logged at a given time or later."""
+
+TASKS = _schema({"episode_id": pa.string(), "run_id": pa.string(), "task_name": pa.string(), "tags": _TAGS})
+"""The episodes of workflow evaluations, one row each, all of the database.
+
+`episode_id` is the id that their inferences carry (its time is 10,000,000,000 s late); `task_name` is null
+when the evaluation gave none.
+"""
 
 
 class Scope(NamedTuple):
@@ -122,9 +165,18 @@ class Scope(NamedTuple):
 
 
 class Database(Protocol):
-    """A TensorZero database, read only."""
+    """A TensorZero database, read only.
+
+    A request with an as-of time hides every row, inference or feedback, whose id was made later, from
+    whatever takes the request.
+    """
 
     source_name: str
+
+    @property
+    def read_at(self) -> datetime | None:
+        """When what it holds was read; None for a database that lives."""
+        ...
 
     def describe(self) -> JsonObject:
         """Where this is, without credentials."""
@@ -150,26 +202,54 @@ class Database(Protocol):
         """Stream `INDEX`."""
         ...
 
+    def tag_values(self, request: ExportRequest, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Stream `TAG_VALUES` of these tags, of the inferences that `index` has."""
+        ...
+
     def measured(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream `MEASURED`."""
         ...
 
-    def abandoned(self) -> Iterator[pa.RecordBatch]:
+    def abandoned(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream `ABANDONED`."""
         ...
 
-    def eval_targets(self) -> Iterator[pa.RecordBatch]:
+    def eval_targets(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream `EVAL_TARGETS`."""
         ...
 
-    def inferences(self, episode_ids: pa.Table | None, n_buckets: int) -> Iterator[pa.RecordBatch]:
+    def demonstrated(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
+        """Stream `DEMONSTRATED`."""
+        ...
+
+    def inferences(
+        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest
+    ) -> Iterator[pa.RecordBatch]:
         """Stream `INFERENCES` of these episodes; None for all."""
         ...
 
-    def model_inferences(self, episode_ids: pa.Table | None, n_buckets: int) -> Iterator[pa.RecordBatch]:
+    def model_inferences(
+        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest
+    ) -> Iterator[pa.RecordBatch]:
         """Stream `MODEL_INFERENCES` of these episodes; None for all."""
         ...
 
-    def feedback(self, episode_ids: pa.Table | None) -> Iterator[pa.RecordBatch]:
+    def raw_requests(self, model_inference_ids: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Stream `RAW_REQUESTS` of these model calls; those that are not there, or are gone, are left out."""
+        ...
+
+    def feedback(self, episode_ids: pa.Table | None, request: ExportRequest) -> Iterator[pa.RecordBatch]:
         """Stream `FEEDBACK` on these episodes and their inferences; None for all."""
+        ...
+
+    def new_feedback(self, since: datetime, request: ExportRequest) -> Iterator[pa.RecordBatch]:
+        """Stream `NEW_FEEDBACK`."""
+        ...
+
+    def snapshots(self) -> Iterator[pa.RecordBatch]:
+        """Stream `SNAPSHOTS`."""
+        ...
+
+    def tasks(self) -> Iterator[pa.RecordBatch]:
+        """Stream `TASKS`."""
         ...

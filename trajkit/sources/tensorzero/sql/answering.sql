@@ -1,14 +1,21 @@
--- Of several model calls for one inference, the one that gave the answer: the only one whose text is the answer.
+-- Of several model calls for one inference, the one that gave the answer: the only one that says what the answer says.
+-- Where several say it (candidates that agree), any of them stands for all, if they are one model on one prompt.
 --
 -- Reads: several, call, bucket_step, spooled_inference, spooled_prompt. Fills: answering.
 
 INSERT INTO answering
 WITH candidate AS (
-    SELECT c.inference_id, c.model_inference_id, json_extract_string(m.output, '$[#-1].text')
-        IS NOT DISTINCT FROM coalesce(
-            json_extract_string(i.output, '$.raw'), json_extract_string(i.output, '$[#-1].text')) AS is_match
+    SELECT c.inference_id, c.model_inference_id,
+        [md5(coalesce(m.system, '')), md5(m.input_messages), c.model_name, c.model_provider_name] AS asked,
+        CASE WHEN i.function_type = 'json' THEN list_contains(
+                json_extract_string(m.output, '$[*].text') || json_extract_string(m.output, '$[*].arguments'),
+                json_extract_string(i.output, '$.raw'))
+            ELSE as_content(m.output) IS NOT DISTINCT FROM as_content(i.output) END AS is_match
     FROM call c SEMI JOIN several USING (inference_id) JOIN bucket_step s USING (inference_id)
-    JOIN spooled_prompt m ON m.call_row = c.call_row JOIN spooled_inference i ON i.input_row = s.input_row
+    JOIN (SELECT call_row, system, input_messages, nullif(output, '') AS output FROM spooled_prompt) m
+        ON m.call_row = c.call_row
+    JOIN spooled_inference i ON i.input_row = s.input_row
 )
-SELECT inference_id, arg_max(model_inference_id, (is_match, model_inference_id)), count(*) FILTER (is_match) <> 1
+SELECT inference_id, coalesce(min(model_inference_id) FILTER (is_match), max(model_inference_id)),
+    count(DISTINCT asked) FILTER (is_match) <> 1
 FROM candidate GROUP BY inference_id;

@@ -3,16 +3,14 @@
 -- Reads: spooled_inference. Fills: unusual_answer. The expressions are long to plan, and most buckets have no such row.
 
 INSERT INTO unusual_answer
-SELECT input_row,
-    CASE WHEN function_type = 'json' THEN as_thoughtful_answer(json_extract_string(output, '$.raw'), auxiliary_content)
-        ELSE as_chat_answer(output) END,
-    function_type = 'chat' AND CASE WHEN output = '[]' THEN true
-        WHEN NOT contains(output, '"tool_call"') THEN false
-        ELSE len(list_filter(from_json(output, '["JSON"]'), lambda b: b->>'$.type' = 'tool_call'
-            AND ((b->>'$.name') IS NULL OR (b->>'$.arguments') IS NULL))) > 0 END,
-    CASE WHEN function_type = 'chat' AND contains(output, '"tool_call"') THEN to_json(list_transform(
-        list_filter(from_json(output, '["JSON"]'), lambda b: b->>'$.type' = 'tool_call'),
-        lambda b: json_object('name', b->>'$.raw_name', 'arguments',
-            CASE WHEN (b->>'$.arguments') IS NULL THEN to_json(b->>'$.raw_arguments') ELSE b->'$.arguments' END))) END
+SELECT input_row, as_thoughtful_answer(json_extract_string(output, '$.raw'), auxiliary_content),
+    coalesce(json_type(output, '$.parsed'), 'NULL') = 'NULL', json_extract(output, getvariable('action_path'))
 FROM spooled_inference
-WHERE is_unusual(function_type, auxiliary_content);
+WHERE function_type = 'json' AND is_unusual(function_type, auxiliary_content);
+
+INSERT INTO unusual_answer
+SELECT input_row, as_chat_answer(output), is_invalid_chat(output),
+    CASE WHEN contains(output, '"tool_call"') THEN nullif(
+        to_json(list_transform(tool_calls(output), lambda call: as_action(call))), '[]'::JSON) END
+FROM spooled_inference
+WHERE function_type <> 'json';

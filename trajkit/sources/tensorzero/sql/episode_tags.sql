@@ -8,7 +8,8 @@ WITH of_step AS (
 ), pair AS (
     SELECT episode_id, first_id, unnest(json_keys(tags)) AS key, tags FROM of_step
 ), first_pair AS (
-    SELECT episode_id, key, arg_min(json_extract_string(tags, '$."' || replace(key, '"', '\"') || '"'), first_id) AS value
+    SELECT episode_id, key, arg_min(json_extract_string(
+        tags, '$."' || replace(replace(key, '\', '\\'), '"', '\"') || '"'), first_id) AS value
     FROM pair GROUP BY ALL
 ), merged AS (
     SELECT episode_id, to_json(map_from_entries(list_sort(list({key: key, value: value})))) AS tags

@@ -1,6 +1,6 @@
 -- The episodes and the feedback of some buckets, in the columns of the store.
 --
--- Reads: said, episode_tag, episode_value, fate, scored_feedback, and the variables source, origin.
+-- Reads: said, episode_tag, episode_value, exact_value, fate, task_of, scored_feedback, and the variables source, origin.
 
 CREATE OR REPLACE TEMP TABLE episode_row AS
 WITH summed AS (
@@ -16,18 +16,24 @@ WITH summed AS (
     FROM said GROUP BY episode_id
 )
 SELECT s.episode_id::VARCHAR AS episode_id, getvariable('source') AS source, t.env_id,
-    t.tags->>'$."trajkit.task"' AS task, TRY_CAST(t.tags->>'$."trajkit.seed"' AS BIGINT) AS seed,
+    coalesce(t.tags->>'$."trajkit.task"', w.task_name) AS task, TRY_CAST(t.tags->>'$."trajkit.seed"' AS BIGINT) AS seed,
     NULL AS initial_state_hash, f.purpose, s.function_names, s.variant_names, s.started_at, s.ended_at, s.n_steps,
     NULL AS total_reward, s.n_input_tokens, s.n_output_tokens, s.cost_usd,
-    t.tags, getvariable('origin')::JSON AS origin, v.metrics, coalesce(v.outcome, 'unknown') AS outcome
+    t.tags, CASE WHEN y.target_id IS NULL THEN getvariable('origin')::JSON
+        ELSE json_merge_patch(getvariable('origin'), json_object('exact_metrics', y.exact_metrics)) END AS origin,
+    v.metrics, coalesce(v.outcome, 'unknown') AS outcome
 FROM summed s
 JOIN fate f ON f.episode_id = s.episode_id
 JOIN episode_tag t ON t.episode_id = s.episode_id
-LEFT JOIN episode_value v ON v.episode_id = s.episode_id;
+LEFT JOIN episode_value v ON v.episode_id = s.episode_id
+LEFT JOIN exact_value y ON y.target_id = s.episode_id
+-- an evaluation of a workflow names the tasks of its episodes
+LEFT JOIN (SELECT episode_id, max(task_name) AS task_name FROM task_of GROUP BY episode_id) w
+    ON w.episode_id = s.episode_id;
 
 CREATE OR REPLACE TEMP TABLE feedback_row AS
 SELECT feedback_id::VARCHAR AS feedback_id, episode_id::VARCHAR AS episode_id, inference_id::VARCHAR AS inference_id,
-    kind, metric_name, CASE WHEN json_valid(value) THEN value ELSE to_json(value)::VARCHAR END AS value,
+    kind, metric_name, value,
     to_json(tags) AS tags, uuid_extract_timestamp(feedback_id) AS created_at
 FROM scored_feedback
 WHERE episode_id IN (SELECT episode_id FROM episode_tag);

@@ -8,8 +8,10 @@ WHERE episode_id IN (SELECT episode_id FROM conversing);
 
 INSERT INTO extension
 WITH ordered AS (
-    SELECT inference_id, lag(inference_id) OVER (PARTITION BY episode_id ORDER BY step_index) AS id_before
-    FROM conversation
+    -- of the very step before: the prompt of another one may be unknown
+    SELECT inference_id, CASE WHEN lag(step_index) OVER turns = step_index - 1 THEN lag(inference_id) OVER turns END
+        AS id_before
+    FROM conversation WINDOW turns AS (PARTITION BY episode_id ORDER BY step_index)
 ), pair AS (
     SELECT s.inference_id, s.prompt, left(b.prompt, -1) AS stem, b.answer, json_array_length(b.prompt) AS n_before
     FROM conversation s JOIN ordered USING (inference_id) JOIN conversation b ON b.inference_id = ordered.id_before

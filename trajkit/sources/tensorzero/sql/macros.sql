@@ -1,92 +1,85 @@
--- How TensorZero's JSON becomes trajkit's messages. Text is only looked into where it must be.
+-- How TensorZero's blocks and messages become trajkit's, in any of the shapes that they ever had.
 
--- One block of stored content, in any of the shapes it ever had, as one of ours.
+-- A text as JSON, and a JSON value in its one spelling (`docs/store-format.md`): members sorted, no spaces. NULL for null.
+CREATE OR REPLACE MACRO spelled(text_value) AS to_json(text_value)::VARCHAR;
+
+CREATE OR REPLACE MACRO canonical(value) AS
+    nullif(CAST(CAST(CAST(value AS JSON) AS VARIANT) AS JSON)::VARCHAR, 'null');
+
+-- A member of a JSON object as text: a string's own text, anything else as canonical JSON; NULL for null.
+CREATE OR REPLACE MACRO member_text(b, path) AS
+    CASE WHEN json_type(b, path) = 'VARCHAR' THEN b->>path ELSE canonical(json_extract(b, path)) END;
+
+CREATE OR REPLACE MACRO text_block(text_value) AS '{"type":"text","text":' || spelled(text_value) || '}';
+
+-- Whatever has no type of its own, kept.
+CREATE OR REPLACE MACRO unknown_block(b) AS '{"type":"unknown","data":' || coalesce(canonical(b), 'null') || '}';
+
+-- What `model_provider_name` of older rows says: 1 for the model, 2 for the provider.
+CREATE OR REPLACE MACRO qualifier(b, part) AS nullif(regexp_extract(
+    b->>'$.model_provider_name', '^tensorzero::model_name::(.*)::provider_name::(.*)$', part), '');
+
+-- A file: its place and kind stand in the block, or in `file` or `image` inside it.
+CREATE OR REPLACE MACRO file_block(b, inner_file) AS '{' || concat_ws(',', '"type":"file"',
+    '"source_url":' || spelled(coalesce(
+        b->>'$.source_url', b->>'$.url', inner_file->>'$.source_url', inner_file->>'$.url')),
+    '"mime_type":' || spelled(coalesce(b->>'$.mime_type', inner_file->>'$.mime_type')),
+    '"storage_path":' || canonical(json_extract(b, '$.storage_path')),
+    '"detail":' || spelled(coalesce(b->>'$.detail', inner_file->>'$.detail')),
+    '"filename":' || spelled(coalesce(b->>'$.filename', inner_file->>'$.filename'))) || '}';
+
+-- One block of stored content, in any of the shapes it ever had, as one of ours: fields in the order of the schema,
+-- those that are null left out. A text block without text is a template's arguments, which nobody rendered.
 CREATE OR REPLACE MACRO as_block(b) AS
-    CASE b->>'$.type'
-        WHEN 'text' THEN json_object('type', 'text', 'text', coalesce(b->>'$.text', b->>'$.value', ''))
-        WHEN 'raw_text' THEN json_object('type', 'text', 'text', coalesce(b->>'$.value', ''))
-        WHEN 'tool_call' THEN json_object(
-            'type', 'tool_call', 'id', coalesce(b->>'$.id', ''),
-            'name', coalesce(b->>'$.raw_name', b->>'$.name', ''),
-            'arguments', coalesce(b->>'$.raw_arguments', b->>'$.arguments', ''))
-        WHEN 'tool_result' THEN json_object(
-            'type', 'tool_result', 'id', coalesce(b->>'$.id', ''), 'name', coalesce(b->>'$.name', ''),
-            'result', coalesce(b->>'$.result', ''))
-        WHEN 'thought' THEN json_object(
-            'type', 'thought', 'text', b->>'$.text', 'signature', b->>'$.signature', 'summary', b->'$.summary',
-            'provider_type', b->>'$.provider_type', 'extra_data', b->'$.extra_data')
-        WHEN 'file' THEN json_object(
-            'type', 'file', 'source_url', coalesce(b->>'$.source_url', b->>'$.file.url'),
-            'mime_type', coalesce(b->>'$.mime_type', b->>'$.file.mime_type'), 'storage_path', b->'$.storage_path',
-            'detail', b->>'$.detail', 'filename', b->>'$.filename')
-        WHEN 'image' THEN json_object(
-            'type', 'file', 'source_url', b->>'$.image.url', 'mime_type', b->>'$.image.mime_type',
-            'storage_path', b->'$.storage_path', 'detail', b->>'$.detail', 'filename', b->>'$.filename')
-        WHEN 'unknown' THEN json_object(
-            'type', 'unknown', 'data', b->'$.data', 'model_name', b->>'$.model_name',
-            'provider_name', b->>'$.provider_name')
-        ELSE json_object('type', 'unknown', 'data', b)
-    END;
+    CASE WHEN json_type(b) = 'VARCHAR' THEN text_block(b->>'$') ELSE CASE b->>'$.type'
+        WHEN 'text' THEN CASE
+            WHEN json_type(b, '$.text') = 'VARCHAR' THEN text_block(b->>'$.text')
+            WHEN json_type(b, '$.value') = 'VARCHAR' THEN text_block(b->>'$.value') ELSE unknown_block(b) END
+        WHEN 'raw_text' THEN CASE
+            WHEN json_type(b, '$.value') = 'VARCHAR' THEN text_block(b->>'$.value') ELSE unknown_block(b) END
+        WHEN 'tool_call' THEN '{"type":"tool_call","id":' || spelled(coalesce(member_text(b, '$.id'), ''))
+            || ',"name":' || spelled(coalesce(member_text(b, '$.raw_name'), member_text(b, '$.name'), ''))
+            || ',"arguments":' || spelled(
+                coalesce(member_text(b, '$.raw_arguments'), member_text(b, '$.arguments'), '')) || '}'
+        WHEN 'tool_result' THEN '{"type":"tool_result","id":' || spelled(coalesce(member_text(b, '$.id'), ''))
+            || ',"name":' || spelled(coalesce(member_text(b, '$.name'), ''))
+            || ',"result":' || spelled(coalesce(member_text(b, '$.result'), '')) || '}'
+        WHEN 'thought' THEN '{' || concat_ws(',', '"type":"thought"',
+            '"text":' || spelled(member_text(b, '$.text')), '"signature":' || spelled(member_text(b, '$.signature')),
+            '"summary":' || CASE WHEN json_type(b, '$.summary') = 'ARRAY' THEN canonical(json_extract(b, '$.summary')) END,
+            '"provider_type":' || spelled(
+                coalesce(member_text(b, '$.provider_type'), member_text(b, '$._internal_provider_type'))),
+            '"extra_data":' || canonical(json_extract(b, '$.extra_data'))) || '}'
+        WHEN 'file' THEN file_block(b, coalesce(json_extract(b, '$.file'), json_extract(b, '$.image')))
+        WHEN 'image' THEN file_block(b, coalesce(json_extract(b, '$.image'), json_extract(b, '$.file')))
+        WHEN 'unknown' THEN '{' || concat_ws(',', '"type":"unknown"',
+            '"data":' || coalesce(canonical(json_extract(b, '$.data')), 'null'),
+            '"model_name":' || spelled(coalesce(member_text(b, '$.model_name'), qualifier(b, 1))),
+            '"provider_name":' || spelled(coalesce(member_text(b, '$.provider_name'), qualifier(b, 2)))) || '}'
+        ELSE unknown_block(b) END END;
 
--- The content of a list of blocks.
-CREATE OR REPLACE MACRO as_content(blocks) AS
-    '[' || array_to_string(
-        list_transform(from_json(blocks, '["JSON"]'), lambda b: as_block(b)::VARCHAR), ',') || ']';
+-- The content of a list of blocks; NULL when it is no list. A text alone is one block.
+CREATE OR REPLACE MACRO as_content(blocks) AS CASE json_type(blocks)
+    WHEN 'ARRAY' THEN '[' || array_to_string(
+        list_transform(from_json(blocks, '["JSON"]'), lambda block: as_block(block)), ',') || ']'
+    WHEN 'VARCHAR' THEN '[' || text_block(blocks->>'$') || ']'
+    WHEN 'OBJECT' THEN '[' || as_block(blocks) || ']' END;
 
--- Whether rendered messages can pass as they are: only text. Inside JSON strings quotes are escaped, so that the
--- pattern never matches a text that merely mentions it.
-CREATE OR REPLACE MACRO is_plain(messages) AS NOT regexp_matches(messages, '"type":"[^t]|"type":"t[^e]|"value":');
+-- One message; NULL when it has no role or no content.
+CREATE OR REPLACE MACRO as_message(m) AS CASE WHEN m->>'$.role' IN ('system', 'user', 'assistant', 'tool') THEN
+    '{"role":"' || (m->>'$.role') || '","content":' || as_content(json_extract(m, '$.content')) || '}' END;
 
-CREATE OR REPLACE MACRO as_message(m) AS
-    '{"role":' || (m->'$.role')::VARCHAR || ',"content":' || as_content((m->'$.content')::VARCHAR) || '}';
+-- A list of messages; NULL when it is none, or when one of them is not a message.
+CREATE OR REPLACE MACRO as_messages(messages) AS CASE WHEN json_type(messages) = 'ARRAY' THEN
+    list_transform([list_transform(from_json(messages, '["JSON"]'), lambda message: as_message(message))],
+        lambda whole: CASE WHEN list_count(whole) = len(whole) THEN '[' || array_to_string(whole, ',') || ']' END)[1] END;
 
--- The messages that a model saw, system first, as the text of a JSON list.
-CREATE OR REPLACE MACRO as_prompt(system_text, messages) AS
+-- The messages that a model saw, system first, as the text of a JSON list: from a list that is spelled already, and from
+-- any other; NULL when they are not messages.
+CREATE OR REPLACE MACRO plain_prompt(system_text, messages) AS
     '[' || CASE WHEN system_text IS NULL THEN '' ELSE
-        '{"role":"system","content":[{"type":"text","text":' || to_json(system_text)::VARCHAR || '}]}'
+        '{"role":"system","content":[' || text_block(system_text) || ']}'
         || CASE WHEN messages = '[]' THEN '' ELSE ',' END END
-    || CASE WHEN is_plain(messages) THEN substr(messages, 2)
-        ELSE array_to_string(
-            list_transform(from_json(messages, '["JSON"]'), lambda m: as_message(m)), ',') || ']' END;
+    || substr(messages, 2);
 
-CREATE OR REPLACE MACRO as_thoughts(auxiliary) AS
-    array_to_string(list_transform(
-        list_filter(from_json(auxiliary, '["JSON"]'), lambda b: b->>'$.type' <> 'tool_call'),
-        lambda b: as_block(b)::VARCHAR), ',');
-
--- Whether an answer is more than the text of a JSON function.
-CREATE OR REPLACE MACRO is_unusual(function_type, auxiliary) AS
-    function_type <> 'json' OR coalesce(auxiliary, '') NOT IN ('', '[]');
-
--- The answer of a JSON function: its raw text, if it gave any.
-CREATE OR REPLACE MACRO as_json_answer(raw) AS
-    '{"role":"assistant","content":[' || CASE WHEN raw IS NULL THEN ''
-        ELSE '{"type":"text","text":' || to_json(raw)::VARCHAR || '}' END || ']}';
-
--- The same with what came before it: thoughts, then the raw text.
-CREATE OR REPLACE MACRO as_thoughtful_answer(raw, auxiliary) AS
-    '{"role":"assistant","content":[' || concat_ws(',', nullif(as_thoughts(auxiliary), ''),
-        CASE WHEN raw IS NOT NULL THEN '{"type":"text","text":' || to_json(raw)::VARCHAR || '}' END) || ']}';
-
-CREATE OR REPLACE MACRO as_chat_answer(output) AS
-    '{"role":"assistant","content":' || as_content(output) || '}';
-
--- The last message of the user in a structured input.
-CREATE OR REPLACE MACRO last_user(input) AS
-    list_last(list_filter(
-        from_json(json_extract(input, '$.messages'), '["JSON"]'), lambda m: m->>'$.role' = 'user'));
-
-CREATE OR REPLACE MACRO last_text(texts) AS list_last(list_filter(texts, lambda t: t IS NOT NULL));
-
--- What the environment showed: the template argument, else the last text, of the last message of the user.
--- `found` is what the usual shape (the user spoke last, in one block) has at: role, observation, text, second block.
-CREATE OR REPLACE MACRO usual_observation(found, input) AS
-    CASE WHEN found[1] = 'user' AND found[4] IS NULL AND coalesce(found[2], found[3]) IS NOT NULL
-        THEN coalesce(found[2], found[3]) ELSE coalesce(
-            last_text(json_extract_string(last_user(input), getvariable('message_observation_path'))),
-            last_text(json_extract_string(last_user(input), '$.content[*].text')),
-            last_text(json_extract_string(last_user(input), '$.content[*].value'))) END;
-
-CREATE OR REPLACE MACRO observation_of(input) AS usual_observation(json_extract_string(input, [
-    '$.messages[#-1].role', getvariable('observation_path'), '$.messages[#-1].content[0].text',
-    '$.messages[#-1].content[1].type']), input);
+CREATE OR REPLACE MACRO as_prompt(system_text, messages) AS plain_prompt(system_text, as_messages(messages));

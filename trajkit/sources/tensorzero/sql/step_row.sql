@@ -1,7 +1,7 @@
 -- The steps of some buckets, in the columns of the store, with what `late.py` asks for.
 --
--- Reads: said, prompted, extension, preparing, demonstration_value, step_value. A view, read once: when the store is
--- written.
+-- Reads: said, prompted, extension, preparing, demonstration_value, step_value, exact_value. A view, read once: when
+-- the store is written.
 
 CREATE OR REPLACE TEMP VIEW step_row AS
 SELECT
@@ -19,14 +19,18 @@ SELECT
     input_tokens AS n_input_tokens, output_tokens AS n_output_tokens, cost_usd, latency_s, finish_reason, cached,
     started_at,
     CASE WHEN mask_reason IS NULL THEN 1.0 ELSE 0.0 END AS loss_weight, mask_reason, snapshot_hash,
-    CASE WHEN own_tags IS NOT NULL OR model_provider_name IS NOT NULL THEN json_merge_patch('{}', json_object(
-        'model_provider_name', model_provider_name, 'tags', own_tags::JSON)) END AS extra,
+    CASE WHEN own_tags IS NOT NULL OR model_provider_name IS NOT NULL OR ttft_ms IS NOT NULL
+            OR tool_extra IS NOT NULL OR replaced_answer IS NOT NULL OR exact_metrics IS NOT NULL
+        THEN json_merge_patch('{}', json_object('model_provider_name', model_provider_name, 'tags', own_tags::JSON,
+            'ttft_s', ttft_ms / 1000.0, 'replaced_answer', replaced_answer::JSON, 'exact_metrics', exact_metrics),
+            coalesce(tool_extra, '{}'::JSON)) END AS extra,
     NULL AS prompt_token_ids, NULL AS completion_token_ids, NULL AS logprobs, NULL AS model_version,
     NULL AS agent_name, NULL AS parent_step, NULL AS legal_actions, NULL AS info,
-    bucket, input_row, CASE WHEN has_prompt AND p.prompt IS NULL THEN call_row END AS call_row
+    bucket, input_row, CASE WHEN has_prompt AND p.prompted_id IS NULL THEN call_row END AS call_row
 FROM said s
-LEFT JOIN (SELECT inference_id, prompt FROM prompted) p USING (inference_id)
+LEFT JOIN (SELECT inference_id AS prompted_id, prompt FROM prompted) p ON p.prompted_id = s.inference_id
 LEFT JOIN extension x USING (inference_id)
 LEFT JOIN preparing USING (inference_id)
 LEFT JOIN demonstration_value d USING (inference_id)
-LEFT JOIN step_value v USING (inference_id);
+LEFT JOIN step_value v USING (inference_id)
+LEFT JOIN exact_value y ON y.target_id = s.inference_id;

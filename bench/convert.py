@@ -1,0 +1,188 @@
+"""A million steps as `openai-sft` rows: trajkit against the loop that notebooks write, in one run.
+
+    python bench/convert.py [--steps 1000000] [--rounds 3]
+
+The store is synthetic: episodes of 20 steps, about 2.3 kB of text in a prompt. The programs
+read the same Parquet files and write the same rows, each in a process of its own:
+
+plain    a pandas frame of each file, `to_dict("records")`, then for each row `json.loads` of prompt and
+         answer, a dict in the shape of the row, `json.dumps`
+lean     the same loop over the two columns that it needs, some thousand rows at a time: for comparison
+trajkit  `trajkit convert STORE --to openai-sft -o FILE`, with checks, tally and provenance
+
+The rounds alternate, and the medians are compared: the time, and the bytes of output for each second of one
+core (CPU time of all threads). A last run on a quarter of the steps shows whether memory grows. Exit 1 when a
+limit is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, TextIO
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+MIN_SPEED_UP = 5.0
+MIN_MB_PER_CPU_S = 100.0
+MAX_GROWTH = 1.5
+PROGRAMS = ("plain", "lean", "trajkit")
+
+
+def plain(store: Path, goal: Path) -> None:
+    """What a notebook does."""
+    import pyarrow.parquet as pq
+
+    with goal.open("w", encoding="utf-8") as file:
+        for part in sorted((store / "steps").iterdir()):
+            for row in pq.read_table(part).to_pandas().to_dict("records"):
+                write_row(row, file)
+
+
+def lean(store: Path, goal: Path) -> None:
+    """The same by somebody who minds what is read."""
+    import pyarrow.parquet as pq
+
+    with goal.open("w", encoding="utf-8") as file:
+        for part in sorted((store / "steps").iterdir()):
+            with pq.ParquetFile(part) as parquet:
+                for batch in parquet.iter_batches(4096, columns=["messages", "completion", "loss_weight"]):
+                    for row in batch.to_pylist():
+                        write_row(row, file)
+
+
+def write_row(row: dict[str, Any], file: TextIO) -> None:
+    """The loop's body."""
+    if row["loss_weight"] <= 0:
+        return
+    said = (*json.loads(row["messages"]), json.loads(row["completion"]))
+    messages = [
+        {"role": each["role"], "content": "".join(block["text"] for block in each["content"])}
+        for each in said
+    ]
+    file.write(json.dumps({"messages": messages}, ensure_ascii=False) + "\n")
+
+
+def trajkit_convert(store: Path, goal: Path) -> None:
+    """The thing itself, as a user runs it."""
+    from trajkit.cli.main import main
+
+    try:
+        main(["convert", str(store), "--to", "openai-sft", "-o", str(goal)])
+    except SystemExit as leaving:
+        if leaving.code:
+            raise
+
+
+def contend(name: str, store: Path) -> None:
+    """Run one program in this process and print what it took; its imports come before the clock starts."""
+    from trajkit._memory import prefer_little_memory
+
+    if name == "trajkit":
+        prefer_little_memory()
+        import trajkit.cli.convert
+        import trajkit.convert.file
+        import trajkit.convert.pairs
+        import trajkit.store.dataset  # noqa: F401
+    else:
+        import pandas  # noqa: F401
+    import pyarrow.parquet  # noqa: F401
+
+    with tempfile.TemporaryDirectory(dir=store.parent) as folder:
+        goal = Path(folder) / "train.jsonl"
+        before = resource.getrusage(resource.RUSAGE_SELF)
+        started = time.perf_counter()
+        {"plain": plain, "lean": lean, "trajkit": trajkit_convert}[name](store, goal)
+        seconds = time.perf_counter() - started
+        used = resource.getrusage(resource.RUSAGE_SELF)
+        n_bytes = goal.stat().st_size
+    cpu_s = used.ru_utime + used.ru_stime - before.ru_utime - before.ru_stime
+    peak_mb = used.ru_maxrss / (1e6 if sys.platform == "darwin" else 1e3)
+    print(json.dumps({"seconds": seconds, "cpu_s": cpu_s, "peak_mb": peak_mb, "n_bytes": n_bytes}))
+
+
+def measure(name: str, store: Path) -> dict[str, float]:
+    """Run one program in a process of its own."""
+    command = [sys.executable, str(Path(__file__).resolve()), "--contend", name, "--store", str(store)]
+    done = subprocess.run(command, env=os.environ, capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def main() -> int:
+    """Measure, print, and say whether the limits hold."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--contend", choices=PROGRAMS, help=argparse.SUPPRESS)
+    parser.add_argument("--store", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.contend:
+        contend(options.contend, options.store)
+        return 0
+    from bench.curate import make_store
+
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in PROGRAMS}
+    with tempfile.TemporaryDirectory() as folder:
+        store, quarter = Path(folder) / "store", Path(folder) / "quarter"
+        for path, n_steps in ((store, options.steps), (quarter, options.steps // 4)):
+            # in a process of its own: what starts one hands its peak memory down
+            maker = multiprocessing.get_context("spawn").Process(target=make_store, args=(path, n_steps))
+            maker.start()
+            maker.join()
+        for _ in range(options.rounds):
+            for name in PROGRAMS:
+                runs[name].append(measure(name, store))
+        small = measure("trajkit", quarter)
+    middle = {
+        name: {key: statistics.median(run[key] for run in found) for key in found[0]}
+        for name, found in runs.items()
+    }
+    print(
+        f"convert of {options.steps:,} steps, {options.rounds} rounds, medians; {platform.machine()}, "
+        f"{os.cpu_count()} cores, Python {platform.python_version()}"
+    )
+    for name in PROGRAMS:
+        found = middle[name]
+        spread = ", ".join(f"{run['seconds']:.1f}" for run in runs[name])
+        print(
+            f"  {name:8} {found['seconds']:6.1f} s ({spread})  {found['cpu_s']:6.1f} s of CPU  "
+            f"{found['n_bytes'] / 1e6 / found['cpu_s']:6.0f} MB for each  peak {found['peak_mb']:,.0f} MB"
+        )
+    to_lean = middle["lean"]["seconds"] / middle["trajkit"]["seconds"]
+    print(f"  {to_lean:.2f} times faster than the lean loop")
+    speed_up = middle["plain"]["seconds"] / middle["trajkit"]["seconds"]
+    rate = middle["trajkit"]["n_bytes"] / 1e6 / middle["trajkit"]["cpu_s"]
+    growth = middle["trajkit"]["peak_mb"] / small["peak_mb"]
+    checks = (
+        (
+            f"{speed_up:.2f} times faster than the plain way (at least {MIN_SPEED_UP:g})",
+            speed_up >= MIN_SPEED_UP,
+        ),
+        (
+            f"{rate:.0f} MB of output for each second of a core (at least {MIN_MB_PER_CPU_S:g})",
+            rate >= MIN_MB_PER_CPU_S,
+        ),
+        (
+            f"{growth:.2f} times the memory for four times the steps (at most {MAX_GROWTH:g})",
+            growth <= MAX_GROWTH,
+        ),
+    )
+    for text, holds in checks:
+        print(f"  {'ok    ' if holds else 'MISSED'}  {text}")
+    return 0 if all(holds for _, holds in checks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

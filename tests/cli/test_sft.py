@@ -1,0 +1,110 @@
+"""`trajkit sft local` and `trajkit jobs`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.targets.tiny import make_tiny
+from trajkit.cli.main import run
+from trajkit.schema import Episode, Transition, message
+from trajkit.store.writer import write_episodes
+
+QUICK = ("--num-train-epochs", "1", "--learning-rate", "0.01", "--runs", "runs")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def episode(name: str, seed: int) -> Episode:
+    steps = tuple(
+        Transition(
+            step_index=i,
+            messages=(message("user", f"turn {i} of {name}: "),),
+            completion=message("assistant", "go"),
+        )
+        for i in range(2)
+    )
+    return Episode(episode_id=name, source="test", env_id="walk", task="go", seed=seed, steps=steps)
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    write_episodes(Path("episodes"), [episode(f"e{n}", n) for n in range(20)], kind="test")
+    return tmp_path / "episodes"
+
+
+def sft(base: str, *more: str) -> int:
+    return run(["sft", "local", "--train", "episodes", "--model", base, *QUICK, *more])
+
+
+@pytest.mark.usefixtures("store")
+def test_a_store_becomes_a_tuned_model(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sft(base, "--yes") == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("runs/tiny-train  succeeded  ")
+    plan = ("cut by world", "learned   stores/sft-", "measured  stores/sft-", "leaks     none", "rank 16")
+    assert all(words in printed.err for words in plan)
+    assert Path("runs/tiny-train/model/adapter_model.safetensors").is_file()
+
+    assert run(["jobs", "show"]) == 0
+    assert "num_train_epochs" in capsys.readouterr().out
+    assert run(["jobs", "list", "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)
+    assert (job["job_id"], job["status"]) == ("tiny-train", "succeeded")
+    assert run(["jobs", "wait", "tiny-train"]) == 0
+    capsys.readouterr()
+
+    assert sft(base, "--yes") == 0  # the same again: nothing is trained
+    assert "job tiny-train is the same: succeeded" in capsys.readouterr().err
+    assert [path.name for path in Path("runs").iterdir()] == ["tiny-train"]
+
+
+@pytest.mark.usefixtures("store")
+def test_a_dry_run_shows_the_plan_and_leaves_no_job(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sft(base, "--dry-run", "--packing", "--r", "4", "--val-fraction", "0") == 0
+    printed = capsys.readouterr()
+    assert "LoRA of rank 4" in printed.err
+    assert "measured  nothing" in printed.err
+    assert printed.out == ""
+    assert list(Path("runs").iterdir()) == []
+
+
+@pytest.mark.usefixtures("store")
+def test_nobody_to_ask_is_an_error(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert sft(base) == 2
+    assert "--yes" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--set", "lora.rank=4"), "lora.rank"),
+        (("--set", "optimum=1"), "optimum"),
+        (("--packing", "--set", "group_by_length=true"), "packing"),
+        (("--max-length", "8"), "longer than 8 tokens"),
+        (("--val", "episodes"), "leaks"),
+    ],
+)
+def test_what_cannot_be_trained_is_said(
+    base: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], words: str
+) -> None:
+    assert sft(base, "--yes", *options) in (1, 2)
+    assert words in capsys.readouterr().err
+    assert not list(Path("runs").glob("*")) if Path("runs").exists() else True
+
+
+def test_jobs_without_any_say_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["jobs", "show"]) == 2
+    assert "no job was started here" in capsys.readouterr().err
+    assert run(["jobs", "list"]) == 0
+    assert run(["jobs", "wait", "none"]) == 2

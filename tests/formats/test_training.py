@@ -1,0 +1,330 @@
+"""Every format for training keeps the contract; and what is particular to each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import duckdb
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.formats.contract import check_row
+from trajkit.convert.plain import step_line
+from trajkit.formats import format_named, known
+from trajkit.formats.base import (
+    Example,
+    Judged,
+    JudgedFormat,
+    LossKind,
+    Preference,
+    PreferenceFormat,
+    SftFormat,
+    Training,
+    Unit,
+    json_line,
+    one_answer,
+)
+from trajkit.formats.think import Thoughts, with_thoughts
+from trajkit.schema import Message, message
+from trajkit.store.arrow import message_value
+
+FORMATS = [form for name in known() if isinstance(form := format_named(name), SftFormat)]
+BY_NAME = {form.name: form for form in FORMATS}
+TOOL = {"name": "look", "description": "See", "parameters": {"type": "object", "properties": {}}}
+
+
+def said(role: str, *blocks: Any) -> Message:
+    content = [{"type": "text", "text": block} if isinstance(block, str) else block for block in blocks]
+    return Message.model_validate({"role": role, "content": content})
+
+
+def call(call_id: str = "c1", name: str = "look", arguments: str = '{"at": "door"}') -> dict[str, Any]:
+    return {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
+
+
+def result(call_id: str = "c1", name: str = "look", text: str = "locked") -> dict[str, Any]:
+    return {"type": "tool_result", "id": call_id, "name": name, "result": text}
+
+
+THOUGHT = {"type": "thought", "text": "hm"}
+TALK = one_answer(
+    (
+        message("system", "Play."),
+        message("user", "go"),
+        said("assistant", THOUGHT, call()),
+        said("tool", result()),
+    ),
+    message("assistant", "The door is locked."),
+    tools=(TOOL,),
+)
+
+
+def kinds(name: str, example: Example) -> set[str]:
+    return {loss.kind.value for loss in BY_NAME[name].row(example).losses}
+
+
+def problems(name: str, example: Example) -> list[str]:
+    return [problem.kind for problem in BY_NAME[name].row(example).problems]
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_a_row_says_all_but_what_its_losses_name(
+    form: SftFormat,
+    any_examples: st.SearchStrategy[Example],
+    plain_examples: st.SearchStrategy[Example],
+    conversations: st.SearchStrategy[Example],
+) -> None:
+    @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(any_examples | plain_examples | conversations)
+    def check(example: Example) -> None:
+        check_row(form, example)
+
+    check()
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("unit", list(Unit))
+def test_sql_writes_the_bytes_that_python_writes(
+    form: SftFormat,
+    unit: Unit,
+    any_examples: st.SearchStrategy[Example],
+    plain_examples: st.SearchStrategy[Example],
+) -> None:
+    assert form.plain is not None
+    plain = form.plain(unit)
+    sql = step_line(plain, "prompt", "completion")
+    seen = []
+    with duckdb.connect() as connection:
+
+        @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+        @given(any_examples | plain_examples)
+        def check(example: Example) -> None:
+            texts = [
+                json_line_of([message_value(each) for each in example.messages[:-1]]),
+                json_line_of(message_value(example.messages[-1])),
+            ]
+            (line,) = connection.execute(
+                f"SELECT {sql} FROM (SELECT ?::VARCHAR AS prompt, ?::VARCHAR AS completion)", texts
+            ).fetchall()[0]
+            if line is not None:
+                row = form.row(example._replace(tools=(), weights=(*example.weights[:-1], 1.0)))
+                assert line == json_line(row.value) + "\n"
+                assert (row.losses, row.problems) == ((), ())
+                seen.append(line)
+
+        check()
+        usual = ['[{"role":"user","content":[{"type":"text","text":"go"}]}]']
+        usual.append('{"role":"assistant","content":[{"type":"text","text":"left"}]}')
+        (line,) = connection.execute(
+            f"SELECT {sql} FROM (SELECT ?::VARCHAR AS prompt, ?::VARCHAR AS completion)", usual
+        ).fetchall()[0]
+        assert line is not None
+
+
+def json_line_of(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+@pytest.mark.parametrize("name", ["trl-messages", "trl-prompt-completion"])
+def test_trl_gets_arguments_as_objects_and_contents_as_text(name: str) -> None:
+    row = BY_NAME[name].row(TALK)
+    messages = row.value.get("messages") or row.value["prompt"] + row.value["completion"]
+    assert messages[2] == {
+        "role": "assistant",
+        "reasoning_content": "hm",
+        "content": "",
+        "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "look", "arguments": {"at": "door"}}}
+        ],
+    }
+    assert messages[3] == {"role": "tool", "name": "look", "tool_call_id": "c1", "content": "locked"}
+    assert (row.losses, row.problems) == ((), ())
+
+
+@pytest.mark.parametrize("arguments", ["not json", "[1]", '{"a": NaN}', '{"a": 1, "a": 2}'])
+@pytest.mark.parametrize("name", ["trl-messages", "sharegpt", "vertex"])
+def test_arguments_that_are_no_object_are_a_problem_where_one_is_wanted(name: str, arguments: str) -> None:
+    bad = one_answer((message("user", "go"),), said("assistant", call(arguments=arguments)))
+    assert any(kind.startswith("tool arguments that are not") for kind in problems(name, bad))
+
+
+def test_a_completion_is_the_last_answer_and_the_prompt_all_before_it() -> None:
+    row = BY_NAME["trl-prompt-completion"].row(TALK)
+    assert len(row.value["prompt"]) == 4
+    assert row.value["completion"] == [{"role": "assistant", "content": "The door is locked."}]
+
+
+def test_axolotl_marks_every_message() -> None:
+    talk = TALK._replace(weights=(0, 0, 1, 0, 1))
+    row = BY_NAME["axolotl"].row(talk)
+    assert [message["train"] for message in row.value["messages"]] == [False, False, True, False, True]
+    function = row.value["tools"][0]["function"]
+    assert function["parameters"] == '{"type":"object","properties":{}}'
+    assert row.losses == ()
+
+
+def test_together_has_zero_weights_and_places_for_thoughts() -> None:
+    row = BY_NAME["together"].row(TALK)
+    assert row.value["messages"][2]["weight"] == 0
+    assert row.value["messages"][2]["reasoning_content"] == "hm"
+    assert (row.losses, row.problems) == ((), ())
+    twice = one_answer((message("user", "a"), message("user", "b")), message("assistant", "c"))
+    assert problems("together", twice) == ["two messages of role user in a row"]
+
+
+def test_sharegpt_says_who_speaks_and_takes_turns() -> None:
+    row = BY_NAME["sharegpt"].row(TALK)
+    assert row.value["conversations"] == [
+        {"from": "system", "value": "Play."},
+        {"from": "human", "value": "go"},
+        {
+            "from": "function_call",
+            "value": '<think>\nhm\n</think>\n\n{"name":"look","arguments":{"at":"door"}}',
+        },
+        {"from": "observation", "value": "locked"},
+        {"from": "gpt", "value": "The door is locked."},
+    ]
+    assert json.loads(row.value["tools"]) == [TOOL]
+    assert {loss.kind for loss in row.losses} == {LossKind.TOOL_CALL_ID}
+    assert row.problems == ()
+
+
+def test_sharegpt_joins_what_would_break_the_turns_and_says_so() -> None:
+    joined = one_answer(
+        (message("user", "go"), said("assistant", call()), said("user", result(), "and now?")),
+        message("assistant", "in"),
+    )
+    row = BY_NAME["sharegpt"].row(joined)
+    assert row.value["conversations"][2] == {"from": "observation", "value": "locked\nand now?"}
+    assert LossKind.JOINED_MESSAGE in {loss.kind for loss in row.losses}
+    assert row.problems == ()
+    twice = one_answer((message("user", "a"), message("assistant", "b")), message("assistant", "c"))
+    assert problems("sharegpt", twice) == ["gpt where it is the other's turn"]
+
+
+def test_vertex_has_the_system_message_beside_the_contents() -> None:
+    row = BY_NAME["vertex"].row(TALK)
+    assert row.value["systemInstruction"] == {"role": "system", "parts": [{"text": "Play."}]}
+    assert row.value["contents"] == [
+        {"role": "user", "parts": [{"text": "go"}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "look", "args": {"at": "door"}}}]},
+        {
+            "role": "user",
+            "parts": [{"functionResponse": {"name": "look", "response": {"result": "locked"}}}],
+        },
+        {"role": "model", "parts": [{"text": "The door is locked."}]},
+    ]
+    assert row.value["tools"] == [{"functionDeclarations": [TOOL]}]
+    assert kinds("vertex", TALK) == {"thought", "tool call id"}
+
+
+def test_text_has_a_prompt_that_ends_with_a_line_break() -> None:
+    row = BY_NAME["text"].row(
+        one_answer((message("system", "Play."), message("user", "go")), message("assistant", "left"))
+    )
+    assert row.value == {"prompt": "System:\nPlay.\n\nUser:\ngo\n\nAssistant:\n", "completion": "left"}
+    assert kinds("text", TALK) == {"block as text", "joined text", "tool"}
+
+
+def test_images_are_carried_by_reference_or_named() -> None:
+    kept = {"kind": {"type": "filesystem", "path": "/data"}, "path": "seen/a.png"}
+    image = {"type": "file", "mime_type": "image/png", "storage_path": kept}
+    shown = one_answer((said("user", "look", image),), message("assistant", "a door"))
+    assert BY_NAME["axolotl"].row(shown).value["messages"][0]["content"] == [
+        {"type": "text", "text": "look"},
+        {"type": "image", "path": "/data/seen/a.png"},
+    ]
+    row = BY_NAME["sharegpt"].row(shown)
+    assert row.value["images"] == ["/data/seen/a.png"]
+    assert row.value["conversations"][0]["value"] == "look\n<image>"
+    for name in ("openai-sft", "together", "vertex", "trl-messages", "text"):
+        assert kinds(name, shown) == {"image"}, name
+    out = {**image, "storage_path": {**kept, "path": "../../etc/passwd"}}
+    for name in ("axolotl", "sharegpt"):
+        left = one_answer((said("user", "look", out),), message("assistant", "a door"))
+        assert kinds(name, left) == {"image"}
+
+
+def training(**fields: Any) -> Training:
+    default = {"data": "train.jsonl", "unit": Unit.STEP, "model": "org/model", "max_tokens": 2048}
+    return Training(**{**default, **fields})
+
+
+def files(name: str, **fields: Any) -> dict[str, str]:
+    form = BY_NAME[name]
+    assert form.files is not None
+    return dict(form.files(training(**fields)))
+
+
+def test_llama_factory_finds_the_columns_and_what_to_learn() -> None:
+    made = files("sharegpt", columns=frozenset({"conversations", "tools"}))
+    about = json.loads(made["dataset_info.json"])["trajkit"]
+    assert about["file_name"] == "train.jsonl"
+    assert about["columns"] == {"messages": "conversations", "tools": "tools"}
+    assert about["tags"]["function_tag"] == "function_call"
+    settings_ = yaml.safe_load(made["train.yaml"])
+    assert (settings_["dataset"], settings_["mask_history"], settings_["cutoff_len"]) == (
+        "trajkit",
+        True,
+        2048,
+    )
+    assert yaml.safe_load(files("sharegpt", unit=Unit.EPISODE)["train.yaml"])["mask_history"] is False
+    assert made["train.sh"].endswith("exec llamafactory-cli train train.yaml\n")
+
+
+def test_axolotl_learns_what_each_message_says() -> None:
+    made = yaml.safe_load(files("axolotl", data="train.parquet")["train.yaml"])
+    (dataset,) = made["datasets"]
+    assert (dataset["path"], dataset["ds_type"]) == ("train.parquet", "parquet")
+    assert (dataset["message_field_training"], dataset["roles_to_train"]) == ("train", [])
+    assert (made["base_model"], made["sequence_len"]) == ("org/model", 2048)
+
+
+@pytest.mark.parametrize(
+    ("thoughts", "expected"),
+    [
+        (Thoughts.KEEP, [("thought", "hm"), ("text", "go")]),
+        (Thoughts.STRIP, [("text", "go")]),
+        (Thoughts.THINK_TEXT, [("text", "<think>\nhm\n</think>\n\ngo")]),
+    ],
+)
+def test_thoughts_are_kept_stripped_or_text(thoughts: Thoughts, expected: list[Any]) -> None:
+    made = with_thoughts(said("assistant", THOUGHT, "go"), thoughts)
+    assert [(block.type, getattr(block, "text", None)) for block in made.content] == expected
+
+
+def test_a_thought_without_a_text_stays_a_loss_and_is_no_empty_text() -> None:
+    signed = {"type": "thought", "signature": "abc"}
+    assert with_thoughts(said("assistant", signed, "go"), Thoughts.THINK_TEXT) == said(
+        "assistant", signed, "go"
+    )
+
+
+def test_preferences_and_judgements_read_back_as_they_were() -> None:
+    preference = Preference(
+        TALK.messages[:-1], message("assistant", "in"), message("assistant", "out"), (TOOL,)
+    )
+    judged = Judged(TALK.messages[:-1], message("assistant", "in"), False, (TOOL,))
+    for name in known():
+        form = format_named(name)
+        if isinstance(form, PreferenceFormat):
+            row = form.row(preference)
+            read = form.read(json.loads(json_line(row.value)))
+            assert (read.chosen, read.rejected, read.tools) == preference[1:]
+            assert len(read.prompt) == len(preference.prompt)
+        if isinstance(form, JudgedFormat):
+            row = form.row(judged)
+            assert form.read(json.loads(json_line(row.value)))[1:] == judged[1:]
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_partial_weights_are_losses_since_no_row_has_a_place_for_them(form: SftFormat) -> None:
+    half: Callable[[float], Example] = lambda weight: one_answer(  # noqa: E731
+        (message("user", "go"),), message("assistant", "left"), weight=weight
+    )
+    assert {loss.kind for loss in form.row(half(0.5)).losses} == {LossKind.PARTIAL_WEIGHT}
+    assert form.row(half(0.5)).value == form.row(half(1)).value

@@ -1,0 +1,221 @@
+"""Whatever is wrong with a file is named with its place; what else is in it is read."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.formats.test_atif import ASKS, DONE, USER, document
+from trajkit.formats.document import BadDocument
+from trajkit.sources.files import documents as documents_module
+from trajkit.sources.files import found, logs, texts
+from trajkit.sources.files.documents import documents
+from trajkit.sources.files.found import Found
+from trajkit.sources.files.importing import Wish, import_files
+from trajkit.sources.files.texts import json_of, lines_of, read_whole
+
+TALK = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+LINE = json.dumps(TALK).encode()
+
+
+def said(*messages: dict[str, Any]) -> bytes:
+    return json.dumps({"messages": [{"role": "user", "content": "a"}, *messages]}).encode()
+
+
+CALL = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+BAD = {
+    "not JSON": b'{"messages": ]',
+    "not UTF-8": b'{"messages": "\xff"}',
+    "NaN or Infinity, which JSON does not have": b'{"messages": [], "x": NaN}',
+    "not a list": json.dumps({**TALK, "tools": {"name": "x"}}).encode(),
+    "not openai-chat": b'{"rows": []}',
+    "sharegpt and not openai-chat": b'{"conversations": [{"from": "human", "value": "x"}]}',
+    "no chat message": said({"role": "narrator", "content": "x"}),
+    "an answer that says nothing": said({"role": "assistant", "content": None}),
+    "a tool call id that is there twice": said(
+        {"role": "assistant", "content": None, "tool_calls": [CALL, CALL]}
+    ),
+    "a tool result without its call": said(
+        {"role": "tool", "tool_call_id": "z", "content": "x"}, {"role": "assistant", "content": "b"}
+    ),
+    "a message of the system in the middle": said(
+        {"role": "system", "content": "x"}, {"role": "assistant", "content": "b"}
+    ),
+    "no message of the assistant": said(),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+def test_each_kind_of_bad_line_is_counted_under_its_name(kind, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\n".join([LINE, BAD[kind], LINE, b""]))
+    imported, _ = import_files(path, tmp_path / "store", Wish(format="openai-chat", skip_bad=True))
+    assert imported.left == {f"cannot be read: {kind}": 1}
+    assert imported.n_episodes == 2
+    assert imported.problems[0].startswith("a.jsonl:2: ")
+
+
+def test_a_last_line_that_is_cut_off_says_so(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINE + b"\n" + LINE[:-5])
+    first, last = documents(path, "openai-chat")
+    assert isinstance(first, Found)
+    assert first.problem is None
+    assert str(last.problem) == "the document: cut off: the file ends in the middle of it"
+
+
+def test_a_last_line_without_a_line_break_is_a_line(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + LINE + b"\r\n\n" + LINE)
+    assert [one.place for one in documents(path, "openai-chat") if one.problem is None] == [
+        "a.jsonl:1",
+        "a.jsonl:3",
+    ]
+
+
+def test_a_line_that_is_too_long_is_passed_over_in_pieces(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b"x" * 5000 + b"\n" + b"{}" + b"\n" + b"y" * 2000)
+    with path.open("rb") as file:
+        lines = list(lines_of(file, most_bytes=1000))
+    assert [(line.number, line.is_cut) for line in lines] == [(1, True), (2, False), (3, True)]
+    assert lines[1].data == b"{}"
+
+
+def test_a_line_of_300_mb_is_named_and_never_in_memory(tmp_path):
+    import resource
+
+    path = tmp_path / "a.jsonl"
+    with path.open("wb") as file:
+        file.write(LINE + b"\n")
+        for _ in range(300):
+            file.write(b"z" * 1_000_000)
+        file.write(b"\n" + LINE + b"\n")
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    imported, _ = import_files(path, tmp_path / "store", Wish(format="openai-chat", skip_bad=True))
+    grown_mb = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    assert imported.left == {"cannot be read: longer than 100 MB": 1}
+    assert imported.n_episodes == 2
+    assert grown_mb < 280, grown_mb
+
+
+def test_a_file_that_is_too_large_is_named(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_bytes(b"1" * 2000)
+    with pytest.raises(BadDocument, match="longer than 0 MB"):
+        read_whole(path, most_bytes=1000)
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"[" * 300 + b"]" * 300, "recursion limit exceeded"),
+        (b'{"a": "\\ud800"}', "not JSON"),
+        (b"", "not JSON"),
+        (b'{"a": Infinity}', "NaN or Infinity, which JSON does not have Infinity"),
+    ],
+)
+def test_json_that_is_none_is_named(data, words):
+    with pytest.raises(BadDocument, match=words):
+        json_of(data)
+
+
+def test_numbers_that_only_python_calls_numbers_never_reach_a_store(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(
+        b'{"messages": [{"role": "user", "content": [{"type": "x", "n": 1e999}]}]}\n' + LINE + b"\n"
+    )
+    imported, _ = import_files(path, tmp_path / "store", Wish(format="openai-chat", skip_bad=True))
+    assert imported.left == {"cannot be read: no chat message": 1}
+
+
+@pytest.mark.parametrize("more", [{"metrics": None}, {"llm_call_count": 1}], ids=["usual", "unusual"])
+def test_a_number_that_is_none_in_the_arguments_of_a_tool_is_named(more, tmp_path):
+    text = json.dumps(document(USER, {**ASKS, **more}, DONE))
+    (tmp_path / "a.json").write_text(text.replace('"n": 1', '"n": 1e999'))
+    (tmp_path / "b.json").write_text(text.replace('"bug"', '"Infinity"'))
+    imported, _ = import_files(tmp_path, tmp_path / "store", Wish(skip_bad=True))
+    assert imported.left == {"cannot be read: a number that is none": 1}
+    assert imported.problems[0].startswith("a.json: steps.")
+    assert imported.n_episodes == 1
+
+
+def test_formats_that_are_mixed_are_named(tmp_path):
+    folder = tmp_path / "data"
+    folder.mkdir()
+    (folder / "a.jsonl").write_bytes(LINE + b"\n")
+    (folder / "b.json").write_text('{"schema_version": "ATIF-v1.8", "steps": []}')
+    imported, _ = import_files(folder, tmp_path / "store", Wish(skip_bad=True))
+    assert imported.format == "openai-chat"
+    assert imported.left == {"cannot be read: atif and not openai-chat": 1}
+
+
+def test_a_parquet_file_that_is_none_is_named(tmp_path):
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"PAR1 nonsense PAR1")
+    (only,) = documents(path, "hf-messages")
+    assert only.problem is not None
+    assert only.problem.kind == "not a Parquet file that can be read"
+
+
+# --- zip files ----------------------------------------------------------------------------------------------
+
+LOG = {"version": 2, "status": "success", "eval": {"task": "maze", "eval_id": "ev1", "model": "m"}}
+SAMPLE = {"id": 1, "epoch": 1, "messages": TALK["messages"], "scores": {}}
+
+
+def archive(path: Path, **members: Any) -> Path:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, value in members.items():
+            file.writestr(name, value if isinstance(value, bytes) else json.dumps(value))
+    return path
+
+
+def test_a_member_that_unpacks_to_too_much_is_named_and_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "MOST_BYTES", 1000)
+    bomb = b"[" + b" " * 1_000_000 + b"]"
+    path = archive(
+        tmp_path / "a.eval", **{"header.json": LOG, "samples/1.json": bomb, "samples/2.json": SAMPLE}
+    )
+    assert path.stat().st_size < 3000
+    first, second = logs.logs(path, include_errored=False)
+    assert (first.place, first.problem.kind) == ("a.eval:samples/1.json", "unpacks to more than 0 MB")
+    assert second.reading is not None
+
+
+def test_a_header_that_unpacks_to_too_much_is_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(logs, "MOST_BYTES", 1000)
+    path = archive(tmp_path / "a.eval", **{"header.json": b" " * 1_000_000})
+    (only,) = logs.logs(path, include_errored=False)
+    assert only.problem.kind == "unpacks to more than 0 MB"
+
+
+@pytest.mark.parametrize("data", [b"", b"PK nonsense", b"hello"])
+def test_a_zip_file_that_is_none_is_named(data, tmp_path):
+    path = tmp_path / "a.eval"
+    path.write_bytes(data)
+    (only,) = logs.logs(path, include_errored=False)
+    assert only.problem.kind == "no zip file that can be read"
+
+
+def test_a_member_that_was_damaged_is_named_and_the_others_are_read(tmp_path):
+    path = archive(
+        tmp_path / "a.eval", **{"header.json": LOG, "samples/1.json": SAMPLE, "samples/2.json": SAMPLE}
+    )
+    with zipfile.ZipFile(path) as file:
+        start = file.getinfo("samples/1.json").header_offset
+    data = bytearray(path.read_bytes())
+    for position in range(start + 50, start + 60):
+        data[position] ^= 0xFF
+    path.write_bytes(data)
+    first, second = logs.logs(path, include_errored=False)
+    assert first.problem is not None
+    assert second.reading is not None
+
+
+def test_the_limits_are_what_the_page_says():
+    assert found.MOST_BYTES == texts.MOST_BYTES == documents_module.MOST_BYTES == 100_000_000

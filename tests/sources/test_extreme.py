@@ -1,0 +1,221 @@
+"""Rows that no database should hold and some do, through the whole export."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pytest
+
+from trajkit.cli.main import run as trajkit
+from trajkit.errors import DataError
+from trajkit.schema import ToolCallBlock
+from trajkit.store.dataset import open_dataset
+
+MILLION = 1_000_000
+DEEP = 5_000
+ALPHABET = 'abc "quoted" \\ back\nline é 漢 \U0001f642 <&> '
+
+
+@pytest.fixture
+def folder(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", url)
+    return tmp_path
+
+
+def user(text: str) -> list[dict[str, Any]]:
+    return [{"role": "user", "content": [{"type": "text", "text": text}]}]
+
+
+def nested(depth: int) -> str:
+    """JSON as text: no library need be asked whether it can make this."""
+    return '{"a":[' * depth + "1" + "]}" * depth
+
+
+def test_a_message_of_a_million_characters_stays_as_it_is(rows: Any, run: Any) -> None:
+    text = (ALPHABET * (MILLION // len(ALPHABET) + 1))[:MILLION]
+    episode_id = rows.id()
+    rows.chat_step(episode_id, output=[{"type": "text", "text": text}], prompt=user(text))
+    rows.json_step(episode_id, raw=json.dumps({"action": text}), observation=text)
+    _, episodes = run()
+    talk, act = episodes[episode_id].steps
+    prompt = episodes[episode_id].prompt(0)
+    assert prompt is not None
+    assert prompt[0].text == text
+    assert talk.completion is not None
+    assert (talk.completion.text, act.action, act.observation) == (text, text, text)
+    assert (talk.mask_reason, act.mask_reason) == (None, None)
+
+
+def test_five_thousand_tool_calls_stay_in_order(rows: Any, run: Any) -> None:
+    calls = [
+        {
+            "type": "tool_call",
+            "id": f"c{number}",
+            "raw_name": "move",
+            "raw_arguments": f'{{"n": {number}}}',
+            "name": "move",
+            "arguments": {"n": number},
+        }
+        for number in range(5_000)
+    ]
+    episode_id = rows.id()
+    rows.chat_step(episode_id, output=calls, prompt=user("go"))
+    _, episodes = run()
+    (step,) = episodes[episode_id].steps
+    assert step.completion is not None
+    assert step.completion.content == tuple(
+        ToolCallBlock(id=f"c{number}", name="move", arguments=f'{{"n": {number}}}') for number in range(5_000)
+    )
+    assert step.action == [{"name": "move", "arguments": {"n": number}} for number in range(5_000)]
+    assert step.mask_reason is None
+
+
+def test_numbers_beyond_64_bits_keep_every_digit_in_texts(rows: Any, run: Any) -> None:
+    big = "123456789012345678901234567890"
+    arguments = f'{{"big":{big},"tiny":1e-400,"huge":1e400,"minus":-{big},"long":0.{big}{big}}}'
+    output = (
+        '[{"type":"tool_call","id":"c","raw_name":"f","raw_arguments":'
+        f'{json.dumps(arguments)},"name":"f","arguments":{arguments.replace("1e400", "1e300")}}}]'
+    )
+    episode_id = rows.id()
+    inference_id = rows.id()
+    rows.insert(
+        "ChatInference",
+        id=inference_id,
+        function_name="talk",
+        variant_name="plain",
+        episode_id=episode_id,
+        input='{"messages":[{"role":"user","content":[{"type":"template","name":"user","arguments":'
+        f'{{"n":{big}}}}}]}}]}}',
+        output=output,
+        tool_params="",
+        inference_params="{}",
+        tags={},
+    )
+    rows.call(inference_id, user=f"n is {big}", text=None)
+    rows.json_step(episode_id, raw=f'{{"action":{big}}}')
+    _, episodes = run()
+    first, second = episodes[episode_id].steps
+    assert first.completion is not None
+    (call,) = first.completion.content
+    assert isinstance(call, ToolCallBlock)
+    assert call.arguments == arguments
+    assert second.completion is not None
+    assert second.completion.text == f'{{"action":{big}}}'
+    assert float(second.action) == float(big)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("depth", [50, 400, DEEP])
+def test_deep_nesting_is_kept_and_what_cannot_follow_it_names_the_episode(
+    folder: Path, rows: Any, capsys: pytest.CaptureFixture[str], depth: int
+) -> None:
+    episode_id = rows.id()
+    deep = nested(depth)
+    inference_id = rows.id()
+    content = f'{{"type":"template","name":"user","arguments":{{"observation":{deep}}}}}'
+    logged = f'{{"messages":[{{"role":"user","content":[{content}]}}]}}'
+    rows.insert(
+        "JsonInference",
+        id=inference_id,
+        function_name="act",
+        variant_name="baseline",
+        episode_id=episode_id,
+        input=logged,
+        output=f'{{"raw":{json.dumps(deep)},"parsed":{{"action":{deep}}}}}',
+        output_schema="{}",
+        inference_params="{}",
+        tags={},
+    )
+    rows.call(inference_id, user="look", text=deep)
+    other = rows.json_step(episode_id)
+    assert trajkit(["export", "-o", "s"]) == 0
+    with duckdb.connect() as connection:
+        found = connection.execute(
+            "SELECT inference_id, input::VARCHAR, completion->>'$.content[0].text', loss_weight"
+            " FROM 's/steps/*.parquet' ORDER BY step_index"
+        ).fetchall()
+    assert found[0] == (inference_id, logged, deep, 1)
+    assert found[1][0] == other
+    for command in ("info s", "stats s", "convert s --to openai-sft -o train.jsonl"):
+        assert trajkit(command.split()) == 0, capsys.readouterr().err
+    first_line = json.loads((folder / "train.jsonl").read_text().splitlines()[0])
+    assert first_line["messages"][-1]["content"] == deep
+    # Python's own parser follows about 1,000 levels, pydantic's about 250
+    if depth > 100:
+        with pytest.raises(DataError, match=episode_id):
+            list(open_dataset(folder / "s"))
+    assert trajkit(["show", "s", episode_id]) == (0 if depth < 100 else 1)
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["input", "output", "prompt", "tag", "comment", "metric"])
+def test_bytes_that_are_no_text_are_named_by_their_id_and_kept_on_request(
+    folder: Path, rows: Any, client: Any, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    """ClickHouse's strings are bytes: it stores what it is given."""
+    bad = r"x\xff\xc3("
+    episode_id, inference_id, call_id = rows.id(), rows.id(), rows.id()
+
+    def text(name: str, value: str) -> str:
+        return f"'{value.replace('%', bad if where == name else 'ok')}'"
+
+    content = '{"messages":[{"role":"user","content":[{"type":"text","text":"%"}]}]}'
+    answer = '{"raw":"{\\\\"action\\\\":\\\\"%\\\\"}","parsed":{"action":"%"}}'
+    prompt = '[{"role":"user","content":[{"type":"text","text":"%"}]}]'
+    client.command(
+        "INSERT INTO JsonInference (id, function_name, variant_name, episode_id, input, output,"
+        " output_schema, inference_params, tags)"
+        f" VALUES ('{inference_id}', 'act', 'baseline', '{episode_id}',"
+        f" {text('input', content)}, {text('output', answer)}, '{{}}', '{{}}', map('k', {text('tag', '%')}))"
+    )
+    client.command(
+        "INSERT INTO ModelInference (id, inference_id, raw_request, raw_response, model_name,"
+        f" model_provider_name, input_messages, output) VALUES ('{call_id}', '{inference_id}', '', '', 'm',"
+        f" 'p', {text('prompt', prompt)}, '[]')"
+    )
+    comment_id = rows.id()
+    client.command(
+        f"INSERT INTO CommentFeedback (id, target_id, target_type, value) VALUES ('{comment_id}',"
+        f" '{episode_id}', 'episode', {text('comment', '%')})"
+    )
+    client.command(
+        "INSERT INTO FloatMetricFeedback (id, target_id, metric_name, value) VALUES"
+        f" ('{rows.id()}', '{episode_id}', {text('metric', 'metric %')}, 0.5)"
+    )
+    good = rows.episode(0.5)
+    code = trajkit(["export", "-o", "s"])
+    said = capsys.readouterr().err
+    assert "Traceback" not in said
+    assert code == 1, said
+    assert "not UTF-8" in said
+    assert list(folder.iterdir()) == []
+    assert trajkit(["export", "--max-bad", "1", "-o", "s"]) == 0, capsys.readouterr().err
+    found = {episode.episode_id: episode for episode in open_dataset(folder / "s")}
+    assert set(found) == {episode_id, good}
+    assert found[good].steps[0].loss_weight == 1
+
+
+def test_steps_with_a_thousand_tags_each(rows: Any, run: Any) -> None:
+    tags = {f"key {number}": "v" * (number % 7) for number in range(1_000)}
+    episode_id = rows.id()
+    rows.json_step(episode_id, tags=tags)
+    rows.copy(episode_id, 19)
+    _, episodes = run()
+    assert episodes[episode_id].tags == tags
+    assert len(episodes[episode_id].steps) == 20
+
+
+def test_control_characters_and_nul_stay(rows: Any, run: Any) -> None:
+    text = "".join(map(chr, range(32))) + "\x7f\u2028\ufeff"
+    episode_id = rows.id()
+    rows.json_step(episode_id, raw=json.dumps({"action": text}), observation=text)
+    _, episodes = run()
+    (step,) = episodes[episode_id].steps
+    assert (step.action, step.observation) == (text, text)
+    prompt = episodes[episode_id].prompt(0)
+    assert prompt is not None
+    assert prompt[-1].text == f"Observation:\n{text}"

@@ -1,0 +1,415 @@
+"""What TensorZero's own filters select, `--where` selects; where TensorZero is wrong, ours is not."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+import uuid
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from trajkit.errors import NothingMatched
+from trajkit.sources.request import ExportRequest
+from trajkit.sources.tensorzero.choice import open_workspace
+from trajkit.sources.tensorzero.clickhouse import ClickHouse
+from trajkit.sources.tensorzero.export import _decide
+from trajkit.stack.clickhouse import ClickHouse as Server
+
+BASE_MS = 1_780_000_000_000
+N_EPISODES = 60
+N_FILTERS = 200
+CONFIG = """
+[gateway]
+disable_pseudonymous_usage_analytics = true
+observability.enabled = true
+observability.async_writes = false
+
+[models.m]
+routing = ["p"]
+[models.m.providers.p]
+type = "openai"
+model_name = "m"
+api_base = "http://127.0.0.1:9/v1/"
+api_key_location = "none"
+
+[functions.act]
+type = "json"
+[functions.act.variants.a]
+type = "chat_completion"
+model = "m"
+json_mode = "off"
+[functions.act.variants.b]
+type = "chat_completion"
+model = "m"
+json_mode = "off"
+
+[functions.talk]
+type = "chat"
+[functions.talk.variants.a]
+type = "chat_completion"
+model = "m"
+"""
+METRICS = {
+    "score": ("float", "episode"),
+    "won": ("boolean", "episode"),
+    "step_score": ("float", "inference"),
+    "step_ok": ("boolean", "inference"),
+}
+LOGGED = (0.7, 0.1, 1 / 3, 0.5, 0.25, 1.0, 0.0, -2.0, 1e-7)
+BOUNDS = (
+    0.5,
+    0.25,
+    1.0,
+    0.0,
+    -2.0,
+    0.6,
+    0.3,
+    2.0,
+)  # nothing that single precision rounds and that was logged
+TAGS = {"level": ("1", "2", "3"), "who": ("me", "it's; \\ you", ""), "trajkit.seed": ("7",)}
+COMPARISONS = ("<", "<=", "=", ">", ">=", "!=")
+
+
+class World(NamedTuple):
+    """A database with rows, read by both."""
+
+    database: ClickHouse
+    gateway: Any
+    rows: Logged
+
+
+class Logged:
+    """Rows, kept in memory to be inserted at once."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, list[dict[str, Any]]] = {}
+        self._n = itertools.count(1)
+
+    def id(self, at_ms: int) -> str:
+        n = next(self._n)
+        hexed = f"{at_ms:012x}"
+        return f"{hexed[:8]}-{hexed[8:]}-7{n % 4096:03x}-8000-{n:012x}"
+
+    def step(self, episode_id: str, at_ms: int, *, function: str, variant: str, tags: dict[str, str]) -> str:
+        inference_id = self.id(at_ms)
+        is_json = function == "act"
+        row: dict[str, Any] = {
+            "id": inference_id,
+            "function_name": function,
+            "variant_name": variant,
+            "episode_id": episode_id,
+            "input": _json({"messages": [{"role": "user", "content": [{"type": "text", "text": "go"}]}]}),
+            "output": _json({"raw": "{}", "parsed": {}} if is_json else [{"type": "text", "text": "yes"}]),
+            "inference_params": _json({"chat_completion": {}}),
+            "processing_time_ms": 20,
+            "tags": tags,
+        } | ({"output_schema": "{}"} if is_json else {"tool_params": ""})
+        self.add("JsonInference" if is_json else "ChatInference", row)
+        return inference_id
+
+    def metric(self, name: str, target_id: str, value: float | bool, at_ms: int) -> None:
+        kind = METRICS[name][0]
+        self.add(
+            f"{kind.title()}MetricFeedback",
+            {"id": self.id(at_ms), "target_id": target_id, "metric_name": name, "value": value, "tags": {}},
+        )
+
+    def demonstration(self, inference_id: str, at_ms: int) -> None:
+        value = _json([{"type": "text", "text": "better"}])
+        row = {"id": self.id(at_ms), "inference_id": inference_id, "value": value, "tags": {}}
+        self.add("DemonstrationFeedback", row)
+
+    def add(self, table: str, row: dict[str, Any]) -> None:
+        self.tables.setdefault(table, []).append(row)
+
+    def insert(self, client: Any) -> None:
+        for table, rows in self.tables.items():
+            names = list(rows[0])
+            values = [[_native(name, row[name]) for name in names] for row in rows]
+            client.insert(table, values, column_names=names)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _native(name: str, value: Any) -> Any:
+    return uuid.UUID(value) if name in ("id", "episode_id", "target_id", "inference_id") else value
+
+
+def logged(seed: int) -> Logged:
+    """Episodes of both functions, scored or not, some of them twice, a second and more between two scores."""
+    lot, rows = random.Random(seed), Logged()
+    for number in range(N_EPISODES):
+        at = BASE_MS + number * 60_000 + lot.randrange(1000)
+        episode_id = rows.id(at)
+        steps = []
+        for step in range(lot.randint(1, 5)):
+            tags = {key: lot.choice(values) for key, values in TAGS.items() if lot.random() < 0.6}
+            function = lot.choice(("act", "act", "talk"))
+            variant = "a" if function == "talk" else lot.choice("ab")
+            step_at = at + step * 1000 + lot.randrange(1000)
+            steps.append(rows.step(episode_id, step_at, function=function, variant=variant, tags=tags))
+        late = itertools.count(at + 10_000, 1500)
+        for name, (kind, level) in METRICS.items():
+            for target in [episode_id] if level == "episode" else steps:
+                for _ in range(lot.choice((0, 1, 1, 2))):
+                    value = lot.choice(LOGGED) if kind == "float" else lot.random() < 0.5
+                    rows.metric(name, target, value, next(late))
+        for inference_id in steps:
+            if lot.random() < 0.2:
+                rows.demonstration(inference_id, next(late))
+    return rows
+
+
+@pytest.fixture(scope="module")
+def gateway(server: Server, client: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    import tensorzero
+
+    path = Path(tmp_path_factory.mktemp("config")) / "tensorzero.toml"
+    metrics = "".join(
+        f'[metrics.{name}]\ntype = "{kind}"\nlevel = "{level}"\noptimize = "max"\n'
+        for name, (kind, level) in METRICS.items()
+    )
+    path.write_text(CONFIG + metrics)
+    url = server.secret_url.get_secret_value()
+    opened = tensorzero.TensorZeroGateway.build_embedded(config_file=str(path), clickhouse_url=url)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def filled(url: str, client: Any, gateway: Any) -> Iterator[Callable[[Logged], World]]:
+    """Put these rows, and nothing else, into the database."""
+    database = ClickHouse(url)
+
+    def fill(rows: Logged) -> World:
+        rows.insert(client)
+        return World(database, gateway, rows)
+
+    yield fill
+    database.close()
+
+
+# -- both answers --------------------------------------------------------------------------------------------
+
+
+def theirs(world: World, tree: Filter | None, **options: Any) -> set[str]:
+    """The inferences that TensorZero lists."""
+    import tensorzero
+
+    request = tensorzero.ListInferencesRequest(
+        filters=None if tree is None else tree.theirs(), output_source="inference", limit=100_000, **options
+    )
+    return {each.inference_id for each in world.gateway.list_inferences(request=request).inferences}
+
+
+def ours(world: World, where: str | None, **options: Any) -> set[str]:
+    """The steps that an export selects."""
+    request = ExportRequest(where=where, include_eval=True, **options)
+    with open_workspace() as workspace:
+        try:
+            _decide(workspace, world.database, request, datetime.now(UTC), lambda progress: None)
+        except NothingMatched:
+            return set()
+        rows = workspace.connection.execute("SELECT inference_id FROM chosen_step WHERE unselected IS NULL")
+        return {str(row[0]) for row in rows.fetchall()}
+
+
+# -- filters in both languages -------------------------------------------------------------------------------
+
+
+class Filter(NamedTuple):
+    """A condition, as TensorZero's tree and as ours in words."""
+
+    kind: str
+    values: tuple[Any, ...] = ()
+    children: tuple[Filter, ...] = ()
+
+    def theirs(self) -> Any:
+        import tensorzero as t
+
+        match self.kind, self.values:
+            case "float", (name, comparison, value):
+                return t.InferenceFilterFloatMetric(
+                    metric_name=name, comparison_operator=comparison, value=value
+                )
+            case "boolean", (name, value):
+                return t.InferenceFilterBooleanMetric(metric_name=name, value=value)
+            case "demonstration", (has_one,):
+                return t.InferenceFilterDemonstrationFeedback(has_demonstration=has_one)
+            case "tag", (key, comparison, value):
+                return t.InferenceFilterTag(key=key, comparison_operator=comparison, value=value)
+            case "time", (comparison, moment):
+                return t.InferenceFilterTime(comparison_operator=comparison, time=moment)
+            case "and", _:
+                return t.InferenceFilterAnd(children=[child.theirs() for child in self.children])
+            case "or", _:
+                return t.InferenceFilterOr(children=[child.theirs() for child in self.children])
+        (child,) = self.children
+        return t.InferenceFilterNot(child=child.theirs())
+
+    def ours(self) -> str:
+        match self.kind, self.values:
+            case "float", (name, comparison, value):
+                return f"{name} {comparison} {value!r}"
+            case "boolean", (name, value):
+                return f"{name} = {str(value).lower()}"
+            case "demonstration", (has_one,):
+                return f"step.demonstration is {'not ' if has_one else ''}null"
+            case "tag", (key, comparison, value):
+                quoted = value.replace("'", "''")
+                return f"step.tags.\"{key}\" {comparison} '{quoted}'"
+            case "time", (comparison, moment):
+                # TensorZero knows an inference's time to the second
+                return f"date_trunc('second', step.started_at) {comparison} '{moment}'::timestamptz"
+            case "not", _:
+                return f"not ({self.children[0].ours()})"
+        return "(" + f" {self.kind} ".join(child.ours() for child in self.children) + ")"
+
+
+def a_filter(lot: random.Random, depth: int) -> Filter:
+    kinds = ["float", "float", "boolean", "tag", "time", *(["demonstration"] if lot.random() < 0.2 else [])]
+    match lot.choice(["and", "or", "not"] if depth and lot.random() < 0.7 else kinds):
+        case "float":
+            name = lot.choice(("score", "step_score"))
+            return Filter("float", (name, lot.choice(COMPARISONS), lot.choice(BOUNDS)))
+        case "boolean":
+            return Filter("boolean", (lot.choice(("won", "step_ok")), lot.random() < 0.5))
+        case "demonstration":
+            return Filter("demonstration", (lot.random() < 0.5,))
+        case "tag":
+            key = lot.choice(sorted(TAGS))
+            return Filter("tag", (key, lot.choice(("=", "!=")), lot.choice((*TAGS[key], "no such value"))))
+        case "time":
+            second = BASE_MS // 1000 + lot.randrange(N_EPISODES * 60)
+            moment = datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+            return Filter("time", (lot.choice(COMPARISONS), moment))
+        case "not":
+            child = a_filter(lot, depth - 1)
+            if child.kind in ("float", "boolean"):
+                child = Filter("and", (), (child,))  # see test_the_negation_of_one_comparison…
+            return Filter("not", (), (child,))
+        case kind:
+            return Filter(kind, (), tuple(a_filter(lot, depth - 1) for _ in range(lot.randint(1, 3))))
+
+
+# -- the same answer -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(900)  # half a minute on a machine that has nothing else to do
+def test_random_filters_select_what_tensorzero_lists(filled: Callable[[Logged], World]) -> None:
+    world = filled(logged(11))
+    lot, sizes = random.Random(20_261_121), []
+    for _ in range(N_FILTERS):
+        tree = a_filter(lot, 3)
+        options = {
+            "function_name": lot.choice((None, "act", "talk")),
+            "variant_name": lot.choice((None, "a")),
+        }
+        expected = theirs(world, tree, **options)
+        asked = {
+            "functions": tuple(filter(None, [options["function_name"]])),
+            "variants": tuple(filter(None, [options["variant_name"]])),
+        }
+        found = ours(world, tree.ours(), **asked)
+        assert found == expected, f"{tree.ours()} with {asked}: {found ^ expected}"
+        sizes.append(len(found))
+    assert sum(size > 0 for size in sizes) > 50
+    assert len(set(sizes)) > 30
+
+
+def test_without_a_filter_both_take_everything(filled: Callable[[Logged], World]) -> None:
+    world = filled(logged(12))
+    everything = theirs(world, None)
+    assert ours(world, None) == everything
+    assert len(everything) == sum(
+        len(world.rows.tables[table]) for table in ("JsonInference", "ChatInference")
+    )
+
+
+# -- where TensorZero's answer is another --------------------------------------------------------------------
+
+
+def targets(world: World, name: str) -> set[str]:
+    """The inferences that a metric was measured on, itself or its episode."""
+    kind, _ = METRICS[name]
+    measured = {
+        row["target_id"]
+        for row in world.rows.tables[f"{kind.title()}MetricFeedback"]
+        if row["metric_name"] == name
+    }
+    steps = itertools.chain(world.rows.tables["JsonInference"], world.rows.tables["ChatInference"])
+    return {row["id"] for row in steps if measured & {row["id"], row["episode_id"]}}
+
+
+@pytest.mark.parametrize(
+    "leaf",
+    [
+        Filter("float", ("score", ">", 0.3)),
+        Filter("float", ("step_score", "<=", 0.3)),
+        Filter("boolean", ("won", True)),
+        Filter("boolean", ("step_ok", False)),
+    ],
+)
+def test_the_negation_of_one_comparison_brings_what_was_not_measured(
+    filled: Callable[[Logged], World], leaf: Filter
+) -> None:
+    """TensorZero does so unless the comparison stands directly below `not`: then it leaves those out."""
+    world = filled(logged(13))
+    bare, wrapped = Filter("not", (), (leaf,)), Filter("not", (), (Filter("and", (), (leaf,)),))
+    assert ours(world, bare.ours()) == ours(world, wrapped.ours()) == theirs(world, wrapped)
+    assert ours(world, bare.ours()) - theirs(world, bare) == theirs(world, None) - targets(
+        world, leaf.values[0]
+    )
+    assert theirs(world, bare) < ours(world, bare.ours())
+
+
+def test_of_two_scores_within_a_second_the_later_counts(filled: Callable[[Logged], World]) -> None:
+    """TensorZero goes by a time in whole seconds, so that the earlier may win."""
+    rows = Logged()
+    better, worse = [], []
+    for number in range(40):
+        at = BASE_MS + number * 60_000
+        for first, second, kept in ((0.0, 1.0, better), (1.0, 0.0, worse)):
+            episode_id = rows.id(at)
+            step = rows.step(episode_id, at, function="act", variant="a", tags={})
+            rows.metric("score", episode_id, first, at + 5000)
+            rows.metric("score", episode_id, second, at + 5400)
+            kept.append(step)
+    world = filled(rows)
+    above = Filter("float", ("score", ">", 0.5))
+    assert ours(world, above.ours()) == set(better)
+    assert theirs(world, above) != set(better)
+
+
+@pytest.mark.parametrize("value", [0.7, 0.9, 0.1])
+def test_a_value_passes_a_bound_that_is_written_the_same(
+    filled: Callable[[Logged], World], value: float
+) -> None:
+    """TensorZero compares the 32-bit value, widened, with the 64-bit bound: 0.7 is then below 0.7."""
+    rows = Logged()
+    episode_id = rows.id(BASE_MS)
+    step = rows.step(episode_id, BASE_MS, function="act", variant="a", tags={})
+    rows.metric("score", episode_id, value, BASE_MS + 5000)
+    world = filled(rows)
+    equal, least, most = (Filter("float", ("score", comparison, value)) for comparison in ("=", ">=", "<="))
+    for each in (equal, least, most):
+        assert ours(world, each.ours()) == {step}
+    assert theirs(world, equal) == set()
+    assert len(theirs(world, least)) + len(theirs(world, most)) == 1
+
+
+def test_a_time_is_compared_in_milliseconds(filled: Callable[[Logged], World]) -> None:
+    """TensorZero keeps whole seconds: what began within a second did not begin after its start."""
+    rows = Logged()
+    step = rows.step(rows.id(BASE_MS), BASE_MS + 400, function="act", variant="a", tags={})
+    world = filled(rows)
+    moment = datetime.fromtimestamp(BASE_MS // 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    assert ours(world, f"step.started_at > '{moment}'::timestamptz") == {step}
+    assert theirs(world, Filter("time", (">", moment))) == set()

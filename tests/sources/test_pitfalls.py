@@ -1,0 +1,413 @@
+"""The pitfalls that a reader of TensorZero's tables meets (tensorzero.md §9), each on a real ClickHouse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from trajkit.schema import FileBlock, Purpose
+from trajkit.sources.request import MetricCondition
+from trajkit.sources.tensorzero.clickhouse import ClickHouse
+
+RETURN = "episode_return"
+BASE_MS = 1_780_500_000_000
+WORKFLOW_OFFSET_MS = 10_000_000_000_000
+TEXT = [{"role": "user", "content": [{"type": "text", "text": "go"}]}]
+SAID = [{"type": "text", "text": "hi"}]
+
+
+@pytest.fixture
+def database(url: str) -> Iterator[ClickHouse]:
+    found = ClickHouse(url)
+    yield found
+    found.close()
+
+
+@pytest.fixture
+def snapshots(client: Any, url: str) -> Iterator[None]:
+    """No configurations but those of the test."""
+    client.command("TRUNCATE TABLE ConfigSnapshot")
+    client.command("TRUNCATE TABLE DynamicEvaluationRunEpisode")
+    yield
+    client.command("TRUNCATE TABLE ConfigSnapshot")
+    client.command("TRUNCATE TABLE DynamicEvaluationRunEpisode")
+
+
+def left(tally: Any) -> dict[str, int]:
+    return {entry.reason: entry.n_episodes for entry in tally.left}
+
+
+def test_01_feedback_within_one_second_is_ordered_by_its_id(rows: Any, run: Any, client: Any) -> None:
+    episode_id = rows.id()
+    inference_id = rows.json_step(episode_id)
+    early, late = rows.id(at_ms=BASE_MS + 100), rows.id(at_ms=BASE_MS + 160)
+    rows.float(episode_id, 0.9, id=late)
+    rows.float(episode_id, 0.1, id=early)
+    rows.boolean(episode_id, True, id=rows.id(at_ms=BASE_MS + 170))
+    rows.boolean(episode_id, False, id=rows.id(at_ms=BASE_MS + 110))
+    for at_ms, raw in ((BASE_MS + 180, "second"), (BASE_MS + 120, "first")):
+        value = json.dumps({"raw": raw, "parsed": {}})
+        rows.insert("DemonstrationFeedback", id=rows.id(at_ms=at_ms), inference_id=inference_id, value=value)
+    assert client.query("SELECT uniqExact(timestamp) FROM FloatMetricFeedback").result_rows == [(1,)]
+    _, episodes = run(MetricCondition(name=RETURN, min=0.5))
+    assert episodes[episode_id].metrics == {RETURN: 0.9, "success": True}
+    assert episodes[episode_id].steps[0].demonstration == {"raw": "second", "parsed": {}}
+
+
+def test_02_an_export_as_of_a_time_is_the_same_after_later_feedback(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    rows.json_step(episode_id)
+    first, later = rows.id(at_ms=BASE_MS), rows.id(at_ms=BASE_MS + 2000)
+    rows.float(episode_id, 0.2, id=first)
+    as_of = datetime.fromtimestamp(BASE_MS / 1000, UTC) + timedelta(seconds=1)
+    _, before = run(as_of=as_of)
+    rows.float(episode_id, 0.8, id=later)
+    _, again = run(as_of=as_of)
+    assert again == before
+    _, now = run()
+    assert now[episode_id].metrics == {RETURN: 0.8}
+    # which feedback it was can be read from the store
+    assert [item.feedback_id for item in before[episode_id].feedback] == [first]
+    assert [item.feedback_id for item in now[episode_id].feedback] == [first, later]
+
+
+def test_03_steps_are_chosen_by_function_after_their_episode_is(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    for function, variant in (("plan", "a"), ("act", "b"), ("act", "c")):
+        rows.json_step(episode_id, function=function, variant=variant)
+    rows.float(episode_id, 0.9)
+    _, episodes = run(MetricCondition(name=RETURN, min=0.5), train_functions=("act",))
+    assert [(step.function_name, step.mask_reason) for step in episodes[episode_id].steps] == [
+        ("plan", "another function"),
+        ("act", None),
+        ("act", None),
+    ]
+
+
+@pytest.mark.parametrize(("value", "bound"), [(0.7, {"min": 0.7}), (0.9, {"min": 0.9}), (0.1, {"max": 0.1})])
+def test_04_a_bound_is_compared_in_single_precision_unlike_tensorzeros_own(
+    rows: Any, run: Any, client: Any, value: float, bound: dict[str, float]
+) -> None:
+    episode_id = rows.episode(value)
+    ((name, limit),) = bound.items()
+    sql = f"SELECT value {'>=' if name == 'min' else '<='} {limit} FROM FloatMetricFeedback"
+    assert client.query(sql).result_rows == [(False,)]
+    _, episodes = run(MetricCondition(name=RETURN, **bound))
+    assert episodes[episode_id].metrics == {RETURN: value}
+
+
+def test_05_a_configurations_hash_is_64_digits_even_when_it_begins_with_zeros(
+    rows: Any, run: Any, database: ClickHouse, snapshots: None
+) -> None:
+    number = 0xAB << 8
+    episode_id = rows.id()
+    rows.chat_step(episode_id, output=SAID, prompt=TEXT, snapshot_hash=number)
+    rows.insert("ConfigSnapshot", config="", extra_templates={}, hash=number, tensorzero_version="x")
+    _, episodes = run()
+    shown = "0" * 60 + "ab00"
+    assert episodes[episode_id].steps[0].snapshot_hash == shown
+    assert [row["snapshot_hash"] for batch in database.snapshots() for row in batch.to_pylist()] == [shown]
+
+
+def test_06_of_rows_that_replace_each_other_the_last_counts(
+    rows: Any, run: Any, client: Any, database: ClickHouse, snapshots: None
+) -> None:
+    for second in (3, 1, 2):
+        rows.insert(
+            "ConfigSnapshot",
+            config=f"# used at {second}",
+            extra_templates={"x": str(second)},
+            hash=7,
+            tensorzero_version="x",
+            last_used=f"2026-06-01 00:00:0{second}",
+        )
+    (row,) = [row for batch in database.snapshots() for row in batch.to_pylist()]
+    assert (row["config"], row["templates"]) == ("# used at 3", [("x", "3")])
+    gone, kept = (rows.id(at_ms=BASE_MS + WORKFLOW_OFFSET_MS + n) for n in range(2))
+    for episode_id, is_deleted in ((gone, False), (gone, True), (kept, False)):
+        client.command(
+            "INSERT INTO DynamicEvaluationRunEpisode"
+            " (run_id, episode_id_uint, variant_pins, datapoint_name, tags, is_deleted, updated_at)"
+            f" VALUES ('{rows.id()}', toUInt128(toUUID('{episode_id}')), map(), 't', map(), {is_deleted},"
+            f" now64() + {int(is_deleted)})"
+        )
+    assert [row["episode_id"] for batch in database.tasks() for row in batch.to_pylist()] == [kept]
+
+
+def test_07_the_lookup_tables_need_not_be_complete(rows: Any, run: Any, client: Any) -> None:
+    episode_id = rows.episode(0.9)
+    for table in ("InferenceById", "InferenceByEpisodeId", "EpisodeById", "FloatMetricFeedbackByTargetId"):
+        client.command(f"TRUNCATE TABLE {table}")
+    _, episodes = run(MetricCondition(name=RETURN, min=0.5))
+    assert (set(episodes), episodes[episode_id].n_steps) == ({episode_id}, 2)
+
+
+def test_08_steps_are_in_the_order_of_their_ids_where_clickhouse_orders_them_otherwise(
+    rows: Any, run: Any, client: Any
+) -> None:
+    episode_id = rows.id()
+    ids = [f"019e8000-000{n}-7000-8000-{9 - n:012x}" for n in range(4)]
+    for inference_id in ids:
+        rows.json_step(episode_id, inference_id=inference_id)
+    by_uuid = client.query("SELECT toString(id) FROM JsonInference ORDER BY id").result_rows
+    assert [row[0] for row in by_uuid] != ids
+    _, episodes = run()
+    assert [step.inference_id for step in episodes[episode_id].steps] == ids
+
+
+def test_09_a_workflow_evaluation_starts_when_its_inferences_do_and_has_its_task(
+    rows: Any, run: Any, client: Any, snapshots: None
+) -> None:
+    first = rows.id(at_ms=BASE_MS)
+    episode_id = rows.id(at_ms=BASE_MS + WORKFLOW_OFFSET_MS)
+    named, own = rows.id(at_ms=BASE_MS + WORKFLOW_OFFSET_MS + 1), {"trajkit.task": "mine"}
+    tags = {"tensorzero::workflow_evaluation_run_id": "r", "tensorzero::internal": "true"}
+    rows.json_step(episode_id, inference_id=first, tags=tags)
+    rows.json_step(named, tags=tags | own)
+    for of in (episode_id, named):
+        client.command(
+            "INSERT INTO DynamicEvaluationRunEpisode"
+            " (run_id, episode_id_uint, variant_pins, datapoint_name, tags)"
+            f" VALUES ('{rows.id()}', toUInt128(toUUID('{of}')), map(), 'task_1', map())"
+        )
+    (year,) = client.query(f"SELECT toYear(UUIDv7ToDateTime(toUUID('{episode_id}')))").result_rows[0]
+    assert year == 2343
+    _, episodes = run(include_eval=True, until=datetime(2030, 1, 1, tzinfo=UTC))
+    episode = episodes[episode_id]
+    assert episode.started_at == datetime.fromtimestamp(BASE_MS / 1000, UTC)
+    assert (episode.task, episode.purpose) == ("task_1", Purpose.EVAL)
+    assert episodes[named].task == "mine"
+
+
+def test_09_the_first_inference_may_be_older_than_its_episode(rows: Any, run: Any) -> None:
+    first, episode_id = rows.id(at_ms=BASE_MS), rows.id(at_ms=BASE_MS)
+    assert first < episode_id
+    rows.json_step(episode_id, inference_id=first)
+    _, episodes = run()
+    assert [step.inference_id for step in episodes[episode_id].steps] == [first]
+
+
+@pytest.mark.parametrize(
+    "tag",
+    [
+        "tensorzero::evaluation_run_id",
+        "tensorzero::datapoint_id",
+        "tensorzero::evaluation_name",
+        "tensorzero::internal",
+        "tensorzero::workflow_evaluation_run_id",
+        "tensorzero::dynamic_evaluation_run_id",
+    ],
+)
+def test_10_evaluation_traffic_is_recognised_and_left_out_unless_asked_for(
+    rows: Any, run: Any, tag: str
+) -> None:
+    evaluated, mine = rows.episode(None, tags={tag: "x"}), rows.episode(None)
+    tally, episodes = run()
+    assert set(episodes) == {mine}
+    assert left(tally) == {"evaluation episode": 1}
+    _, episodes = run(include_eval=True)
+    assert episodes[evaluated].purpose == Purpose.EVAL
+
+
+@pytest.mark.parametrize("function", ["tensorzero::llm_judge::e::j", "tensorzero::default"])
+def test_10_judges_and_default_functions_are_never_learned(rows: Any, run: Any, function: str) -> None:
+    rows.episode(None, function=function)
+    beside = rows.id()
+    for name in ("act", function):
+        rows.json_step(beside, function=name)
+    tally, episodes = run(include_eval=True)
+    assert set(episodes) == {beside}
+    assert [step.mask_reason for step in episodes[beside].steps] == [None, "not selected"]
+    assert left(tally) == {"only TensorZero's own functions": 1}
+
+
+def test_11_a_pinned_variant_is_no_evaluation_and_stays_visible(rows: Any, run: Any) -> None:
+    episode_id = rows.episode(None, tags={"tensorzero::variant_pinned": "baseline"})
+    _, episodes = run()
+    assert episodes[episode_id].purpose == Purpose.UNKNOWN
+    assert episodes[episode_id].tags == {"tensorzero::variant_pinned": "baseline"}
+
+
+def test_12_a_step_that_failed_left_no_row_and_the_others_are_counted_without_gaps(
+    rows: Any, run: Any
+) -> None:
+    episode_id = rows.id()
+    for number in (0, 2):
+        rows.json_step(episode_id, tags={"trajkit.step": str(number)})
+    _, episodes = run()
+    assert [step.step_index for step in episodes[episode_id].steps] == [0, 1]
+
+
+def test_13_of_candidates_and_a_judge_the_chosen_candidate_gives_the_prompt(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    inference_id = rows.json_step(episode_id, raw='{"action":"b"}', calls=0)
+    for user, text in (
+        ("one", '{"action":"a"}'),
+        ("two", '{"action":"b"}'),
+        ("judge", '{"answer_choice":1}'),
+    ):
+        rows.call(inference_id, user=user, text=text)
+    _, episodes = run()
+    prompt = episodes[episode_id].prompt(0)
+    assert prompt is not None
+    assert prompt[-1].text == "two"
+
+
+def test_14_a_cached_answer_says_so_and_keeps_what_the_cache_kept(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    inference_id = rows.json_step(episode_id, calls=0)
+    rows.call(inference_id, user="u", text="x", cached=True, response_time_ms=0, cost=0, input_tokens=40)
+    _, episodes = run()
+    (step,) = episodes[episode_id].steps
+    assert (step.cached, step.cost_usd, step.n_input_tokens, step.latency_s) == (True, 0, 40, 0.02)
+
+
+def test_15_answers_that_are_none_are_steps_and_no_targets(rows: Any, run: Any) -> None:
+    call = {"type": "tool_call", "id": "c", "raw_name": "m", "raw_arguments": "{}"}
+    episode_id = rows.id()
+    rows.json_step(episode_id, raw="{", parsed=None)
+    for output in (
+        [{**call, "name": None, "arguments": {}}],
+        [{**call, "name": "m", "arguments": None}],
+        [],
+        [{**call, "name": "m", "arguments": {}}],
+    ):
+        rows.chat_step(episode_id, output=output, prompt=TEXT)
+    _, episodes = run()
+    assert [step.mask_reason for step in episodes[episode_id].steps] == [*["invalid output"] * 4, None]
+    inference_id = rows.json_step(episode_id, calls=0)
+    rows.call(inference_id, user="u", text="x", finish_reason="content_filter")
+    _, episodes = run()
+    assert episodes[episode_id].steps[-1].finish_reason == "content_filter"
+
+
+def test_16_tools_of_the_configuration_are_found_without_a_list(
+    rows: Any, run: Any, client: Any, snapshots: None
+) -> None:
+    tool = {"description": "walk", "parameters": {"type": "object"}, "name": "move", "strict": True}
+    config = (
+        '[tools.move]\ndescription = "walk"\nstrict = true\n[tools.move.parameters]\n'
+        '__tensorzero_remapped_path = "x"\n__data = \'{"type":"object"}\'\n'
+    )
+    rows.insert("ConfigSnapshot", config=config, extra_templates={}, hash=77, tensorzero_version="x")
+    episode_id = rows.id()
+    listed = {"tools_available": [tool], "tool_choice": "auto", "parallel_tool_calls": None}
+    asked = '{"tools":["move"],"choice":"function_default"}'
+    for params in (listed, ""):
+        rows.chat_step(
+            episode_id,
+            output=SAID,
+            prompt=TEXT,
+            tool_params=params,
+            allowed_tools=asked,
+            tool_choice="auto",
+            snapshot_hash=77,
+        )
+    _, episodes = run()
+    assert [step.tools for step in episodes[episode_id].steps] == [(tool,), (tool,)]
+
+
+def test_17_a_file_is_a_pointer_and_may_be_gone(rows: Any, run: Any) -> None:
+    file = {
+        "type": "file",
+        "source_url": None,
+        "mime_type": "image/png",
+        "storage_path": {"kind": {"type": "disabled"}, "path": "observability/files/x.png"},
+    }
+    episode_id = rows.id()
+    rows.chat_step(episode_id, output=SAID, prompt=[{"role": "user", "content": [file]}])
+    _, episodes = run()
+    prompt = episodes[episode_id].prompt(0)
+    assert prompt is not None
+    assert prompt[0].content == (FileBlock(mime_type="image/png", storage_path=file["storage_path"]),)
+
+
+def test_18_rows_that_come_late_are_unknown_until_they_are_there(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    inference_id = rows.json_step(episode_id, calls=0)
+    _, episodes = run()
+    assert episodes[episode_id].steps[0].mask_reason == "prompt unknown"
+    rows.call(inference_id, user="now", text='{"thinking":"", "action":"go forward"}')
+    _, episodes = run()
+    assert episodes[episode_id].steps[0].mask_reason is None
+
+
+def test_19_tags_are_texts_and_reserved_ones_are_kept(rows: Any, run: Any) -> None:
+    tags = {"number": "7", "empty": "", "tensorzero::variant_pinned": "x", 'quo"ted': "\\"}
+    episode_id = rows.episode(None, tags=tags)
+    _, episodes = run()
+    assert episodes[episode_id].tags == tags
+
+
+def test_20_of_configurations_that_differ_the_newest_counts_and_the_data_say_the_level(
+    rows: Any, run: Any, database: ClickHouse, snapshots: None
+) -> None:
+    for number, (level, optimize) in enumerate((("inference", "max"), ("episode", "min"))):
+        text = f'[metrics.m]\ntype = "float"\nlevel = "{level}"\noptimize = "{optimize}"\n'
+        rows.insert(
+            "ConfigSnapshot",
+            config=text,
+            extra_templates={},
+            hash=number,
+            tensorzero_version="x",
+            last_used=f"2026-06-0{number + 1} 00:00:00",
+        )
+    episode_id = rows.id()
+    rows.float(rows.json_step(episode_id), 0.5, metric="m")
+    assert database.metrics()["m"] == ("float", "episode", "min")
+    _, episodes = run(MetricCondition(name="m", min=0.5))
+    assert episodes[episode_id].steps[0].metrics == {"m": 0.5}
+
+
+def test_21_the_prompt_is_what_was_rendered_even_where_the_input_has_no_system(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    content = [{"type": "text", "text": "plain"}]
+    inference_id = rows.json_step(
+        episode_id, calls=0, input={"messages": [{"role": "user", "content": content}]}
+    )
+    rows.call(inference_id, user="wrapped: plain", text="x", system="A static prompt.")
+    _, episodes = run()
+    assert [message.text for message in episodes[episode_id].prompt(0) or ()] == [
+        "A static prompt.",
+        "wrapped: plain",
+    ]
+
+
+def test_22_what_was_executed_may_differ_from_the_answer_and_the_observation_is_in_the_input(
+    rows: Any, run: Any
+) -> None:
+    episode_id = rows.episode(
+        None,
+        n_steps=1,
+        raw='{"action":"fly"}',
+        observation="a wall",
+        tags={"trajkit.env": "babyai"},
+    )
+    _, episodes = run()
+    (step,) = episodes[episode_id].steps
+    assert (step.observation, step.action, step.action_executed, step.action_valid) == (
+        "a wall",
+        "fly",
+        "go forward",
+        False,
+    )
+
+
+def test_23_more_rows_come_than_tensorzero_lists_by_default(rows: Any, run: Any) -> None:
+    episode_id = rows.episode(None, n_steps=1)
+    rows.copy(episode_id, 60)
+    _, episodes = run()
+    assert episodes[episode_id].n_steps == 61
+
+
+def test_24_a_batch_inference_has_no_time_of_its_own(rows: Any, run: Any) -> None:
+    episode_id = rows.id()
+    rows.chat_step(episode_id, output=SAID, prompt=TEXT, processing_time_ms=None)
+    _, episodes = run()
+    (step,) = episodes[episode_id].steps
+    assert (step.latency_s, step.mask_reason) == (None, None)
+    assert episodes[episode_id].ended_at == step.started_at

@@ -1,0 +1,110 @@
+"""An export in parts: each episode in one of them, and the parts merged are the whole."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trajkit.cli.main import run as run_command
+from trajkit.curate.merge import merge
+from trajkit.sources.request import ExportRequest, MetricCondition, Shard
+from trajkit.sources.tensorzero.clickhouse import ClickHouse
+from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.postgres import Postgres
+from trajkit.sources.tensorzero.slot import N_SLOTS, slot_of, slots_of
+from trajkit.store.dataset import open_dataset
+
+LATER = datetime(2027, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def urls(
+    clickhouse_of: Callable[[str, Any], str], postgres_of: Callable[[str, Any], str], generated: Any
+) -> dict[str, str]:
+    data = generated.generated(seed=3, n_episodes=80)
+    return {"clickhouse": clickhouse_of("sharded", data), "postgres": postgres_of("sharded", data)}
+
+
+def exported(url: str, goal: Path, **options: Any) -> Any:
+    opened = Postgres if url.startswith("postgres") else ClickHouse
+    with contextlib.closing(opened(url)) as database:
+        return export(database, ExportRequest(as_of=LATER, include_eval=True, **options), goal)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 16, 4096])
+def test_every_slot_is_of_one_shard(n: int) -> None:
+    spans = [slots_of(number, n) for number in range(1, n + 1)]
+    assert spans[0][0] == 0
+    assert spans[-1][1] == N_SLOTS - 1
+    assert all(one[1] + 1 == other[0] for one, other in itertools.pairwise(spans))
+    for number, span in enumerate(spans):
+        assert {slot * n // N_SLOTS for slot in span} == {number}
+
+
+@pytest.mark.parametrize("kind", ["clickhouse", "postgres"])
+@pytest.mark.parametrize(
+    "options", [{}, {"metrics": (MetricCondition(name="episode_return", min=0.5),)}], ids=["all", "bound"]
+)
+def test_merged_shards_have_the_digest_of_the_whole(
+    kind: str, options: dict[str, Any], urls: dict[str, str], tmp_path: Path
+) -> None:
+    tally, whole = exported(urls[kind], tmp_path / "whole", **options)
+    n = 3
+    kept, ids = 0, set()
+    for number in range(1, n + 1):
+        goal = tmp_path / f"shard-{number}"
+        of_shard, _ = exported(urls[kind], goal, shard=Shard(number=number, n=n), **options)
+        assert of_shard.n_episodes_seen == tally.n_episodes_seen
+        n_left = sum(each.n_episodes for each in of_shard.left)
+        assert of_shard.n_episodes_kept + n_left == of_shard.n_episodes_seen
+        n_steps_left = sum(each.n_steps for each in of_shard.left)
+        assert of_shard.n_steps_kept + n_steps_left == of_shard.n_steps_seen
+        found = {episode.episode_id for episode in open_dataset(goal)}
+        assert {slot_of(episode_id) * n // N_SLOTS for episode_id in found} == {number - 1}
+        kept += of_shard.n_episodes_kept
+        ids |= found
+    assert kept == len(ids) == tally.n_episodes_kept
+    merged = merge([tmp_path / f"shard-{number}" for number in range(1, n + 1)], tmp_path / "merged")
+    assert merged.manifest is not None
+    assert merged.manifest.digest == whole.digest
+    assert merged.manifest.counts == whole.counts
+
+
+def test_the_command_takes_a_shard(
+    urls: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    source = ["export", "--source", urls["clickhouse"], "--as-of", "2027-01-01"]
+    assert run_command([*source, "--shard", "1/2", "-o", "one"]) == 0
+    assert "left: another shard" in capsys.readouterr().out
+    assert run_command([*source, "--shard", "2/2", "-o", "two"]) == 0
+    assert run_command([*source, "-o", "whole"]) == 0
+    assert run_command(["merge", "one", "two", "-o", "merged"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    whole, merged = (line for line in lines if line.startswith(("whole", "merged")))
+    assert whole.split()[-1] == merged.split()[-1]
+
+
+@pytest.mark.parametrize("text", ["3/2", "0/2", "1/0", "1", "a/b", "1/2/3", "-1/2"])
+def test_a_shard_that_is_none_is_told(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["export", "--source", "http://127.0.0.1:9/x", f"--shard={text}"]) == 2
+    err = capsys.readouterr().err
+    assert "shard" in err
+    assert "Traceback" not in err
+
+
+def test_a_limit_does_not_go_with_a_shard(capsys: pytest.CaptureFixture[str]) -> None:
+    source = ["export", "--source", "http://127.0.0.1:9/x"]
+    assert run_command([*source, "--shard", "1/2", "--limit", "3"]) == 2
+    assert "leave one out" in capsys.readouterr().err
+
+
+def test_a_store_has_no_shards(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["export", "--source", "sample:babyai", "--shard", "1/2", "--dry-run"]) == 2
+    assert "--shard is for databases" in capsys.readouterr().err

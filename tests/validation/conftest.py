@@ -1,0 +1,49 @@
+"""Training files, and a small tokenizer with a chat template of its own."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.validation.rows import Check
+from trajkit.validation.file import Validation, validate
+
+
+@pytest.fixture
+def check(tmp_path: Path) -> Check:
+    """Write rows (or bytes) into a file and validate it."""
+
+    def run(*rows: Any, target: str = "trl", raw: bytes | None = None, **options: Any) -> Validation:
+        path = tmp_path / "rows.jsonl"
+        text = "".join(json.dumps(row) + "\n" for row in rows)
+        path.write_bytes(text.encode() if raw is None else raw)
+        return validate(path, target=target, **options)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def make_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str | None], str]:
+    """A folder with a tokenizer of bytes and the given chat template."""
+
+    def make(template: str | None) -> str:
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+        from transformers import PreTrainedTokenizerFast
+
+        made = Tokenizer(models.BPE())
+        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        made.decoder = decoders.ByteLevel()
+        special = ["<|im_start|>", "<|im_end|>", "<unk>"]
+        alphabet = pre_tokenizers.ByteLevel.alphabet()
+        made.train_from_iterator([], trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=special))
+        fast = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>", unk_token="<unk>")
+        fast.chat_template = template
+        folder = tmp_path_factory.mktemp("tokenizer")
+        fast.save_pretrained(folder)
+        return str(folder)
+
+    return make

@@ -1,0 +1,212 @@
+"""`trajkit jobs`: what was started, how far it is, and what came of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from trajkit._settings import remembered
+from trajkit.cli import output
+from trajkit.cli.page import visible
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.targets.job import TuneJob
+    from trajkit.targets.local.train import Step
+    from trajkit.targets.runs import Runs
+
+runs_option = click.option(
+    "--runs",
+    "runs_folder",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="The folder where jobs are kept.",
+)
+_job = click.argument("job", required=False)
+
+
+@click.group()
+def jobs() -> None:
+    """List, watch, end and resume fine-tuning jobs, from any terminal."""
+
+
+@jobs.command("list")
+@runs_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def list_jobs(runs_folder: Path, as_json: bool) -> None:
+    """List every job, the newest first."""
+    from trajkit.targets.local.launch import refreshed
+    from trajkit.targets.runs import Runs
+
+    runs = Runs(runs_folder)
+    found = [refreshed(runs, job.job_id) for job in runs.all()]
+    if as_json:
+        output.result_json([job.model_dump(mode="json") for job in found])
+        return
+    rows = [
+        (job.job_id, job.status, job.target, job.base, f"{job.created_at:%Y-%m-%d %H:%M}", _outcome(job))
+        for job in found
+    ]
+    headings = ("job", "status", "target", "model", "since (UTC)", "outcome")
+    output.table([output.Cell(heading) for heading in headings], rows)
+
+
+@jobs.command()
+@_job
+@runs_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def show(job: str | None, runs_folder: Path, as_json: bool) -> None:
+    """Show JOB; without one, the last that was started here."""
+    from trajkit.targets.local.launch import refreshed
+
+    runs, job_id = _find(job, runs_folder)
+    print_job(runs, refreshed(runs, job_id), as_json=as_json, is_long=True)
+
+
+@jobs.command()
+@_job
+@runs_option
+@click.option("--timeout", "timeout_s", type=float, metavar="SECONDS", help="Give up waiting after so long.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def wait(job: str | None, runs_folder: Path, timeout_s: float | None, as_json: bool) -> int:
+    """Wait until JOB has ended. Exit 1 when it ended without a model."""
+    runs, job_id = _find(job, runs_folder)
+    ended = Follower(runs, job_id, None).wait(timeout_s)
+    print_job(runs, ended, as_json=as_json)
+    return 0 if ended.status == "succeeded" else 1
+
+
+@jobs.command()
+@_job
+@runs_option
+def cancel(job: str | None, runs_folder: Path) -> None:
+    """End JOB. It can be resumed from its last checkpoint."""
+    from trajkit.targets.local.launch import cancel as end
+
+    runs, job_id = _find(job, runs_folder)
+    print_job(runs, end(runs, job_id), as_json=False)
+
+
+@jobs.command()
+@_job
+@runs_option
+@click.option("--detach", is_flag=True, help="Do not wait.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def resume(job: str | None, runs_folder: Path, detach: bool, as_json: bool) -> int:
+    """Go on with JOB, which was cancelled or has failed, from its last checkpoint."""
+    from trajkit.targets.local.launch import start
+
+    runs, job_id = _find(job, runs_folder)
+    found = start(runs, job_id)
+    if not detach:
+        found = Follower(runs, job_id, None).wait()
+    print_job(runs, found, as_json=as_json)
+    return 1 if found.status in ("failed", "cancelled") else 0
+
+
+def _find(job: str | None, runs_folder: Path) -> tuple[Runs, str]:
+    """The job that is named, or the last one; checked to be there."""
+    from trajkit.targets.runs import Runs
+
+    runs = Runs(runs_folder)
+    if job is None:
+        last = remembered("last_job")
+        if last is None:
+            raise RequestError("no job was started here", hint="`trajkit jobs list` names those in a folder")
+        runs, job = Runs(Path(last["runs"])), last["job_id"]
+    runs.load(job)
+    return runs, job
+
+
+class Follower:
+    """Waits for a job, with its losses in a progress line.
+
+    Args:
+        runs: Where it is kept.
+        job_id: Which.
+        n_steps: How many steps it has; None where that is not known yet.
+    """
+
+    def __init__(self, runs: Runs, job_id: str, n_steps: int | None) -> None:
+        self._runs, self._job_id, self._n_steps = runs, job_id, n_steps
+        self._words = "starting"
+        self._meter = output.Meter()
+
+    def __enter__(self) -> Self:
+        self._meter.__enter__()
+        self._meter.show(self._words, 0, self._n_steps)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._meter.__exit__(kind, error, trace)
+
+    def wait(self, timeout_s: float | None = None) -> TuneJob:
+        """The job when it has ended.
+
+        Raises:
+            RequestError: It has not ended in time.
+        """
+        from trajkit.targets.local.launch import follow
+
+        try:
+            with self:
+                return follow(self._runs, self._job_id, on_step=self._show, timeout_s=timeout_s)
+        except TimeoutError as error:
+            raise RequestError(str(error), hint=f"trajkit jobs wait {self._job_id}") from error
+        except KeyboardInterrupt:
+            output.talk(f"job {self._job_id} goes on: `trajkit jobs wait {self._job_id}` waits for it again")
+            raise
+
+    def _show(self, step: Step) -> None:
+        if step.loss is not None:
+            self._words = f"loss {step.loss:.3f}"
+        if step.eval_loss is not None:
+            self._words = f"validation {step.eval_loss:.3f}"
+        self._meter.show(self._words, step.n_done, step.n_total)
+
+
+def print_job(runs: Runs, job: TuneJob, *, as_json: bool, is_long: bool = False) -> None:
+    """What became of a job; the last line says what now exists."""
+    if as_json:
+        output.result_json(job.model_dump(mode="json"))
+        return
+    if is_long:
+        output.table([output.Cell("job"), output.Cell(visible(job.job_id))], _facts(job))
+    if job.error is not None:
+        output.talk(f"{job.job_id}: {visible(job.error)}")
+    outcome = _outcome(job)
+    line = f"{runs.path(job.job_id)}  {job.status}"
+    output.result(f"{line}  {outcome}" if outcome else line)
+
+
+def _outcome(job: TuneJob) -> str:
+    result: dict[str, Any] = job.result
+    if not result:
+        return ""
+    parts = [output.plural(result["n_steps"], "step"), f"loss {result['train_loss']:.3f}"]
+    if result.get("eval_loss") is not None:
+        parts.append(f"validation {result['eval_loss']:.3f} at step {result['best_step']}")
+    return "  ".join(parts)
+
+
+def _facts(job: TuneJob) -> list[tuple[str, str]]:
+    facts = [
+        ("status", str(job.status)),
+        ("target", job.target),
+        ("model", job.base),
+        ("learned", f"{job.train.store} ({job.train.digest[:12]}), {output.plural(job.train.n_rows, 'row')}"),
+    ]
+    if job.validation is not None:
+        facts.append(("measured", f"{job.validation.store} ({job.validation.digest[:12]})"))
+    facts += [(name, str(value)) for name, value in job.recipe.items()]
+    facts += [(name, version) for name, version in job.versions.items()]
+    if job.code_commit is not None:
+        facts.append(("commit", job.code_commit))
+    facts.append(("since", f"{job.created_at:%Y-%m-%d %H:%M} UTC"))
+    return [(name, visible(value)) for name, value in facts]

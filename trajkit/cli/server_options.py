@@ -1,0 +1,98 @@
+"""Options of every command that reads a database: what it may take of the server, and whom to trust."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.sources.access import Access
+
+if TYPE_CHECKING:
+    _Type = click.ParamType[int]
+else:
+    _Type = click.ParamType  # older releases of click take no argument here
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)B?", re.IGNORECASE)
+_LEAST_BYTES = 10**7
+"""ClickHouse needs some megabytes for any query: less would be a slip of the unit."""
+
+
+class Size(_Type):
+    """A number of bytes: `2GB`, `500 MB` or plain digits (powers of 1000)."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read it."""
+        if isinstance(value, int):
+            return value
+        found = _SIZE.fullmatch(str(value).strip())
+        if found is None:
+            self.fail(f"{value!r} is not a size, such as 2GB or 500MB", param, ctx)
+        n_bytes = round(float(found[1]) * _BYTES[found[2].upper()])
+        if n_bytes < _LEAST_BYTES:
+            self.fail(f"{value!r} is less than 10MB, which no query gets by with", param, ctx)
+        return n_bytes
+
+
+def server_options(command: Command) -> Command:
+    """Add `--max-threads`, `--max-server-memory` and `--ca-cert` to a command; `access_of` reads them."""
+    for option in (
+        click.option(
+            "--ca-cert",
+            "ca_certificate",
+            metavar="FILE",
+            type=click.Path(exists=True, dir_okay=False, path_type=Path),
+            help="Trust the certificates that these (PEM) have signed.",
+        ),
+        click.option(
+            "--max-server-memory",
+            "max_memory_bytes",
+            metavar="SIZE",
+            type=Size(),
+            help="Most memory of the server for a query, such as 2GB; two run at a time.",
+        ),
+        click.option(
+            "--max-threads",
+            metavar="N",
+            type=click.IntRange(min=1),
+            help="Most threads of the server for a query; two run at a time.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def access_of(given: dict[str, Any]) -> Access:
+    """Take what `server_options` added out of a command's options."""
+    from trajkit.sources.access import Access
+
+    names = [name for name in Access.model_fields if name in given]
+    return Access(**{name: given.pop(name) for name in names})
+
+
+def refuse_server_options(access: Access, *, why: str) -> None:
+    """Raise when one of the options was given where no server is asked.
+
+    Raises:
+        RequestError: One was.
+    """
+    spelled = {
+        "max_threads": "--max-threads",
+        "max_memory_bytes": "--max-server-memory",
+        "max_seconds": "--timeout",
+        "ca_certificate": "--ca-cert",
+    }
+    for name, option in spelled.items():
+        if getattr(access, name) is not None:
+            raise RequestError(f"{option} is for databases: {why}")

@@ -1,0 +1,129 @@
+"""Lines as they are made, part by part, and put in the order of the episodes at the end.
+
+A store's parts have no order among them, and a training file shall not depend on how many there are. So lines
+go into a file beside the goal as they come, with a note of where each episode is. Where they came in order
+the file is done; else it is copied episode by episode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+_COPY = 1 << 24
+
+
+class Written(NamedTuple):
+    """What a file of lines is."""
+
+    n_rows: int
+    """Its lines."""
+    n_bytes: int
+    """Its size."""
+    sha256: str
+    """Of its bytes."""
+    n_longest: int
+    """Bytes of the longest line."""
+
+
+class Spool:
+    """Takes the lines of episodes in any order of theirs.
+
+    Args:
+        path: The file that takes them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file: BinaryIO = path.open("wb")
+        self._places: list[pa.Table] = []
+        self._digest = hashlib.sha256()
+        self._n_bytes = self._n_rows = self._n_longest = 0
+
+    def add(self, table: pa.Table) -> None:
+        """Append lines, each with its line break; null where there is none.
+
+        Args:
+            table: Columns `episode_id` and `line`; the rows of an episode are neighbours.
+        """
+        for batch in table.select(["episode_id", "line"]).to_batches():
+            self._add(batch.column(0), batch.column(1).cast(pa.large_string()))
+
+    def _add(self, episode_ids: pa.Array[Any], lines: Any) -> None:
+        first, last = _numbers(lines.buffers()[1])[[lines.offset, lines.offset + len(lines)]].tolist()
+        sizes = pc.fill_null(pc.binary_length(lines), 0)
+        if last > first:
+            # no line is null with bytes of its own: Arrow gives what is null no length
+            piece = memoryview(lines.buffers()[2])[first:last]
+            self._file.write(piece)
+            self._digest.update(piece)
+            self._n_longest = max(self._n_longest, pc.max(sizes).as_py() or 0)
+        places = pa.table({"episode_id": episode_ids, "n_bytes": sizes})
+        self._places.append(places.group_by("episode_id", use_threads=False).aggregate([("n_bytes", "sum")]))
+        self._n_bytes += last - first
+        self._n_rows += len(lines) - lines.null_count
+
+    def finish(self, goal: Path) -> Written:
+        """Leave the lines in `goal` in the order of the episodes' ids, and nothing of the spool."""
+        self._file.close()
+        if not self._places:
+            self._path.replace(goal)
+            return self._written()
+        places = pa.concat_tables(self._places)
+        self._places.clear()
+        # an episode may come in several batches, which are neighbours: equal ids keep their order
+        ids = places.column("episode_id")
+        order = _numbers(pc.sort_indices(ids).buffers()[1]).astype(np.int64)[: len(ids)]
+        if bool((np.diff(order) > 0).all()):
+            self._path.replace(goal)
+            return self._written()
+        sizes = np.array(places.column("n_bytes_sum").to_pylist(), np.int64)
+        starts = np.cumsum(sizes) - sizes
+        self._digest = hashlib.sha256()
+        with self._path.open("rb") as source, goal.open("wb") as target:
+            for start, size in _runs(starts[order], sizes[order]):
+                for piece in _pieces(source, start, size):
+                    target.write(piece)
+                    self._digest.update(piece)
+        self._path.unlink()
+        return self._written()
+
+    def close(self) -> None:
+        """Remove what is left of the spool."""
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def _written(self) -> Written:
+        return Written(self._n_rows, self._n_bytes, self._digest.hexdigest(), self._n_longest)
+
+
+def _numbers(buffer: Any) -> np.ndarray[Any, Any]:
+    """Arrow's 64-bit numbers as they lie; its own way to numpy imports pandas where that is installed."""
+    return np.frombuffer(buffer, np.int64)
+
+
+def _runs(starts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:
+    """Stretches of the file, neighbours joined."""
+    begin = end = 0
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        if start != end:
+            if end > begin:
+                yield begin, end - begin
+            begin = start
+        end = start + size
+    if end > begin:
+        yield begin, end - begin
+
+
+def _pieces(source: BinaryIO, start: int, size: int) -> Iterator[bytes]:
+    source.seek(start)
+    while size > 0:
+        piece = source.read(min(size, _COPY))
+        yield piece
+        size -= len(piece)

@@ -1,0 +1,259 @@
+"""Read ATIF, Harbor's trajectory format, versions 1.0 to 1.8.
+
+Each step of the agent is a step of ours, and what came since its last one is the new part of the prompt. A
+step that is marked as copied context was said before: it is part of a prompt and no answer. What ATIF says
+and our nouns have no field for stays in `extra` and `origin`, under `atif`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from trajkit.formats.atif_circle import refuse_circles
+from trajkit.formats.atif_left import FACTS, left_of_step, origin_of, tags_of
+from trajkit.formats.atif_parts import calls_of, content_of, results_of
+from trajkit.formats.chat_message import read_tools
+from trajkit.formats.document import (
+    BadDocument,
+    Reading,
+    episode_of,
+    object_at,
+    objects_at,
+    shown,
+    text_at,
+)
+from trajkit.formats.profile import KEY, with_episode_rest, with_step_rest
+from trajkit.formats.turns import arguments_value
+from trajkit.schema import Episode
+from trajkit.schema.base import JsonObject
+
+VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(9))
+"""Those that are read; the last is written."""
+
+_SOURCES = ("system", "user", "agent")
+_ONLY_OF_AGENTS = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
+
+
+def is_atif(value: Any) -> bool:
+    """Whether a JSON value says that it is ATIF."""
+    return isinstance(value, dict) and str(value.get("schema_version", "")).startswith("ATIF-")
+
+
+def read_atif(value: JsonObject) -> Reading:
+    """The episode of a trajectory, then those of the sub-agents that are embedded in it.
+
+    Raises:
+        BadDocument: It is no trajectory of a version that is read.
+    """
+    refuse_circles(value)
+    main, is_exact = _episode(value, "", None)
+    found = [main, *_subagents(value, main, "")]
+    # the id of a session may be that of several documents
+    return Reading(tuple(found), is_exact, bool(value.get("trajectory_id")))
+
+
+def _episode(value: JsonObject, where: str, parent: Episode | None) -> tuple[Episode, bool]:
+    version = value.get("schema_version")
+    if version not in VERSIONS:
+        raise BadDocument(
+            f"no version that is read ({VERSIONS[0]} to {VERSIONS[-1]})",
+            f"{where}schema_version",
+            shown(version),
+        )
+    agent = object_at(value.get("agent"), f"{where}agent")
+    tools = tools_of_agent(agent, f"{where}agent")
+    steps = _Steps(where, agent.get("model_name"))
+    given = objects_at(value.get("steps"), f"{where}steps")
+    if not given:
+        raise BadDocument("no steps", f"{where}steps")
+    for position, step in enumerate(given):
+        steps.take(step, position)
+    extra = object_at(value.get("extra") or {}, f"{where}extra")
+    fields: dict[str, Any] = {
+        "episode_id": value.get("trajectory_id") or value.get("session_id") or "unnamed",
+        "source": "atif",
+        "tags": tags_of(agent),
+        "origin": origin_of(value, agent, extra, parent),
+        **steps.bounds(),
+        "steps": steps.found,
+    }
+    if (rest := extra.get(KEY)) is not None:
+        fields = with_episode_rest(fields, rest)
+    episode = episode_of(fields)
+    if tools is not None:
+        with_tools = tuple(
+            step if has else step.model_copy(update={"tools": tools})
+            for step, has in zip(episode.steps, steps.has_tools, strict=True)
+        )
+        episode = episode.model_copy(update={"steps": with_tools})
+    return episode, rest is not None
+
+
+def tools_of_agent(agent: dict[str, Any], where: str) -> tuple[JsonObject, ...] | None:
+    """The tools, which are checked once and not for each step.
+
+    Raises:
+        BadDocument: They are no list of objects.
+    """
+    given = objects_at(agent.get("tool_definitions"), f"{where}.tool_definitions")
+    try:
+        return read_tools(given)
+    except ValueError as error:
+        raise BadDocument("a tool is not JSON", f"{where}.tool_definitions", shown(str(error))) from error
+
+
+class _Steps:
+    """Takes the steps of a trajectory in order."""
+
+    def __init__(self, where: str, model_name: Any) -> None:
+        self._where = where
+        self._model_name = model_name
+        self._new: list[dict[str, Any]] = []
+        self._seen: list[str] = []
+        """The texts of the user and of the tools since the assistant or the system spoke."""
+        self._n_before = 0
+        self._times: list[datetime] = []
+        self.found: list[dict[str, Any]] = []
+        """The fields of our steps."""
+        self.has_tools: list[bool] = []
+        """Whether a step says its tools itself."""
+
+    def take(self, step: dict[str, Any], position: int) -> None:
+        where = f"{self._where}steps.{position}"
+        if step.get("step_id") != position + 1:
+            raise BadDocument(f"not {position + 1}", f"{where}.step_id", shown(step.get("step_id")))
+        source = step.get("source")
+        if source not in _SOURCES:
+            raise BadDocument("no source", f"{where}.source", shown(source))
+        if source == "agent":
+            self._take_agent(step, where)
+        else:
+            self._take_other(step, str(source), where)
+
+    def _take_other(self, step: dict[str, Any], source: str, where: str) -> None:
+        for name in _ONLY_OF_AGENTS:
+            if step.get(name) is not None:
+                raise BadDocument(f"{name} in a step of the {source}", where)
+        content = content_of(step.get("message"), f"{where}.message")
+        self._at(step, where)
+        self._new.append({"role": source, "content": content})
+        self._hear(source, _texts(content))
+        for result in results_of(step, {}, where):
+            self._new.append(result)
+            self._hear("user", _texts(result["content"]))
+
+    def _take_agent(self, step: dict[str, Any], where: str) -> None:
+        content = content_of(step.get("message"), f"{where}.message")
+        at = self._at(step, where)
+        if isinstance(thought := step.get("reasoning_content"), str) and thought:
+            content.insert(0, {"type": "thought", "text": thought})
+        calls = objects_at(step.get("tool_calls"), f"{where}.tool_calls")
+        names: dict[str, str] = {}
+        content.extend(calls_of(calls, names, where))
+        answer = {"role": "assistant", "content": content}
+        results = list(results_of(step, names, where))
+        if step.get("is_copied_context"):
+            self._new += [answer, *results]
+        else:
+            self._answer(step, answer, calls, at, where)
+            self._n_before += len(self._new) + 1
+            self._new = results
+        self._seen = []
+        for result in results:
+            self._hear("tool", _texts(result["content"]))
+
+    def _answer(
+        self,
+        step: dict[str, Any],
+        answer: dict[str, Any],
+        calls: Sequence[dict[str, Any]],
+        at: datetime | None,
+        where: str,
+    ) -> None:
+        fields: dict[str, Any] = {
+            "step_index": len(self.found),
+            "n_prompt_kept": self._n_before,
+            "messages": self._new,
+            "completion": answer,
+            "observation": "\n".join(self._seen) or None,
+            "action": _action(answer),
+            "model_name": step.get("model_name") or self._model_name,
+            "started_at": at,
+        }
+        if step.get("llm_call_count") == 0:
+            fields |= {"loss_weight": 0.0, "mask_reason": "no model was asked"}
+        metrics = object_at(step.get("metrics") or {}, f"{where}.metrics")
+        fields |= {ours: metrics[name] for name, ours in FACTS.items() if metrics.get(name) is not None}
+        extra = object_at(step.get("extra") or {}, f"{where}.extra")
+        fields["extra"] = left_of_step(step, metrics, calls, extra)
+        if (rest := extra.get(KEY)) is not None:
+            fields = with_step_rest(fields, rest)
+        self.has_tools.append("tools" in fields)
+        self.found.append(fields)
+
+    def _hear(self, speaker: str, texts: Sequence[str]) -> None:
+        if speaker == "system":
+            self._seen = []
+        else:
+            self._seen.append("\n".join(texts))
+
+    def _at(self, step: dict[str, Any], where: str) -> datetime | None:
+        at = _time(step.get("timestamp"), f"{where}.timestamp")
+        if at is not None:
+            self._times.append(at)
+        return at
+
+    def bounds(self) -> dict[str, Any]:
+        """When it began and ended, as far as the steps say it; what was seen after the last answer."""
+        after = "\n".join(self._seen)
+        if after and self._new and self.found:
+            last = self.found[-1]
+            last["info"] = last.get("info") or {"after": after}
+        if not self._times:
+            return {}
+        return {"started_at": min(self._times), "ended_at": max(self._times)}
+
+
+def _texts(content: Sequence[dict[str, Any]]) -> list[str]:
+    """Of results first, then what is said, as `turns.observation_of` has them."""
+    results = [block["result"] for block in content if block["type"] == "tool_result"]
+    return [*results, *(block["text"] for block in content if block["type"] == "text")]
+
+
+def _time(text: Any, where: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        at = datetime.fromisoformat(text_at(text, where))
+    except ValueError:
+        raise BadDocument("no ISO 8601 time", where, shown(text)) from None
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at
+
+
+def _action(answer: dict[str, Any]) -> list[dict[str, Any]] | None:
+    return [
+        {"name": block["name"], "arguments": arguments_value(block["arguments"])}
+        for block in answer["content"]
+        if block["type"] == "tool_call"
+    ] or None
+
+
+def _subagents(value: JsonObject, parent: Episode, where: str) -> Iterator[Episode]:
+    for position, sub in enumerate(
+        objects_at(value.get("subagent_trajectories"), f"{where}subagent_trajectories")
+    ):
+        at = f"{where}subagent_trajectories.{position}."
+        if not sub.get("trajectory_id"):
+            raise BadDocument("no id", f"{at}trajectory_id")
+        episode, _ = _episode(sub, at, parent)
+        name = (sub.get("agent") or {}).get("name")
+        steps = tuple(
+            step if step.agent_name else step.model_copy(update={"agent_name": name})
+            for step in episode.steps
+        )
+        episode_id = f"{parent.episode_id}/{episode.episode_id}"
+        own = episode.model_copy(update={"episode_id": episode_id, "steps": steps})
+        yield own
+        yield from _subagents(sub, own, at)

@@ -1,0 +1,296 @@
+"""The usual ATIF document as rows of a store, without an object for each message.
+
+Usual is a document without a profile, sub-agents and parts, whose messages are texts, whose results belong to
+calls of the same step and whose numbers are numbers. Of any other document nothing is said here: `read_atif`
+reads it, and names what is wrong with it. Both give the same rows (`tests/formats/test_atif_rows.py`).
+"""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from pydantic_core import to_json
+
+from trajkit.formats.atif_left import origin_of, tags_of
+from trajkit.formats.atif_parts import compact, is_finite
+from trajkit.formats.atif_read import VERSIONS
+from trajkit.formats.chat_parts import tool_of
+from trajkit.formats.document import BadDocument, shown
+from trajkit.formats.profile import KEY
+from trajkit.schema.base import JsonObject
+
+_DOCUMENT = frozenset(
+    {
+        *("schema_version", "session_id", "trajectory_id", "agent", "steps", "notes", "final_metrics"),
+        *("continued_trajectory_ref", "extra"),
+    }
+)
+_SAID = frozenset({"step_id", "source", "message"})
+_ANSWER = frozenset(
+    {
+        *("step_id", "source", "message", "reasoning_content", "model_name", "timestamp"),
+        *("tool_calls", "observation", "metrics"),
+    }
+)
+_N_OF_CALL, _N_OF_RESULT = 3, 2
+"""Fields that a call and a result have, and no more."""
+_COUNTS = {
+    "prompt_tokens": "n_input_tokens",
+    "completion_tokens": "n_output_tokens",
+    "cached_tokens": "cached_tokens",  # no column: `spelled` puts it where it belongs
+}
+_INFINITE = math.inf
+_MOST = 2**63
+_JSON = ("messages", "completion", "info", "extra")
+
+
+class Rows(NamedTuple):
+    """An episode as a row of each table, by column. What is not there is null."""
+
+    episode: dict[str, Any]
+    """Its own row, without what the steps sum up to."""
+    steps: list[dict[str, Any]]
+    """Those of its steps, without the id of the episode and its tools."""
+    tools: list[dict[str, Any]]
+    """The tools of every step as the document has them."""
+    is_named: bool
+    """Whether the document says an id of its own."""
+
+    def spelled(self, episode_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """The rows with their JSON as text, which is how a store keeps it, under an id. To be called once.
+
+        Raises:
+            BadDocument: A number in a tool or in its arguments is none.
+        """
+        tools = _spelled_tools(self.tools)
+        for row in self.steps:
+            row["action"] = _action(row["completion"]["content"], row["step_index"])
+            row["observation"] = _observation(row["messages"])
+            row |= {"episode_id": episode_id, "tools": tools, "loss_weight": 1.0, "metrics": "{}"}
+            if "cached_tokens" in row:
+                row["extra"] = {"atif": {"metrics": {"cached_tokens": row.pop("cached_tokens")}}}
+            for column in _JSON:
+                if (value := row.get(column)) is not None:
+                    row[column] = to_json(value).decode()
+        self.episode["episode_id"] = episode_id
+        for column in ("n_input_tokens", "n_output_tokens", "cost_usd"):
+            numbers = [row.get(column) for row in self.steps]
+            self.episode[column] = None if None in numbers else sum(numbers)
+        for column in ("tags", "origin", "metrics"):
+            self.episode[column] = to_json(self.episode[column]).decode()
+        return self.episode, self.steps
+
+
+def usual_rows(value: dict[str, Any]) -> Rows | None:
+    """The rows of a document; None where it is not the usual."""
+    steps, agent, extra = value.get("steps"), value.get("agent"), value.get("extra")
+    if not value.keys() <= _DOCUMENT or value.get("schema_version") not in VERSIONS:
+        return None
+    if type(steps) is not list or type(agent) is not dict or not (extra is None or type(extra) is dict):
+        return None
+    if extra is not None and KEY in extra:
+        return None
+    name = value.get("trajectory_id") or value.get("session_id") or "unnamed"
+    model_name = agent.get("model_name")
+    if type(name) is not str or not (model_name is None or type(model_name) is str):
+        return None
+    tools = [] if agent.get("tool_definitions") is None else agent["tool_definitions"]
+    if type(tools) is not list or not all(type(tool) is dict for tool in tools):
+        return None
+    talk = _Talk(model_name)
+    for number, step in enumerate(steps, 1):
+        if type(step) is not dict or step.get("step_id") != number or not talk.take(step):
+            return None
+    if not talk.rows:
+        return None
+    origin = origin_of(value, agent, extra or {}, None)
+    if not is_finite(compact(origin)):
+        return None
+    episode = _episode(name, talk, tags_of(agent), origin)
+    return Rows(episode, talk.finish(), tools, bool(value.get("trajectory_id")))
+
+
+def _episode(name: str, talk: _Talk, tags: dict[str, str], origin: JsonObject) -> dict[str, Any]:
+    row: dict[str, Any] = {
+        "episode_id": name,
+        "source": "atif",
+        "purpose": "unknown",
+        "outcome": "unknown",
+        "function_names": [],
+        "variant_names": [],
+        "n_steps": len(talk.rows),
+        "metrics": {},
+        "tags": tags,
+        "origin": origin,
+    }
+    if talk.times:
+        row["started_at"], row["ended_at"] = min(talk.times), max(talk.times)
+    return row
+
+
+class _Talk:
+    """Takes the steps of a document in order."""
+
+    def __init__(self, model_name: str | None) -> None:
+        self._model_name = model_name
+        self._new: list[Any] = []
+        self._waiting: set[str] = set()
+        self._n_before = 0
+        self.rows: list[dict[str, Any]] = []
+        """The rows of the answers so far."""
+        self.times: list[datetime] = []
+        """When they were given."""
+
+    def take(self, step: dict[str, Any]) -> bool:
+        """Take a step; False where it is not the usual."""
+        source, text = step.get("source"), step.get("message")
+        if type(text) is not str:
+            return False
+        if source == "agent":
+            return self._answer(step, text)
+        if not text or source not in ("user", "system") or not _SAID.issuperset(step):
+            return False
+        self._new.append({"role": source, "content": [{"type": "text", "text": text}]})
+        return True
+
+    def _answer(self, step: dict[str, Any], text: str) -> bool:
+        get = step.get
+        thought, calls, metrics, at = (
+            get("reasoning_content"),
+            get("tool_calls"),
+            get("metrics"),
+            get("timestamp"),
+        )
+        model_name = get("model_name") or self._model_name
+        if not (model_name is None or type(model_name) is str) or not _ANSWER.issuperset(step):
+            return False
+        content: list[Any] = []
+        if thought:
+            if type(thought) is not str:
+                return False
+            content.append({"type": "thought", "text": thought})
+        if text:
+            content.append({"type": "text", "text": text})
+        names: dict[str, str] = {}
+        if calls is not None and not self._called(calls, content, names):
+            return False
+        if at is not None and (at := self._moment(at)) is None:
+            return False
+        if not content or not (thought is None or type(thought) is str):
+            return False
+        new = self._new
+        row = {
+            "step_index": len(self.rows),
+            "n_prompt_kept": self._n_before,
+            "messages": new,
+            "completion": {"role": "assistant", "content": content},
+            "model_name": model_name,
+            "started_at": at,
+        }
+        if metrics is not None and not _measured(metrics, row):
+            return False
+        self._n_before += len(new) + 1
+        self._new = []
+        self.rows.append(row)
+        observation = get("observation")
+        return observation is None or self._observed(observation, names)
+
+    def _called(self, calls: Any, content: list[Any], names: dict[str, str]) -> bool:
+        if type(calls) is not list:
+            return False
+        waiting = self._waiting
+        for call in calls:
+            if type(call) is not dict or len(call) != _N_OF_CALL:
+                return False
+            call_id, name = call.get("tool_call_id"), call.get("function_name")
+            arguments = call.get("arguments")
+            if type(call_id) is not str or type(name) is not str or type(arguments) is not dict:
+                return False
+            if call_id in waiting:
+                return False
+            waiting.add(call_id)
+            names[call_id] = name
+            content.append({"type": "tool_call", "id": call_id, "name": name, "arguments": arguments})
+        return True
+
+    def _observed(self, observation: Any, names: dict[str, str]) -> bool:
+        results = observation.get("results") if type(observation) is dict and len(observation) == 1 else None
+        if type(results) is not list:
+            return False
+        for result in results:
+            if type(result) is not dict or len(result) != _N_OF_RESULT:
+                return False
+            text, call_id = result.get("content"), result.get("source_call_id")
+            if type(text) is not str or type(call_id) is not str or call_id not in names:
+                return False
+            block = {"type": "tool_result", "id": call_id, "name": names[call_id], "result": text}
+            self._new.append({"role": "tool", "content": [block]})
+            self._waiting.discard(call_id)
+        return True
+
+    def _moment(self, text: Any) -> datetime | None:
+        if type(text) is not str:
+            return None
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            return None
+        if at.tzinfo is not UTC:
+            at = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
+        self.times.append(at)
+        return at
+
+    def finish(self) -> list[dict[str, Any]]:
+        """The rows, the last with what was seen after it."""
+        if (after := _observation(self._new)) is not None:
+            self.rows[-1]["info"] = {"after": after}
+        return self.rows
+
+
+def _measured(metrics: Any, row: dict[str, Any]) -> bool:
+    """Take over counts and the price; False where there is anything else."""
+    if type(metrics) is not dict:
+        return False
+    for name, value in metrics.items():
+        if type(value) is int:
+            column = _COUNTS.get(name)
+            if column is None or not 0 <= value < _MOST:
+                return False
+            row[column] = value
+        elif name == "cost_usd" and type(value) is float and 0 <= value < _INFINITE:
+            row[name] = value
+        else:
+            return False
+    return True
+
+
+def _observation(messages: list[dict[str, Any]]) -> str | None:
+    """What came last from outside, as `turns.observation_of` has it; each message is one block."""
+    texts: list[str] = []
+    for one in reversed(messages):
+        if one["role"] == "system":
+            break
+        block = one["content"][0]
+        texts.append(block.get("result") or block.get("text") or "")
+    return "\n".join(reversed(texts)) or None
+
+
+def _action(content: list[dict[str, Any]], step_index: int) -> str | None:
+    """Spell the arguments of an answer's calls, and the calls as JSON."""
+    said = []
+    for block in content:
+        if block["type"] == "tool_call":
+            block["arguments"] = arguments = compact(block["arguments"])
+            if not is_finite(arguments):
+                raise BadDocument("a number that is none", f"steps.{step_index}.completion", shown(arguments))
+            said.append(f'{{"name":{compact(block["name"])},"arguments":{arguments}}}')
+    return f"[{','.join(said)}]" if said else None
+
+
+def _spelled_tools(tools: list[dict[str, Any]]) -> str | None:
+    said = compact([tool_of(tool) for tool in tools])
+    if not is_finite(said):
+        raise BadDocument("a number that is none", "agent.tool_definitions", shown(said))
+    return said if tools else None

@@ -1,0 +1,151 @@
+"""axolotl's chat rows: every message says whether it is learned, so that masks are carried exactly.
+
+Arguments of calls and parameters of tools are JSON in a text: of objects with other fields in each row,
+axolotl's reader would make one type with all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trajkit.formats.base import (
+    Example,
+    Mask,
+    PlainText,
+    Problem,
+    Row,
+    SftFormat,
+    Training,
+    Unit,
+    json_line,
+)
+from trajkit.formats.chat_rows import ChatWriter, Dialect, Reference, read_functions, read_messages
+from trajkit.formats.file_place import local_path
+from trajkit.formats.training_file import script, settings
+from trajkit.schema import FileBlock, Role
+from trajkit.schema.base import JsonObject
+
+
+def _image(block: FileBlock, role: Role) -> Reference | None:
+    if not (block.mime_type or "").startswith("image/"):
+        return None
+    if path := local_path(block):
+        return Reference({"type": "image", "path": path}, frozenset({"storage_path"}))
+    if block.source_url and "://" in block.source_url:
+        return Reference({"type": "image", "url": block.source_url}, frozenset({"source_url"}))
+    return None
+
+
+_DIALECT = Dialect(
+    mark="train", reasoning="reasoning_content", image=_image, names_results=True, has_content=True
+)
+
+
+def _row(example: Example) -> Row:
+    writer = ChatWriter(_DIALECT)
+    value: dict[str, Any] = {"messages": writer.messages(example.messages, example.weights)}
+    if tools := writer.tools(example.tools):
+        value["tools"] = tools
+        for tool in tools:
+            if "parameters" in tool["function"]:
+                tool["function"]["parameters"] = json_line(tool["function"]["parameters"])
+    if [(each["role"], each["train"]) for each in value["messages"][-1:]] != [("assistant", True)]:
+        writer.problems.append(Problem("the last message is not the assistant's", "messages"))
+    return Row(value, tuple(writer.losses), tuple(writer.problems))
+
+
+def _read(value: JsonObject) -> Example:
+    import json
+
+    row: Any = value
+    messages, weights = read_messages([_with_url(message) for message in row["messages"]], _DIALECT)
+    tools = tuple(
+        {k: json.loads(v) if k == "parameters" else v for k, v in tool.items()}  # type: ignore[arg-type]
+        for tool in read_functions(row)
+    )
+    return Example(messages, weights, tools)
+
+
+def _with_url(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with its images as OpenAI's API refers to them, which is how they are read."""
+    if not isinstance(message["content"], list):
+        return message
+    parts = [
+        {"type": "image_url", "image_url": {"url": part.get("url") or f"file://{part['path']}"}}
+        if part["type"] == "image"
+        else part
+        for part in message["content"]
+    ]
+    return {**message, "content": parts}
+
+
+def _plain(unit: Unit) -> PlainText:
+    before = {
+        role: f'{{"role":"{role}","train":false,"content":"' for role in ("system", "user", "assistant")
+    }
+    learned = '{"role":"assistant","train":true,"content":"'
+    return PlainText(
+        before=before, learned=learned, after='"}', last="," + learned, tail='"}]}', head='{"messages":['
+    )
+
+
+def _files(training: Training) -> dict[str, str]:
+    kind = "parquet" if training.data.endswith(".parquet") else "json"
+    return {
+        "train.yaml": settings(
+            "axolotl train train.yaml",
+            {
+                "base_model": training.model,
+                "chat_template": "tokenizer_default",
+                "datasets": [
+                    {
+                        "path": training.data,
+                        "ds_type": kind,
+                        "type": "chat_template",
+                        "field_messages": "messages",
+                        # each message says it, and nothing else decides
+                        "message_field_training": "train",
+                        "roles_to_train": [],
+                        "train_on_eos": "turn",
+                    }
+                ],
+                "sequence_len": training.max_tokens,
+                "output_dir": "out",
+                "adapter": "lora",
+                "lora_r": 16,
+                "lora_alpha": 32,
+                "lora_dropout": 0.0,
+                "lora_target_linear": True,
+                "micro_batch_size": 1,
+                "gradient_accumulation_steps": 8,
+                "num_epochs": 2,
+                "learning_rate": 0.0001,
+                "lr_scheduler": "cosine",
+                "optimizer": "adamw_torch",
+                "bf16": "auto",
+                "gradient_checkpointing": True,
+                "seed": 1,
+            },
+        ),
+        "train.sh": script("axolotl train train.yaml"),
+    }
+
+
+AXOLOTL = SftFormat(
+    name="axolotl",
+    about="axolotl: a folder with the rows, train.yaml and train.sh",
+    row=_row,
+    read=_read,
+    columns={
+        "messages": "STRUCT(role VARCHAR, train BOOLEAN, reasoning_content VARCHAR, content JSON, "
+        'tool_calls STRUCT(id VARCHAR, "type" VARCHAR, '
+        'function STRUCT("name" VARCHAR, arguments VARCHAR))[], '
+        '"name" VARCHAR, tool_call_id VARCHAR)[]',
+        "tools": 'STRUCT("type" VARCHAR, function STRUCT("name" VARCHAR, description VARCHAR, '
+        "parameters VARCHAR, strict BOOLEAN))[]",
+    },
+    masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
+    plain=_plain,
+    files=_files,
+)
+"""Rows for axolotl, with the files to train from."""

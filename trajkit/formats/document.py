@@ -1,0 +1,123 @@
+"""What is read of other people's documents: episodes, or why there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import ValidationError
+
+from trajkit.errors import DataError
+from trajkit.formats.base import Problem
+from trajkit.schema import Episode
+
+_MOST_SHOWN = 80
+
+
+class BadDocument(DataError):
+    """A document that is not what it claims to be, or that makes no sense as an episode.
+
+    Args:
+        kind: What is wrong, in words of which there are few, so that documents can be counted by it.
+        where: Its place in the document, such as `steps.2.source`; empty for the whole of it.
+        value: The value that is wrong; empty when there is none to show.
+    """
+
+    def __init__(self, kind: str, where: str = "", value: str = "") -> None:
+        self.problem = Problem(kind, where or "the document", value)
+        super().__init__(str(self.problem))
+
+
+class Reading(NamedTuple):
+    """The episodes of a document."""
+
+    episodes: tuple[Episode, ...]
+    """The first is the document's own; those of its sub-agents follow."""
+    is_exact: bool = False
+    """Whether trajkit wrote it, so that the episode is the very one that it was."""
+    is_named: bool = True
+    """Whether the document says an id of its own; else the ids are empty here, and given by who reads."""
+
+
+def renamed(episodes: Sequence[Episode], episode_id: str) -> tuple[Episode, ...]:
+    """Episodes of one document, the first with another id: those of its sub-agents begin with it, too."""
+    before = episodes[0].episode_id
+    found = [episodes[0].model_copy(update={"episode_id": episode_id})]
+    for sub in episodes[1:]:
+        parent = (sub.origin or {}).get("parent_episode_id")
+        again: dict[str, Any] = {"episode_id": _moved(sub.episode_id, before, episode_id)}
+        if isinstance(parent, str):
+            again["origin"] = {**(sub.origin or {}), "parent_episode_id": _moved(parent, before, episode_id)}
+        found.append(sub.model_copy(update=again))
+    return tuple(found)
+
+
+def _moved(name: str, before: str, after: str) -> str:
+    return after if name == before else f"{after}/{name.removeprefix(f'{before}/')}"
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: short."""
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
+
+
+def episode_of(value: Mapping[str, Any]) -> Episode:
+    """The episode of its fields.
+
+    Raises:
+        BadDocument: They are no episode's.
+    """
+    try:
+        return Episode.model_validate(value)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        raise BadDocument(
+            first["msg"].removeprefix("Value error, "), where, "" if where == "" else shown(first["input"])
+        ) from error
+
+
+def object_at(value: Any, where: str) -> dict[str, Any]:
+    """The value, which must be an object.
+
+    Raises:
+        BadDocument: It is none.
+    """
+    if not isinstance(value, dict):
+        raise BadDocument("not an object", where, shown(value))
+    return value
+
+
+def part_of(value: Mapping[str, Any], name: str, where: str = "") -> dict[str, Any]:
+    """The object that a document has under a name; empty where there is none.
+
+    Raises:
+        BadDocument: It is no object.
+    """
+    found = value.get(name)
+    return {} if found is None else object_at(found, f"{where}.{name}" if where else name)
+
+
+def objects_at(value: Any, where: str) -> Sequence[dict[str, Any]]:
+    """The value, which must be a list of objects; nothing for null.
+
+    Raises:
+        BadDocument: It is none.
+    """
+    if value is None:
+        return ()
+    if not isinstance(value, list):
+        raise BadDocument("not a list", where, shown(value))
+    return [object_at(item, f"{where}.{position}") for position, item in enumerate(value)]
+
+
+def text_at(value: Any, where: str) -> str:
+    """The value, which must be text.
+
+    Raises:
+        BadDocument: It is none.
+    """
+    if not isinstance(value, str):
+        raise BadDocument("not a text", where, shown(value))
+    return value

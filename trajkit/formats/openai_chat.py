@@ -1,0 +1,197 @@
+"""Conversations as OpenAI's chat API spells them, a line each: `{"messages": […], "tools": […]}`.
+
+A line has nothing but what was said, so of an episode the rest is lost, and named. Where an episode is
+several conversations, as its agent writes each prompt anew, each is a line of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+from trajkit.formats.base import Document, EpisodeFormat, Loss, LossKind
+from trajkit.formats.chat_conversation import conversation_of, tools_of
+from trajkit.formats.chat_write import chat_value, function_tool
+from trajkit.formats.document import BadDocument, Reading, shown
+from trajkit.formats.fields import EPISODE_FIELDS, STEP_FIELDS, Field, differing
+from trajkit.formats.profile import episode_from
+from trajkit.schema import (
+    Block,
+    Episode,
+    FileBlock,
+    Message,
+    Role,
+    TextBlock,
+    ThoughtBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    Transition,
+)
+from trajkit.schema.base import JsonObject
+
+_KNOWN = ("messages", "tools", "parallel_tool_calls")
+_FACTS = tuple(name for name in STEP_FIELDS if name not in ("messages", "completion", "n_prompt_kept"))
+"""What a step says beside its messages."""
+
+
+def is_openai_chat(value: Any) -> bool:
+    """Whether a line is a conversation as OpenAI's API takes it, and nothing else."""
+    return (
+        isinstance(value, dict)
+        and isinstance(value.get("messages"), list)
+        and value.keys() <= {*_KNOWN, "metadata", "functions"}
+    )
+
+
+def read_openai_chat(value: dict[str, Any]) -> Reading:
+    """The episode of a line. An answer with `weight` 0 is context only.
+
+    Raises:
+        BadDocument: It is no conversation.
+    """
+    sent: Any = value.get("messages")
+    messages = conversation_of(sent)
+    tools = tools_of(value.get("tools"), "tools") or tools_of(value.get("functions"), "functions")
+    others = {name: item for name, item in value.items() if name not in (*_KNOWN[:2], "functions")}
+    fields = {
+        "episode_id": "unnamed",
+        "source": "openai-chat",
+        "origin": {"line": others} if others else None,
+    }
+    episode = episode_from(fields, messages, None)
+    weights = [_weight(one, position) for position, one in enumerate(sent) if one["role"] == "assistant"]
+    steps = tuple(
+        step.model_copy(update={"tools": tools, **weight})
+        for step, weight in zip(episode.steps, weights, strict=True)
+    )
+    return Reading((episode.model_copy(update={"steps": steps}),), is_named=False)
+
+
+def write_openai_chat(episode: Episode) -> Document:
+    """The conversations of an episode, and what they do not say of it."""
+    rows: list[JsonObject] = []
+    losses: list[Loss] = []
+    for number, run in enumerate(_runs(episode, losses)):
+        row = _row(run)
+        read = read_openai_chat(row).episodes[0]
+        if number == 0:
+            losses.extend(
+                Loss(Field[name.upper()], name) for name in differing(episode, read, EPISODE_FIELDS)
+            )
+        else:
+            losses.append(Loss(Field["CONVERSATION"], run[0].where.rpartition(".prompt")[0]))
+        losses.extend(_lost(run, row, read))
+        rows.append(row)
+    return Document(tuple(rows), tuple(losses))
+
+
+def read_line(values: Sequence[JsonObject]) -> Episode:
+    """The episode of a line.
+
+    Raises:
+        BadDocument: It is no conversation.
+    """
+    return read_openai_chat(values[0]).episodes[0]
+
+
+OPENAI_CHAT = EpisodeFormat(
+    name="openai-chat",
+    about="conversations as OpenAI's chat API spells them, a line each, without anything else",
+    write=write_openai_chat,
+    read=read_line,
+    is_trained_on=True,
+)
+"""What was said and nothing else, for whatever reads chat messages."""
+
+
+def _weight(message: dict[str, Any], position: int) -> dict[str, Any]:
+    weight = message.get("weight", 1)
+    if not isinstance(weight, int | float) or isinstance(weight, bool) or weight < 0:
+        raise BadDocument("no weight", f"messages.{position}.weight", shown(weight))
+    return {"loss_weight": float(weight), "mask_reason": None if weight else "weight 0 in the file"}
+
+
+class _Said(NamedTuple):
+    """A message of a line."""
+
+    message: Message
+    where: str
+    """Its place in the episode."""
+    step: Transition | None
+    """The step that it answers; None for a message of a prompt."""
+
+
+def _runs(episode: Episode, losses: list[Loss]) -> Iterator[list[_Said]]:
+    """The conversations of an episode: in each, a prompt is all that was said before, and then something."""
+    run: list[_Said] = []
+    for step, prompt in zip(episode.steps, episode.prompts(), strict=True):
+        where = f"steps.{step.step_index}"
+        if prompt is None or step.completion is None:
+            losses.append(Loss(Field["STEP"], where))
+            continue
+        n = len(run)
+        if n and (len(prompt) < n or any(one.message != two for one, two in zip(run, prompt, strict=False))):
+            yield run
+            run, n = [], 0
+        new = enumerate(prompt[n:], n)
+        run += [_Said(message, f"{where}.prompt.{position}", None) for position, message in new]
+        run.append(_Said(step.completion, f"{where}.completion", step))
+    if run:
+        yield run
+
+
+def _row(run: Sequence[_Said]) -> JsonObject:
+    messages: list[Any] = []
+    for said in run:
+        value = chat_value(said.message)
+        if value["role"] == "assistant" and (said.step is None or said.step.loss_weight == 0):
+            value["weight"] = 0
+        messages.append(value)
+    row: JsonObject = {"messages": messages}
+    if tools := next((said.step.tools for said in run if said.step and said.step.tools), None):
+        row["tools"] = [function_tool(tool) for tool in tools]
+    return row
+
+
+def _lost(run: Sequence[_Said], row: JsonObject, read: Episode) -> Iterator[Loss]:
+    """What a line does not say of the steps that it is made of."""
+    answers = iter(read.steps)
+    for said, back in zip(run, conversation_of(row["messages"]), strict=True):
+        yield from _lost_of_message(said.message, back, said.where)
+        if said.message.role != Role.ASSISTANT:
+            continue
+        answer = next(answers)
+        if said.step is None:
+            yield Loss(Field["CONTEXT_ANSWER"], said.where)
+            continue
+        for name in differing(said.step, answer, _FACTS):
+            yield Loss(Field[name.upper()], f"steps.{said.step.step_index}.{name}")
+
+
+def _lost_of_message(message: Message, back: Message, where: str) -> Iterator[Loss]:
+    if message == back:
+        return
+    lost = [
+        Loss(_kind(block), f"{where}.content.{index}")
+        for index, block in enumerate(message.content)
+        if block not in back.content
+    ]
+    yield from lost or [Loss(LossKind.BLOCK_ORDER, where)]
+
+
+def _kind(block: Block) -> LossKind:
+    match block:
+        case ThoughtBlock():
+            return LossKind.THOUGHT
+        case FileBlock(mime_type=str(kind)) if kind.startswith("image/"):
+            return LossKind.IMAGE
+        case FileBlock():
+            return LossKind.FILE
+        case ToolCallBlock():
+            return LossKind.TOOL_FIELD
+        case ToolResultBlock():
+            return LossKind.TOOL_NAME
+        case TextBlock():
+            return LossKind.JOINED_TEXT
+        case _:
+            return LossKind.UNKNOWN_BLOCK

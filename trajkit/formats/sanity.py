@@ -1,0 +1,83 @@
+"""What makes no sense in a conversation, whatever format it came in, named before it is trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trajkit.formats.base import Problem
+from trajkit.formats.document import shown
+from trajkit.schema import Episode, Message, Role, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
+
+NO_STEPS = "no message of the assistant"
+"""Why a conversation is no episode."""
+
+
+def problems(episode: Episode, *, allows_system_anywhere: bool = False) -> Iterator[Problem]:
+    """What makes no sense, in the order of the steps.
+
+    Args:
+        episode: As it was read.
+        allows_system_anywhere: Whether a message of the system may stand in the middle.
+    """
+    if not episode.steps:
+        yield Problem(NO_STEPS, "steps")
+    talk = _Talk(allows_system_anywhere=allows_system_anywhere)
+    n_said = 0
+    for step in episode.steps:
+        where = f"steps.{step.step_index}"
+        if step.messages is None or step.n_prompt_kept < n_said:
+            talk.begin_anew()
+        yield from talk.listen(step.messages or (), f"{where}.messages")
+        if step.completion is not None:
+            yield from talk.listen((step.completion,), f"{where}.completion")
+        n_said = step.n_prompt_kept + len(step.messages or ()) + (step.completion is not None)
+
+
+class _Talk:
+    """Follows a conversation."""
+
+    def __init__(self, *, allows_system_anywhere: bool) -> None:
+        self._allows_system_anywhere = allows_system_anywhere
+        self._called: set[str] = set()
+        self._waiting: set[str] = set()
+        self._is_begun = False
+
+    def begin_anew(self) -> None:
+        """A prompt that does not go on from the one before."""
+        self._waiting = set()
+        self._is_begun = False
+
+    def listen(self, messages: Sequence[Message], where: str) -> Iterator[Problem]:
+        for position, message in enumerate(messages):
+            at = where if where.endswith("completion") else f"{where}.{position}"
+            if message.role != Role.SYSTEM:
+                self._is_begun = True
+            elif self._is_begun and not self._allows_system_anywhere:
+                yield Problem("a message of the system in the middle", at, shown(message.text))
+            yield from self._calls(message, at)
+            if not _says_something(message):
+                is_answer = message.role == Role.ASSISTANT
+                kind = (
+                    "an answer that says nothing" if is_answer else f"an empty message of the {message.role}"
+                )
+                yield Problem(kind, at)
+
+    def _calls(self, message: Message, where: str) -> Iterator[Problem]:
+        for index, block in enumerate(message.content):
+            at = f"{where}.content.{index}"
+            if isinstance(block, ToolCallBlock):
+                if block.id in self._waiting and block.id:
+                    yield Problem("a tool call id that is there twice", f"{at}.id", shown(block.id))
+                self._called.add(block.id)
+                self._waiting.add(block.id)
+            elif isinstance(block, ToolResultBlock):
+                if block.id not in self._called:
+                    yield Problem("a tool result without its call", f"{at}.id", shown(block.id))
+                self._waiting.discard(block.id)
+
+
+def _says_something(message: Message) -> bool:
+    """A tool may return nothing; everybody else says something."""
+    return any(
+        not isinstance(block, TextBlock | ThoughtBlock) or bool(block.text) for block in message.content
+    )

@@ -1,0 +1,74 @@
+"""Together's chat rows: OpenAI's, with a place for thoughts; contents are texts, and turns alternate."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from trajkit.formats.base import Example, Mask, PlainText, Problem, Row, SftFormat, Unit
+from trajkit.formats.chat_rows import Chat, ChatWriter, Dialect, read_functions, read_messages
+from trajkit.schema.base import JsonObject
+
+_DIALECT = Dialect(mark="weight", reasoning="reasoning_content", has_parts=False, has_content=True)
+
+
+def _row(example: Example) -> Row:
+    writer = ChatWriter(_DIALECT)
+    messages = writer.messages(example.messages, example.weights)
+    value: dict[str, Any] = {"messages": messages}
+    if tools := writer.tools(example.tools):
+        value["tools"] = tools
+    return Row(value, tuple(writer.losses), (*writer.problems, *_problems(messages)))
+
+
+def _problems(messages: Chat) -> Iterator[Problem]:
+    roles = [message["role"] for message in messages]
+    if not roles or roles[-1] != "assistant":
+        yield Problem("the last message is not the assistant's", "messages")
+    if "system" in roles[1:]:
+        yield Problem("system message that is not the first", f"messages.{roles.index('system', 1)}")
+    talk = roles[1:] if roles[:1] == ["system"] else roles
+    if talk[:1] != ["user"]:
+        yield Problem("conversation that does not begin with the user", "messages")
+    for position, (one, other) in enumerate(itertools.pairwise(roles)):
+        if one == other:
+            yield Problem(f"two messages of role {one} in a row", f"messages.{position + 1}")
+
+
+def _read(value: JsonObject) -> Example:
+    row: Any = value
+    messages, weights = read_messages(row["messages"], _DIALECT)
+    return Example(messages, weights, read_functions(row))
+
+
+def _plain(unit: Unit) -> PlainText:
+    return PlainText(
+        before={
+            "system": '{"role":"system","content":"',
+            "user": '{"role":"user","content":"',
+            "assistant": '{"role":"assistant","weight":0,"content":"',
+        },
+        learned='{"role":"assistant","content":"',
+        after='"}',
+        last=',{"role":"assistant","content":"',
+        tail='"}]}',
+        head='{"messages":[',
+        alternates=True,
+    )
+
+
+TOGETHER = SftFormat(
+    name="together",
+    about="Together's fine-tuning",
+    row=_row,
+    read=_read,
+    columns={
+        "messages": "STRUCT(role VARCHAR, weight BIGINT, reasoning_content VARCHAR, content VARCHAR, "
+        "tool_calls JSON[], tool_call_id VARCHAR)[]",
+        "tools": "JSON[]",
+    },
+    masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
+    plain=_plain,
+)
+"""Rows for Together's supervised fine-tuning."""

@@ -1,0 +1,271 @@
+"""Counting tokens: by a model's tokenizer and chat template, by tiktoken, or as a marked estimate."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
+
+from trajkit._lazy import need
+from trajkit.errors import RequestError
+
+_CHARACTERS_PER_TOKEN = 4
+_TIKTOKEN = "tiktoken:"
+ESTIMATE = "estimate"
+"""The name that asks for an estimate from the number of characters."""
+
+
+class Rendered(NamedTuple):
+    """A conversation in tokens."""
+
+    n_tokens: int
+    """All of it."""
+    spans: tuple[tuple[int, int], ...]
+    """For each assistant message, the positions of the tokens that it says, the last one excluded."""
+    ends_learned: tuple[bool, ...] | None
+    """For each of them, whether its last token ends the turn, so that a model learns to stop; None when the
+    tokenizer has no token for that."""
+    tokens: tuple[int, ...] = ()
+    """The tokens themselves; empty where they are only counted."""
+
+
+class Tokenizer(Protocol):
+    """What turns texts and conversations into tokens."""
+
+    @property
+    def name(self) -> str:
+        """What the user called it."""
+        ...
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its counts are the trainer's own and not an estimate."""
+        ...
+
+    @property
+    def has_marks(self) -> bool | None:
+        """Whether its chat template marks what the assistant says; None when it has no template."""
+        ...
+
+    def count(self, text: str) -> int:
+        """Tokens of a text by itself."""
+        ...
+
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
+        """A conversation in OpenAI's shape.
+
+        Raises:
+            RequestError: The chat template cannot write it.
+        """
+        ...
+
+
+def load_tokenizer(name: str) -> Tokenizer:
+    """A tokenizer by name.
+
+    Args:
+        name: A folder with a model or a tokenizer, the id of one on the Hugging Face Hub, `tiktoken:` with
+            an encoding such as `tiktoken:o200k_base`, or `estimate` for a quarter of the characters.
+
+    Raises:
+        RequestError: There is none of this name, or its vocabulary is not on this machine.
+        MissingExtra: The package that reads it is not installed.
+    """
+    if name == ESTIMATE:
+        return CharacterEstimate()
+    if name.startswith(_TIKTOKEN):
+        return Tiktoken(name.removeprefix(_TIKTOKEN))
+    return ChatTemplate(name)
+
+
+class CharacterEstimate:
+    """A token for every four characters: English prose is near that, JSON and other languages are not."""
+
+    name = ESTIMATE
+    is_exact = False
+    has_marks = None
+
+    def count(self, text: str) -> int:
+        """Tokens of a text, rounded up."""
+        return math.ceil(len(text) / _CHARACTERS_PER_TOKEN)
+
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
+        """A conversation, by what OpenAI adds to each message."""
+        return _summed(messages, tools, self.count)
+
+
+class Tiktoken:
+    """One of OpenAI's encodings. What a service adds to messages is not public, so it is an estimate.
+
+    Args:
+        encoding: Such as `o200k_base`.
+    """
+
+    is_exact = False
+    has_marks = None
+
+    def __init__(self, encoding: str) -> None:
+        tiktoken = need("tiktoken", extra="tokens")
+        self.name = f"{_TIKTOKEN}{encoding}"
+        try:
+            self._encoding = tiktoken.get_encoding(encoding)
+        except ValueError:
+            known = ", ".join(tiktoken.list_encoding_names())
+            raise RequestError(f"no encoding {encoding!r}", hint=f"encodings: {known}") from None
+        except Exception as error:
+            raise RequestError(
+                f"the vocabulary of {encoding} is not on this machine and cannot be fetched",
+                hint="put it where TIKTOKEN_CACHE_DIR says, or count with --tokenizer estimate",
+            ) from error
+
+    def count(self, text: str) -> int:
+        """Tokens of a text; special tokens in it are text."""
+        return len(self._encoding.encode_ordinary(text))
+
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
+        """A conversation, by what OpenAI adds to each message."""
+        return _summed(messages, tools, self.count)
+
+
+def _summed(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, count: Any) -> Rendered:
+    # OpenAI's cookbook on data preparation: 3 for each message, 1 for a name, 3 before the reply
+    at = 3 + (count(json.dumps(list(tools), ensure_ascii=False)) if tools else 0)
+    spans = []
+    for message in messages:
+        at += 3 + (1 + count(str(message["name"])) if message.get("name") else 0)
+        n_tokens = sum(count(text) for text in _texts(message))
+        if message.get("role") == "assistant":
+            spans.append((at, at + n_tokens))
+        at += n_tokens
+    return Rendered(at, tuple(spans), None)
+
+
+def _texts(message: Mapping[str, Any]) -> list[str]:
+    """Every text that a model reads or says in a message."""
+    content = message.get("content")
+    texts = [str(thought)] if (thought := message.get("reasoning_content")) else []
+    texts += [content] if isinstance(content, str) else []
+    if isinstance(content, list):
+        texts += [str(part.get("text") or "") for part in content if isinstance(part, Mapping)]
+    for call in message.get("tool_calls") or ():
+        function = call.get("function") or {}
+        arguments = function.get("arguments")
+        spelled = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        texts += [str(function.get("name") or ""), spelled]
+    return texts
+
+
+class ChatTemplate:
+    """A model's own tokenizer with its chat template.
+
+    Args:
+        name: A folder, or an id on the Hugging Face Hub.
+    """
+
+    is_exact = True
+
+    def __init__(self, name: str) -> None:
+        transformers = need("transformers", extra="tokens")
+        self.name = name
+        try:
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+        except (OSError, ValueError) as error:
+            first = str(error).splitlines()[0]
+            hint = "a folder with tokenizer.json, an id on the Hub, tiktoken:o200k_base, or estimate"
+            raise RequestError(f"no tokenizer in {name}: {first}", hint=hint) from error
+        template = self._tokenizer.chat_template
+        self.has_marks = None if not template else "{% generation" in template or "{%- generation" in template
+        self._stops = _stops(self._tokenizer)
+
+    def count(self, text: str) -> int:
+        """Tokens of a text without any that begin or end it."""
+        return len(self._tokenizer.encode(text, add_special_tokens=False))
+
+    def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
+        """A conversation, as the trainer writes it."""
+        if self.has_marks is None:
+            raise RequestError(f"{self.name} has no chat template", hint="a base model takes rows of text")
+        written = [_for_template(message) for message in messages]
+        tokens, mask = self._write(written, tools, is_marked=bool(self.has_marks))
+        n_answers = sum(message.get("role") == "assistant" for message in messages)
+        runs = _runs(mask) if self.has_marks else []
+        spans = runs if len(runs) == n_answers else self._by_prefix(written, tools)
+        ends = None
+        if self._stops:
+            ends = tuple(end > start and bool(self._stops & set(tokens[start:end])) for start, end in spans)
+        return Rendered(len(tokens), tuple(spans), ends, tuple(tokens))
+
+    def _by_prefix(self, messages: Sequence[Mapping[str, Any]], tools: Any) -> list[tuple[int, int]]:
+        """What a template writes more for an answer than for the prompt that asks for it."""
+        spans = []
+        for position, message in enumerate(messages):
+            if message.get("role") == "assistant":
+                before, _ = self._write(messages[:position], tools, asks=True)
+                after, _ = self._write(messages[: position + 1], tools)
+                spans.append((min(len(before), len(after)), len(after)))
+        return spans
+
+    def _write(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        tools: Any,
+        *,
+        asks: bool = False,
+        is_marked: bool = False,
+    ) -> tuple[list[int], list[int]]:
+        jinja = need("jinja2", extra="tokens")
+        try:
+            made = self._tokenizer.apply_chat_template(
+                list(messages),
+                tools=list(tools) if tools else None,
+                add_generation_prompt=asks,
+                tokenize=True,
+                return_dict=True,
+                return_assistant_tokens_mask=is_marked,
+            )
+        except (jinja.TemplateError, TypeError, ValueError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise RequestError(f"the chat template of {self.name} cannot write it: {reason}") from error
+        return list(made["input_ids"]), list(made.get("assistant_masks", ()))
+
+
+def _stops(tokenizer: Any) -> set[int]:
+    """The tokens that end a turn: the end of text, and what the template writes after an answer."""
+    names = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|eot|>", "</s>")
+    found = {tokenizer.convert_tokens_to_ids(name) for name in names}
+    return {
+        token for token in (*found, tokenizer.eos_token_id) if token not in (None, tokenizer.unk_token_id)
+    }
+
+
+def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
+    """Templates walk through the arguments of a call: as a text they would be written in quotes."""
+    written = {key: value for key, value in message.items() if key != "weight" and value is not None}
+    if isinstance(written.get("content"), list):
+        written["content"] = "".join(str(part.get("text") or "") for part in written["content"])
+    written.setdefault("content", "")
+    if calls := written.get("tool_calls"):
+        written["tool_calls"] = [_with_object(call) for call in calls]
+    return written
+
+
+def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
+    function = dict(call.get("function") or {})
+    if isinstance(function.get("arguments"), str):
+        with contextlib.suppress(ValueError):  # one that is no JSON is written as it was made
+            function["arguments"] = json.loads(function["arguments"])
+    return {**call, "function": function}
+
+
+def _runs(mask: Sequence[int]) -> list[tuple[int, int]]:
+    """The runs of ones in a mask."""
+    spans, start = [], None
+    for position, is_said in enumerate([*mask, 0]):
+        if is_said and start is None:
+            start = position
+        elif not is_said and start is not None:
+            spans.append((start, position))
+            start = None
+    return spans

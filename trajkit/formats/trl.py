@@ -1,0 +1,182 @@
+"""TRL's datasets: conversations, prompts with completions, preferences, and answers that are good or bad.
+
+Contents are texts and arguments of tool calls are objects, as chat templates want them. TRL has no weight per
+message (1.16.0): `messages` trains every answer (with `assistant_only_loss=True`), a completion itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trajkit.formats.base import (
+    Example,
+    Judged,
+    JudgedFormat,
+    Mask,
+    PlainText,
+    Preference,
+    PreferenceFormat,
+    Problem,
+    Row,
+    SftFormat,
+    Unit,
+)
+from trajkit.formats.chat_rows import Chat, ChatWriter, Dialect, read_functions, read_messages
+from trajkit.schema import Message
+from trajkit.schema.base import JsonObject
+
+_DIALECT = Dialect(
+    reasoning="reasoning_content", has_objects=True, has_parts=False, names_results=True, has_content=True
+)
+_MESSAGES = (
+    "STRUCT(role VARCHAR, reasoning_content VARCHAR, content VARCHAR, tool_calls JSON[], "
+    '"name" VARCHAR, tool_call_id VARCHAR)[]'
+)
+_TOOLS = {"tools": "JSON[]"}
+
+
+def _context(writer: ChatWriter, messages: Sequence[Message], where: str = "prompt") -> Chat:
+    return writer.messages(messages, [0.0] * len(messages), where)
+
+
+def _row(value: dict[str, Any], tools: Sequence[JsonObject], writer: ChatWriter) -> Row:
+    if written := writer.tools(tools):
+        value["tools"] = written
+    if "prompt" in value and not value["prompt"]:
+        writer.problems.append(Problem("no message before the answer", "prompt"))
+    if "messages" in value and [each["role"] for each in value["messages"][-1:]] != ["assistant"]:
+        writer.problems.append(Problem("the last message is not the assistant's", "messages"))
+    for side in ("completion", "chosen", "rejected"):
+        if side in value and [message["role"] for message in value[side]] != ["assistant"]:
+            writer.problems.append(Problem("an answer that is not one message of the assistant", side))
+    return Row(value, tuple(writer.losses), tuple(writer.problems))
+
+
+def _messages_row(example: Example) -> Row:
+    writer = ChatWriter(_DIALECT)
+    value = {"messages": writer.messages(example.messages, example.weights)}
+    return _row(value, example.tools, writer)
+
+
+def _read_example(value: JsonObject) -> Example:
+    row: Any = value
+    messages, weights = read_messages(row["messages"], _DIALECT)
+    return Example(messages, weights, read_functions(row))
+
+
+def _completion_row(example: Example) -> Row:
+    writer = ChatWriter(_DIALECT)
+    value = {
+        "prompt": _context(writer, example.messages[:-1], "messages"),
+        "completion": list(
+            writer.message(example.messages[-1], example.weights[-1], f"messages.{len(example.messages) - 1}")
+        ),
+    }
+    return _row(value, example.tools, writer)
+
+
+def _read_completion(value: JsonObject) -> Example:
+    row: Any = value
+    messages, _ = read_messages(row["prompt"] + row["completion"], _DIALECT)
+    return Example(messages, (*(0.0 for _ in messages[1:]), 1.0), read_functions(row))
+
+
+def _preference_row(preference: Preference) -> Row:
+    writer = ChatWriter(_DIALECT)
+    value = {
+        "prompt": _context(writer, preference.prompt),
+        "chosen": list(writer.message(preference.chosen, 1, "chosen")),
+        "rejected": list(writer.message(preference.rejected, 1, "rejected")),
+    }
+    return _row(value, preference.tools, writer)
+
+
+def _read_preference(value: JsonObject) -> Preference:
+    row: Any = value
+    chosen, _ = read_messages(row["prompt"] + row["chosen"], _DIALECT)
+    rejected, _ = read_messages(row["prompt"] + row["rejected"], _DIALECT)
+    return Preference(chosen[:-1], chosen[-1], rejected[-1], read_functions(row))
+
+
+def _judged_row(judged: Judged) -> Row:
+    writer = ChatWriter(_DIALECT)
+    value = {
+        "prompt": _context(writer, judged.prompt),
+        "completion": list(writer.message(judged.answer, 1, "completion")),
+        "label": judged.is_good,
+    }
+    return _row(value, judged.tools, writer)
+
+
+def _read_judged(value: JsonObject) -> Judged:
+    row: Any = value
+    messages, _ = read_messages(row["prompt"] + row["completion"], _DIALECT)
+    return Judged(messages[:-1], messages[-1], row["label"], read_functions(row))
+
+
+_BEFORE = {role: f'{{"role":"{role}","content":"' for role in ("system", "user", "assistant")}
+_WITHOUT_ANSWERS = {role: text for role, text in _BEFORE.items() if role != "assistant"}
+
+
+def _plain_messages(unit: Unit) -> PlainText:
+    return PlainText(
+        before=_WITHOUT_ANSWERS,
+        learned=_BEFORE["assistant"],
+        after='"}',
+        last="," + _BEFORE["assistant"],
+        tail='"}]}',
+        head='{"messages":[',
+    )
+
+
+def _plain_completion(unit: Unit) -> PlainText:
+    return PlainText(
+        before=_BEFORE,
+        learned=_BEFORE["assistant"],
+        after='"}',
+        last='],"completion":[' + _BEFORE["assistant"],
+        tail='"}]}',
+        head='{"prompt":[',
+    )
+
+
+TRL_MESSAGES = SftFormat(
+    name="trl-messages",
+    about="TRL's SFTTrainer with assistant_only_loss=True: every answer of a row is learned",
+    row=_messages_row,
+    read=_read_example,
+    columns={"messages": _MESSAGES, **_TOOLS},
+    masks={Unit.STEP: Mask.ALL, Unit.EPISODE: Mask.ALL},
+    plain=_plain_messages,
+)
+"""Conversations for TRL's SFTTrainer."""
+
+TRL_PROMPT_COMPLETION = SftFormat(
+    name="trl-prompt-completion",
+    about="TRL's SFTTrainer: the completion is learned, the prompt is not",
+    row=_completion_row,
+    read=_read_completion,
+    columns={"prompt": _MESSAGES, "completion": _MESSAGES, **_TOOLS},
+    masks={Unit.STEP: Mask.LAST, Unit.EPISODE: Mask.LAST},
+    plain=_plain_completion,
+)
+"""Prompts with the answer to learn, for TRL's SFTTrainer."""
+
+TRL_PREFERENCE = PreferenceFormat(
+    name="trl-preference",
+    about="TRL's DPOTrainer and RewardTrainer, from pairs",
+    row=_preference_row,
+    read=_read_preference,
+    columns={"prompt": _MESSAGES, "chosen": _MESSAGES, "rejected": _MESSAGES, **_TOOLS},
+)
+"""Preferences for TRL's DPOTrainer and RewardTrainer."""
+
+TRL_KTO = JudgedFormat(
+    name="trl-kto",
+    about="TRL's KTOTrainer, from a store (good: the episode succeeded) or from pairs",
+    row=_judged_row,
+    read=_read_judged,
+    columns={"prompt": _MESSAGES, "completion": _MESSAGES, "label": "BOOLEAN", **_TOOLS},
+)
+"""Answers that are good or bad, for TRL's KTOTrainer."""

@@ -1,0 +1,62 @@
+"""What training on this machine reads: conversations for chat templates, with the weight of each answer.
+
+It is not for others' trainers, so `trajkit convert` does not offer it: no other format carries real weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trajkit.formats.base import Example, LossKind, Mask, Problem, Row, SftFormat, Unit
+from trajkit.formats.chat_rows import ChatWriter, Dialect, read_functions, read_messages
+from trajkit.schema import Role
+from trajkit.schema.base import JsonObject
+
+_DIALECT = Dialect(
+    reasoning="reasoning_content", has_objects=True, has_parts=False, names_results=True, has_content=True
+)
+
+
+def _row(example: Example) -> Row:
+    writer = ChatWriter(_DIALECT)
+    messages: list[dict[str, Any]] = []
+    weights: list[float] = []
+    for position, (message, weight) in enumerate(zip(example.messages, example.weights, strict=True)):
+        for written in writer.message(message, weight, f"messages.{position}"):
+            messages.append(written)
+            if written["role"] == Role.ASSISTANT:
+                weights.append(weight)
+    value: dict[str, Any] = {"messages": messages, "weights": weights}
+    if tools := writer.tools(example.tools):
+        value["tools"] = tools
+    if not any(weights):
+        writer.problems.append(Problem("nothing to learn", "weights"))
+    losses = tuple(loss for loss in writer.losses if loss.kind != LossKind.PARTIAL_WEIGHT)
+    return Row(value, losses, tuple(writer.problems))
+
+
+def _read(value: JsonObject) -> Example:
+    row: Any = value
+    messages, _ = read_messages(row["messages"], _DIALECT)
+    weights = iter(row["weights"])
+    return Example(
+        messages,
+        tuple(float(next(weights)) if message.role == Role.ASSISTANT else 0.0 for message in messages),
+        read_functions(row),
+    )
+
+
+WEIGHTED = SftFormat(
+    name="weighted",
+    about="conversations with a real weight for every answer, for training on this machine",
+    row=_row,
+    read=_read,
+    columns={
+        "messages": "STRUCT(role VARCHAR, reasoning_content VARCHAR, content VARCHAR, tool_calls JSON[], "
+        '"name" VARCHAR, tool_call_id VARCHAR)[]',
+        "weights": "DOUBLE[]",
+        "tools": "JSON[]",
+    },
+    masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
+)
+"""Rows of `messages`, `weights` (one for each message of the assistant, in order) and `tools`."""

@@ -1,0 +1,1 @@
+"""Episodes from files that other tools wrote: which format they are, read one document at a time."""

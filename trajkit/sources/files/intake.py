@@ -1,0 +1,233 @@
+"""What of the documents that are found goes into the store, under which ids, and why the rest does not."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import trajkit
+from trajkit.errors import DataError, NothingMatched
+from trajkit.formats.atif_rows import Rows
+from trajkit.formats.base import Problem
+from trajkit.formats.document import BadDocument, Reading, renamed
+from trajkit.formats.sanity import problems
+from trajkit.schema import Episode, Left, LineageEntry, Manifest, Model, Outcome, Purpose
+from trajkit.schema.success import Success
+from trajkit.sources.files.found import Found, Unread
+from trajkit.sources.files.known import KINDS
+from trajkit.store.arrow import Row
+
+_MOST_SHOWN = 3
+_UNNAMED = "unnamed"
+_ID_LENGTH = 32
+
+
+class Wish(Model):
+    """How files are read, where it is not as they are."""
+
+    format: str | None = None
+    """The format that they are of; None to look."""
+    skip_bad: bool = False
+    """Leave out what cannot be read, and count it, instead of failing."""
+    include_errored: bool = False
+    """Take trials and samples that ended in an error, too."""
+    success: str | None = None
+    """When an episode is a success, such as `reward >= 0.5`; None for what the format says."""
+    purpose: Purpose | None = None
+    """What the episodes were played for; None for what the documents say."""
+
+
+class Imported(Model):
+    """What came in, and what did not."""
+
+    path: Path
+    """What was read."""
+    format: str
+    """Its format."""
+    n_documents: int
+    """Documents that were seen."""
+    n_episodes: int
+    """Episodes in the store."""
+    n_steps: int
+    """Their steps."""
+    n_exact: int
+    """Documents that trajkit wrote, which are the very episodes that they were."""
+    left: dict[str, int]
+    """Documents that are not in the store, by reason."""
+    unread: dict[str, int]
+    """Files that no document is in, by suffix."""
+    problems: tuple[str, ...]
+    """The first few of what was wrong, with its place."""
+    store: Path
+    """The store that now exists."""
+    digest: str
+    """Its content."""
+
+
+class Intake:
+    """Checks what is found, names it, and counts what is not taken."""
+
+    def __init__(self, name: str, wish: Wish, success: Success | None) -> None:
+        self._name = name
+        self._wish = wish
+        self._success = success
+        self._allows_system = name in ("harbor", "benchflow") or (
+            name in KINDS and KINDS[name].allows_system_anywhere
+        )
+        self._ids: set[str] = set()
+        self._left: Counter[str] = Counter()
+        self._unread: Counter[str] = Counter()
+        self._shown: list[str] = []
+        self._n_documents = self._n_bad = self._n_exact = self._n_episodes = self._n_steps = 0
+
+    def take(self, found: Found | Unread) -> Sequence[Episode | dict[str, list[Row]]]:
+        """The episodes of a document that go into the store, or the rows of the one that it is."""
+        if isinstance(found, Unread):
+            self._unread[found.suffix or "none"] += 1
+            return ()
+        self._n_documents += 1
+        if found.aside is not None:
+            self._left[found.aside] += 1
+            return ()
+        if found.reading is None:
+            assert found.problem is not None
+            self._refuse(found.place, found.problem)
+            return ()
+        if isinstance(found.reading, Rows):
+            return self._take_rows(found.reading, found)
+        problem = self._problem(found.reading)
+        if problem is not None:
+            self._refuse(found.place, problem)
+            return ()
+        episodes = found.reading.episodes
+        name = self._free_id(episodes[0].episode_id, found, is_named=found.reading.is_named)
+        if name is None:
+            return ()
+        if name != episodes[0].episode_id:
+            episodes = renamed(episodes, name)
+        self._ids.update(episode.episode_id for episode in episodes)
+        self._n_exact += found.reading.is_exact
+        if not self._counts(len(episodes), sum(episode.n_steps for episode in episodes)):
+            return ()
+        return [self._as_wished(episode, found, is_exact=found.reading.is_exact) for episode in episodes]
+
+    def _take_rows(self, rows: Rows, found: Found) -> Sequence[dict[str, list[Row]]]:
+        """The rows of a usual document, which makes sense and has neither metrics nor sub-agents."""
+        name = self._free_id(rows.episode["episode_id"], found, is_named=rows.is_named)
+        if name is None:
+            return ()
+        rows.episode["origin"] = {"file": found.place, **rows.episode["origin"]}
+        if self._wish.purpose is not None:
+            rows.episode["purpose"] = self._wish.purpose.value
+        try:
+            episode, steps = rows.spelled(name)
+        except BadDocument as error:
+            self._refuse(found.place, error.problem)
+            return ()
+        return [{"episodes": [episode], "steps": steps}] if self._counts(1, len(steps)) else ()
+
+    def _counts(self, n_episodes: int, n_steps: int) -> bool:
+        """Whether what was read goes into the store, which is then counted."""
+        if self._n_bad and not self._wish.skip_bad:
+            return False  # there will be no store: what is left is counting what is wrong
+        self._n_episodes += n_episodes
+        self._n_steps += n_steps
+        return True
+
+    def _problem(self, reading: Reading) -> Problem | None:
+        if reading.is_exact:
+            return None
+        for episode in reading.episodes:
+            for problem in problems(episode, allows_system_anywhere=self._allows_system):
+                return problem
+        return None
+
+    def _refuse(self, place: str, problem: Problem) -> None:
+        self._n_bad += 1
+        self._left[f"cannot be read: {problem.kind}"] += 1
+        if len(self._shown) < _MOST_SHOWN:
+            self._shown.append(f"{place}: {problem}")
+
+    def _free_id(self, wanted: str, found: Found, *, is_named: bool) -> str | None:
+        """An id that no other episode has; None where the document's own id is taken."""
+        if wanted == _UNNAMED:
+            wanted = hashlib.sha256(found.key).hexdigest()[:_ID_LENGTH]
+        if is_named and wanted in self._ids:
+            self._refuse(
+                found.place, Problem("an episode id that is there twice", "the document", repr(wanted))
+            )
+            return None
+        free, number = wanted, 1
+        while free in self._ids:
+            number += 1
+            free = f"{wanted}-{number}"
+        self._ids.add(free)
+        return free
+
+    def _as_wished(self, episode: Episode, found: Found, *, is_exact: bool) -> Episode:
+        update: dict[str, Any] = {}
+        if not is_exact:
+            update["origin"] = {"file": found.place, **(episode.origin or {})}
+        if self._wish.purpose is not None:
+            update["purpose"] = self._wish.purpose
+        if self._success is not None:
+            values = {name: float(value) for name, value in episode.metrics.items() if value is not None}
+            if self._success.metric in values:
+                is_success = self._success.holds(values)
+                update["outcome"] = Outcome.SUCCESS if is_success else Outcome.FAILURE
+        return episode.model_copy(update=update) if update else episode
+
+    def finish(self, path: Path) -> None:
+        """Fail where there is nothing to keep, or something that may not be left out."""
+        if self._n_bad and not self._wish.skip_bad:
+            more = self._n_bad - len(self._shown)
+            listed = "; ".join(self._shown) + (f"; and {more:,} more" if more else "")
+            noun = "document" if self._n_documents == 1 else "documents"
+            raise DataError(
+                f"{self._n_bad:,} of {self._n_documents:,} {noun} cannot be read as {self._name}: {listed}",
+                hint="leave such documents out and count them with --skip-bad",
+            )
+        if not self._n_episodes:
+            reasons = "; ".join(f"{number:,} {reason}" for reason, number in sorted(self._left.items()))
+            raise NothingMatched(f"no episode in {path}", hint=reasons or f"nothing there is {self._name}")
+
+    def entry(self, path: Path) -> LineageEntry:
+        """What was done, as the lineage tells it."""
+        n_left = sum(self._left.values())
+        return LineageEntry(
+            verb="import",
+            arguments={
+                "path": str(path),
+                "format": self._name,
+                **self._wish.model_dump(mode="json", exclude_defaults=True, exclude={"format"}),
+            },
+            n_episodes_in=self._n_episodes + n_left,
+            n_episodes_out=self._n_episodes,
+            n_steps_in=self._n_steps,
+            n_steps_out=self._n_steps,
+            left=tuple(
+                Left(reason=reason, n_episodes=number) for reason, number in sorted(self._left.items())
+            ),
+            done_at=datetime.now(UTC),
+            trajkit_version=trajkit.__version__,
+        )
+
+    def imported(self, path: Path, goal: Path, manifest: Manifest) -> Imported:
+        """The account of it all."""
+        return Imported(
+            path=path,
+            format=self._name,
+            n_documents=self._n_documents,
+            n_episodes=self._n_episodes,
+            n_steps=self._n_steps,
+            n_exact=self._n_exact,
+            left=dict(sorted(self._left.items())),
+            unread=dict(sorted(self._unread.items())),
+            problems=tuple(self._shown),
+            store=goal,
+            digest=manifest.digest,
+        )

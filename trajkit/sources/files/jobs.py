@@ -1,0 +1,139 @@
+"""Job folders of Harbor and BenchFlow: a folder per trial, with its result and its trajectories."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from trajkit.formats import benchflow, harbor
+from trajkit.formats.document import BadDocument, Reading, object_at, shown
+from trajkit.sources.files.atif_family import family
+from trajkit.sources.files.found import MOST_BYTES, Found
+from trajkit.sources.files.texts import lines_of, read_json, read_whole, value_of
+from trajkit.sources.files.walk import folders_under
+
+RESULT = "result.json"
+DEPTH = 3
+"""Folders of jobs, of a job and of a trial are looked at."""
+
+
+def harbor_trials(root: Path, *, include_errored: bool) -> Iterator[Found]:
+    """Every trial of Harbor in a folder of trials, of a job or of jobs.
+
+    Args:
+        root: The folder.
+        include_errored: Whether trials that failed are read, too.
+    """
+    for folder, place in _folders(root):
+        try:
+            result = read_json(folder / RESULT, RESULT)
+            if not harbor.is_trial(result):
+                continue  # of the whole job
+            if (error := harbor.error_of(result)) and not include_errored:
+                yield Found(place, aside=f"ended in an error: {error}")
+                continue
+            paths = _trajectories(folder)
+            if not paths:
+                yield Found(place, aside="without a trajectory in ATIF")
+                continue
+            yield Found(place, _trial(result, folder, paths))
+        except BadDocument as error:
+            yield Found(place, problem=error.problem)
+
+
+def benchflow_rollouts(root: Path, *, include_errored: bool) -> Iterator[Found]:
+    """Every rollout of BenchFlow in a folder of rollouts, of a job or of jobs.
+
+    Args:
+        root: The folder.
+        include_errored: Whether rollouts that failed are read, too.
+    """
+    for folder, place in _folders(root):
+        try:
+            result = read_json(folder / RESULT, RESULT)
+            if not benchflow.is_rollout(result):
+                continue
+            if (error := benchflow.error_of(result)) and not include_errored:
+                yield Found(place, aside=f"ended in an error: {error}")
+                continue
+            reading = _rollout(result, folder)
+            yield Found(place, reading) if reading else Found(place, aside="without a trace that is read")
+        except BadDocument as error:
+            yield Found(place, problem=error.problem)
+
+
+def _folders(root: Path) -> Iterator[tuple[Path, str]]:
+    for folder in folders_under(root, depth=DEPTH):
+        if (folder / RESULT).is_file():
+            yield folder, root.name if folder == root else folder.relative_to(root).as_posix()
+
+
+def _trajectories(trial: Path) -> list[Path]:
+    """The agent's trajectory; of a trial in several steps one per step."""
+    whole = trial / "agent" / "trajectory.json"
+    if whole.is_file():
+        return [whole]
+    return sorted(trial.glob("steps/*/agent/trajectory.json"))
+
+
+def _trial(result: dict[str, Any], folder: Path, paths: Sequence[Path]) -> Reading:
+    mains, subs = [], []
+    for path in paths:
+        found = family(path, folder)
+        mains += found.mains
+        subs += found.subs
+    reading = harbor.read_trial(result, mains, _verifier(folder))
+    return Reading((*reading.episodes, *harbor.subs_of(reading.episodes[0], subs)))
+
+
+def _verifier(folder: Path) -> dict[str, Any] | None:
+    """The rewards that the verifier wrote itself."""
+    listed = folder / "verifier" / "reward.json"
+    if listed.is_file():
+        return object_at(read_json(listed, "verifier/reward.json"), "verifier/reward.json")
+    single = folder / "verifier" / "reward.txt"
+    if not single.is_file():
+        return None
+    text = read_whole(single).decode("utf-8", "replace").strip()
+    try:
+        reward = float(text)
+    except ValueError:
+        reward = math.nan
+    if not math.isfinite(reward):
+        raise BadDocument("a reward that is no number", "verifier/reward.txt", shown(text))
+    return {"reward": reward}
+
+
+def _rollout(result: dict[str, Any], folder: Path) -> Reading | None:
+    """From the trace that says most: calls with their prompts, ATIF, the events."""
+    calls = folder / "trajectory" / "llm_trajectory.jsonl"
+    if calls.is_file():
+        exchanges = _objects(calls)
+        if benchflow.has_whole_calls(exchanges):
+            return benchflow.read_calls(result, exchanges)
+    atif = folder / "trainer" / "atif.json"
+    if atif.is_file():
+        value = object_at(read_json(atif, "trainer/atif.json"), "trainer/atif.json")
+        return benchflow.read_atif_of(result, value)
+    events = folder / "trajectory" / "acp_trajectory.jsonl"
+    return benchflow.read_events(result, _objects(events)) if events.is_file() else None
+
+
+def _objects(path: Path) -> list[dict[str, Any]]:
+    """The lines of a trace, of which there are no more than fit into memory."""
+    found = []
+    n_bytes = 0
+    with path.open("rb") as file:
+        for line in lines_of(file):
+            n_bytes += len(line.data)
+            if n_bytes > MOST_BYTES:
+                raise BadDocument(f"longer than {MOST_BYTES // 1_000_000} MB", path.name)
+            try:
+                found.append(object_at(value_of(line), ""))
+            except BadDocument as error:
+                raise BadDocument(
+                    error.problem.kind, f"{path.name}:{line.number}", error.problem.value
+                ) from None
+    return found

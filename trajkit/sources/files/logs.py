@@ -1,0 +1,105 @@
+"""Inspect's logs: zip files with a member per sample (`.eval`), or one JSON file with all of them.
+
+Nothing is unpacked to disk, and no member is read further than a document may be long, whatever the file says
+of its size: a file that unpacks to more than that is named and not read.
+"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from trajkit.formats.document import BadDocument, object_at
+from trajkit.formats.inspect import error_of, is_inspect, read_sample
+from trajkit.sources.files.found import MOST_BYTES, Found, Unread
+from trajkit.sources.files.texts import json_of, read_whole
+from trajkit.sources.files.walk import files_under, shown_path
+
+_HEADERS = ("header.json", "_journal/start.json", "start.json")
+_STORED, _DEFLATED = zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED
+
+
+def logs(root: Path, *, include_errored: bool) -> Iterator[Found | Unread]:
+    """Every sample of every log under a path.
+
+    Args:
+        root: A file or a folder.
+        include_errored: Whether samples that failed are read, too.
+    """
+    for path in [root] if root.is_file() else files_under(root):
+        place = shown_path(path, root)
+        match path.suffix.lower():
+            case ".eval":
+                yield from _zipped(path, place, include_errored=include_errored)
+            case ".json":
+                yield from _plain(path, place, include_errored=include_errored)
+            case suffix:
+                yield Unread(suffix)
+
+
+def _plain(path: Path, place: str, *, include_errored: bool) -> Iterator[Found]:
+    try:
+        log = json_of(read_whole(path), is_last_line=True)
+        if not is_inspect(log):
+            raise BadDocument("no log of Inspect")
+        samples = log.pop("samples", None) or []
+    except BadDocument as error:
+        yield Found(place, problem=error.problem)
+        return
+    for number, sample in enumerate(samples, 1):
+        yield _sample(sample, log, f"{place}:{number}", include_errored=include_errored)
+
+
+def _zipped(path: Path, place: str, *, include_errored: bool) -> Iterator[Found]:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            header = next((name for name in _HEADERS if name in names), None)
+            if header is None:
+                raise BadDocument("no log of Inspect: it has no header")
+            log = object_at(json_of(_member(archive, header)), header)
+            for name in names:
+                if name.startswith("samples/") and name.endswith(".json"):
+                    at = f"{place}:{name}"
+                    try:
+                        sample = json_of(_member(archive, name))
+                    except BadDocument as error:
+                        yield Found(at, problem=error.problem)
+                        continue
+                    yield _sample(sample, log, at, include_errored=include_errored)
+    except BadDocument as error:
+        yield Found(place, problem=error.problem)
+    except (zipfile.BadZipFile, OSError, EOFError) as error:
+        yield Found(place, problem=BadDocument("no zip file that can be read", value=str(error)).problem)
+
+
+def _member(archive: zipfile.ZipFile, name: str) -> bytes:
+    """The bytes of a member, at most as many as a document may have."""
+    method = archive.getinfo(name).compress_type
+    if method not in (_STORED, _DEFLATED):
+        raise BadDocument(
+            f"packed in a way that Python's zipfile does not read (method {method}); "
+            "`inspect log convert --to json` makes a file that is read",
+            name,
+        )
+    try:
+        with archive.open(name) as member:
+            data = member.read(MOST_BYTES + 1)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        raise BadDocument("a member that cannot be read", name, str(error)) from error
+    if len(data) > MOST_BYTES:
+        raise BadDocument(f"unpacks to more than {MOST_BYTES // 1_000_000} MB", name)
+    return data
+
+
+def _sample(sample: Any, log: dict[str, Any], place: str, *, include_errored: bool) -> Found:
+    try:
+        sample = object_at(sample, "sample")
+        if (error := error_of(sample)) and not include_errored:
+            return Found(place, aside=f"ended in an error: {error}")
+        return Found(place, read_sample(sample, log))
+    except BadDocument as bad:
+        return Found(place, problem=bad.problem)

@@ -1,0 +1,131 @@
+"""JSON from files, with bounds: whole files and lines, and in words what is wrong with one."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+from pydantic_core import from_json
+
+from trajkit.formats.document import BadDocument, shown
+from trajkit.sources.files.found import MOST_BYTES
+
+_BOM = b"\xef\xbb\xbf"
+_PIECE = 1 << 20
+
+
+class Line(NamedTuple):
+    """A line of a file."""
+
+    number: int
+    """From 1."""
+    data: bytes
+    """Without the line break."""
+    is_cut: bool = False
+    """Whether it is longer than what is read; `data` is empty then."""
+    is_last: bool = False
+    """Whether the file ends in it, without a line break."""
+
+
+def lines_of(file: IO[bytes], *, most_bytes: int = MOST_BYTES) -> Iterator[Line]:
+    """The lines of a file that are not empty; of one that is too long nothing but its number."""
+    number = 0
+    while data := file.readline(most_bytes + 1):
+        number += 1
+        is_whole = data.endswith(b"\n")
+        if len(data) > most_bytes and not is_whole:
+            while (rest := file.readline(_PIECE)) and not rest.endswith(b"\n"):
+                pass
+            yield Line(number, b"", is_cut=True)
+            continue
+        if number == 1:
+            data = data.removeprefix(_BOM)
+        stripped = data.strip()
+        if stripped:
+            yield Line(number, stripped, is_last=not is_whole)
+
+
+def value_of(line: Line) -> Any:
+    """The JSON value of a line.
+
+    Raises:
+        BadDocument: It is none, or too long.
+    """
+    if line.is_cut:
+        raise BadDocument(f"longer than {MOST_BYTES // 1_000_000} MB")
+    return json_of(line.data, is_last_line=line.is_last)
+
+
+def json_of(data: bytes, *, is_last_line: bool = False) -> Any:
+    """The value of some JSON.
+
+    Args:
+        data: The text.
+        is_last_line: Whether it is the last line of a file, which may be cut off.
+
+    Raises:
+        BadDocument: It is none.
+    """
+    try:
+        return from_json(data, allow_inf_nan=False)
+    except ValueError as error:
+        raise _why_not(data, str(error), is_last_line=is_last_line) from None
+
+
+def read_whole(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
+    """The bytes of a file.
+
+    Raises:
+        BadDocument: It is too large, or cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(most_bytes + 1)
+    except OSError as error:
+        raise BadDocument(f"cannot be read: {error.strerror or error}") from error
+    if len(data) > most_bytes:
+        raise BadDocument(f"longer than {most_bytes // 1_000_000} MB")
+    return data.removeprefix(_BOM)
+
+
+def read_json(path: Path, name: str) -> Any:
+    """The value of a JSON file.
+
+    Args:
+        path: The file.
+        name: What it is called where something is wrong with it.
+
+    Raises:
+        BadDocument: It is none.
+    """
+    try:
+        return json_of(read_whole(path), is_last_line=True)
+    except BadDocument as error:
+        place = name if error.problem.where == "the document" else f"{name}: {error.problem.where}"
+        raise BadDocument(error.problem.kind, place, error.problem.value) from error
+
+
+def _why_not(data: bytes, message: str, *, is_last_line: bool) -> BadDocument:
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return BadDocument("not UTF-8", f"byte {error.start}", shown(data[error.start : error.start + 8]))
+    try:
+        json.loads(text, parse_constant=_constant)
+    except _Constant as constant:
+        return BadDocument("NaN or Infinity, which JSON does not have", value=str(constant))
+    except (ValueError, RecursionError):
+        pass
+    if is_last_line and message.startswith("EOF"):
+        return BadDocument("cut off: the file ends in the middle of it")
+    return BadDocument("not JSON", value=message)
+
+
+class _Constant(Exception):
+    pass
+
+
+def _constant(name: str) -> Any:
+    raise _Constant(name)

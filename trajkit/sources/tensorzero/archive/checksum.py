@@ -1,0 +1,122 @@
+"""What the rows of a table come to as one number that every database here can compute by itself.
+
+A row becomes a text: its columns in order with commas between, each as the MD5 of its bytes or as a number,
+`-` for null. The first 64 bits of that text's MD5 are the row's number, and rows add up modulo 2^64: the sum
+does not depend on their order, and does tell a row that is there twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from trajkit.sources.tensorzero.archive.layout import NOT_UTF8, Kind, Table
+
+MODULUS = 1 << 64
+
+
+class Dialect(NamedTuple):
+    """How one database says it."""
+
+    pieces: Mapping[Kind, str]
+    """What a column adds, null for null; `{0}` is the column and `{1}` its name."""
+    joined: Callable[[list[str]], str]
+    """The text of a row from the pieces of its columns."""
+    number: str
+    """The first 64 bits of the MD5 of the text in the braces."""
+    total: str
+    """The numbers in the braces added up modulo 2^64."""
+
+
+def _pieces(md5: str, texts: str, tags: str, **others: str) -> dict[Kind, str]:
+    """Texts as the MD5 of their bytes; items of a list come with their lengths, so that none runs over."""
+    found = dict.fromkeys((Kind.NAME, Kind.TEXT, Kind.HASH), md5.format("{0}"))
+    found |= {Kind.TEXTS: md5.format(texts), Kind.TAGS: md5.format(tags)}
+    return found | {Kind(name): piece for name, piece in others.items()}
+
+
+CLICKHOUSE = Dialect(
+    _pieces(
+        "lower(hex(MD5({})))",
+        "arrayStringConcat(arrayMap(x -> concat(toString(length(x)), ':', x), {0}))",
+        "arrayStringConcat(arrayMap((k, x) -> concat(toString(length(k)), ':', k,"
+        " toString(length(x)), ':', x), mapKeys({0}), mapValues({0})))",
+        id="toString({0})",
+        integer="toString({0})",
+        decimal="toString({0})",
+        number="toString(reinterpretAsInt64(toFloat64({0})))",
+        flag="toString(toUInt8({0}))",
+        time="toString(toUnixTimestamp64Micro({0}))",
+    ),
+    joined=lambda pieces: "concat(" + ", ',', ".join(f"ifNull({piece}, '-')" for piece in pieces) + ")",
+    number="reinterpretAsUInt64(reverse(substring(MD5({}), 1, 8)))",
+    total="sum({})",  # of UInt64: ClickHouse lets it run over
+)
+
+POSTGRES = Dialect(
+    _pieces(
+        "md5({})",
+        # without any row the sum of texts is null, and so is it for null
+        "CASE WHEN {0} IS NOT NULL THEN (SELECT coalesce(string_agg(octet_length(x)::text || ':' || x, ''"
+        " ORDER BY n), '') FROM unnest({0}) WITH ORDINALITY AS items(x, n)) END",
+        "CASE WHEN {0} IS NOT NULL THEN (SELECT coalesce(string_agg(octet_length(k)::text || ':' || k"
+        " || octet_length(x)::text || ':' || x, '' ORDER BY k COLLATE \"C\"), '')"
+        " FROM jsonb_each_text({0}) AS pairs(k, x)) END",
+        id="{0}::text",
+        integer="{0}::text",
+        decimal="rtrim(rtrim({0}::numeric(18, 9)::text, '0'), '.')",
+        number="('x' || encode(float8send({0}), 'hex'))::bit(64)::bigint::text",
+        flag="{0}::int::text",
+        time="((extract(epoch FROM {0}) * 1000000)::bigint)::text",
+    ),
+    joined=lambda pieces: "concat_ws(',', " + ", ".join(f"coalesce({piece}, '-')" for piece in pieces) + ")",
+    number="('x' || left(md5({}), 16))::bit(64)::bigint::numeric",
+    total=f"((sum({{}}) % {MODULUS} + {MODULUS}) % {MODULUS})::text",  # a bigint has a sign
+)
+
+
+def _in_duckdb(text: str) -> str:
+    """The MD5 of a text as it was: what is not UTF-8 stands beside it."""
+    own = f"list_extract(list_filter({NOT_UTF8}, lambda p: p.name = '{{1}}'), 1).bytes"
+    return f"CASE WHEN {NOT_UTF8} IS NULL THEN md5({text}) ELSE md5(coalesce({own}, encode({text}))) END"
+
+
+_DUCKDB_TEXTS = "array_to_string(list_transform({0}, lambda x: strlen(x) || ':' || x), '')"
+_DUCKDB_TAGS = (
+    "array_to_string(list_transform({0}, lambda x: strlen(x.key) || ':' || x.key"
+    " || strlen(x.value) || ':' || x.value), '')"
+)
+
+DUCKDB = Dialect(
+    {
+        **dict.fromkeys((Kind.NAME, Kind.TEXT, Kind.HASH), _in_duckdb("{0}")),
+        Kind.TEXTS: _in_duckdb(_DUCKDB_TEXTS),
+        Kind.TAGS: _in_duckdb(_DUCKDB_TAGS),
+        Kind.ID: "{0}",
+        Kind.INTEGER: "CAST({0} AS VARCHAR)",
+        Kind.DECIMAL: "rtrim(rtrim(CAST({0} AS VARCHAR), '0'), '.')",
+        Kind.NUMBER: "CAST(CAST(CAST({0} AS BIT) AS BIGINT) AS VARCHAR)",
+        Kind.FLAG: "CAST(CAST({0} AS INT) AS VARCHAR)",
+        Kind.TIME: "CAST(epoch_us({0}) AS VARCHAR)",
+    },
+    joined=lambda pieces: "concat_ws(',', " + ", ".join(f"coalesce({piece}, '-')" for piece in pieces) + ")",
+    number="CAST('0x' || left(md5({}), 16) AS UBIGINT)",
+    total=f"CAST(sum({{}}) % {MODULUS} AS UBIGINT)",
+)
+
+
+def row_number(table: Table, dialect: Dialect, columns: Mapping[str, str]) -> str:
+    """SQL for the number of a row.
+
+    Args:
+        table: What the row is of.
+        dialect: The database's.
+        columns: SQL by column for those that the database has; the others count as null.
+    """
+    pieces = [
+        dialect.pieces[column.kind].format(columns[column.name], column.name)
+        if column.name in columns
+        else "'-'"
+        for column in table.columns
+    ]
+    return dialect.number.format(dialect.joined(pieces))

@@ -1,0 +1,252 @@
+"""What an archive holds while a run adds to it: a file at a time, written down as soon as it has its name."""
+
+from __future__ import annotations
+
+import itertools
+import shutil
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute
+
+from trajkit._files import sha256_file, temporary_beside
+from trajkit.schema.base import JsonObject
+from trajkit.sources.tensorzero.archive.layout import DAY, TABLES, Table, day_name
+from trajkit.sources.tensorzero.archive.local import rows_seen
+from trajkit.sources.tensorzero.archive.manifest import (
+    MANIFEST_NAME,
+    NOTHING,
+    ArchivedDay,
+    ArchiveManifest,
+    ArchivePart,
+    Journal,
+    Seen,
+    read_manifest,
+    refuse_another,
+    this_run,
+    write_manifest,
+)
+from trajkit.sources.tensorzero.archive.part import PartFile, read_part
+from trajkit.sources.tensorzero.spool import Spool
+
+pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
+
+_PART_ROWS = 250_000
+_PART_BYTES = 1_000_000_000
+"""Rows of a file, at most and more or less."""
+_SMALL_BYTES = 4_000_000
+"""A file that is smaller is written anew with what comes to its day."""
+
+
+class Contents:
+    """The files of an archive, those that the run has added among them.
+
+    Args:
+        folder: The archive's.
+        source: The database that the run reads.
+        connection: Of `local.connect_to`.
+        is_moved: The database is the archive's, at another address.
+
+    Raises:
+        StoreError: The archive is damaged, or one of another database.
+    """
+
+    def __init__(
+        self, folder: Path, source: JsonObject, connection: duckdb.DuckDBPyConnection, *, is_moved: bool
+    ) -> None:
+        self._folder = folder
+        self._source = source
+        self._connection = connection
+        self._manifest = read_manifest(folder) if (folder / MANIFEST_NAME).exists() else None
+        self._journal = Journal(folder, source)
+        if not is_moved:
+            refuse_another(folder, self._journal.source, source)
+            if self._manifest is not None:
+                refuse_another(folder, self._manifest.source, source)
+        self._remove_strays()
+
+    @property
+    def n_added(self) -> int:
+        """Rows that the run has brought, what it did before it was killed included."""
+        return self._journal.n_rows
+
+    def parts(self, table: Table, day: int | None = None) -> list[ArchivePart]:
+        """The files of a table, or of one of its days."""
+        old = self._manifest.parts_of(table.name) if self._manifest else []
+        new = [part for part in self._journal.parts.values() if part.table == table.name]
+        # one that is in both: the run was killed when its manifest was just written
+        every = {part.path: part for part in [*old, *new] if day in (None, part.day)}
+        return [part for path, part in every.items() if path not in self._journal.replaced]
+
+    def paths(self, table: Table, day: int) -> list[Path]:
+        """Where the files of a day are."""
+        return [self._folder / part.path for part in self.parts(table, day)]
+
+    def seen(self, table: Table) -> dict[int, Seen]:
+        """Per day the rows, and the sum over their keys (over all that they hold in a table without days)."""
+        found: dict[int, Seen] = {}
+        for part in self.parts(table):
+            found[part.day] = found.get(part.day, NOTHING) + part.seen
+        return found
+
+    def known_gone(self, table: Table) -> dict[int, Seen]:
+        """The days of which the database has lost rows, as they were there at the last look."""
+        return {day: known.seen for (name, day), known in self._gone().items() if name == table.name}
+
+    def _gone(self) -> dict[tuple[str, int], ArchivedDay]:
+        before = self._manifest.gone if self._manifest else ()
+        return {(day.table, day.day): day for day in before} | self._journal.gone
+
+    def note_gone(self, table: Table, day: int, seen: Seen) -> None:
+        """The database has lost rows of a day, and has these."""
+        known = ArchivedDay(table=table.name, day=day, n_rows=seen.n_rows, sum=f"{seen.total:016x}")
+        self._journal.note_gone(known)
+
+    def finish(self, as_of: datetime) -> ArchiveManifest:
+        """Write the manifest, and remove what it no longer names."""
+        parts = [part for table in TABLES for part in self.parts(table)]
+        runs = self._manifest.runs if self._manifest else ()
+        if self.n_added or not runs:
+            runs = (*runs, this_run(as_of, self.n_added))
+        manifest = ArchiveManifest(
+            source=self._source,
+            as_of=as_of,
+            parts=tuple(sorted(parts, key=lambda part: part.path)),
+            gone=tuple(self._gone().values()),
+            runs=runs,
+        )
+        write_manifest(self._folder, manifest)
+        self._journal.remove()
+        for path in self._journal.replaced:
+            (self._folder / path).unlink(missing_ok=True)
+        return manifest
+
+    # -- adding ----------------------------------------------------------------------------------------------
+
+    def add(self, table: Table, days: Sequence[int], batches: Iterator[pa.RecordBatch]) -> None:
+        """Add rows of some days that are not here, each day in a file of its own."""
+        if len(days) == 1:
+            self._write_day(table, days[0], batches)
+            return
+        scratch = self._folder / _scratch_name(table)
+        scratch.mkdir()
+        try:
+            schema = table.travelling.append(pa.field("bucket", pa.uint16()))
+            spool = Spool(scratch, table.name, schema, len(days))
+            spool.fill(_bucketed(batch, days, schema) for batch in batches)
+            for number, day in enumerate(days):
+                if spool.n_rows(number):
+                    self._write_day(table, day, _spooled(spool.path(number)))
+                spool.path(number).unlink(missing_ok=True)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def renew(self, table: Table, day: int, batches: Iterator[pa.RecordBatch]) -> ArchivePart:
+        """Put rows in the place of those of a day that have the same keys."""
+        return self._write(table, day, batches, is_anew=True)
+
+    def _write_day(self, table: Table, day: int, batches: Iterator[pa.RecordBatch]) -> None:
+        """Write rows of one day, many of them as several files: what is written stays if the rest fails."""
+        while (first := next(batches, None)) is not None:
+            self._write(table, day, itertools.chain([first], _worth_a_file(batches, first)))
+
+    def _write(
+        self, table: Table, day: int, batches: Iterator[pa.RecordBatch], *, is_anew: bool = False
+    ) -> ArchivePart:
+        """Write rows of one day as a file; new ones go into one with the last of the day if those are few."""
+        known = self.parts(table, day)
+        replaced = known if is_anew else [part for part in known if part.n_bytes < _SMALL_BYTES][-1:]
+        old = [self._folder / part.path for part in replaced]
+        path = self._unused(table, day)
+        path.parent.mkdir(exist_ok=True)
+        temporary = temporary_beside(path)
+        try:
+            with PartFile(temporary, table) as file:
+                (_write_instead if is_anew else _write_after)(file, table, old, batches)
+            seen = rows_seen(self._connection, table, [temporary])
+            part = ArchivePart(
+                path=f"{table.name}/{path.name}",
+                table=table.name,
+                day=day,
+                n_rows=seen.n_rows,
+                n_bytes=temporary.stat().st_size,
+                sha256=sha256_file(temporary),
+                sum=f"{seen.total:016x}",
+            )
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        n_new = part.n_rows - sum(each.n_rows for each in replaced)
+        self._journal.add(part, n_new=max(0, n_new), replaces=[each.path for each in replaced])
+        return part
+
+    def _unused(self, table: Table, day: int) -> Path:
+        """A name for another file of a day."""
+        for number in itertools.count():
+            path = self._folder / table.name / f"{day_name(day)}-{number:02}.parquet"
+            if not path.exists():
+                return path
+        raise AssertionError
+
+    def _remove_strays(self) -> None:
+        """What a run left that was killed: files that were not finished, or not yet written down."""
+        known = {part.path for table in TABLES for part in self.parts(table)} | self._journal.replaced
+        for table in TABLES:
+            shutil.rmtree(self._folder / _scratch_name(table), ignore_errors=True)
+            for path in (self._folder / table.name).glob("*"):
+                if f"{table.name}/{path.name}" not in known:
+                    path.unlink()
+
+
+def _write_after(
+    file: PartFile, table: Table, old: Sequence[Path], batches: Iterator[pa.RecordBatch]
+) -> None:
+    """The rows of old files, and new ones."""
+    for path in old:
+        for batch in read_part(path):
+            file.add_read(batch)
+    for batch in batches:
+        file.add(batch)
+
+
+def _write_instead(
+    file: PartFile, table: Table, old: Sequence[Path], batches: Iterator[pa.RecordBatch]
+) -> None:
+    """Rows, and those of old files that have other keys."""
+    keys: list[Any] = []
+    for batch in batches:
+        file.add(batch)
+        keys.append(batch.column(table.key))
+    renewed = pa.chunked_array(keys, pa.string())
+    for path in old:
+        for batch in read_part(path):
+            file.add_read(batch.filter(pc.invert(pc.is_in(batch.column(table.key), value_set=renewed))))
+
+
+def _worth_a_file(batches: Iterator[pa.RecordBatch], first: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """The next batches, until they and the first are enough for a file."""
+    n_rows, n_bytes = first.num_rows, first.nbytes
+    while n_rows < _PART_ROWS and n_bytes < _PART_BYTES and (batch := next(batches, None)) is not None:
+        n_rows += batch.num_rows
+        n_bytes += batch.nbytes
+        yield batch
+
+
+def _bucketed(batch: pa.RecordBatch, days: Sequence[int], schema: pa.Schema) -> pa.RecordBatch:
+    """Rows with the place of their day among these."""
+    places = pc.index_in(batch.column(DAY), value_set=pa.array(days, pa.int32())).cast(pa.uint16())
+    return pa.RecordBatch.from_arrays([*batch.columns, places], schema=schema)
+
+
+def _spooled(path: Path) -> Iterator[pa.RecordBatch]:
+    with pa.OSFile(str(path), "rb") as source, pa.ipc.open_file(source) as reader:
+        for number in range(reader.num_record_batches):
+            yield reader.get_batch(number)
+
+
+def _scratch_name(table: Table) -> str:
+    return f".days-{table.name}"

@@ -1,0 +1,75 @@
+"""The files of an archive in DuckDB: its tables as views, and what they add up to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from trajkit.sources.tensorzero.archive.checksum import DUCKDB, row_number
+from trajkit.sources.tensorzero.archive.layout import Table
+from trajkit.sources.tensorzero.archive.manifest import NOTHING, Seen
+from trajkit.store.engine import connect, literal
+
+_MEMORY_LIMIT = "1GB"
+
+
+def connect_to(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
+    """A connection for an archive's files."""
+    connection = connect(memory_limit=_MEMORY_LIMIT, threads=threads)
+    connection.execute("SET preserve_insertion_order = false")
+    return connection
+
+
+def scan(paths: Sequence[Path]) -> str:
+    """The SQL that reads these files."""
+    return f"read_parquet([{', '.join(literal(str(path)) for path in paths)}])"
+
+
+def rows_seen(
+    connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[Path], *, whole_rows: bool = False
+) -> Seen:
+    """How many rows files have, and the sum over their keys.
+
+    Args:
+        connection: Of `connect_to`.
+        table: What they are rows of.
+        paths: The files.
+        whole_rows: The sum is over all that the rows hold, as it always is in a table without days.
+    """
+    if not paths:
+        return NOTHING
+    number = number_of(table) if whole_rows or not table.is_dated else DUCKDB.number.format(table.key)
+    ((n_rows, total),) = connection.execute(
+        f"SELECT count(*), {DUCKDB.total.format(number)} FROM {scan(paths)}"
+    ).fetchall()
+    return Seen(int(n_rows), int(total or 0))
+
+
+def number_of(table: Table) -> str:
+    """SQL for the number of a row."""
+    return row_number(table, DUCKDB, {column.name: f'"{column.name}"' for column in table.columns})
+
+
+def load(
+    connection: duckdb.DuckDBPyConnection, table: str, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
+) -> None:
+    """Make a table of what a database streams; what fails in the stream is raised as it is."""
+    connection.register("incoming", schema.empty_table())
+    connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT * FROM incoming")
+    for batch in batches:
+        connection.register("incoming", pa.Table.from_batches([batch]))
+        connection.execute(f"INSERT INTO {table} SELECT * FROM incoming")
+    connection.unregister("incoming")
+
+
+def create_view(connection: duckdb.DuckDBPyConnection, table: Table, paths: Sequence[Path]) -> None:
+    """Make a view of a table's name; one without files has no rows."""
+    if paths:
+        connection.execute(f"CREATE VIEW {table.name} AS SELECT * FROM {scan(paths)}")
+        return
+    connection.register("nothing", table.schema.empty_table())
+    connection.execute(f"CREATE TABLE {table.name} AS SELECT * FROM nothing")
+    connection.unregister("nothing")

@@ -1,0 +1,282 @@
+"""What an archive says about itself, and the journal by which a run that was killed goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import Field, ValidationError
+
+import trajkit
+from trajkit._files import write_text
+from trajkit.errors import StoreError
+from trajkit.schema import Model
+from trajkit.schema.base import Count, JsonObject, Name, UtcTime
+from trajkit.schema.manifest import Sha256
+from trajkit.sources.tensorzero.archive.layout import TABLES
+
+ARCHIVE_VERSION = 1
+"""The version of the archive's layout that this trajkit writes, and the newest that it reads."""
+
+MANIFEST_NAME = "archive.json"
+"""The file that makes a folder an archive."""
+
+JOURNAL_NAME = ".archiving.jsonl"
+"""What a run has written so far; gone when it has finished."""
+
+_PART_PATH = re.compile(rf"({'|'.join(table.name for table in TABLES)})/[0-9a-z-]+\.parquet")
+_DAMAGED = "the archive is damaged: `trajkit archive` into another folder makes a new one"
+
+Sum = Annotated[str, Field(pattern="^[0-9a-f]{16}$")]
+"""64 bits in hexadecimal digits."""
+
+
+class Seen(NamedTuple):
+    """Rows, as their number and a sum over something of theirs."""
+
+    n_rows: int
+    total: int
+    """Below 2^64."""
+
+    def __add__(self, other: object) -> Seen:
+        if not isinstance(other, Seen):
+            return NotImplemented
+        return Seen(self.n_rows + other.n_rows, (self.total + other.total) % (1 << 64))
+
+
+NOTHING = Seen(0, 0)
+
+
+class ArchivePart(Model):
+    """One Parquet file."""
+
+    path: Name
+    """Relative to the archive, with forward slashes."""
+    table: Name
+    """The table that it is of."""
+    day: int
+    """Of which day its rows are, counted from 1970; -1 where the table is not cut into days."""
+    n_rows: Count
+    """Rows in it."""
+    n_bytes: Count
+    """Its size."""
+    sha256: Sha256
+    """Of the file's bytes."""
+    sum: Sum
+    """Sum over its rows: over their ids, or where a table is not cut into days over all that they hold."""
+
+    @property
+    def seen(self) -> Seen:
+        """Its rows in short."""
+        return Seen(self.n_rows, int(self.sum, 16))
+
+
+class ArchivedDay(Model):
+    """A day of which the database no longer has every row that is archived, as it was at the last look."""
+
+    table: Name
+    day: int
+    n_rows: Count
+    sum: Sum
+
+    @property
+    def seen(self) -> Seen:
+        """Its rows in short."""
+        return Seen(self.n_rows, int(self.sum, 16))
+
+
+class Archiving(Model):
+    """One run that added something."""
+
+    done_at: UtcTime
+    n_rows: Count
+    """Rows that it brought."""
+    trajkit_version: Name
+
+
+class ArchiveManifest(Model):
+    """The file that makes a folder an archive. It is written last."""
+
+    format_version: Annotated[int, Field(ge=1)] = ARCHIVE_VERSION
+    """Version of the layout."""
+    source: JsonObject
+    """The database: its kind, its address without credentials, its schema level, its own id."""
+    as_of: UtcTime
+    """When the last run began: what was in the database then is in the archive."""
+    parts: tuple[ArchivePart, ...]
+    """Every file but this one."""
+    gone: tuple[ArchivedDay, ...] = ()
+    """Days of which the database has since lost rows."""
+    runs: tuple[Archiving, ...]
+    """What was done, oldest first."""
+
+    def parts_of(self, table: str) -> list[ArchivePart]:
+        """The files of one table."""
+        return [part for part in self.parts if part.table == table]
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a folder is an archive."""
+    return (path / MANIFEST_NAME).is_file()
+
+
+def read_manifest(folder: Path) -> ArchiveManifest:
+    """Read an archive's manifest; every part is there and has its size.
+
+    Raises:
+        StoreError: It is not an archive, is of a newer version, or a part is missing or of another size.
+    """
+    path = folder / MANIFEST_NAME
+    try:
+        value = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise StoreError(
+            f"{folder} is not an archive: it has no {MANIFEST_NAME}",
+            hint="`trajkit archive` makes one; the same command again goes on where a killed one stopped",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise StoreError(f"{path} cannot be read: {error}", hint=_DAMAGED) from error
+    _refuse_newer(folder, value)
+    try:
+        manifest = ArchiveManifest.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        raise StoreError(f"{path}: {where}: {first['msg']}", hint=_DAMAGED) from error
+    for part in manifest.parts:
+        if not _PART_PATH.fullmatch(part.path):
+            raise StoreError(f"{path}: {part.path!r} cannot be a part of an archive", hint=_DAMAGED)
+        check_size(folder, part)
+    return manifest
+
+
+def check_size(folder: Path, part: ArchivePart) -> None:
+    """Raise unless a part is there and as long as it was.
+
+    Raises:
+        StoreError: It is not.
+    """
+    path = folder / part.path
+    if not path.is_file():
+        raise StoreError(f"{path} is missing", hint=_DAMAGED)
+    if (size := path.stat().st_size) != part.n_bytes:
+        raise StoreError(f"{path} has {size} bytes; the manifest says {part.n_bytes}", hint=_DAMAGED)
+
+
+def _refuse_newer(folder: Path, value: Any) -> None:
+    version = value.get("format_version") if isinstance(value, dict) else None
+    if isinstance(version, int) and version > ARCHIVE_VERSION:
+        raise StoreError(
+            f"{folder} was written by archive version {version}; this trajkit reads up to {ARCHIVE_VERSION}",
+            hint="pip install -U trajkit",
+        )
+
+
+class Journal:
+    """A run's own account, a line at a time: what it wrote counts even if it is killed.
+
+    Args:
+        folder: The archive's.
+        source: The database; a journal of another one is refused.
+
+    Raises:
+        StoreError: The journal is of another database.
+    """
+
+    def __init__(self, folder: Path, source: JsonObject) -> None:
+        self._path = folder / JOURNAL_NAME
+        self.parts: dict[str, ArchivePart] = {}
+        """What was added, by path."""
+        self.replaced: set[str] = set()
+        """Paths of what is in other parts now."""
+        self.gone: dict[tuple[str, int], ArchivedDay] = {}
+        self.source: JsonObject = source
+        self.n_rows = 0
+        self._read()
+
+    def _read(self) -> None:
+        try:
+            lines = self._path.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            self._append({"source": self.source})
+            return
+        for line in lines:
+            if line.endswith(b"\n") and self._is_whole(entry := json.loads(line)):  # the last may be cut off
+                self._take(entry)
+        if lines and not lines[-1].endswith(b"\n"):
+            with self._path.open("ab") as file:
+                file.truncate(sum(map(len, lines[:-1])))
+
+    def _is_whole(self, entry: dict[str, Any]) -> bool:
+        """Whether the file of an entry is there: a power cut may have come before it reached the disk."""
+        if "part" not in entry:
+            return True
+        path = self._path.parent / entry["part"]["path"]
+        return path.is_file() and bool(path.stat().st_size == entry["part"]["n_bytes"])
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        if "source" in entry:
+            self.source = entry["source"]
+        elif "gone" in entry:
+            day = ArchivedDay.model_validate(entry["gone"])
+            self.gone[day.table, day.day] = day
+        else:
+            part = ArchivePart.model_validate(entry["part"])
+            self.parts[part.path] = part
+            self.replaced.update(entry["replaces"])
+            self.n_rows += entry["n_new"]
+
+    def add(self, part: ArchivePart, *, n_new: int, replaces: Iterable[str] = ()) -> None:
+        """A part has its name; of its rows so many were not in the archive before."""
+        self._write({"part": part.model_dump(mode="json"), "replaces": list(replaces), "n_new": n_new})
+
+    def note_gone(self, day: ArchivedDay) -> None:
+        """The database has lost rows of a day; this is what it has."""
+        self._write({"gone": day.model_dump(mode="json")})
+
+    def _write(self, entry: dict[str, Any]) -> None:
+        self._append(entry)
+        self._take(entry)
+
+    def _append(self, entry: dict[str, Any]) -> None:
+        with self._path.open("ab") as file:
+            file.write(json.dumps(entry).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def remove(self) -> None:
+        """The manifest says it all now."""
+        self._path.unlink(missing_ok=True)
+
+
+def write_manifest(folder: Path, manifest: ArchiveManifest) -> None:
+    """Put the manifest in its place."""
+    write_text(folder / MANIFEST_NAME, manifest.model_dump_json(indent=1) + "\n")
+
+
+def this_run(done_at: Any, n_rows: int) -> Archiving:
+    """What a run says of itself."""
+    return Archiving(done_at=done_at, n_rows=n_rows, trajkit_version=trajkit.__version__)
+
+
+def refuse_another(folder: Path, known: JsonObject, found: JsonObject) -> None:
+    """Raise unless two descriptions are of one database.
+
+    Raises:
+        StoreError: They are not; by the ids that the databases have, else by their addresses.
+    """
+    ids = known.get("deployment_id"), found.get("deployment_id")
+    is_same = ids[0] == ids[1] if None not in ids else _place(known) == _place(found)
+    if not is_same:
+        raise StoreError(
+            f"{folder} is an archive of {known.get('url')}; this is {found.get('url')}",
+            hint="choose another -o; or --moved if it is the same database at another address",
+        )
+
+
+def _place(source: JsonObject) -> tuple[Any, ...]:
+    return source.get("kind"), source.get("url")

@@ -1,0 +1,99 @@
+"""Streams of a driver that sits in its own C code until the server answers: waiting can be broken off.
+
+Such a stream is read by a thread of its own. Who wants its batches waits in Python, where Ctrl-C is heard;
+what hangs is left behind, and does not keep the process from ending.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Generator, Iterator
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+_AHEAD = 2
+"""Items that wait to be taken."""
+_LOOK_S = 0.2
+_CANCEL_S = 1.0
+"""How long is waited for the server to hear that nobody wants its answer."""
+
+
+class Told:
+    """What the thread says of its work, for the one who waits: how to break it off."""
+
+    def __init__(self) -> None:
+        self.cancel: Callable[[], None] | None = None
+        """Asks the server to give up, and never raises; may be called beside a call that is going on."""
+
+
+def in_background(read: Callable[[Told], Generator[Item, None, None]], *, silence_s: float) -> Iterator[Item]:
+    """Let a thread read; give what it finds.
+
+    Args:
+        read: Makes the stream, in that thread; it is closed there, too.
+        silence_s: How long nothing may come.
+
+    Raises:
+        TimeoutError: Nothing came for so long.
+    """
+    reading = _Reading(read)
+    try:
+        yield from reading.items(silence_s)
+    finally:
+        reading.stop()
+
+
+class _Reading(Generic[Item]):
+    """A stream in a thread; an item is in a tuple of its own, so that the end can be told from it."""
+
+    def __init__(self, read: Callable[[Told], Generator[Item, None, None]]) -> None:
+        self._read = read
+        self._told = Told()
+        self._found: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(_AHEAD)
+        self._is_over = threading.Event()
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def items(self, silence_s: float) -> Iterator[Item]:
+        while True:
+            try:
+                found = self._found.get(timeout=silence_s)
+            except queue.Empty:
+                raise TimeoutError(f"nothing came for {silence_s:g} s") from None
+            if found is None:
+                self._is_over.set()
+                return
+            if isinstance(found, BaseException):
+                self._is_over.set()
+                raise found
+            yield found[0]
+
+    def stop(self) -> None:
+        """Say that nobody wants more, if that is so."""
+        if self._is_over.is_set():
+            return
+        self._is_over.set()
+        if self._told.cancel is not None:
+            asking = threading.Thread(target=self._told.cancel, daemon=True)
+            asking.start()
+            asking.join(_CANCEL_S)
+
+    def _run(self) -> None:
+        try:
+            with contextlib.closing(self._read(self._told)) as items:
+                for item in items:
+                    self._put((item,))
+                    if self._is_over.is_set():
+                        return
+        except BaseException as error:  # noqa: BLE001 -- raised again where it is waited for
+            self._put(error)
+        else:
+            self._put(None)
+
+    def _put(self, found: tuple[Item] | BaseException | None) -> None:
+        while not self._is_over.is_set():
+            with contextlib.suppress(queue.Full):
+                self._found.put(found, timeout=_LOOK_S)
+                return

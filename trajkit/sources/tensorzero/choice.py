@@ -1,0 +1,158 @@
+"""The first half of an export: what is narrow is read, and it is decided which episodes are brought."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from trajkit.schema import Left
+from trajkit.sources.choose import choose, find_levels, kept_counts, left_by_reason
+from trajkit.sources.question import Question
+from trajkit.sources.request import ExportRequest, Tally, Targets
+from trajkit.sources.tensorzero import tables
+from trajkit.sources.tensorzero.after import find_unchanged, new_feedback, since_then
+from trajkit.sources.tensorzero.asked import Asked
+from trajkit.sources.tensorzero.slot import slots_of
+from trajkit.sources.tensorzero.streams import Count, Progress, leave_copies, load
+from trajkit.sources.tensorzero.unreadable import Unreadable
+from trajkit.store.engine import literal
+
+_LATER = "logged after the as-of time"
+_THREADS = max(1, min(4, (os.cpu_count() or 2) // 2))  # one group is written while the next is assembled
+
+
+class Workspace(NamedTuple):
+    """A connection and a folder that are gone afterwards, and what could not be read meanwhile."""
+
+    connection: duckdb.DuckDBPyConnection
+    folder: Path
+    unreadable: Unreadable
+
+
+@contextlib.contextmanager
+def open_workspace() -> Iterator[Workspace]:
+    """A workspace for the time of a block."""
+    with tempfile.TemporaryDirectory(prefix="trajkit-export-") as name, duckdb.connect() as connection:
+        connection.execute(f"SET threads = {_THREADS}")
+        connection.execute("SET preserve_insertion_order = false")
+        connection.execute(f"SET temp_directory = {literal(str(Path(name) / 'spill'))}")
+        yield Workspace(connection, Path(name), Unreadable())
+
+
+class Choice:
+    """What is narrow, read, and what is decided by it.
+
+    Args:
+        workspace: Where the tables go.
+        database: Where the episodes are.
+        request: Which of them, with an as-of time.
+        asked: What the request asks in its own words.
+        on_progress: Told now and then how far it is.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        database: tables.Database,
+        request: ExportRequest,
+        asked: Asked,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._connection = connection = workspace.connection
+        self._unreadable = workspace.unreadable
+        self._request = request
+        self._scope = database.scope(request)
+        self._ever = database.scope(request.model_copy(update={"as_of": None}))
+        self._read(database, asked, on_progress)
+        self.conditions = find_levels(connection, request, database.metrics() if request.metrics else {})
+        if not asked.is_late:
+            asked.find_out(connection)
+
+    def _read(self, database: tables.Database, asked: Asked, on_progress: Callable[[Progress], None]) -> None:
+        """Load the ids, the scores and the tags."""
+        n_index = self._scope.n_steps - self._scope.n_steps_other_time - self._scope.n_steps_other_name
+        load(
+            self._connection,
+            "step_index_of",
+            self._unreadable.as_text(
+                Count("reading ids", n_index, on_progress).of(database.index(self._request)), "inference_id"
+            ),
+            tables.INDEX,
+            "* REPLACE (inference_id::UUID AS inference_id, episode_id::UUID AS episode_id)",
+        )
+        wider = asked.wider_request
+        measured = database.measured(wider) if wider.metrics else iter(())
+        for table, batches, schema, key in (
+            ("measured", measured, tables.MEASURED, "target_id"),
+            ("eval_target", database.eval_targets(self._request), tables.EVAL_TARGETS, "target_id"),
+            ("abandoned", database.abandoned(self._request), tables.ABANDONED, "target_id"),
+            ("tag_value", self._tag_values(asked), tables.TAG_VALUES, "inference_id"),
+            ("demonstrated", self._demonstrated(database), tables.DEMONSTRATED, "target_id"),
+        ):
+            load(self._connection, table, batches, schema, f"* REPLACE ({key}::UUID AS {key})")
+        load(
+            self._connection,
+            "logged_since",
+            new_feedback(database, self._request),
+            tables.NEW_FEEDBACK,
+            "feedback_id::UUID AS feedback_id, target_id::UUID AS target_id",
+        )
+        asked.check_tags(self._connection)
+        self._other_shards = self._leave_other_shards()
+        self._n_copies = leave_copies(self._connection, "step_index_of", "inference_id")
+        find_unchanged(self._connection, self._request)
+
+    def _leave_other_shards(self) -> tuple[int, int]:
+        """Forget the steps that are not of the shard asked for; how many episodes and steps are not."""
+        shard, scope = self._request.shard, self._scope
+        if shard is None:
+            return 0, 0
+        first, last = slots_of(shard.number, shard.n)
+        # a database that could not leave them out itself has given them
+        self._connection.execute(f"DELETE FROM step_index_of WHERE slot NOT BETWEEN {first} AND {last}")
+        ((n_episodes, n_steps),) = self._connection.execute(
+            "SELECT count(DISTINCT episode_id), count(*) FROM step_index_of"
+        ).fetchall()
+        n_others = scope.n_episodes - scope.n_episodes_other_time - scope.n_episodes_other_name - n_episodes
+        return n_others, scope.n_steps - scope.n_steps_other_time - scope.n_steps_other_name - n_steps
+
+    def _tag_values(self, asked: Asked) -> Iterator[pa.RecordBatch]:
+        return self._unreadable.as_text(asked.tag_values(), "inference_id")
+
+    def _demonstrated(self, database: tables.Database) -> Iterator[pa.RecordBatch]:
+        is_wanted = self._request.targets == Targets.DEMONSTRATION
+        return database.demonstrated(self._request) if is_wanted else iter(())
+
+    def decide(self, question: Question) -> Tally:
+        """Make the tables `fate` and `chosen_step`, and count."""
+        choose(self._connection, self._request, self.conditions, question)
+        n_episodes, n_steps = kept_counts(self._connection)
+        scope, ever = self._scope, self._ever
+        named = (
+            "other functions or variants"
+            if self._request.functions or self._request.variants
+            else "only TensorZero's own functions"
+        )
+        outside = (
+            (_LATER, ever.n_episodes - scope.n_episodes, ever.n_steps - scope.n_steps),
+            ("another time", scope.n_episodes_other_time, scope.n_steps_other_time),
+            (named, scope.n_episodes_other_name, scope.n_steps_other_name),
+            ("another shard", *self._other_shards),
+            ("stored more than once", 0, self._n_copies),
+        )
+        left = (Left(reason=reason, n_episodes=n, n_steps=m) for reason, n, m in outside if n or m)
+        return Tally(
+            n_episodes_seen=ever.n_episodes,
+            n_episodes_kept=n_episodes,
+            n_steps_seen=ever.n_steps,
+            n_steps_kept=n_steps,
+            left=(*left, *left_by_reason(self._connection)),
+            since=since_then(self._connection, self._request),
+        )

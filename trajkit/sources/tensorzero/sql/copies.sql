@@ -1,0 +1,11 @@
+-- Rows that the database holds more than once, left out but for one: its tables only grow, and a write that was tried
+-- again may be in them twice.
+--
+-- Reads and changes: bucket_step, call. Makes: several, anew.
+
+DELETE FROM bucket_step WHERE rowid NOT IN (SELECT min(rowid) FROM bucket_step GROUP BY inference_id);
+
+DELETE FROM call WHERE rowid NOT IN (SELECT min(rowid) FROM call GROUP BY model_inference_id);
+
+CREATE OR REPLACE TEMP TABLE several AS
+SELECT inference_id FROM call GROUP BY inference_id HAVING count(*) > 1;

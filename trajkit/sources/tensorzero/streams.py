@@ -1,0 +1,127 @@
+"""Streams of rows from a database: counted, several at a time, and made into tables."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+PATIENCE_S = 2.0
+"""How long a failure waits for what was going on beside it: that may hang on a database that is gone."""
+
+
+class Progress(NamedTuple):
+    """How far an export is."""
+
+    what: str
+    """What is being read or done now."""
+    n_done: int
+    """Rows so far."""
+    n_total: int | None
+    """Rows in all; None when that is not known before."""
+
+
+class Count:
+    """Counts the rows of streams that are read at the same time; when one fails, the others end.
+
+    Args:
+        what: What is being read.
+        n_total: Rows in all; None when that is not known before.
+        on_progress: Told with every batch.
+    """
+
+    def __init__(self, what: str, n_total: int | None, on_progress: Callable[[Progress], None]) -> None:
+        self._what = what
+        self._n_total = n_total
+        self._n_done = 0
+        self._on_progress = on_progress
+        self._lock = threading.Lock()
+        self._has_failed = False
+        on_progress(Progress(what, 0, n_total))
+
+    def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches of one stream."""
+        with self.stopping_all():
+            for batch in batches:
+                if self._has_failed:
+                    return
+                with self._lock:
+                    self._n_done += batch.num_rows
+                    self._on_progress(Progress(self._what, self._n_done, self._n_total))
+                yield batch
+
+    @contextlib.contextmanager
+    def stopping_all(self) -> Iterator[None]:
+        """Let the streams end when the block fails."""
+        try:
+            yield
+        except BaseException:
+            self._has_failed = True
+            raise
+
+
+@contextlib.contextmanager
+def aside(work: Callable[[], None], count: Count) -> Iterator[None]:
+    """Do something in a thread beside a block; what went wrong with it is raised at the block's end.
+
+    A block that fails, or Ctrl-C, tells the streams to end and waits for the thread only a moment.
+    """
+    done: Future[None] = Future()
+
+    def run() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 -- raised again at the block's end
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    try:
+        with count.stopping_all():
+            yield
+            done.result()
+    finally:
+        thread.join(PATIENCE_S)
+
+
+def load(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    batches: Iterator[pa.RecordBatch],
+    schema: pa.Schema,
+    columns: str,
+) -> None:
+    """Make a table of what a database streams."""
+    failures: list[BaseException] = []
+
+    def noting() -> Iterator[pa.RecordBatch]:
+        try:
+            yield from batches
+        except BaseException as error:
+            failures.append(error)
+            raise
+
+    connection.register("incoming", pa.RecordBatchReader.from_batches(schema, noting()))
+    try:
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT {columns} FROM incoming")
+    except Exception:
+        # what went wrong in the stream, not what DuckDB makes of it
+        if failures:
+            raise failures[0] from None
+        raise
+    connection.unregister("incoming")
+
+
+def leave_copies(connection: duckdb.DuckDBPyConnection, table: str, key: str) -> int:
+    """Keep one row for each id in a table, as a database may hold a row twice; how many were too many."""
+    ((n,),) = connection.execute(f"SELECT count(*) - count(DISTINCT {key}) FROM {table}").fetchall()
+    if n:
+        connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT DISTINCT ON ({key}) * FROM {table}")
+    return int(n)

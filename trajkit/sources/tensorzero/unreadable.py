@@ -1,0 +1,191 @@
+"""Rows whose text cannot be read, not being UTF-8 or not being JSON: noted by id, and none is dropped.
+
+Bytes are looked at as the rows come, which costs next to nothing, and so are prompts that nothing else would
+read. That another text is JSON is only found out where it must be read: when that fails, the rows of those
+buckets are looked at one by one, and what is no JSON becomes null.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+
+from trajkit.sources.tensorzero.late import DESCRIBED, described
+from trajkit.sources.tensorzero.spool import Group, Spool
+
+pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
+
+_NOT_UTF8 = "text is not UTF-8"
+
+
+class _Json(NamedTuple):
+    """A column that holds JSON."""
+
+    words: str
+    """What an error calls it."""
+    may_be_empty: bool = False
+    """Whether an empty text stands for nothing, as null does."""
+
+
+_OF_INFERENCES = {
+    "input": _Json("input"),
+    "output": _Json("output"),
+    "auxiliary_content": _Json("auxiliary content", True),
+    "tool_params": _Json("list of tools", True),
+    "dynamic_tools": _Json("list of tools"),
+    "dynamic_provider_tools": _Json("list of tools"),
+    "allowed_tools": _Json("list of allowed tools"),
+}
+_OF_CALLS = {"input_messages": _Json("prompt", True), "output": _Json("model's output", True)}
+_SAID_BY_OTHERS = ("is_rendered", "unknown_because")
+"""Columns of `DESCRIBED` that do not follow from the prompt's text."""
+_EMPTY = {"input_messages": ""}
+"""What stands for nothing in a column where null does not."""
+
+
+class Unreadable:
+    """What could not be read, and of which rows; several threads may note something."""
+
+    def __init__(self) -> None:
+        self._reasons: dict[str, str] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def reasons(self) -> Mapping[str, str]:
+        """Why, by the id of the inference, or of the feedback."""
+        return self._reasons
+
+    def as_text(self, batches: Iterator[pa.RecordBatch], key: str) -> Iterator[pa.RecordBatch]:
+        """The batches of a stream, every text of them UTF-8: what is not shows the replacement character.
+
+        Args:
+            batches: The stream.
+            key: The column of the id under which it is noted.
+        """
+        for batch in batches:
+            try:
+                batch.validate(full=True)
+            except pa.ArrowInvalid:
+                yield self._as_text(batch, key)
+            else:
+                yield batch
+
+    def prompts(
+        self, calls: Iterator[pa.RecordBatch], connection: duckdb.DuckDBPyConnection
+    ) -> Iterator[pa.RecordBatch]:
+        """Model calls (described) of which those that pass as they are have been looked at: they are JSON.
+
+        Args:
+            calls: The stream.
+            connection: What looks at them.
+        """
+        with connection.cursor() as cursor:
+            for batch in calls:
+                messages, is_plain = batch.column("input_messages"), batch.column("is_plain")
+                passing = messages if pc.all(is_plain).as_py() else messages.filter(is_plain)
+                cursor.register("passing", pa.table({"text": passing}))
+                (row,) = cursor.execute("SELECT bool_and(json_valid(text)) FROM passing").fetchall()
+                yield self._without_broken(batch) if row[0] is False else batch
+
+    def mend(self, inferences: Spool, calls: Spool, numbers: Sequence[int]) -> bool:
+        """Look at the JSON of some buckets, and make null what is none.
+
+        Returns:
+            Whether there was any.
+        """
+        found = [self._mend(inferences, number, _OF_INFERENCES) for number in numbers]
+        return any([*found, *(self._mend(calls, number, _OF_CALLS) for number in numbers)])
+
+    def note(self, ids: Sequence[str], reason: str) -> None:
+        """Say why rows cannot be read; what was said of a row first stays."""
+        with self._lock:
+            for row_id in ids:
+                self._reasons.setdefault(row_id, reason)
+
+    def _as_text(self, batch: pa.RecordBatch, key: str) -> pa.RecordBatch:
+        columns, is_changed = [], np.zeros(batch.num_rows, dtype=bool)
+        for column in batch.columns:
+            fixed, changed = _decoded(column)
+            columns.append(fixed)
+            is_changed |= changed
+        fixed_batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
+        self.note(_ids(fixed_batch.column(key).filter(pa.array(is_changed))), _NOT_UTF8)
+        return fixed_batch
+
+    def _without_broken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        name = "input_messages"
+        passing = pa.chunked_array([pc.if_else(batch.column("is_plain"), batch.column(name), None)])
+        broken = pc.invert(_is_json(passing, may_be_empty=False).combine_chunks())
+        self.note(_ids(batch.column("inference_id").filter(broken)), f"{_OF_CALLS[name].words} is not JSON")
+        place = batch.schema.get_field_index(name)
+        fixed = pc.if_else(broken, pa.scalar(_EMPTY[name], pa.string()), batch.column(name))
+        return _described_anew(batch.set_column(place, batch.schema.field(place), fixed))
+
+    def _mend(self, spool: Spool, number: int, columns: Mapping[str, _Json]) -> bool:
+        table = Group(spool, [number], "row").table(spool.schema.names).drop_columns(["row"])
+        is_broken = False
+        for name, column in columns.items():
+            broken = pc.invert(_is_json(table.column(name), may_be_empty=column.may_be_empty))
+            if pc.any(broken).as_py():
+                is_broken = True
+                self.note(_ids(table.column("inference_id").filter(broken)), f"{column.words} is not JSON")
+                nothing = pa.scalar(_EMPTY.get(name), pa.string())
+                fixed = pc.if_else(broken, nothing, table.column(name))
+                table = table.set_column(table.schema.get_field_index(name), spool.schema.field(name), fixed)
+        if is_broken:
+            spool.replace(number, _batches(table))
+        return is_broken
+
+
+def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """The rows of a bucket; what is known of prompts is found out anew."""
+    for batch in table.to_batches():
+        yield _described_anew(batch) if "input_messages" in table.schema.names else batch
+
+
+def _described_anew(batch: pa.RecordBatch) -> pa.RecordBatch:
+    made = described(batch.select([name for name in batch.schema.names if name not in DESCRIBED.names]))
+    for name in _SAID_BY_OTHERS:
+        place = made.schema.get_field_index(name)
+        made = made.set_column(place, made.schema.field(place), batch.column(name))
+    return made
+
+
+def _is_json(texts: pa.ChunkedArray[Any], *, may_be_empty: bool) -> pa.ChunkedArray[Any]:
+    """Whether each text is JSON; one that is null need not be."""
+    text = "nullif(text, '')" if may_be_empty else "text"
+    with duckdb.connect() as connection:
+        connection.register("texts", pa.table({"text": texts}))
+        found = connection.sql(f"SELECT coalesce(json_valid({text}), true) AS is_json FROM texts")
+        return cast("pa.ChunkedArray[Any]", found.to_arrow_table().column("is_json"))
+
+
+def _ids(column: Any) -> list[str]:
+    return cast("list[str]", column.to_pylist())
+
+
+def _decoded(column: pa.Array[Any]) -> tuple[pa.Array[Any], Any]:
+    """A column whose texts are UTF-8, and in which rows they were not."""
+    is_changed = np.zeros(len(column), dtype=bool)
+    if isinstance(column, pa.MapArray):
+        keys, key_changed = _decoded(column.keys)
+        items, item_changed = _decoded(column.items)
+        offsets = column.offsets.to_numpy()
+        rows = np.searchsorted(offsets, np.flatnonzero(key_changed | item_changed) + offsets[0], "right") - 1
+        is_changed[rows] = True
+        build: Any = pa.MapArray.from_arrays  # the stubs want offsets of 64 bits
+        return build(column.offsets, keys, items), is_changed
+    if not pa.types.is_string(column.type):
+        return column, is_changed
+    texts = []
+    for row, value in enumerate(column.cast(pa.binary()).to_pylist()):
+        text = None if value is None else value.decode("utf-8", "replace")
+        is_changed[row] = text is not None and text.encode() != value
+        texts.append(text)
+    return pa.array(texts, pa.string()), is_changed

@@ -1,0 +1,143 @@
+"""Conditions that a user writes: parsed by DuckDB, checked word by word, and written anew from the tree.
+
+What is missing makes every comparison untrue, and the word `not` turns that around: `x > 1`, `x <= 1` and
+`x != 1` leave out an episode without x, and `not x > 1` and `x not in (1, 2)` bring it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, NamedTuple
+
+import duckdb
+
+from trajkit.errors import QueryError
+from trajkit.store.engine import first_line
+from trajkit.store.nameable import Names
+from trajkit.store.syntax import Checker
+from trajkit.store.tokens import Token, as_sql, tokens_of
+
+_DIRECTIONS = {"asc": False, "desc": True}
+
+
+class Expression(NamedTuple):
+    """A condition that has been checked."""
+
+    text: str
+    """As it was written."""
+    sql: str
+    """The same as SQL, over a relation with a column `column_name(name)` for each of `names`; no word of the
+    text stands in it unread."""
+    names: tuple[str, ...]
+    """The columns it needs, sorted."""
+
+
+class Order(NamedTuple):
+    """One of the things to sort by."""
+
+    expression: Expression
+    is_descending: bool
+
+    @property
+    def sql(self) -> str:
+        """What stands in ORDER BY; what is missing comes last."""
+        return f"{self.expression.sql} {'DESC' if self.is_descending else 'ASC'} NULLS LAST"
+
+
+def parse(text: str, names: Names) -> Expression:
+    """Read a condition.
+
+    It is an SQL expression in which comparisons may be chained (`0 < avg < 1`) and `pass@4` is a name.
+
+    Args:
+        text: What the user wrote.
+        names: What it may name.
+
+    Raises:
+        QueryError: It is not one expression, names what is not there, or asks for more than a value.
+    """
+    tokens = tokens_of(text)
+    sql = as_sql(tokens)
+    with duckdb.connect(config={"enable_external_access": "false"}) as connection:
+        tree = _tree(connection, sql, text)
+        seen: set[str] = set()
+        node = Checker(text, tokens, names, seen).checked(_only_expression(tree, text))
+        tree["statements"][0]["node"]["select_list"] = [node]
+        (written,) = connection.execute(
+            "SELECT json_deserialize_sql(CAST(? AS JSON))", [json.dumps(tree)]
+        ).fetchone() or ("",)
+    return Expression(text, f"({str(written).removeprefix('SELECT ')})", tuple(sorted(seen)))
+
+
+def parse_order(text: str, names: Names) -> tuple[Order, ...]:
+    """Read what to sort by: expressions with commas between them, each with `desc` after it or not.
+
+    Args:
+        text: What the user wrote, such as `episode_return desc, n_steps`.
+        names: What it may name.
+
+    Raises:
+        QueryError: One of them is not an expression, or names what is not there.
+    """
+    found: list[Order] = []
+    for piece in _pieces(text):
+        direction = piece[-1].text.lower() if len(piece) > 1 else ""
+        words = piece[:-1] if direction in _DIRECTIONS else piece
+        if not words:
+            raise QueryError(f"{text!r} has nothing to sort by between two commas")
+        expression = parse(text[words[0].position : words[-1].position + len(words[-1].text)], names)
+        found.append(Order(expression, _DIRECTIONS.get(direction, False)))
+    return tuple(found)
+
+
+def _pieces(text: str) -> list[list[Token]]:
+    """The words between the commas that stand in no brackets."""
+    pieces: list[list[Token]] = [[]]
+    depth = 0
+    for token in tokens_of(text):
+        depth += (token.kind == "open") - (token.kind == "close")
+        if token.text == "," and depth == 0:
+            pieces.append([])
+        else:
+            pieces[-1].append(token)
+    return pieces
+
+
+def require_boolean(expression: Expression, connection: duckdb.DuckDBPyConnection, relation: str) -> None:
+    """Bind a condition without reading anything.
+
+    Raises:
+        QueryError: Its types do not fit, or what it gives is not a yes or no.
+    """
+    try:
+        described = connection.sql(f"SELECT {expression.sql} AS condition FROM {relation} LIMIT 0")
+    except duckdb.Error as error:
+        raise QueryError(f"{expression.text!r} cannot be computed: {first_line(error)}") from error
+    kind = str(described.types[0])
+    if kind not in ("BOOLEAN", '"NULL"'):
+        raise QueryError(
+            f"{expression.text!r} gives a {kind}, not a yes or no", hint="compare it with something: … > 0"
+        )
+
+
+def _tree(connection: duckdb.DuckDBPyConnection, sql: str, text: str) -> dict[str, Any]:
+    found = connection.execute(
+        "SELECT json_serialize_sql(CAST(? AS VARCHAR))", [f"SELECT ({sql}\n)"]
+    ).fetchone()
+    tree: dict[str, Any] = json.loads(found[0]) if found else {}
+    if tree.get("error") or len(tree.get("statements", ())) != 1:
+        said = str(tree.get("error_message", "")).splitlines()
+        raise QueryError(f"{text!r} is not a condition: {said[0] if said else 'not one expression'}")
+    return tree
+
+
+def _only_expression(tree: dict[str, Any], text: str) -> dict[str, Any]:
+    node = tree["statements"][0]["node"]
+    if (
+        node.get("type") != "SELECT_NODE"
+        or node["from_table"]["type"] != "EMPTY"
+        or len(node["select_list"]) != 1
+    ):
+        raise QueryError(f"{text!r} is not one expression")
+    expression: dict[str, Any] = node["select_list"][0]
+    return expression

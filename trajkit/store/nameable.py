@@ -1,0 +1,89 @@
+"""The names that a condition may use, and the columns that they stand for."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from trajkit.errors import QueryError
+
+
+class Names:
+    """What a condition may name.
+
+    Args:
+        plain: Every name that stands by itself, to the column it means.
+        patterns: What a name may also look like; it is then the column of that name.
+        prefixes: Names with something after them, such as `tags`, to what may follow.
+        open_prefixes: Names after which anything may follow: `tags.x` is then the column `tags.x`.
+        singles: Columns in single precision: what they are compared with is rounded to that.
+        where: Of what, for messages, such as the store's path.
+    """
+
+    def __init__(
+        self,
+        plain: Mapping[str, str],
+        *,
+        patterns: Sequence[re.Pattern[str]] = (),
+        prefixes: Mapping[str, Mapping[str, str]] | None = None,
+        open_prefixes: Iterable[str] = (),
+        singles: Iterable[str] = (),
+        where: str,
+    ) -> None:
+        self._plain = _by_case(plain)
+        self._patterns = patterns
+        self._prefixes = {prefix: _by_case(columns) for prefix, columns in (prefixes or {}).items()}
+        self._open = [prefix.lower() for prefix in open_prefixes]
+        self._singles = frozenset(singles)
+        self.where = where
+        self._known = [
+            *plain,
+            *(f"{prefix}.{name}" for prefix, each in (prefixes or {}).items() for name in each),
+        ]
+
+    def column(self, parts: list[str]) -> str | None:
+        """The column that a name stands for, in its own case or else in any; None when there is none."""
+        if len(parts) == 1:
+            name = parts[0].lower()
+            is_like = any(pattern.fullmatch(name) for pattern in self._patterns)
+            return self._plain.get(parts[0]) or self._plain.get(name, name if is_like else None)
+        columns, rest = self._prefixes.get(parts[0].lower(), {}), ".".join(parts[1:])
+        if (found := columns.get(rest) or columns.get(rest.lower())) is not None:
+            return found
+        text = ".".join(parts)
+        for prefix in self._open:
+            if text.lower().startswith(f"{prefix}.") and len(text) > len(prefix) + 1:
+                return prefix + text[len(prefix) :]
+        return None
+
+    def is_single(self, column: str) -> bool:
+        """Whether a column is in single precision."""
+        return column in self._singles
+
+    def missing(self, name: str, place: str) -> QueryError:
+        """The error that says which names are near."""
+        return QueryError(f"no column {name!r} in {self.where} ({place})", hint=nearest(name, self._known))
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint with the names that look alike, else with all of them."""
+    by_lower = {each.lower(): each for each in known}
+    near = difflib.get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)
+    if near:
+        return f"nearest: {', '.join(by_lower[each] for each in near)}"
+    return f"there are: {', '.join(by_lower.values())}" if by_lower else "there is none"
+
+
+def column_name(name: str) -> str:
+    """What a column is called where an expression is computed: no two of these differ by their case only.
+
+    DuckDB would take one for the other, and tags differ by case.
+    """
+    folded = name.lower()
+    return name if name == folded else f"{folded} {name.encode().hex()}"
+
+
+def _by_case(columns: Mapping[str, str]) -> dict[str, str]:
+    """Columns by their names, and by their names in lower case where no other column has that name."""
+    return {name.lower(): column for name, column in columns.items()} | dict(columns)

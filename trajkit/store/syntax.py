@@ -1,0 +1,201 @@
+"""The syntax tree of a condition: what may stand in it, and what is put in the place of what a user wrote.
+
+What is not on the lists below does not pass: no other table, no subquery, no file, no function that does more
+than compute a value from its arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trajkit.errors import QueryError
+from trajkit.store.nameable import Names, column_name, nearest
+from trajkit.store.tokens import Token, at
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_FUNCTIONS = _words(
+    """
+    + - * / // % ** ^ || ~~ !~~ ~~* !~~* -> ->>
+    abs ceil ceiling exp floor greatest isfinite isinf isnan least ln log log10 log2 mod pow power round sign
+    sqrt trunc
+    concat concat_ws contains ends_with ilike_escape left length len like_escape lower ltrim not_like_escape
+    position prefix regexp_extract regexp_full_match regexp_matches regexp_replace replace right rtrim
+    split_part starts_with string_split strlen strpos substring substr suffix trim upper
+    array_contains array_has array_has_all array_has_any array_length list_contains list_has list_has_all
+    list_has_any list_max list_min list_position list_sum list_value
+    json_array_length json_exists json_extract json_extract_string json_keys json_type
+    date_diff date_part date_trunc day dayofweek epoch hour minute month second timezone to_days to_hours
+    to_minutes to_months to_seconds to_weeks to_years year
+    coalesce if ifnull nullif
+    """
+)
+_TYPES = _words(
+    "BIGINT BOOL BOOLEAN DATE DECIMAL DOUBLE FLOAT HUGEINT INT INTEGER INTERVAL JSON NUMERIC REAL SMALLINT "
+    "STRING TEXT TIME TIMESTAMP TIMESTAMPTZ TINYINT UBIGINT UINTEGER VARCHAR"
+) | {"TIMESTAMP WITH TIME ZONE"}
+_OPERATORS = frozenset(
+    {
+        "ARRAY_EXTRACT",
+        "ARRAY_SLICE",
+        "COMPARE_IN",
+        "COMPARE_NOT_IN",
+        "OPERATOR_COALESCE",
+        "OPERATOR_IS_NOT_NULL",
+        "OPERATOR_IS_NULL",
+        "OPERATOR_NOT",
+        "OPERATOR_NULLIF",
+    }
+)
+_PLAIN = _words("BETWEEN CASE COMPARISON CONJUNCTION CONSTANT")
+_REFUSED = {
+    "SUBQUERY": "a condition reads one episode at a time: it has no SELECT in it",
+    "WINDOW": "for a rank within a group there is `rank`; --by says what a group is",
+    "PARAMETER": "write the value itself",
+    "STAR": "name a column",
+}
+_AGGREGATES = _words("avg count count_star max mean median min sum")
+# DuckDB has functions of their own for these: the same, and what stands for it without the word `not`
+_NEGATED = {"!~~": "~~", "!~~*": "~~*", "not_like_escape": "like_escape", "not_ilike_escape": "ilike_escape"}
+_COMPARING = _words("BETWEEN COMPARISON")
+_NOWHERE = {"alias": "", "query_location": 18446744073709551615, "query_location_length": 0}
+_FALSE = {
+    "class": "CONSTANT",
+    "type": "VALUE_CONSTANT",
+    **_NOWHERE,
+    "literal": {"kind": "BOOLEAN", "text": "false"},
+}
+_FLOAT = {
+    "class": "TYPE",
+    "type": "TYPE",
+    **_NOWHERE,
+    "catalog": "",
+    "schema": "",
+    "type_name": "FLOAT",
+    "children": [],
+    "qualified_name": {"path": ["FLOAT"]},
+}
+
+
+class Checker:
+    """Walks one syntax tree: refuses what is not listed, and puts columns in the place of names."""
+
+    def __init__(self, text: str, tokens: Sequence[Token], names: Names, seen: set[str]) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._names = names
+        self._seen = seen
+        self._singles: set[str] = set()
+
+    def checked(self, node: dict[str, Any]) -> dict[str, Any]:
+        """The node with the columns that its names stand for."""
+        kind = node["class"]
+        if kind == "COLUMN_REF":
+            return self._column(node)
+        if kind == "FUNCTION":
+            self._function(node)
+            if (positive := _NEGATED.get(str(node["function_name"]).lower())) is not None:
+                renamed = {"function_name": positive, "qualified_name": {"path": [positive]}}
+                return self.checked(_not({**node, **renamed}))
+        elif kind == "CAST":
+            self._refuse_unless(str(node["type_expr"].get("type_name", "")).upper() in _TYPES, "this type")
+            return {**node, "child": self.checked(node["child"])}
+        elif kind == "OPERATOR":
+            self._refuse_unless(node["type"] in _OPERATORS, node["type"].lower().replace("_", " "))
+            if node["type"] == "COMPARE_NOT_IN":
+                return self.checked(_not({**node, "type": "COMPARE_IN"}))
+            if node["type"] == "OPERATOR_NOT":
+                (child,) = node["children"]
+                return {**node, "children": [_or_false(self.checked(child))]}
+        elif kind not in _PLAIN:
+            raise QueryError(
+                f"{kind.lower()} has no place in the condition {self._text!r}", hint=_REFUSED.get(kind)
+            )
+        made = {name: self._within(value) for name, value in node.items()}
+        is_comparing = kind in _COMPARING or node["type"] == "COMPARE_IN"
+        return self._in_single_precision(made) if is_comparing else made
+
+    def _in_single_precision(self, node: dict[str, Any]) -> dict[str, Any]:
+        """A comparison with a column in single precision: the other side is rounded as the column was."""
+        sides = {"children": node["children"]} if node["type"] == "COMPARE_IN" else node
+        flat = [each for value in sides.values() for each in (value if isinstance(value, list) else [value])]
+        if not any(self._is_single(each) for each in flat):
+            return node
+        if "children" in sides:
+            return {**node, "children": [self._rounded(child) for child in node["children"]]}
+        return {
+            name: self._rounded(value) if isinstance(value, dict) and "class" in value else value
+            for name, value in node.items()
+        }
+
+    def _is_single(self, value: Any) -> bool:
+        return (
+            isinstance(value, dict)
+            and value.get("class") == "COLUMN_REF"
+            and value["column_names"][0] in self._singles
+        )
+
+    def _rounded(self, node: dict[str, Any]) -> dict[str, Any]:
+        if self._is_single(node):
+            return node
+        return {
+            "class": "CAST",
+            "type": "OPERATOR_CAST",
+            **_NOWHERE,
+            "child": node,
+            "try_cast": False,
+            "type_expr": _FLOAT,
+        }
+
+    def _within(self, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._within(item) for item in value]
+        if isinstance(value, dict):
+            return self.checked(value) if "class" in value else {k: self._within(v) for k, v in value.items()}
+        return value
+
+    def _function(self, node: dict[str, Any]) -> None:
+        name = str(node["function_name"]).lower()
+        is_bare = node["qualified_name"]["path"] == [node["function_name"]]
+        if name in _FUNCTIONS and is_bare and not node["filter"] and not node["distinct"]:
+            return
+        hint = nearest(name, _FUNCTIONS)
+        if name in _AGGREGATES:
+            hint = (
+                "a condition sees one episode; of its group there are n, n_success, avg, best, worst and rank"
+            )
+        raise QueryError(f"the function {name} at {self._place(name)} is not open to conditions", hint=hint)
+
+    def _column(self, node: dict[str, Any]) -> dict[str, Any]:
+        parts = [str(part) for part in node["column_names"]]
+        column = self._names.column(parts)
+        if column is None:
+            raise self._names.missing(".".join(parts), self._place(parts[-1]))
+        self._seen.add(column)
+        if self._names.is_single(column):
+            self._singles.add(column_name(column))
+        return {**node, "column_names": [column_name(column)]}
+
+    def _refuse_unless(self, is_good: bool, what: str) -> None:
+        if not is_good:
+            raise QueryError(f"{what} has no place in the condition {self._text!r}")
+
+    def _place(self, name: str) -> str:
+        """Where a name stands in what the user wrote."""
+        for token in self._tokens:
+            if token.text.strip('"').lower() == name.lower():
+                return at(self._text, token.position)
+        return repr(self._text)
+
+
+def _or_false(node: dict[str, Any]) -> dict[str, Any]:
+    """The node, or false where it has no answer because something is missing."""
+    return {"class": "OPERATOR", "type": "OPERATOR_COALESCE", **_NOWHERE, "children": [node, _FALSE]}
+
+
+def _not(node: dict[str, Any]) -> dict[str, Any]:
+    return {"class": "OPERATOR", "type": "OPERATOR_NOT", **_NOWHERE, "children": [node]}

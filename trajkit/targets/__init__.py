@@ -1,0 +1,1 @@
+"""What trains: on this machine, or a service."""

@@ -1,0 +1,1 @@
+"""Fine-tuning on this machine, with transformers and peft."""

@@ -1,0 +1,81 @@
+"""Rows of tokens laid side by side, so that little of a batch is padding; no row sees another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from trajkit.errors import DataError
+
+_BATCHES_SORTED = 50
+
+
+def buckets(lengths: Sequence[int] | NDArray[np.int64], batch_size: int, seed: Sequence[int]) -> list[int]:
+    """An order of rows in which those of a batch are of like length, and the batches are not.
+
+    Rows are shuffled, and then sorted by length within every fifty batches; the batch with the longest row
+    comes first, so that memory runs out at once or never.
+
+    Args:
+        lengths: Tokens of each row.
+        batch_size: Rows of a batch.
+        seed: Decides the order.
+    """
+    random = np.random.default_rng(list(seed))
+    sizes = np.asarray(lengths, dtype=np.int64)
+    shuffled = random.permutation(len(sizes))
+    span = _BATCHES_SORTED * batch_size
+    spans = [shuffled[start : start + span] for start in range(0, len(shuffled), span)]
+    batches = [
+        rows[start : start + batch_size]
+        for rows in (each[np.argsort(-sizes[each], kind="stable")] for each in spans)
+        for start in range(0, len(rows), batch_size)
+    ]
+    # the one that is not full must stay the last: torch cuts the order into batches by itself
+    rest = [batch for batch in batches if len(batch) < batch_size]
+    full = [batch for batch in batches if len(batch) == batch_size]
+    random.shuffle(full)
+    full.sort(key=lambda batch: sizes[batch[0]] != sizes.max())
+    return [int(row) for batch in (*full, *rest) for row in batch]
+
+
+def pack(lengths: Sequence[int] | NDArray[np.int64], capacity: int) -> list[list[int]]:
+    """Put rows into few bins by best-fit decreasing: the longest first, each where least room is left.
+
+    At most 11/9 of the fewest bins, and four more (Johnson et al. 1974, "Worst-case performance bounds for
+    simple one-dimensional packing algorithms").
+
+    Args:
+        lengths: Tokens of each row.
+        capacity: Most tokens of a bin.
+
+    Returns:
+        The rows of each bin in their order, the bins by their first row.
+
+    Raises:
+        DataError: A row is longer than a bin.
+    """
+    sizes = np.asarray(lengths, dtype=np.int64)
+    if len(sizes) and (longest := int(sizes.max())) > capacity:
+        raise DataError(
+            f"row {int(sizes.argmax())} has {longest:,} tokens, more than {capacity:,}",
+            hint="allow longer rows with --max-length, or cut history when converting",
+        )
+    # bins by the room that is left in them: there are at most `capacity` kinds of room, whatever the rows
+    open_bins: list[list[list[int]]] = [[] for _ in range(capacity + 1)]
+    bins: list[list[int]] = []
+    for row in np.argsort(-sizes, kind="stable").tolist():
+        size = int(sizes[row])
+        room = next((left for left in range(size, capacity + 1) if open_bins[left]), None)
+        if room is None:
+            room, rows = capacity, list[int]()
+            bins.append(rows)
+        else:
+            rows = open_bins[room].pop()
+        rows.append(row)
+        open_bins[room - size].append(rows)
+    for rows in bins:
+        rows.sort()
+    return sorted(bins, key=lambda rows: rows[0])

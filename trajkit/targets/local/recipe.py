@@ -1,0 +1,104 @@
+"""How a model is trained on this machine. Names are those of peft and of transformers' TrainingArguments."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from trajkit.schema import Model
+
+Positive = Annotated[int, Field(gt=0)]
+
+
+class LoraRecipe(Model):
+    """Low-rank adapters (Hu et al. 2021, "LoRA: Low-Rank Adaptation of Large Language Models")."""
+
+    r: Positive = 16
+    """Rank."""
+    lora_alpha: Annotated[float, Field(gt=0)] = 32
+    """The adapter is scaled by alpha / r, or with `use_rslora` by alpha / sqrt(r)."""
+    lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Share of the adapter's inputs that a step leaves out."""
+    target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    """Which layers get one: names or ends of names, or every linear layer but the output."""
+    use_rslora: bool = False
+    """Rank-stabilised scaling (Kalajdzievski 2023)."""
+    use_dora: bool = False
+    """Weight-decomposed adapters (Liu et al. 2024)."""
+
+
+class LocalRecipe(Model):
+    """Everything that decides what comes out, but for the data and the model."""
+
+    lora: LoraRecipe | None = LoraRecipe()
+    """The adapter; None trains every weight."""
+    num_train_epochs: Annotated[float, Field(gt=0)] = 3
+    """Passes over the rows."""
+    max_steps: Positive | None = None
+    """Steps of the optimizer; None for as many as the epochs have."""
+    per_device_train_batch_size: Positive = 8
+    """Rows in a batch; with `packing`, lines of up to `max_length` tokens."""
+    per_device_eval_batch_size: Positive = 8
+    """The same for the validation split."""
+    gradient_accumulation_steps: Positive = 1
+    """Batches of a step."""
+    learning_rate: Annotated[float, Field(gt=0)] = 2e-4
+    """At its highest."""
+    lr_scheduler_type: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
+    """How it falls."""
+    warmup_steps: Annotated[float, Field(ge=0)] = 0.03
+    """Steps in which it rises; below 1, a share of all steps."""
+    weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """Of AdamW."""
+    max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
+    """Longer gradients are cut to this length; 0 for none."""
+    optim: str = "adamw_torch"
+    """The optimizer, such as `paged_adamw_8bit` on a GPU."""
+    max_length: Positive = 2048
+    """Most tokens of a row. A longer row is an error."""
+    packing: bool = False
+    """Several rows in a line, which never see each other."""
+    group_by_length: bool = False
+    """Rows of like length in a batch, so that less of it is padding. Not with `packing`."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """auto: bf16 where the GPU has it, fp16 on older ones, fp32 on a processor."""
+    load_in: Literal["4bit", "8bit"] | None = None
+    """Quantise the base model (QLoRA, Dettmers et al. 2023); on a GPU only."""
+    gradient_checkpointing: bool = False
+    """Compute activations twice instead of keeping them."""
+    eval_steps: Positive | None = None
+    """Steps between two validations; None for one at the end of each epoch."""
+    early_stopping_patience: Positive | None = None
+    """Stop when so many validations in a row were no better; None never stops early."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Of the adapter's first weights and of the order of rows."""
+    num_threads: Positive | None = None
+    """Threads on a processor; None for torch's own choice, 1 for models of less than ten million weights."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.packing and self.group_by_length:
+            raise ValueError("packing fills its lines already: leave group_by_length out")
+        if self.load_in is not None and self.lora is None:
+            raise ValueError("a quantised model cannot be trained whole: it needs an adapter (lora)")
+        return self
+
+    def training_arguments(self) -> dict[str, Any]:
+        """What transformers' TrainingArguments take of it by the same names."""
+        names = (
+            "num_train_epochs",
+            "per_device_train_batch_size",
+            "per_device_eval_batch_size",
+            "gradient_accumulation_steps",
+            "learning_rate",
+            "lr_scheduler_type",
+            "warmup_steps",
+            "weight_decay",
+            "max_grad_norm",
+            "optim",
+            "seed",
+        )
+        given = {name: getattr(self, name) for name in names} | {"max_steps": self.max_steps or -1}
+        # the name that transformers 5.23 has for it
+        return given | ({"activation_checkpointing": True} if self.gradient_checkpointing else {})
