@@ -122,6 +122,11 @@ def test_a_training_that_was_killed_goes_on_to_the_same_adapter(
     with pytest.raises(KeyboardInterrupt):
         train(base, path, tmp_path / "again", recipe, workspace=tmp_path / "work-2", on_step=kill)
     assert not (tmp_path / "again").exists()
+    # as a process leaves them that is killed while it writes: without the last file, or with half of it
+    for number, text in ((900, None), (901, '{"epoch": ')):
+        (tmp_path / "work-2" / f"checkpoint-{number}").mkdir()
+        if text is not None:
+            (tmp_path / "work-2" / f"checkpoint-{number}" / "trainer_state.json").write_text(text)
     again = train(base, path, tmp_path / "again", recipe, workspace=tmp_path / "work-2")
     assert again.n_steps == whole.n_steps
     ours, theirs = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("again", "whole"))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import json
+import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +20,7 @@ from trajkit.targets.local.tokenised import open_tokens
 from trajkit.targets.local.trainer import trainer_class
 
 _SMALL = 10_000_000
+_WRITTEN_LAST = "trainer_state.json"  # of a checkpoint's files, by transformers 5.23
 CHECKPOINTS = "checkpoints"
 """Folder in a run with what an interrupted training goes on from."""
 
@@ -86,7 +89,6 @@ def train(
         DataError: There is nothing to learn.
         MissingExtra: torch, transformers or peft is not installed.
     """
-    transformers = need("transformers", extra="local")
     model = load_base(base, recipe)
     n_weights, n_trainable = _count(model)
     _set_threads(recipe, n_weights)
@@ -102,8 +104,7 @@ def train(
         buckets_seed=recipe.seed if recipe.group_by_length else None,
         callbacks=_callbacks(recipe, on_step, has_validation=validation is not None),
     )
-    last = transformers.trainer_utils.get_last_checkpoint(str(workspace)) if workspace.is_dir() else None
-    finished = trainer.train(resume_from_checkpoint=last)
+    finished = trainer.train(resume_from_checkpoint=_last_checkpoint(workspace))
     trainer.model.save_pretrained(goal)
     state = trainer.state
     return Trained(
@@ -233,6 +234,19 @@ def _set_threads(recipe: LocalRecipe, n_weights: int) -> None:
         torch.set_num_threads(recipe.num_threads)
     elif n_weights < _SMALL:
         torch.set_num_threads(1)  # for so little work threads wait for each other longer than they work
+
+
+def _last_checkpoint(workspace: Path) -> str | None:
+    """The newest checkpoint that is whole, None when there is none; what a killed process left is removed."""
+    whole = []
+    for path in workspace.glob("checkpoint-*"):
+        try:
+            json.loads((path / _WRITTEN_LAST).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            shutil.rmtree(path)
+        else:
+            whole.append((int(path.name.rpartition("-")[2]), str(path)))
+    return max(whole)[1] if whole else None
 
 
 def _padding(model: Any) -> int:
