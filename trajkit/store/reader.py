@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,8 @@ _PACKAGE = Path(__file__).resolve().parent.parent
 _SAMPLE_FOLDERS = (_PACKAGE / "_data", _PACKAGE.parent / "data")
 _PART_PATH = re.compile(r"(episodes|steps|feedback)/part-[0-9]+\.parquet")
 _DAMAGED = "the store is damaged: copy or build it again"
+_HASHING = min(4, os.cpu_count() or 1)
+"""Parts whose bytes are checked side by side."""
 
 
 @dataclass(frozen=True)
@@ -78,14 +82,12 @@ def verify(store: Store, *, deep: bool = False) -> None:
     Raises:
         StoreError: A part is missing or changed, or the content has another digest; the message names it.
     """
-    for part in store.manifest.parts:
-        _check_size(store.path, part)
-        status = (store.path / part.path).stat()
-        if _sha256(store.path / part.path, status.st_size, status.st_mtime_ns, status.st_ino) != part.sha256:
-            raise StoreError(
-                f"{store.path / part.path} is not the file that was written: its sha256 differs",
-                hint=_DAMAGED,
-            )
+    pool = ThreadPoolExecutor(_HASHING)  # hashing lets other threads run
+    try:
+        for _ in pool.map(functools.partial(_verify_part, store.path), store.manifest.parts):
+            pass  # the first of the parts that is wrong raises, in their order
+    finally:
+        pool.shutdown(cancel_futures=True)
     if deep:
         found = recomputed_digest(store)
         if found != store.manifest.digest:
@@ -144,6 +146,14 @@ def _refuse_newer(path: Path, value: Any) -> None:
             f"{path.parent} was written by store version {version}; this trajkit reads up to {STORE_VERSION}",
             hint="pip install -U trajkit",
         )
+
+
+def _verify_part(folder: Path, part: Part) -> None:
+    _check_size(folder, part)
+    path = folder / part.path
+    status = path.stat()
+    if _sha256(path, status.st_size, status.st_mtime_ns, status.st_ino) != part.sha256:
+        raise StoreError(f"{path} is not the file that was written: its sha256 differs", hint=_DAMAGED)
 
 
 def _check_size(folder: Path, part: Part) -> None:
