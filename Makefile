@@ -50,7 +50,7 @@ docs: $(INSTALLED) ## Write again what is generated: docs/cli.md and schemas/
 
 system: ## Install what only the system's package manager has, where it may
 	@missing=""; for each in $(SYSTEM_PACKAGES); do package=$${each%%:*}; \
-		dpkg -s "$$package" >/dev/null 2>&1 || command -v "$${each#*:}" >/dev/null \
+		dpkg-query -W -f '$${Status}' "$$package" 2>/dev/null | grep -q "ok installed" || command -v "$${each#*:}" >/dev/null \
 			|| missing="$$missing $$package"; done; export DEBIAN_FRONTEND=noninteractive; \
 	if [ -z "$$missing" ]; then echo "system: everything is there"; \
 	elif ! command -v apt-get >/dev/null; then echo "system: no apt-get; tests that need these will skip:$$missing"; \
