@@ -14,16 +14,11 @@ from typing import Any
 
 from trajkit.errors import StoreError
 
-_CHUNK = 1 << 20
-
 
 def sha256_file(path: Path) -> str:
     """Hex sha256 of a file's bytes, read in pieces."""
-    digest = hashlib.sha256()
     with path.open("rb") as file:
-        while chunk := file.read(_CHUNK):
-            digest.update(chunk)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def temporary_beside(goal: Path) -> Path:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.targets.tiny import make_tiny
+from tests.tiny import make_tiny
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes

@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import doctest
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.pages import printed
 from trajkit.cli.main import cli
 from trajkit.formats import known
 from trajkit.sources.files.known import NAMES
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
-SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def test_the_page_prints_what_is_shown(tmp_path):
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    shown = []
-    for block in re.findall(r"^```console\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, output = part.partition("\n")
-            done = subprocess.run(
-                ["bash", "-c", f"{command} 2>&1"],
-                cwd=tmp_path,
-                env=os.environ | {"PATH": path},
-                text=True,
-                check=False,
-                stdout=subprocess.PIPE,
-            )
-            assert done.returncode == 0, done.stdout
-            assert doctest.OutputChecker().check_output(output, done.stdout, SAME), done.stdout
-            shown.append(done.stdout)
-    digests = [re.search(r'"digest": "([0-9a-f]{12})', text) for text in shown]
-    (imported,) = re.findall(r"digest ([0-9a-f]{12})", shown[1])
+    shown = printed(PAGE, tmp_path)
+    digests = [re.search(r'"digest": "([0-9a-f]{12})', text) for _, text in shown]
+    (imported,) = re.findall(r"digest ([0-9a-f]{12})", shown[1].output)
     assert [found[1] for found in digests if found] == [imported]
 
 

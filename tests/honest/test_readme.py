@@ -5,52 +5,28 @@ In shown output `...` stands for what differs from run to run, and runs of blank
 
 from __future__ import annotations
 
-import doctest
-import os
 import re
 import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 import pytest
 
+from tests.pages import BIN, blocks, printed
 from trajkit.cli.main import COMMANDS, cli
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 DEMO = (ROOT / "recipes" / "demo.sh").read_text(encoding="utf-8")
-BIN = Path(sys.executable).parent
-SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
-
-
-class Shown(NamedTuple):
-    """A command in a console block, and what is shown under it."""
-
-    command: str
-    output: str
-
-
-def blocks(language: str) -> list[str]:
-    """The README's fenced blocks in one language."""
-    return re.findall(rf"^```{language}\n(.*?)^```$", README, flags=re.MULTILINE | re.DOTALL)
-
-
-def console() -> list[Shown]:
-    """Every command of the console blocks, in order."""
-    shown = []
-    for block in blocks("console"):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, output = part.replace("\\\n", "").partition("\n")
-            shown.append(Shown(command, output))
-    return shown
 
 
 def trajkit_commands() -> list[list[str]]:
     """The arguments of every `trajkit` call in any block of commands, and in the demo."""
-    lines = "".join([*blocks("console"), *blocks("sh"), DEMO]).replace("\\\n", "").splitlines()
+    lines = (
+        "".join([*blocks(README, "console"), *blocks(README, "sh"), DEMO]).replace("\\\n", "").splitlines()
+    )
     code = [line.partition(" #")[0] for line in lines if not line.startswith("#")]
     return [
         shlex.split(call[1])
@@ -66,32 +42,13 @@ def folder(tmp_path):
     subprocess.run([BIN / "trajkit", "down", "--delete-data"], cwd=tmp_path, check=False, capture_output=True)
 
 
-def run(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a line as a shell would, both streams together as on a terminal."""
-    environment = {**os.environ, "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "COLUMNS": "100"}
-    return subprocess.run(
-        ["bash", "-c", command],
-        cwd=folder,
-        env=environment,
-        text=True,
-        check=False,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )
-
-
 def test_console_blocks_run_and_print_what_is_shown(folder):
-    assert len(console()) >= 6
-    for command, output in console():
-        done = run(command, folder)
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}"
-        same = doctest.OutputChecker().check_output(output or "...", done.stdout, SAME)
-        assert same, f"$ {command}\nshown:\n{output}\nprinted:\n{done.stdout}"
+    assert len(printed(README, folder, COLUMNS="100")) >= 6
 
 
 def test_python_blocks_run(folder):
-    assert blocks("python")
-    for block in blocks("python"):
+    assert blocks(README, "python")
+    for block in blocks(README, "python"):
         done = subprocess.run(
             [sys.executable, "-c", block], cwd=folder, capture_output=True, text=True, check=False
         )

@@ -1,4 +1,4 @@
-"""Every shape that TensorZero's content ever had (tensorzero.md §1.5 and §1.6), and what it means."""
+"""Every shape that TensorZero's content ever had, and what it means."""
 
 from __future__ import annotations
 

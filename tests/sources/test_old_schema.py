@@ -15,7 +15,7 @@ from trajkit.sources.tensorzero.clickhouse import ClickHouse
 from trajkit.sources.tensorzero.export import export
 from trajkit.store.dataset import open_dataset
 
-# tensorzero.md §1.1: the migration that brought a column
+# the migration that brought a column
 SINCE = {
     3: {"tags": ("ChatInference", "JsonInference")},
     4: {"system": ("ModelInference",), "input_messages": ("ModelInference",), "output": ("ModelInference",)},

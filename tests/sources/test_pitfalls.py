@@ -1,4 +1,4 @@
-"""The pitfalls that a reader of TensorZero's tables meets (tensorzero.md §9), each on a real ClickHouse."""
+"""The pitfalls that a reader of TensorZero's tables meets, each on a real ClickHouse."""
 
 from __future__ import annotations
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.tiny import byte_tokenizer
 from tests.validation.rows import Check
 from trajkit.validation.file import Validation, validate
 
@@ -31,19 +32,7 @@ def make_tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str | 
     """A folder with a tokenizer of bytes and the given chat template."""
 
     def make(template: str | None) -> str:
-        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-        from transformers import PreTrainedTokenizerFast
-
-        made = Tokenizer(models.BPE())
-        made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        made.decoder = decoders.ByteLevel()
-        special = ["<|im_start|>", "<|im_end|>", "<unk>"]
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-        made.train_from_iterator([], trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=special))
-        fast = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>", unk_token="<unk>")
-        fast.chat_template = template
         folder = tmp_path_factory.mktemp("tokenizer")
-        fast.save_pretrained(folder)
-        return str(folder)
+        return byte_tokenizer(folder, template, special=("<|im_start|>", "<|im_end|>"))
 
     return make

@@ -129,6 +129,15 @@ def test_together_wants_turns(check: Check) -> None:
     assert "$.messages[1] two messages of role user in a row" in found(check, row, "together")
 
 
+def test_together_takes_no_two_results_in_a_row(check: Check) -> None:
+    row = called()
+    second = {**row["messages"][1]["tool_calls"][0], "id": "call_2"}
+    row["messages"][1]["tool_calls"].append(second)
+    row["messages"] += [TOOL, {**TOOL, "tool_call_id": "call_2"}, {"role": "assistant", "content": "there"}]
+    assert found(check, row, "openai") == set()
+    assert found(check, row, "together") == {"$.messages[3] two messages of role tool in a row"}
+
+
 def test_trl_takes_arguments_as_an_object_and_hears_no_weights(check: Check) -> None:
     row = called(arguments={"to": "north"})
     row["messages"][1] |= {"weight": 1, "content": ""}

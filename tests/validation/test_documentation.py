@@ -2,38 +2,19 @@
 
 from __future__ import annotations
 
-import doctest
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
+from tests.pages import printed
 from trajkit.cli.tokens import tokens
 from trajkit.cli.validate import TARGETS, validate
 from trajkit.validation import target
 
 PAGE = (Path(__file__).parents[2] / "docs" / "validate.md").read_text(encoding="utf-8")
-SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
 def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    shown = []
-    for block in re.findall(r"^```console\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL):
-        for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
-            command, _, output = part.partition("\n")
-            done = subprocess.run(
-                ["bash", "-c", f"({command}) 2>&1"],
-                cwd=tmp_path,
-                env=os.environ | {"PATH": path},
-                text=True,
-                check=False,
-                stdout=subprocess.PIPE,
-            )
-            assert done.returncode == 0, done.stdout
-            assert doctest.OutputChecker().check_output(output, done.stdout, SAME), done.stdout
-            shown.append(command)
+    shown = printed(PAGE, tmp_path)
     assert len(shown) == 5
 
 

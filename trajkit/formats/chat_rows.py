@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 from trajkit.errors import DataError
-from trajkit.formats.base import Loss, LossKind, Problem
+from trajkit.formats.base import Loss, LossKind, PlainText, Problem
 from trajkit.formats.chat_message import read_message, read_tools
 from trajkit.schema import (
     Block,
@@ -34,6 +34,21 @@ Chat = list[dict[str, Any]]
 
 # that it is an image is said by the part, and which kind of one by the file
 _FILE_FIELDS = frozenset({"source_url", "storage_path", "detail", "filename"})
+
+
+WEIGHTED_TEXT = PlainText(
+    before={
+        "system": '{"role":"system","content":"',
+        "user": '{"role":"user","content":"',
+        "assistant": '{"role":"assistant","weight":0,"content":"',
+    },
+    learned='{"role":"assistant","content":"',
+    after='"}',
+    last=',{"role":"assistant","content":"',
+    tail='"}]}',
+    head='{"messages":[',
+)
+"""How rows of texts are written where answers that are only context get weight 0."""
 
 
 class Reference(NamedTuple):

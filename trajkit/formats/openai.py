@@ -18,7 +18,14 @@ from trajkit.formats.base import (
     SftFormat,
     Unit,
 )
-from trajkit.formats.chat_rows import ChatWriter, Dialect, Reference, read_functions, read_messages
+from trajkit.formats.chat_rows import (
+    WEIGHTED_TEXT,
+    ChatWriter,
+    Dialect,
+    Reference,
+    read_functions,
+    read_messages,
+)
 from trajkit.formats.openai_rules import MIN_ROWS, problems
 from trajkit.schema import FileBlock, Role
 from trajkit.schema.base import JsonObject
@@ -62,19 +69,7 @@ def _read_sft(value: JsonObject) -> Example:
 
 
 def _plain(unit: Unit) -> PlainText:
-    return PlainText(
-        before={
-            "system": '{"role":"system","content":"',
-            "user": '{"role":"user","content":"',
-            "assistant": '{"role":"assistant","weight":0,"content":"',
-        },
-        learned='{"role":"assistant","content":"',
-        after='"}',
-        last=',{"role":"assistant","content":"',
-        tail='"}]}',
-        head='{"messages":[',
-        refused=("<|",),  # special tokens are named by `row`
-    )
+    return WEIGHTED_TEXT._replace(refused=("<|",))  # special tokens are named by `row`
 
 
 OPENAI_SFT = SftFormat(

@@ -15,22 +15,25 @@ from trajkit.formats.base import Problem
 MIN_ROWS = 10
 """`Training file has 7 example(s), but must have at least 10 examples`."""
 
-_ROW_KEYS = frozenset({"messages", "tools", "parallel_tool_calls"})
+ROW_KEYS = frozenset({"messages", "tools", "parallel_tool_calls"})
+"""What a row may say."""
 _MESSAGE_KEYS = {
     "system": frozenset({"role", "content", "name"}),
     "user": frozenset({"role", "content", "name"}),
     "assistant": frozenset({"role", "content", "name", "tool_calls", "weight"}),
     "tool": frozenset({"role", "content", "tool_call_id"}),
 }
-_FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_SPECIAL_TOKEN = re.compile(
+FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+"""What a function may be called."""
+SPECIAL_TOKEN = re.compile(
     r"<\|(?:endoftext|endofprompt|fim_prefix|fim_middle|fim_suffix|im_start|im_end|im_sep)\|>"
 )
+"""`message contains an invalid token: <|fim_suffix|>`."""
 
 
 def problems(row: dict[str, Any]) -> Iterator[Problem]:
     """Everything for which the service would refuse this row, in the order of the row."""
-    for key in row.keys() - _ROW_KEYS:
+    for key in row.keys() - ROW_KEYS:
         yield Problem("extra key", key)
     messages: Sequence[dict[str, Any]] = row.get("messages") or []
     for position, message in enumerate(messages):
@@ -40,7 +43,7 @@ def problems(row: dict[str, Any]) -> Iterator[Problem]:
     for position, tool in enumerate(row.get("tools") or []):
         yield from _name_problems(tool["function"].get("name"), f"tools.{position}.function.name")
     for where, text in _texts(row, ""):
-        if found := _SPECIAL_TOKEN.search(text):
+        if found := SPECIAL_TOKEN.search(text):
             yield Problem("special token", where, found[0])
 
 
@@ -92,7 +95,7 @@ def _pairing_problems(messages: Sequence[dict[str, Any]]) -> Iterator[Problem]:
 
 
 def _name_problems(name: Any, where: str) -> Iterator[Problem]:
-    if not isinstance(name, str) or not _FUNCTION_NAME.fullmatch(name):
+    if not isinstance(name, str) or not FUNCTION_NAME.fullmatch(name):
         yield Problem("function name other than 1 to 64 letters, digits, _ and -", where, repr(name))
 
 

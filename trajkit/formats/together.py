@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from typing import Any
 
 from trajkit.formats.base import Example, Mask, PlainText, Problem, Row, SftFormat, Unit
-from trajkit.formats.chat_rows import Chat, ChatWriter, Dialect, read_functions, read_messages
+from trajkit.formats.chat_rows import (
+    WEIGHTED_TEXT,
+    Chat,
+    ChatWriter,
+    Dialect,
+    read_functions,
+    read_messages,
+)
 from trajkit.schema.base import JsonObject
 
 _DIALECT = Dialect(mark="weight", reasoning="reasoning_content", has_parts=False, has_content=True)
@@ -43,19 +50,7 @@ def _read(value: JsonObject) -> Example:
 
 
 def _plain(unit: Unit) -> PlainText:
-    return PlainText(
-        before={
-            "system": '{"role":"system","content":"',
-            "user": '{"role":"user","content":"',
-            "assistant": '{"role":"assistant","weight":0,"content":"',
-        },
-        learned='{"role":"assistant","content":"',
-        after='"}',
-        last=',{"role":"assistant","content":"',
-        tail='"}]}',
-        head='{"messages":[',
-        alternates=True,
-    )
+    return WEIGHTED_TEXT._replace(alternates=True)
 
 
 TOGETHER = SftFormat(

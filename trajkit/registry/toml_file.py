@@ -13,7 +13,7 @@ from tomlkit.exceptions import TOMLKitError
 
 from trajkit.errors import ConfigError
 
-Path_ = Sequence[str]
+Names = Sequence[str]
 """Names from the top of a document to a table or a value."""
 
 
@@ -44,7 +44,7 @@ class TomlFile:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path} cannot be read: {error}") from error
 
-    def get(self, names: Path_) -> Any:
+    def get(self, names: Names) -> Any:
         """The value at a path; None when there is none."""
         found: Any = self.data
         for name in names:
@@ -53,7 +53,7 @@ class TomlFile:
             found = found[name]
         return found
 
-    def with_table(self, names: Path_, values: Mapping[str, Any], *, after: Path_ = ()) -> TomlFile:
+    def with_table(self, names: Names, values: Mapping[str, Any], *, after: Names = ()) -> TomlFile:
         """The file with a new table in it.
 
         Args:
@@ -72,7 +72,7 @@ class TomlFile:
             hint="write the table above it as [header], not as an inline table",
         )
 
-    def with_value(self, names: Path_, value: Any) -> TomlFile:
+    def with_value(self, names: Names, value: Any) -> TomlFile:
         """The file with another value at a path."""
         wanted = copy.deepcopy(self.data)
         _put(wanted, names, value)
@@ -91,7 +91,7 @@ class TomlFile:
             return None
         return made if made.data == wanted else None
 
-    def _inserted(self, block: str, after: Path_) -> str:
+    def _inserted(self, block: str, after: Names) -> str:
         """The text with a block after a table, the tables inside that one included."""
         lines = self.text.splitlines(keepends=True)
         at = _end_of(lines, after) if after else None
@@ -99,7 +99,7 @@ class TomlFile:
             return f"{self.text.rstrip()}\n\n{block}" if self.text.strip() else block
         return "".join([*lines[:at], "\n", block, *lines[at:]])
 
-    def _set(self, names: Path_, value: Any) -> str | None:
+    def _set(self, names: Names, value: Any) -> str | None:
         """The text as tomlkit changes it."""
         document = tomlkit.parse(self.text)
         place: Any = document
@@ -121,13 +121,13 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
         raise ConfigError(f"{path} is not TOML: {error}") from error
 
 
-def _put(data: dict[str, Any], names: Path_, value: Any) -> None:
+def _put(data: dict[str, Any], names: Names, value: Any) -> None:
     for name in names[:-1]:
         data = data.setdefault(name, {})
     data[names[-1]] = value
 
 
-def _lines(values: Mapping[str, Any], before: Path_ = ()) -> Iterator[str]:
+def _lines(values: Mapping[str, Any], before: Names = ()) -> Iterator[str]:
     """The values as lines, those of tables inside with dots in their names."""
     for name, value in values.items():
         if isinstance(value, Mapping) and value and not isinstance(value, tomlkit.items.InlineTable):
@@ -136,7 +136,7 @@ def _lines(values: Mapping[str, Any], before: Path_ = ()) -> Iterator[str]:
             yield f"{_dotted((*before, name))} = {tomlkit.item(value).as_string()}\n"
 
 
-def _dotted(names: Path_) -> str:
+def _dotted(names: Names) -> str:
     return ".".join(tomlkit.key(name).as_string() for name in names)
 
 
@@ -156,7 +156,7 @@ def _header(line: str) -> tuple[str, ...] | None:
     return tuple(names)
 
 
-def _end_of(lines: Sequence[str], names: Path_) -> int | None:
+def _end_of(lines: Sequence[str], names: Names) -> int | None:
     """The line after the last one of a table and of those inside it, without the comments of the next one."""
     wanted = tuple(names)
     inside, end = False, None

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from trajkit.formats.openai_rules import FUNCTION_NAME, ROW_KEYS
 from trajkit.validation.content_rules import content_flaws, text_flaws
 from trajkit.validation.finding import Flaw, Severity, shown, wrong_type
 from trajkit.validation.target import Target
 
-ROW_KEYS = frozenset({"messages", "tools", "parallel_tool_calls"})
 _MESSAGE_KEYS = {
     "system": frozenset({"role", "content", "name"}),
     "user": frozenset({"role", "content", "name"}),
     "assistant": frozenset({"role", "content", "name", "tool_calls", "weight", "refusal"}),
     "tool": frozenset({"role", "content", "tool_call_id"}),
 }
-_FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def row_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
@@ -176,7 +174,7 @@ def _argument_flaws(arguments: Any, path: str, target: Target) -> Iterator[Flaw]
 
 def name_flaws(name: Any, path: str) -> Iterator[Flaw]:
     """What is wrong with the name of a function."""
-    if not isinstance(name, str) or not _FUNCTION_NAME.fullmatch(name):
+    if not isinstance(name, str) or not FUNCTION_NAME.fullmatch(name):
         yield Flaw("not a function name", path, "1 to 64 letters, digits, _ and -", shown(name))
 
 
@@ -212,21 +210,15 @@ def tool_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
 
 
 def _order_flaws(messages: Sequence[dict[str, Any]], path: str, target: Target) -> Iterator[Flaw]:
-    before = None
-    for position, message in enumerate(messages):
-        role = message["role"]
+    roles = [message["role"] for message in messages]
+    for position, role in enumerate(roles):
         where = f"{path}[{position}]"
         if role == "system" and position:
-            yield Flaw("a system message that is not the first", where, "put it first, or make it the user's")
-        elif role == "system":
-            continue
-        elif target.must_alternate and role in ("user", "assistant") and role == before:
-            yield Flaw(
-                f"two messages of role {role} in a row",
-                where,
-                f"{target.name} wants them to take turns: join them",
-            )
-        before = role
+            hint = "put it first, or make it the user's"
+            yield Flaw("a system message that is not the first", where, hint)
+        if target.must_alternate and position and role == roles[position - 1]:
+            hint = f"{target.name} wants them to take turns: join them"
+            yield Flaw(f"two messages of role {role} in a row", where, hint)
 
 
 def _pairing_flaws(messages: Sequence[dict[str, Any]], path: str) -> Iterator[Flaw]:

@@ -8,13 +8,9 @@ from base64 import b64decode
 from collections.abc import Iterator
 from typing import Any
 
+from trajkit.formats.openai_rules import SPECIAL_TOKEN
 from trajkit.validation.finding import Flaw, Severity, shown, wrong_type
 from trajkit.validation.target import Target
-
-SPECIAL_TOKEN = re.compile(
-    r"<\|(?:endoftext|endofprompt|fim_prefix|fim_middle|fim_suffix|im_start|im_end|im_sep)\|>"
-)
-"""`Invalid file format. Example 6174 message contains an invalid token: <|fim_suffix|>.`"""
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _MAX_IMAGE_BYTES = 10_000_000

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from trajkit.formats.openai_rules import ROW_KEYS
 from trajkit.validation.chat_rules import (
-    ROW_KEYS,
     conversation_flaws,
     key_flaws,
     message_flaws,
@@ -17,13 +17,13 @@ from trajkit.validation.content_rules import n_images
 from trajkit.validation.finding import Flaw, shown, wrong_type
 from trajkit.validation.target import Target
 
-_KEYS = frozenset({"input", "preferred_output", "non_preferred_output"})
+PREFERENCE_KEYS = frozenset({"input", "preferred_output", "non_preferred_output"})
 _ANSWERS = ("preferred_output", "non_preferred_output")
 
 
 def preference_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
     """Everything for which a row of preference tuning is refused."""
-    yield from key_flaws(row, _KEYS, target)
+    yield from key_flaws(row, PREFERENCE_KEYS, target)
     given = row.get("input")
     if not isinstance(given, dict):
         yield wrong_type("$.input", 'an object with "messages"', given)

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
-from trajkit.validation.chat_rules import ROW_KEYS
+from trajkit.formats.openai_rules import ROW_KEYS
+from trajkit.validation.preference_rules import PREFERENCE_KEYS
 from trajkit.validation.shape import Shape
 from trajkit.validation.target import Target
-
-_PREFERENCE_KEYS = frozenset({"input", "preferred_output", "non_preferred_output"})
 
 
 def repaired(row: dict[str, Any], shape: Shape | None, target: Target, done: Counter[str]) -> dict[str, Any]:
@@ -25,7 +24,7 @@ def repaired(row: dict[str, Any], shape: Shape | None, target: Target, done: Cou
     """
     known = {
         Shape.CHAT: ROW_KEYS | ({"weight"} if target.has_row_weights else set()),
-        Shape.PREFERENCE: _PREFERENCE_KEYS,
+        Shape.PREFERENCE: PREFERENCE_KEYS,
     }
     if shape in known and not target.takes_extra_keys:
         for key in sorted(row.keys() - known[shape]):

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import Literal
 
 from trajkit.errors import RequestError
+from trajkit.formats.openai_rules import MIN_ROWS
 
 MB = 1_000_000
 
@@ -59,14 +60,14 @@ class Target:
     """Whether the suffix of the tuned model's name may have dots."""
 
 
-_OPENAI = Target(name="openai", min_rows=10, max_bytes=512 * MB, max_images=10, max_image_rows=50_000)
+_OPENAI = Target(name="openai", min_rows=MIN_ROWS, max_bytes=512 * MB, max_images=10, max_image_rows=50_000)
 TARGETS = {
     target.name: target
     for target in (
         _OPENAI,
         Target(
             name="azure",
-            min_rows=10,
+            min_rows=MIN_ROWS,
             max_bytes=512 * MB,
             bom=Bom.WANTED,
             max_images=64,

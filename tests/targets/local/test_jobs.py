@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tests.targets.tiny import make_tiny
+from tests.tiny import make_tiny
 from trajkit.errors import DataError, RequestError
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.targets.tiny import make_tiny
+from tests.tiny import make_tiny
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.targets.local import train as module

@@ -18,6 +18,9 @@ from trajkit.sources.access import Access
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.clickhouse_clauses import (
+    FEEDBACK_TARGETS,
+    HASH,
+    IS_EVAL,
     as_of_of,
     both,
     bucket,
@@ -28,10 +31,11 @@ from trajkit.sources.tensorzero.clickhouse_clauses import (
     milliseconds,
     scope_of,
 )
+from trajkit.sources.tensorzero.clickhouse_columns import CHAT_OWN, JSON_OWN, LATER_COLUMNS
 from trajkit.sources.tensorzero.clickhouse_connection import Connection
 from trajkit.sources.tensorzero.clickhouse_wire import SYSTEM_SENT, system_column
 from trajkit.sources.tensorzero.config import ConfiguredMetric
-from trajkit.sources.tensorzero.known import EVAL_TAGS, JUDGES, check_names, known_metrics
+from trajkit.sources.tensorzero.known import check_names, known_metrics
 from trajkit.sources.tensorzero.slot import in_clickhouse
 
 REQUIRED = (
@@ -44,69 +48,6 @@ REQUIRED = (
     "DemonstrationFeedback",
 )
 """Without these it is not a TensorZero database."""
-
-FEEDBACK_TARGETS = (
-    ("FloatMetricFeedback", "target_id"),
-    ("BooleanMetricFeedback", "target_id"),
-    ("CommentFeedback", "target_id"),
-    ("DemonstrationFeedback", "inference_id"),
-)
-"""The tables of feedback, each with the column that says what it is on."""
-
-IS_EVAL = (
-    "(tags['trajkit.purpose'] = 'eval' OR "
-    + " OR ".join(f"mapContains(tags, '{tag}')" for tag in EVAL_TAGS)
-    + f" OR startsWith(function_name, '{JUDGES}'))"
-)
-
-_HASH = "lower(leftPad(hex(snapshot_hash), 64, '0'))"
-"""A configuration's hash as TensorZero prints it; `hex` leaves out the zeros that it begins with."""
-
-# tensorzero.md §1.1: columns that came with later migrations, and what stands for them before
-_NO_TAGS = {"tags": "CAST(map(), 'Map(String, String)')"}
-_NO_HASH = {"snapshot_hash": "CAST(NULL, 'Nullable(UInt256)')"}
-_LATER_COLUMNS = {
-    "JsonInference": {**_NO_TAGS, **_NO_HASH, "auxiliary_content": "''"},
-    "ChatInference": {
-        **_NO_TAGS,
-        **_NO_HASH,
-        "dynamic_tools": "CAST([], 'Array(String)')",
-        "dynamic_provider_tools": "CAST([], 'Array(String)')",
-        "allowed_tools": "CAST(NULL, 'Nullable(String)')",
-        "tool_choice": "CAST(NULL, 'Nullable(String)')",
-        "parallel_tool_calls": "CAST(NULL, 'Nullable(Bool)')",
-    },
-    "ModelInference": {
-        "system": "CAST(NULL, 'Nullable(String)')",
-        "input_messages": "''",
-        "output": "''",
-        "cached": "CAST(NULL, 'Nullable(Bool)')",
-        "finish_reason": "CAST(NULL, 'Nullable(String)')",
-        "ttft_ms": "CAST(NULL, 'Nullable(UInt32)')",
-        "cost": "CAST(NULL, 'Nullable(Decimal(18, 9))')",
-    },
-    "FloatMetricFeedback": _NO_TAGS,
-    "BooleanMetricFeedback": _NO_TAGS,
-    "CommentFeedback": _NO_TAGS,
-    "DemonstrationFeedback": _NO_TAGS,
-}
-
-
-def _tool_list(column: str) -> str:
-    """A list of JSON texts as the text of one JSON list; null when it is empty."""
-    return f"if(empty({column}), NULL, concat('[', arrayStringConcat({column}, ','), ']'))"
-
-
-# what only one of the two kinds of functions has
-_CHAT_OWN = (
-    f"NULL AS auxiliary_content, tool_params, {_tool_list('dynamic_tools')} AS dynamic_tools_text,"
-    f" {_tool_list('dynamic_provider_tools')} AS provider_tools_text, allowed_tools, tool_choice,"
-    " parallel_tool_calls"
-)
-_JSON_OWN = (
-    "auxiliary_content, NULL AS tool_params, NULL AS dynamic_tools_text, NULL AS provider_tools_text,"
-    " NULL AS allowed_tools, NULL AS tool_choice, NULL AS parallel_tool_calls"
-)
 
 
 class ClickHouse:
@@ -300,7 +241,7 @@ class ClickHouse:
         def of(table: str, function_type: str, own: str) -> str:
             return f"""
                 SELECT id, episode_id AS episode, '{function_type}' AS function_type, input, output, {own},
-                       tags, processing_time_ms, {_HASH} AS hash
+                       tags, processing_time_ms, {HASH} AS hash
                 FROM {self._table(table)} WHERE {wanted}
             """
 
@@ -312,7 +253,7 @@ class ClickHouse:
                    toJSONString(mapSort(mapFilter((k, v) -> k != 'trajkit.step', tags))) AS tags_text,
                    toInt64OrNull(tags['trajkit.step']) AS env_step, processing_time_ms,
                    hash AS snapshot_hash, {bucket("episode", n_buckets)} AS bucket
-            FROM ({of("JsonInference", "json", _JSON_OWN)} UNION ALL {of("ChatInference", "chat", _CHAT_OWN)})
+            FROM ({of("JsonInference", "json", JSON_OWN)} UNION ALL {of("ChatInference", "chat", CHAT_OWN)})
             """,
             tables.INFERENCES,
             as_of_of(request),
@@ -401,7 +342,7 @@ class ClickHouse:
         """Stream the configurations that inferences were made with, the one used last at the end."""
         if not self._has("ConfigSnapshot"):
             return iter(())
-        hashed = _HASH.replace("snapshot_hash", "hash")
+        hashed = HASH.replace("snapshot_hash", "hash")
         return self._connection.stream(
             f"SELECT {hashed} AS snapshot_hash, config, extra_templates FROM ConfigSnapshot FINAL"
             " ORDER BY last_used",
@@ -468,7 +409,7 @@ class ClickHouse:
         """A table for FROM; columns that it is too old to have are there, empty."""
         missing = [
             f"{empty} AS {column}"
-            for column, empty in _LATER_COLUMNS[table].items()
+            for column, empty in LATER_COLUMNS[table].items()
             if not self._has(table, column)
         ]
         return f"(SELECT *, {', '.join(missing)} FROM {table})" if missing else table

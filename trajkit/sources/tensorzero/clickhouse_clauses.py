@@ -8,9 +8,29 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from trajkit.sources.request import ExportRequest
+from trajkit.sources.tensorzero.known import EVAL_TAGS, JUDGES
 from trajkit.sources.tensorzero.slot import N_SLOTS, in_clickhouse, slots_of
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+FEEDBACK_TARGETS = (
+    ("FloatMetricFeedback", "target_id"),
+    ("BooleanMetricFeedback", "target_id"),
+    ("CommentFeedback", "target_id"),
+    ("DemonstrationFeedback", "inference_id"),
+)
+"""The tables of feedback, each with the column that says what it is on."""
+
+IS_EVAL = (
+    "(tags['trajkit.purpose'] = 'eval' OR "
+    + " OR ".join(f"mapContains(tags, '{tag}')" for tag in EVAL_TAGS)
+    + f" OR startsWith(function_name, '{JUDGES}'))"
+)
+"""An inference that was made to evaluate."""
+
+HASH = "lower(leftPad(hex(snapshot_hash), 64, '0'))"
+"""A configuration's hash as TensorZero prints it; `hex` leaves out the zeros that it begins with."""
 
 
 class Scope(NamedTuple):

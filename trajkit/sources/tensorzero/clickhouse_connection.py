@@ -189,7 +189,7 @@ def _connect(address: Address, access: Access) -> Client:
             database=address.database,
             interface="https" if address.is_tls else "http",
             ca_cert=None if access.ca_certificate is None else str(access.ca_certificate),
-            # one session would lock out a second stream: clickhouse.md, "one client = one session"
+            # a session has one query at a time: it would lock out a second stream
             autogenerate_session_id=False,
             connect_timeout=_CONNECT_TIMEOUT_S,
             send_receive_timeout=_STREAM_TIMEOUT_S,

@@ -8,7 +8,7 @@ from trajkit.errors import QueryError
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.config import ConfiguredMetric, metrics_of
 
-# tensorzero.md: what TensorZero itself writes on evaluation traffic
+# what TensorZero itself writes on evaluation traffic
 EVAL_TAGS = (
     "tensorzero::evaluation_run_id",
     "tensorzero::evaluation_name",

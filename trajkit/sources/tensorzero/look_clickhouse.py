@@ -7,7 +7,8 @@ from typing import Any
 
 from trajkit.schema.feedback import ABANDONED_TAG
 from trajkit.sources.access import Access
-from trajkit.sources.tensorzero.clickhouse import IS_EVAL, ClickHouse
+from trajkit.sources.tensorzero.clickhouse import ClickHouse
+from trajkit.sources.tensorzero.clickhouse_clauses import IS_EVAL
 from trajkit.sources.tensorzero.look_queries import PATIENCE_S, LookTables
 
 _FEEDBACK_TARGETS = (

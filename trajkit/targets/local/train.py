@@ -21,8 +21,6 @@ from trajkit.targets.local.trainer import trainer_class
 
 _SMALL = 10_000_000
 _WRITTEN_LAST = "trainer_state.json"  # of a checkpoint's files, by transformers 5.23
-CHECKPOINTS = "checkpoints"
-"""Folder in a run with what an interrupted training goes on from."""
 
 
 class Step(NamedTuple):

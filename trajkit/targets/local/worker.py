@@ -22,7 +22,6 @@ from trajkit.targets.local.train import Step, Trained, train
 from trajkit.targets.runs import Runs
 
 MODEL, LOCK, CHECKPOINTS = "model", "worker.lock", "checkpoints"
-_CANCELLED = "cancelled"
 
 
 class Cancelled(BaseException):

@@ -1,7 +1,8 @@
-"""A small model of bytes with random weights, its tokenizer and its chat template."""
+"""Tokenizers and models that are small enough for a test: every byte is a token."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 TEMPLATE = (
@@ -10,21 +11,31 @@ TEMPLATE = (
 )
 
 
-def make_tiny(folder: Path) -> str:
-    """Write it into a folder, and name that."""
-    import torch
-    import transformers
+def byte_tokenizer(
+    folder: Path, template: str | None = TEMPLATE, *, special: Sequence[str] = ("<|im_end|>",)
+) -> str:
+    """Write a tokenizer with a chat template into a folder, and name that. Turns end with <|im_end|>."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
 
     made = Tokenizer(models.BPE())
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=["<|im_end|>"])
+    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=list(special))
     made.train_from_iterator([], trainer)
-    fast = transformers.PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>")
-    fast.chat_template = TEMPLATE
+    fast = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>")
+    fast.chat_template = template
     fast.save_pretrained(folder)
+    return str(folder)
+
+
+def make_tiny(folder: Path) -> str:
+    """Write a model of random weights with its tokenizer into a folder, and name that."""
+    import torch
+    import transformers
+
+    byte_tokenizer(folder)
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
         vocab_size=257,
