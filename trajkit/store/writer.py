@@ -40,6 +40,8 @@ class Late(NamedTuple):
     fill: Callable[[pa.RecordBatch], Mapping[str, pa.Array[Any]]]
     """The texts by column, for the rows of a batch that has the keys and every other column. Those of closed
     columns are spelled as the store spells them."""
+    most_rows: int = 2**31
+    """Rows that are filled and written at a time: of long texts few make much memory."""
 
 
 class Rows(NamedTuple):
@@ -176,8 +178,11 @@ class StoreWriter:
 
         with writing(self._open_folder() / "episodes"):
             of_episodes = [hashed("episodes", batch) for batch in rows.batches["episodes"]]
+        batches = dict(rows.batches)
+        if rows.late is not None:
+            batches["steps"] = _cut(batches["steps"], rows.late.most_rows)
         for table in ("steps", "feedback"):
-            self._write(table, number, rows.batches[table], finished=functools.partial(hashed, table))
+            self._write(table, number, batches[table], finished=functools.partial(hashed, table))
         self._write("episodes", number, _with_hashes(of_episodes, hashes.table()))
 
     def copy(self, store: Store) -> None:
@@ -341,6 +346,12 @@ def _cast(column: Column) -> str:
         # the order of its fields is fixed: with one spelling, too, the text itself can be hashed
         return f"CAST(nullif(CAST(json(CAST({name} AS VARCHAR)) AS VARCHAR), 'null') AS JSON) AS {name}"
     return f"CAST({name} AS {column.sql_type}) AS {name}"
+
+
+def _cut(batches: Iterable[pa.RecordBatch], most_rows: int) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for start in range(0, batch.num_rows, most_rows):
+            yield batch.slice(start, most_rows)
 
 
 def _with_columns(batch: pa.RecordBatch, made: Mapping[str, pa.Array[Any]]) -> pa.RecordBatch:

@@ -22,6 +22,7 @@ from trajkit.schema.success import Success, parse_success
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.config import ConfiguredMetric
+from trajkit.sources.tensorzero.continued import continuations
 from trajkit.sources.tensorzero.late import DESCRIBED, late_texts
 from trajkit.sources.tensorzero.snapshots import Snapshots
 from trajkit.sources.tensorzero.spool import Group
@@ -95,8 +96,10 @@ _PLAN = (
     ),
     ("given_answers", "demonstration_value WHERE getvariable('targets') = 'demonstration'"),
     ("steps", None),
-    ("prompted", "said WHERE has_prompt AND (NOT is_plain OR has_several_messages)"),
-    ("extension", "conversing"),
+    ("turns", "conversing"),
+    ("continued", "conversing"),
+    ("prompted", "(SELECT 1 FROM call WHERE NOT is_plain UNION ALL SELECT 1 FROM apart)"),
+    ("extension", "apart"),
     ("step_row", None),
     ("episodes", None),
 )
@@ -214,6 +217,11 @@ class Assembly:
             if needed_for is None or _any(connection, needed_for):
                 if name == "tools":
                     self._snapshots.add_tools(connection)
+                if name == "continued":
+                    turns = connection.sql(
+                        "SELECT turn, bucket, call_row, row_before FROM turn"
+                    ).to_arrow_table()
+                    connection.register("found_turn", continuations(calls, turns))
                 # a stream can be read once
                 connection.register("spooled_input", inferences.stream(["input"]))
                 connection.register("spooled_prompt", calls.stream(["system", "input_messages", "output"]))

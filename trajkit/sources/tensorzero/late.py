@@ -23,6 +23,9 @@ pc: Any = pyarrow.compute  # the stubs know too few of the types that its functi
 BUCKET, INPUT_ROW, CALL_ROW = "bucket", "input_row", "call_row"
 """Columns of `step_row`: its bucket; the row of its inference; that of its prompt, where that is plain."""
 
+_FILLED_BYTES = 16_000_000
+"""Texts that are filled in and written at a time, more or less."""
+
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")  # without a short escape
 _SEVERAL = r'\},\{"role":"'
 
@@ -30,23 +33,23 @@ _SEVERAL = r'\},\{"role":"'
 _KNOWN: dict[str, pa.DataType] = {
     "has_messages": pa.bool_(),
     "is_plain": pa.bool_(),
-    "has_several_messages": pa.bool_(),
+    "may_go_on": pa.bool_(),
     "is_rendered": pa.bool_(),
     "unknown_because": pa.string(),
 }
 DESCRIBED = pa.schema(_KNOWN)
-"""What SQL must know of the prompt of a model call. `is_plain`: it can pass as it is; `is_rendered`: it was
-made from templates (`render_calls.py`); `unknown_because`: why it could not be."""
+"""What SQL must know of the prompt of a model call. `is_plain`: it can pass as it is; `may_go_on`: it may
+have several messages; `is_rendered`: it was made from templates (`render_calls.py`); `unknown_because`: why
+it could not be."""
 
 
 def described(calls: pa.RecordBatch) -> pa.RecordBatch:
     """Model calls with the columns of `DESCRIBED`."""
     messages = calls.column("input_messages")
-    found = [
-        pc.greater(pc.binary_length(messages), 0),
-        are_plain(messages),
-        pc.match_substring_regex(messages, _SEVERAL),
-    ]
+    has_messages, is_plain = pc.greater(pc.binary_length(messages), 0), are_plain(messages)
+    # of what is not plain only SQL finds out how many messages it is
+    is_long = pc.or_(pc.match_substring_regex(messages, _SEVERAL), pc.invert(is_plain))
+    found = [has_messages, is_plain, pc.and_(has_messages, is_long)]
     sent = [pa.repeat(False, calls.num_rows), pa.nulls(calls.num_rows, pa.string())]  # none is rendered yet
     columns = [*calls.columns, *(pc.fill_null(flags, False) for flags in found), *sent]
     return pa.RecordBatch.from_arrays(columns, names=[*calls.schema.names, *DESCRIBED.names])
@@ -75,7 +78,8 @@ def late_texts(inferences: Group, calls: Group) -> Late:
             start = end
         return {name: pa.concat_arrays([part[name] for part in made]) for name in ("input", "messages")}
 
-    return Late((BUCKET, INPUT_ROW, CALL_ROW), (BUCKET,), fill)
+    most_rows = max(1, int(_FILLED_BYTES // max(inferences.bytes_per_row + calls.bytes_per_row, 1)))
+    return Late((BUCKET, INPUT_ROW, CALL_ROW), (BUCKET,), fill, most_rows)
 
 
 class _Bucket:

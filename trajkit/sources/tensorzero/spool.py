@@ -38,6 +38,7 @@ class Spool:
         self._folder = folder
         self._name = name
         self._n_rows = [0] * n_buckets
+        self._n_bytes = [0] * n_buckets
 
     def path(self, number: int) -> Path:
         """The file of one bucket."""
@@ -47,16 +48,20 @@ class Spool:
         """The rows of one bucket."""
         return self._n_rows[number]
 
+    def n_bytes(self, number: int) -> int:
+        """The bytes of one bucket in memory."""
+        return self._n_bytes[number]
+
     def replace(self, number: int, batches: Iterator[pa.RecordBatch]) -> None:
         """Write one bucket anew."""
         beside = self.path(number).with_suffix(".new")
-        n_rows = 0
+        n_rows = n_bytes = 0
         with _BucketFile(beside, self.schema, *self._limits()) as file:
             for batch in batches:
                 n_rows += batch.num_rows
-                file.add(batch)
+                n_bytes += file.add(batch)
         beside.replace(self.path(number))
-        self._n_rows[number] = n_rows
+        self._n_rows[number], self._n_bytes[number] = n_rows, n_bytes
 
     def fill(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Write everything that comes."""
@@ -70,7 +75,7 @@ class Spool:
             for batch in batches:
                 for number, part in self._cut(batch):
                     self._n_rows[number] += part.num_rows
-                    writers[number].add(part)
+                    self._n_bytes[number] += writers[number].add(part)
 
     def _limits(self) -> tuple[int, int]:
         """The rows and bytes of one bucket that are worth writing."""
@@ -109,6 +114,11 @@ class Group:
     def first_row(self, number: int) -> int:
         """What the rows of a bucket count from."""
         return self._first_row[number]
+
+    @property
+    def bytes_per_row(self) -> float:
+        """How long its rows are, on average."""
+        return sum(map(self._spool.n_bytes, self.numbers)) / max(self._n_rows, 1)
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """These columns of every row, and the column that counts."""
@@ -175,12 +185,15 @@ class _BucketFile:
         finally:
             self._file.close()
 
-    def add(self, batch: pa.RecordBatch) -> None:
+    def add(self, batch: pa.RecordBatch) -> int:
+        """Take some rows; how many bytes they are."""
+        n_bytes = batch.nbytes
         self._waiting.append(batch)
         self._n_rows += batch.num_rows
-        self._n_bytes += batch.nbytes
+        self._n_bytes += n_bytes
         if self._n_rows >= self._flush_rows or self._n_bytes >= self._flush_bytes:
             self._flush()
+        return n_bytes
 
     def _flush(self) -> None:
         if self._waiting:

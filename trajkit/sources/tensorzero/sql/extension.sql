@@ -1,20 +1,12 @@
--- Which prompts go on where the one of the step before ends (its answer may come first), and where the new text begins.
+-- Which of the prompts that were compared as messages go on where the one of the step before ends (its answer may come
+-- first), and where the new text begins.
 --
--- Reads: prompted, conversing. Fills: extension. Agents that write their history into one message never get here.
-
-CREATE OR REPLACE TEMP TABLE conversation AS
-SELECT inference_id, episode_id, step_index, prompt, answer FROM prompted
-WHERE episode_id IN (SELECT episode_id FROM conversing);
+-- Reads: prompted, apart. Fills: extension. Agents that write their history into one message never get here.
 
 INSERT INTO extension
-WITH ordered AS (
-    -- of the very step before: the prompt of another one may be unknown
-    SELECT inference_id, CASE WHEN lag(step_index) OVER turns = step_index - 1 THEN lag(inference_id) OVER turns END
-        AS id_before
-    FROM conversation WINDOW turns AS (PARTITION BY episode_id ORDER BY step_index)
-), pair AS (
+WITH pair AS (
     SELECT s.inference_id, s.prompt, left(b.prompt, -1) AS stem, b.answer, json_array_length(b.prompt) AS n_before
-    FROM conversation s JOIN ordered USING (inference_id) JOIN conversation b ON b.inference_id = ordered.id_before
+    FROM apart a JOIN prompted s ON s.inference_id = a.inference_id JOIN prompted b ON b.inference_id = a.id_before
     WHERE strlen(s.prompt) > strlen(b.prompt) AND starts_with(s.prompt, left(b.prompt, -1))
 )
 SELECT inference_id,

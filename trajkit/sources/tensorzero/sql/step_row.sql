@@ -1,13 +1,14 @@
 -- The steps of some buckets, in the columns of the store, with what `late.py` asks for.
 --
--- Reads: said, prompted, extension, preparing, demonstration_value, step_value, exact_value. A view, read once: when
+-- Reads: said, continued, prompted, extension, preparing, demonstration_value, step_value, exact_value. A view, read once: when
 -- the store is written.
 
 CREATE OR REPLACE TEMP VIEW step_row AS
 SELECT
     s.episode_id::VARCHAR AS episode_id, step_index, inference_id::VARCHAR AS inference_id, function_name,
-    variant_name, model_name, coalesce(x.n_kept, 0) AS n_prompt_kept,
-    CASE WHEN x.n_kept IS NULL THEN p.prompt ELSE '[' || ltrim(substr(p.prompt, x.start), ',') END AS messages,
+    variant_name, model_name, coalesce(c.n_kept, x.n_kept, 0) AS n_prompt_kept,
+    CASE WHEN c.n_kept IS NOT NULL THEN c.new_messages WHEN x.n_kept IS NULL THEN p.prompt
+        ELSE '[' || ltrim(substr(p.prompt, x.start), ',') END AS messages,
     v.metrics, tools, s.answer AS completion, NULL AS input, observation,
     CASE WHEN json_type(action_found) <> 'NULL' AND is_preparing IS NULL THEN action_found END AS action,
     CASE WHEN NOT has_rule OR is_preparing THEN NULL
@@ -26,9 +27,10 @@ SELECT
             coalesce(tool_extra, '{}'::JSON)) END AS extra,
     NULL AS prompt_token_ids, NULL AS completion_token_ids, NULL AS logprobs, NULL AS model_version,
     NULL AS agent_name, NULL AS parent_step, NULL AS legal_actions, NULL AS info,
-    bucket, input_row, CASE WHEN has_prompt AND p.prompted_id IS NULL THEN call_row END AS call_row
+    bucket, input_row, CASE WHEN has_prompt AND p.prompted_id IS NULL AND c.n_kept IS NULL THEN call_row END AS call_row
 FROM said s
 LEFT JOIN (SELECT inference_id AS prompted_id, prompt FROM prompted) p ON p.prompted_id = s.inference_id
+LEFT JOIN continued c USING (inference_id)
 LEFT JOIN extension x USING (inference_id)
 LEFT JOIN preparing USING (inference_id)
 LEFT JOIN demonstration_value d USING (inference_id)

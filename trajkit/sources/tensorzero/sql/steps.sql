@@ -4,7 +4,7 @@
 -- Reads: bucket_step, call, answering, unusual_answer, given_answer, step_tool, unreadable, episode_tag,
 -- spooled_inference, spooled_input, and the variables observation_path, message_observation_path,
 -- legacy_observation_path, action_path, include_invalid.
--- Makes: observed, said, conversing, and prompted and extension (empty).
+-- Makes: observed, said, conversing, and continued, apart, prompted and extension (empty).
 
 -- By itself: in a join the inputs would be copied.
 CREATE OR REPLACE TEMP TABLE observed AS
@@ -29,7 +29,7 @@ FROM (
         coalesce(a.is_ambiguous AND NOT m.is_rendered, false) AS is_ambiguous,
         coalesce(m.has_messages AND (m.is_rendered OR a.is_ambiguous IS NOT true), false) AS has_prompt,
         m.unknown_because,
-        coalesce(m.is_plain, false) AS is_plain, coalesce(m.has_several_messages, false) AS has_several_messages,
+        coalesce(m.is_plain, false) AS is_plain,
         CASE WHEN u.input_row IS NOT NULL THEN u.answer
             WHEN i.output IS NOT NULL THEN as_json_answer(json_extract_string(i.output, '$.raw')) END AS own_answer,
         i.output IS NULL AS is_expired, g.answer AS given_answer,
@@ -58,11 +58,14 @@ FROM (
         AND (a.inference_id IS NULL OR m.model_inference_id = a.model_inference_id)
 );
 
--- Episodes with a prompt of several messages: one of those may go on where the prompt of the step before ended.
+-- Episodes with a prompt that may be of several messages: it may go on where the prompt of the step before ended.
 CREATE OR REPLACE TEMP TABLE conversing AS
-SELECT DISTINCT episode_id FROM said WHERE has_several_messages;
+SELECT DISTINCT episode_id FROM bucket_step WHERE inference_id IN (SELECT inference_id FROM call WHERE may_go_on);
 
-CREATE OR REPLACE TEMP TABLE prompted
-    (inference_id UUID, episode_id UUID, step_index BIGINT, answer VARCHAR, prompt VARCHAR);
+CREATE OR REPLACE TEMP TABLE continued (inference_id UUID, n_kept BIGINT, new_messages VARCHAR);
+
+CREATE OR REPLACE TEMP TABLE apart (inference_id UUID, id_before UUID);
+
+CREATE OR REPLACE TEMP TABLE prompted (inference_id UUID, answer VARCHAR, prompt VARCHAR);
 
 CREATE OR REPLACE TEMP TABLE extension (inference_id UUID, n_kept BIGINT, start BIGINT);
