@@ -11,13 +11,15 @@ lean     the same loop over the two columns that it needs, some thousand rows at
 trajkit  `trajkit convert STORE --to openai-sft -o FILE`, with checks, tally and provenance
 
 The rounds alternate, and the medians are compared: the time, and the bytes of output for each second of one
-core (CPU time of all threads). A last run on a quarter of the steps shows whether memory grows. Exit 1 when a
-limit is missed.
+core (CPU time of all threads). A last run on a quarter of the steps shows whether memory grows; there, every
+row of the three files is parsed and compared. Exit 1 when a limit is missed or a row differs.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import json
 import multiprocessing
 import os
@@ -37,7 +39,6 @@ sys.path.insert(0, str(ROOT))
 MIN_SPEED_UP = 5.0
 MIN_MB_PER_CPU_S = 100.0
 MAX_GROWTH = 1.5
-PROGRAMS = ("plain", "lean", "trajkit")
 
 
 def plain(store: Path, goal: Path) -> None:
@@ -85,6 +86,9 @@ def trajkit_convert(store: Path, goal: Path) -> None:
             raise
 
 
+WRITERS = {"plain": plain, "lean": lean, "trajkit": trajkit_convert}
+
+
 def contend(name: str, store: Path) -> None:
     """Run one program in this process and print what it took; its imports come before the clock starts."""
     from trajkit._memory import prefer_little_memory
@@ -103,7 +107,7 @@ def contend(name: str, store: Path) -> None:
         goal = Path(folder) / "train.jsonl"
         before = resource.getrusage(resource.RUSAGE_SELF)
         started = time.perf_counter()
-        {"plain": plain, "lean": lean, "trajkit": trajkit_convert}[name](store, goal)
+        WRITERS[name](store, goal)
         seconds = time.perf_counter() - started
         used = resource.getrusage(resource.RUSAGE_SELF)
         n_bytes = goal.stat().st_size
@@ -120,12 +124,27 @@ def measure(name: str, store: Path) -> dict[str, float]:
     return found
 
 
+def same_rows(store: Path) -> bool:
+    """Whether all programs write the same rows."""
+    with tempfile.TemporaryDirectory(dir=store.parent) as folder, contextlib.ExitStack() as stack:
+        files = []
+        for name, write in WRITERS.items():
+            goal = Path(folder) / f"{name}.jsonl"
+            with contextlib.redirect_stdout(io.StringIO()):
+                write(store, goal)
+            files.append(stack.enter_context(goal.open(encoding="utf-8")))
+        return all(
+            all(json.loads(line) == json.loads(lines[0]) for line in lines)
+            for lines in zip(*files, strict=True)
+        )
+
+
 def main() -> int:
     """Measure, print, and say whether the limits hold."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--steps", type=int, default=1_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--contend", choices=PROGRAMS, help=argparse.SUPPRESS)
+    parser.add_argument("--contend", choices=WRITERS, help=argparse.SUPPRESS)
     parser.add_argument("--store", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.contend:
@@ -133,7 +152,7 @@ def main() -> int:
         return 0
     from bench.curate import make_store
 
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in PROGRAMS}
+    runs: dict[str, list[dict[str, float]]] = {name: [] for name in WRITERS}
     with tempfile.TemporaryDirectory() as folder:
         store, quarter = Path(folder) / "store", Path(folder) / "quarter"
         for path, n_steps in ((store, options.steps), (quarter, options.steps // 4)):
@@ -142,9 +161,10 @@ def main() -> int:
             maker.start()
             maker.join()
         for _ in range(options.rounds):
-            for name in PROGRAMS:
+            for name in WRITERS:
                 runs[name].append(measure(name, store))
         small = measure("trajkit", quarter)
+        is_same = same_rows(quarter)
     middle = {
         name: {key: statistics.median(run[key] for run in found) for key in found[0]}
         for name, found in runs.items()
@@ -153,7 +173,7 @@ def main() -> int:
         f"convert of {options.steps:,} steps, {options.rounds} rounds, medians; {platform.machine()}, "
         f"{os.cpu_count()} cores, Python {platform.python_version()}"
     )
-    for name in PROGRAMS:
+    for name in WRITERS:
         found = middle[name]
         spread = ", ".join(f"{run['seconds']:.1f}" for run in runs[name])
         print(
@@ -166,6 +186,7 @@ def main() -> int:
     rate = middle["trajkit"]["n_bytes"] / 1e6 / middle["trajkit"]["cpu_s"]
     growth = middle["trajkit"]["peak_mb"] / small["peak_mb"]
     checks = (
+        ("every row is the same in all files", is_same),
         (
             f"{speed_up:.2f} times faster than the plain way (at least {MIN_SPEED_UP:g})",
             speed_up >= MIN_SPEED_UP,

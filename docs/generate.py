@@ -16,6 +16,8 @@ from conformance import page as formats_page
 from pydantic import BaseModel
 
 from trajkit.cli.main import COMMANDS, cli
+from trajkit.cli.verbs import CommandVerbs
+from trajkit.recipe.schema import recipe_schema
 from trajkit.schema import Episode, Feedback, Transition
 from trajkit.schema.json_schema import NOUNS, json_schema
 from trajkit.store.layout import CONTENT_HASH, METRICS, TABLES, Column, quoted
@@ -58,6 +60,8 @@ def generated() -> dict[str, str]:
         texts[f"schemas/v1/{noun}.schema.json"] = (
             json.dumps(json_schema(noun), indent=2, ensure_ascii=False) + "\n"
         )
+    recipe = recipe_schema(CommandVerbs())
+    texts["schemas/v1/recipe.schema.json"] = json.dumps(recipe, indent=2, ensure_ascii=False) + "\n"
     return texts
 
 

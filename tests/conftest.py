@@ -17,9 +17,13 @@ _MUST_RUN = os.environ.get("TRAJKIT_REQUIRE_ALL") == "1"
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Under TRAJKIT_REQUIRE_ALL=1 a skip of anything but a GPU test is a failure."""
+    """Under TRAJKIT_REQUIRE_ALL=1 a skip of anything but a GPU test is a failure.
+
+    So is not what needs OpenAI's specification where nobody named that file: it is not ours to bring.
+    """
     report = yield
-    if _MUST_RUN and report.skipped and item.get_closest_marker("gpu") is None:
+    is_excused = item.get_closest_marker("gpu") is not None or "TRAJKIT_OPENAI_SPEC" in str(report.longrepr)
+    if _MUST_RUN and report.skipped and not is_excused:
         _fail(report)
     return report
 

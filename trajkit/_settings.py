@@ -76,7 +76,8 @@ class Project(BaseModel):
     stores: str = "stores"
     """Folder where stores are written when no -o is given."""
     model: str | None = None
-    """Model that the variants use instead of the local stand-in, such as `openai::gpt-4.1-mini`."""
+    """Model that the variants use instead of the local stand-in, such as `openai::gpt-4.1-mini`. Also what
+    is tuned at its service where no other is named."""
     input_price: Annotated[float, Field(ge=0)] | None = None
     """US dollars per million tokens of prompts, for `rollout`."""
     output_price: Annotated[float, Field(ge=0)] | None = None

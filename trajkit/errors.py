@@ -46,6 +46,10 @@ class RolloutError(TrajkitError):
     """Episodes could not be played to their end."""
 
 
+class TrainingError(TrajkitError):
+    """A model could not be trained to its end."""
+
+
 class StackError(TrajkitError):
     """A local service did not start, or is not the one that was started."""
 

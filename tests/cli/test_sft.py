@@ -51,6 +51,8 @@ def test_a_store_becomes_a_tuned_model(base: str, capsys: pytest.CaptureFixture[
     plan = ("cut by world", "learned   stores/sft-", "measured  stores/sft-", "leaks     none", "rank 16")
     assert all(words in printed.err for words in plan)
     assert Path("runs/tiny-train/model/adapter_model.safetensors").is_file()
+    assert "losses    runs/tiny-train/loss.html\n" in printed.err
+    assert Path("runs/tiny-train/loss.html").is_file()
 
     assert run(["jobs", "show"]) == 0
     assert "num_train_epochs" in capsys.readouterr().out
@@ -67,12 +69,24 @@ def test_a_store_becomes_a_tuned_model(base: str, capsys: pytest.CaptureFixture[
 
 @pytest.mark.usefixtures("store")
 def test_a_dry_run_shows_the_plan_and_leaves_no_job(base: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sft(base, "--dry-run", "--packing", "--r", "4", "--val-fraction", "0") == 0
+    lists = ("--set", 'lora.target_modules=["q_proj"]')
+    assert sft(base, "--dry-run", "--packing", "--r", "4", "--val-fraction", "0", *lists) == 0
     printed = capsys.readouterr()
     assert "LoRA of rank 4" in printed.err
+    assert "weights   512 of 37,600 are trained" in printed.err  # 2 layers, 32 to 4 and 4 to 32
     assert "measured  nothing" in printed.err
     assert printed.out == ""
     assert list(Path("runs").iterdir()) == []
+
+
+@pytest.mark.usefixtures("store")
+def test_every_weight_is_trained_where_there_is_no_adapter(
+    base: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sft(base, "--dry-run", "--set", "lora=null") == 0
+    printed = capsys.readouterr().err
+    assert "all weights are trained" in printed
+    assert "37,088 of 37,088" in printed
 
 
 @pytest.mark.usefixtures("store")
@@ -90,12 +104,17 @@ def test_nobody_to_ask_is_an_error(base: str, capsys: pytest.CaptureFixture[str]
         (("--packing", "--set", "group_by_length=true"), "packing"),
         (("--max-length", "8"), "longer than 8 tokens"),
         (("--val", "episodes"), "leaks"),
+        (("--set", "optim=adamm"), "no optimizer 'adamm'"),
+        (("--chat-template", "chatml"), "no token <|im_start|>"),
+        (("--report-to", "wandb"), "which is not installed"),
+        (("--best-by", "episode_return"), "needs --best-seeds"),
+        (("--best-seeds", "1:2"), "is for --best-by"),
     ],
 )
 def test_what_cannot_be_trained_is_said(
     base: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], words: str
 ) -> None:
-    assert sft(base, "--yes", *options) in (1, 2)
+    assert sft(base, "--yes", *options) in (1, 2, 3)
     assert words in capsys.readouterr().err
     assert not list(Path("runs").glob("*")) if Path("runs").exists() else True
 

@@ -71,7 +71,7 @@ def test_console_blocks_run_and_print_what_is_shown(examples: Path) -> None:
             same = doctest.OutputChecker().check_output(output, done.stdout, SAME)
             assert same, f"$ {command}\nshown:\n{output}\nprinted:\n{done.stdout}"
             n_commands += 1
-    assert n_commands == 4
+    assert n_commands == 5
 
 
 def test_python_blocks_run(examples: Path) -> None:

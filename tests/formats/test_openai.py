@@ -1,17 +1,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
-import duckdb
+import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
-from trajkit.convert.plain import step_line
+from trajkit.convert.plain_line import PlainLines
 from trajkit.errors import RequestError
 from trajkit.formats import format_named, known
 from trajkit.formats.base import Example, Loss, LossKind, Preference, Unit, one_answer
@@ -217,25 +218,19 @@ def test_a_preference_has_its_prompt_once_and_both_answers() -> None:
 
 
 @pytest.fixture(scope="module")
-def plain_line() -> Iterator[Any]:
-    with duckdb.connect() as connection:
+def plain_line() -> Callable[[Example], str | None]:
+    lines = PlainLines(PLAIN(Unit.STEP))
 
-        def line(made: Example) -> str | None:
-            texts = [
-                json_text([message_value(each) for each in made.messages[:-1]]),
-                json_text(message_value(made.messages[-1])),
-            ]
-            (found,) = connection.execute(
-                f"SELECT {step_line(PLAIN(Unit.STEP), 'prompt', 'completion')} "
-                "FROM (SELECT ?::VARCHAR AS prompt, ?::VARCHAR AS completion)",
-                texts,
-            ).fetchall()[0]
-            return None if found is None else str(found).removesuffix("\n")
+    def line(made: Example) -> str | None:
+        prompt = json_text([message_value(each) for each in made.messages[:-1]])
+        answer = json_text(message_value(made.messages[-1]))
+        (found,) = lines.of(pa.array([prompt]), pa.array([answer]), np.ones(1, bool)).to_pylist()
+        return None if found is None else str(found).removesuffix("\n")
 
-        yield line
+    return line
 
 
-def test_sql_writes_the_lines_of_plain_text(plain_line: Any) -> None:
+def test_columns_give_the_lines_of_plain_text(plain_line: Any) -> None:
     made = example(message("user", 'é "q" \u2028\n'), message("assistant", "a"), message("user", "b"))
     assert plain_line(made) == (
         '{"messages":[{"role":"user","content":"é \\"q\\" \u2028\\n"},'
@@ -259,7 +254,7 @@ def test_sql_writes_the_lines_of_plain_text(plain_line: Any) -> None:
         example(message("user", "\x1b[0m")),
     ],
 )
-def test_sql_leaves_to_python_what_is_not_plain(made: Example, plain_line: Any) -> None:
+def test_what_is_not_plain_is_left_to_python(made: Example, plain_line: Any) -> None:
     assert plain_line(made) is None
 
 

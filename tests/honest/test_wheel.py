@@ -21,11 +21,12 @@ def run(narrow: Path, folder: Path, *arguments: str) -> subprocess.CompletedProc
     )
 
 
-def test_the_wheel_carries_the_sample_and_the_recipe(wheel):
+def test_the_wheel_carries_the_samples_and_the_recipes(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     carried = {
         "data/babyai-sample": "trajkit/_data/babyai-sample",
+        "data/tiny-base": "trajkit/_data/tiny-base",
         "recipes/babyai": "trajkit/_data/recipes/babyai",
     }
     for folder, inside in carried.items():
@@ -33,6 +34,9 @@ def test_the_wheel_carries_the_sample_and_the_recipe(wheel):
         assert files
         for path in files:
             assert f"{inside}/{path.relative_to(ROOT / folder).as_posix()}" in names
+    recipes = {f"trajkit/_data/recipes/{path.name}" for path in (ROOT / "recipes").glob("*.yaml")}
+    assert len(recipes) > 1
+    assert recipes <= names
     assert "trajkit/py.typed" in names
     assert not [name for name in names if name.startswith(("tests/", "bench/"))]
 

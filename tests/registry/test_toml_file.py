@@ -76,3 +76,33 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for name in ("none.toml", "bad.toml"):
         with pytest.raises(ConfigError, match=name):
             TomlFile.read(tmp_path / name)
+
+
+def test_the_line_that_is_not_toml_is_shown_unless_it_may_hold_a_key() -> None:
+    with pytest.raises(ConfigError, match=r"line 2, column 5\): x =$"):
+        file("[a]\nx = \n")
+    with pytest.raises(ConfigError) as caught:
+        file('[a]\napi_key = sk-secret"\n')
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_ends_of_lines_stay_what_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "windows.toml"
+    path.write_bytes(TEXT.replace("\n", "\r\n").encode())
+    read = TomlFile.read(path)
+    made = read.with_table(("a", "d"), {"k": True}, after=("a",)).with_value(("a", "x"), 2)
+    assert made.text.count("\r\n") == made.text.count("\n") == TEXT.count("\n") + 3
+    assert made.get(("a", "d")) == {"k": True}
+
+
+def test_a_mark_at_the_beginning_stays_there() -> None:
+    made = file(f"\ufeff{TEXT}").with_value(("a", "x"), 2).with_table(("new",), {"k": 1})
+    assert made.text == "\ufeff" + TEXT.replace("x = 1", "x = 2") + "\n[new]\nk = 1\n"
+
+
+def test_a_value_is_removed_and_its_neighbours_stay() -> None:
+    made = file(TEXT).without(("a", "b", "y"))
+    assert made.text == TEXT.replace('y = "two"\n', "")
+    inline = file("a = { b = 1, c = 2 } # mine\n").without(("a", "c"))
+    assert inline.data == {"a": {"b": 1}}
+    assert "# mine" in inline.text

@@ -6,9 +6,11 @@ from typing import Any
 import pytest
 
 from trajkit.errors import ConfigError, RequestError
+from trajkit.registry.change import changed_files
 from trajkit.registry.configuration import Configuration
+from trajkit.registry.served import ServedModel, hosted_name
 from trajkit.registry.toml_file import TomlFile
-from trajkit.registry.variant import Registered, ServedModel, changed_files, register
+from trajkit.registry.variant import Registered, register
 
 ONE = """\
 # mine
@@ -46,15 +48,6 @@ def test_the_new_variant_says_what_its_template_says() -> None:
     assert found["variants"]["tuned"] == {"type": "chat_completion", "model": TUNED, "temperature": 0.5}
 
 
-def test_a_function_that_was_sampled_evenly_is_sampled_as_before() -> None:
-    made = add(configuration(ONE))
-    assert function(made)["experimentation"] == {
-        "type": "static",
-        "candidate_variants": {"base": 1.0, "other": 1.0},
-    }
-    assert "no traffic" in made.notes[0]
-
-
 def test_every_line_that_was_there_is_there_still() -> None:
     made = add(configuration(ONE), traffic=0.2)
     ((_, after),) = changed_files(configuration(ONE), made.configuration)
@@ -62,66 +55,21 @@ def test_every_line_that_was_there_is_there_still() -> None:
     assert all(line in lines for line in ONE.splitlines())  # in the same order
 
 
-@pytest.mark.parametrize("traffic", [0.05, 0.5])
-def test_a_share_is_the_share_of_the_whole(traffic: float) -> None:
-    weights = function(add(configuration(ONE), traffic=traffic))["experimentation"]["candidate_variants"]
-    assert weights["tuned"] / sum(weights.values()) == pytest.approx(traffic)
-    assert weights["base"] == weights["other"]
-
-
-def test_weights_are_kept_as_weights() -> None:
-    weighted = ONE.replace('model = "openai', 'weight = 3\nmodel = "openai')
-    quiet = function(add(configuration(weighted)))
-    assert quiet["variants"]["tuned"]["weight"] == 0
-    assert "experimentation" not in quiet
-    loud = function(add(configuration(weighted), traffic=0.25))
-    assert loud["variants"]["tuned"]["weight"] == 2  # of 3 + 3 + 2
-    assert function(add(configuration(weighted), traffic=0.25))["variants"]["base"]["weight"] == 3
-
-
-STATIC = (
-    ONE + '\n[functions.act.experimentation]\ntype = "static"\ncandidate_variants = ["base"]  # only it\n'
-)
-
-
-def test_a_static_block_is_left_alone_without_a_share() -> None:
-    made = add(configuration(STATIC))
-    assert function(made)["experimentation"]["candidate_variants"] == ["base"]
-    assert made.notes == (
-        "[functions.act.experimentation] does not name the new variant: it gets no traffic",
-    )
-
-
-def test_a_static_block_gets_the_share() -> None:
-    weights = function(add(configuration(STATIC), traffic=0.1))["experimentation"]["candidate_variants"]
-    assert weights == {"base": 1.0, "tuned": pytest.approx(1 / 9)}
-
-
-def test_a_block_that_decides_by_itself_is_not_contradicted() -> None:
-    adaptive = STATIC.replace('"static"', '"track_and_stop"')
-    assert function(add(configuration(adaptive)))["variants"]["tuned"]
-    with pytest.raises(ConfigError, match="decides by itself"):
-        add(configuration(adaptive), traffic=0.1)
-    everybody = ONE + '\n[functions.act.experimentation]\ntype = "uniform"\n'
-    with pytest.raises(ConfigError, match="gives every variant traffic"):
-        add(configuration(everybody))
-
-
 def test_twice_is_once() -> None:
     served = ServedModel(name="tuned-model", model_name="m", api_base="http://127.0.0.1:1/v1/")
     once = add(configuration(ONE), model=served, traffic=0.1)
     twice = add(once.configuration, model=served, traffic=0.1)
     assert list(changed_files(once.configuration, twice.configuration)) == []
-    assert twice.notes == ("variant 'tuned' is there already",)
+    assert twice.notes == ("variant 'tuned' is there already", "it gets 10% of the traffic")
 
 
 def test_a_model_behind_a_server_gets_a_block_without_a_key() -> None:
     served = ServedModel(name="tuned-model", model_name="m", api_base="http://127.0.0.1:1/v1/")
     made = add(configuration(ONE), model=served)
     assert made.configuration.get("models", "tuned-model") == {
-        "routing": ["trajkit"],
+        "routing": ["server"],
         "providers": {
-            "trajkit": {
+            "server": {
                 "type": "openai",
                 "model_name": "m",
                 "api_base": "http://127.0.0.1:1/v1/",
@@ -143,17 +91,95 @@ def test_the_variant_goes_into_the_file_of_its_template() -> None:
 @pytest.mark.parametrize(
     ("options", "message", "hint"),
     [
-        ({"function": "walk"}, "no function 'walk'", "act"),
-        ({"template_variant": "best"}, "no variant 'best'", "base, other"),
+        ({"function": "walk"}, "no function 'walk'", "there are: act"),
+        ({"template_variant": "bas"}, "no variant 'bas'", "nearest: base"),
         ({"variant": "other"}, "a variant 'other' that says something else", "--variant"),
         ({"traffic": 1.0}, "a share of 1", "5%"),
-        ({"model": ServedModel(name="openai::x", model_name="m", api_base="http://h/")}, "prefix", ""),
+        ({"model": ServedModel(name="openai::x", model_name="m", api_base="http://h/")}, "prefix", "--name"),
+        (
+            {
+                "model": ServedModel(
+                    name="x", model_name="m", api_base="http://h/", api_key_location="sk-not-a-place"
+                )
+            },
+            "where the key is found",
+            "env::",
+        ),
     ],
 )
 def test_what_cannot_be_registered_is_said(options: dict[str, Any], message: str, hint: str) -> None:
     with pytest.raises(RequestError, match=message) as caught:
         add(configuration(ONE), **options)
     assert hint in (caught.value.hint or "")
+
+
+def test_a_taken_name_says_what_differs_and_shows_no_key() -> None:
+    with pytest.raises(RequestError, match=r"something else: model, temperature \('openai::gpt-4\.1', not"):
+        add(configuration(ONE), variant="other")
+
+
+def test_paths_hold_from_the_file_that_is_written_into() -> None:
+    here = """\
+[functions.act]
+type = "chat"
+[functions.act.variants.base]
+type = "chat_completion"
+model = "openai::gpt-4.1-mini"
+templates.user.path = "user.minijinja"
+"""
+    there = """\
+[functions.act.variants.base]
+templates.system.path = "prompts/system.minijinja"
+templates.other.path = "/whole/other.minijinja"
+input_wrappers.user = "wrapper.minijinja"
+"""
+    files = [TomlFile(Path("config/a.toml"), here), TomlFile(Path("shared/deep/b.toml"), there)]
+    made = add(Configuration(files))
+    ((_, after),) = changed_files(Configuration(files), made.configuration)
+    assert after.path == Path("config/a.toml")
+    tuned = after.get(("functions", "act", "variants", "tuned"))
+    assert tuned["templates"] == {
+        "user": {"path": "user.minijinja"},
+        "system": {"path": "../shared/deep/prompts/system.minijinja"},
+        "other": {"path": "/whole/other.minijinja"},
+    }
+    assert tuned["input_wrappers"] == {"user": "../shared/deep/wrapper.minijinja"}
+
+
+def test_what_only_some_models_understand_is_said() -> None:
+    made = add(configuration(ONE.replace("temperature = 0.5", 'reasoning_effort = "low"')))
+    assert function(made)["variants"]["tuned"]["reasoning_effort"] == "low"
+    assert "taken from the template too: reasoning_effort, which not every model understands" in made.notes
+
+
+def test_a_new_model_stands_after_the_others() -> None:
+    text = f'[models.a]\nrouting = ["p"]\n[models.a.providers.p]\ntype = "dummy"\nmodel_name = "x"\n\n{ONE}'
+    served = ServedModel(name="tuned-model", model_name="m", api_base="http://127.0.0.1:1/v1/")
+    made = add(configuration(text), model=served)
+    (after,) = made.configuration.files
+    headers = [line for line in after.text.splitlines() if line.startswith("[")]
+    assert headers[2:4] == ["[models.tuned-model]", "[models.tuned-model.providers.server]"]
+    with pytest.raises(RequestError, match="another model 'a'"):
+        add(configuration(text), model=served.model_copy(update={"name": "a"}))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("openai::ft:gpt-4.1-mini:org::id", "openai::ft:gpt-4.1-mini:org::id"),
+        ("ft:gpt-4.1-mini:org::id", "openai::ft:gpt-4.1-mini:org::id"),
+        ("accounts/me/models/mine", "fireworks::accounts/me/models/mine"),
+        ("together::me/mine", "together::me/mine"),
+    ],
+)
+def test_a_hosted_model_gets_its_providers_prefix(name: str, wanted: str) -> None:
+    assert hosted_name(name) == wanted
+
+
+def test_a_name_that_anybody_could_have_is_not_guessed() -> None:
+    with pytest.raises(RequestError, match="nobody can tell from 'me/mine'") as caught:
+        hosted_name("me/mine")
+    assert "--api-base" in (caught.value.hint or "")
 
 
 def test_a_variant_of_another_type_has_no_prompts_to_take() -> None:

@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @click.command("check-env")
 @click.argument("env_id", metavar="ENVIRONMENT")
 @env_set
-@click.option("--task", "tasks", multiple=True, help="A task; may be repeated.  [default: all]")
+@click.option(
+    "--task", "--game", "tasks", multiple=True, help="A task, or a game; may be repeated.  [default: all]"
+)
 @click.option(
     "--seeds", metavar="A:B", default="0:5", show_default=True, help="Seeds to play, A to B-1, or 1,5,9."
 )

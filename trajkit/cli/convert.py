@@ -18,6 +18,7 @@ _EPILOG = """\
 \b
 openai-sft             OpenAI's fine-tuning, and services that took its format over
 together               Together's fine-tuning
+fireworks              Fireworks' fine-tuning: a weight for the row, whatever number it is
 vertex                 tuning Gemini on Google's Vertex AI
 trl-messages           TRL's SFTTrainer with assistant_only_loss=True
 trl-prompt-completion  TRL's SFTTrainer: the completion is learned

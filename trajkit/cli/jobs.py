@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -15,8 +16,8 @@ from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.targets.job import TuneJob
-    from trajkit.targets.local.train import Step
     from trajkit.targets.runs import Runs
+    from trajkit.targets.step import Step
 
 runs_option = click.option(
     "--runs",
@@ -26,6 +27,7 @@ runs_option = click.option(
     show_default=True,
     help="The folder where jobs are kept.",
 )
+_MOST_TOLD = 5
 _job = click.argument("job", required=False)
 
 
@@ -38,12 +40,14 @@ def jobs() -> None:
 @runs_option
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def list_jobs(runs_folder: Path, as_json: bool) -> None:
-    """List every job, the newest first."""
-    from trajkit.targets.local.launch import refreshed
+    """List every job, the newest first.
+
+    A service that cannot be asked is no error: its job is listed as it was last seen.
+    """
     from trajkit.targets.runs import Runs
 
     runs = Runs(runs_folder)
-    found = [refreshed(runs, job.job_id) for job in runs.all()]
+    found = [_as_it_is(runs, job) for job in runs.all()]
     if as_json:
         output.result_json([job.model_dump(mode="json") for job in found])
         return
@@ -61,7 +65,7 @@ def list_jobs(runs_folder: Path, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show(job: str | None, runs_folder: Path, as_json: bool) -> None:
     """Show JOB; without one, the last that was started here."""
-    from trajkit.targets.local.launch import refreshed
+    from trajkit.targets.jobs import refreshed
 
     runs, job_id = _find(job, runs_folder)
     print_job(runs, refreshed(runs, job_id), as_json=as_json, is_long=True)
@@ -84,8 +88,8 @@ def wait(job: str | None, runs_folder: Path, timeout_s: float | None, as_json: b
 @_job
 @runs_option
 def cancel(job: str | None, runs_folder: Path) -> None:
-    """End JOB. It can be resumed from its last checkpoint."""
-    from trajkit.targets.local.launch import cancel as end
+    """End JOB. One on this machine can be resumed from its last checkpoint; at a service it is over."""
+    from trajkit.targets.jobs import cancel as end
 
     runs, job_id = _find(job, runs_folder)
     print_job(runs, end(runs, job_id), as_json=False)
@@ -94,14 +98,25 @@ def cancel(job: str | None, runs_folder: Path) -> None:
 @jobs.command()
 @_job
 @runs_option
+def pause(job: str | None, runs_folder: Path) -> None:
+    """Halt JOB at a service that can do that; `resume` goes on with it."""
+    from trajkit.targets.jobs import pause as halt
+
+    runs, job_id = _find(job, runs_folder)
+    print_job(runs, halt(runs, job_id), as_json=False)
+
+
+@jobs.command()
+@_job
+@runs_option
 @click.option("--detach", is_flag=True, help="Do not wait.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def resume(job: str | None, runs_folder: Path, detach: bool, as_json: bool) -> int:
-    """Go on with JOB, which was cancelled or has failed, from its last checkpoint."""
-    from trajkit.targets.local.launch import start
+    """Go on with JOB: here from its last checkpoint, at a service with what was halted or cut off."""
+    from trajkit.targets.jobs import resume as go_on
 
     runs, job_id = _find(job, runs_folder)
-    found = start(runs, job_id)
+    found = go_on(runs, job_id)
     if not detach:
         found = Follower(runs, job_id, None).wait()
     print_job(runs, found, as_json=as_json)
@@ -152,23 +167,39 @@ class Follower:
         Raises:
             RequestError: It has not ended in time.
         """
-        from trajkit.targets.local.launch import follow
+        from trajkit.targets.jobs import follow
 
         try:
             with self:
-                return follow(self._runs, self._job_id, on_step=self._show, timeout_s=timeout_s)
+                return follow(
+                    self._runs,
+                    self._job_id,
+                    on_step=self._show,
+                    on_message=self._say,
+                    timeout_s=timeout_s,
+                )
         except TimeoutError as error:
-            raise RequestError(str(error), hint=f"trajkit jobs wait {self._job_id}") from error
+            raise RequestError(str(error), hint=self._again) from error
         except KeyboardInterrupt:
-            output.talk(f"job {self._job_id} goes on: `trajkit jobs wait {self._job_id}` waits for it again")
+            output.talk(f"job {self._job_id} goes on: `{self._again}` waits for it again")
             raise
+
+    @property
+    def _again(self) -> str:
+        """What waits for the same job."""
+        elsewhere = "" if self._runs.folder == Path("runs") else f" --runs {self._runs.folder}"
+        return f"trajkit jobs wait {self._job_id}{elsewhere}"
 
     def _show(self, step: Step) -> None:
         if step.loss is not None:
             self._words = f"loss {step.loss:.3f}"
         if step.eval_loss is not None:
             self._words = f"validation {step.eval_loss:.3f}"
-        self._meter.show(self._words, step.n_done, step.n_total)
+        self._n_steps = step.n_total or self._n_steps
+        self._meter.show(self._words, step.n_done, self._n_steps)
+
+    def _say(self, message: str) -> None:
+        self._meter.say(f"{self._job_id}: {message}")
 
 
 def print_job(runs: Runs, job: TuneJob, *, as_json: bool, is_long: bool = False) -> None:
@@ -177,7 +208,9 @@ def print_job(runs: Runs, job: TuneJob, *, as_json: bool, is_long: bool = False)
         output.result_json(job.model_dump(mode="json"))
         return
     if is_long:
-        output.table([output.Cell("job"), output.Cell(visible(job.job_id))], _facts(job))
+        told = [event["message"] for event in runs.events(job.job_id) if event.get("message")]
+        facts = [*_facts(job), *(("told", visible(message)) for message in told[-_MOST_TOLD:])]
+        output.table([output.Cell("job"), output.Cell(visible(job.job_id))], facts)
     if job.error is not None:
         output.talk(f"{job.job_id}: {visible(job.error)}")
     outcome = _outcome(job)
@@ -185,14 +218,42 @@ def print_job(runs: Runs, job: TuneJob, *, as_json: bool, is_long: bool = False)
     output.result(f"{line}  {outcome}" if outcome else line)
 
 
+def _as_it_is(runs: Runs, job: TuneJob) -> TuneJob:
+    from trajkit.errors import MissingExtra, ServiceError
+    from trajkit.targets.jobs import refreshed
+
+    try:
+        return refreshed(runs, job.job_id)
+    except (ServiceError, RequestError, MissingExtra) as error:
+        output.talk(f"{job.job_id}: as it was last seen: {error.message}")
+        return job
+
+
 def _outcome(job: TuneJob) -> str:
+    """What came out: the model where a service keeps it, steps and losses where they are known."""
     result: dict[str, Any] = job.result
-    if not result:
-        return ""
-    parts = [output.plural(result["n_steps"], "step"), f"loss {result['train_loss']:.3f}"]
+    parts = [visible(result["model"])] if result.get("model") else []
+    if result.get("n_steps") is not None:
+        parts.append(output.plural(result["n_steps"], "step"))
+    if result.get("train_loss") is not None:
+        parts.append(f"loss {result['train_loss']:.3f}")
     if result.get("eval_loss") is not None:
-        parts.append(f"validation {result['eval_loss']:.3f} at step {result['best_step']}")
+        best = f" at step {result['best_step']}" if result.get("best_step") is not None else ""
+        parts.append(f"validation {result['eval_loss']:.3f}{best}")
+    if result.get("margin") is not None:
+        parts.append(f"margin {result['margin']:.3f}")
+    if result.get("cost_usd") is not None:
+        parts.append(f"{result['cost_usd']:,.2f} USD")
     return "  ".join(parts)
+
+
+def _flat(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """What a recipe says, group by group; what it leaves open is not there."""
+    for name, value in recipe.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", str(value)
 
 
 def _facts(job: TuneJob) -> list[tuple[str, str]]:
@@ -204,9 +265,15 @@ def _facts(job: TuneJob) -> list[tuple[str, str]]:
     ]
     if job.validation is not None:
         facts.append(("measured", f"{job.validation.store} ({job.validation.digest[:12]})"))
-    facts += [(name, str(value)) for name, value in job.recipe.items()]
+    facts += _flat(job.recipe)
     facts += [(name, version) for name, version in job.versions.items()]
     if job.code_commit is not None:
         facts.append(("commit", job.code_commit))
     facts.append(("since", f"{job.created_at:%Y-%m-%d %H:%M} UTC"))
+    if job.result.get("n_trained_tokens") is not None:
+        facts.append(("trained tokens", f"{job.result['n_trained_tokens']:,}"))
+    if job.target != "local":
+        from trajkit.targets.hosted.remote import Remote
+
+        facts += Remote.of(job).lines()
     return [(name, visible(value)) for name, value in facts]

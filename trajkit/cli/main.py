@@ -46,9 +46,15 @@ COMMANDS = {
     "import": ("import_", "Bring in files that other tools wrote."),
     "convert": ("convert", "Write a training file from a store."),
     "sft": ("sft", "Tune a model on the steps of a store."),
+    "dpo": ("dpo", "Tune a model on pairs of a better and a worse answer."),
+    "kto": ("kto", "Tune a model on answers that are good or bad."),
     "jobs": ("jobs", "List, watch, end and resume fine-tuning jobs."),
+    "try": ("try_", "Print what a tuned model and its base answer to one prompt of a store."),
+    "register": ("register", "Add a tuned model to a gateway's configuration as a variant."),
+    "lineage": ("lineage", "Say what a model learned from, and which models saw an episode."),
     "validate": ("validate", "Say what a service or a trainer would refuse in a training file."),
     "tokens": ("tokens", "Count the tokens of a training file, and what they cost."),
+    "run": ("run", "Run a recipe: several commands from one YAML file."),
 }
 
 

@@ -132,6 +132,13 @@ class Meter:
         if self._progress is not None:
             self._progress.stop()
 
+    def say(self, text: str) -> None:
+        """Say something that stays, above the line."""
+        if self._progress is None:
+            talk(text)
+        else:
+            self._progress.console.print(_visible(text), markup=False, highlight=False, soft_wrap=True)
+
     def show(self, what: str, n_done: int, n_total: int | None) -> None:
         """Say what is being done, how much of it is done, and of how much (None when unknown)."""
         if self._progress is not None and self._task is not None:

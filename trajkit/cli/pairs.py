@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit._settings import remember
 from trajkit.cli.derived import columns_given
 from trajkit.cli.output import count, plural, result, result_json, talk
 from trajkit.cli.page import visible
@@ -99,7 +100,9 @@ def pairs(
         if not as_json:
             result(plural(made.report.n_pairs, "pair"))
         talk("dry run: nothing was written")
-    elif not as_json:
+        return
+    remember("last_pairs", {"path": str(goal.absolute())})
+    if not as_json:
         result(f"{goal}  {plural(made.report.n_pairs, 'pair')}  digest {made.manifest.digest[:12]}")
 
 

@@ -25,7 +25,9 @@ ENVIRONMENT it lists what is reserved.
 @click.command(epilog=_EPILOG)
 @click.argument("env_id", metavar="ENVIRONMENT", required=False)
 @click.option("--seeds", metavar="SEEDS", help="A:B (A to B-1), A:B:STEP, 1,5,9, or a file of them.")
-@click.option("--task", "tasks", multiple=True, help="A task; may be repeated.  [default: all]")
+@click.option(
+    "--task", "--game", "tasks", multiple=True, help="A task, or a game; may be repeated.  [default: all]"
+)
 @env_set
 @click.option("--no-states", is_flag=True, help="Keep the seeds alone; the environment is not begun.")
 @click.option("--dry-run", is_flag=True, help="Print what would be kept and write nothing.")

@@ -29,7 +29,9 @@ request was wrong; 3 a package is missing; 4 a service refused or is down; 5 a l
 @click.command(epilog=_EPILOG)
 @click.argument("env_id", metavar="ENVIRONMENT")
 @env_set
-@click.option("--task", "tasks", multiple=True, help="A task; may be repeated.  [default: all]")
+@click.option(
+    "--task", "--game", "tasks", multiple=True, help="A task, or a game; may be repeated.  [default: all]"
+)
 @click.option(
     "--variant", "variants", multiple=True, help="A variant of the function, or all; may be repeated."
 )

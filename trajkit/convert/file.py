@@ -118,7 +118,7 @@ def _write(
         made = _conversion(dataset, steps, form, asked, place, written, taught, tally)
         if lengths is not None:
             made = made.model_copy(update={"is_exact": lengths.is_exact})
-        provenance.finish(work / "provenance", facts(made, asked))
+        provenance.finish(work / "provenance", facts(made, asked), is_in_order=spool.is_in_order)
         others = _other_files(form, asked, place, taught, written.n_longest, lines.columns)
         place.settle(rows, work / "provenance", others)
     return made

@@ -7,13 +7,15 @@ of a row are in the order of the answers that are learned in it. What was done i
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from trajkit.convert.bridge import flags_in, numbers_of
 from trajkit.store.engine import connect, interruptible, scan
 
 METADATA_KEY = b"trajkit.conversion"
@@ -54,37 +56,44 @@ class Provenance:
         """Append steps, with the columns of `SCHEMA` but `row`, and `is_line`: a row ends with the step."""
         self._writer.write_table(steps.select(_SPOOLED.names).cast(_SPOOLED))
 
-    def finish(self, goal: Path, facts: dict[str, Any]) -> None:
-        """Leave the rows in `goal`, by episode id and step, with the number of the row of each step."""
+    def finish(self, goal: Path, facts: dict[str, Any], *, is_in_order: bool) -> None:
+        """Leave the rows in `goal`, by episode id and step, with the number of the row of each step.
+
+        Args:
+            goal: The file that exists afterwards.
+            facts: What was done.
+            is_in_order: The steps came in that order.
+        """
         self._writer.close()
         schema = SCHEMA.with_metadata({METADATA_KEY: json.dumps(facts).encode()})
         n_before = 0
-        with (
-            connect() as connection,
-            interruptible(connection),
-            pq.ParquetWriter(goal, schema, compression="zstd") as writer,
-        ):
-            names = ", ".join(_SPOOLED.names)
-            reader = connection.sql(
-                f"SELECT {names} FROM {scan([self._path])} ORDER BY episode_id, step_index"
-            ).to_arrow_reader(_ROWS_PER_GROUP)
-            for batch in reader:
-                is_line = batch.column("is_line").cast(pa.int64())
-                n_lines = pc.add(pc.cumulative_sum(is_line), n_before)
-                rows = pc.if_else(batch.column("reason").is_null(), pc.subtract(n_lines, is_line), None)
-                n_before = n_lines[-1].as_py()
-                table = pa.table({"row": rows, **_columns(batch)}, schema=SCHEMA)
-                writer.write_table(table.replace_schema_metadata(schema.metadata))
+        with pq.ParquetWriter(goal, schema, compression="zstd") as writer:
+            for table in self._sorted(is_in_order):
+                is_line = flags_in(table.column("is_line").combine_chunks())
+                is_learned = flags_in(table.column("reason").combine_chunks().is_null())
+                n_lines = np.cumsum(is_line) + n_before
+                n_before = int(n_lines[-1])
+                rows = numbers_of(n_lines - is_line, is_learned)
+                columns = [table.column(name) for name in SCHEMA.names[1:]]
+                writer.write_table(pa.table([rows, *columns], schema=schema))
         self._path.unlink()
+
+    def _sorted(self, is_in_order: bool) -> Iterator[pa.Table]:
+        """What was appended, as many rows at a time as become a row group."""
+        if is_in_order:
+            with pq.ParquetFile(self._path) as file:
+                for batch in file.iter_batches(_ROWS_PER_GROUP):
+                    yield pa.Table.from_batches([batch])
+            return
+        sql = f"SELECT {', '.join(_SPOOLED.names)} FROM {scan([self._path])} ORDER BY episode_id, step_index"
+        with connect() as connection, interruptible(connection):
+            for batch in connection.sql(sql).to_arrow_reader(_ROWS_PER_GROUP):
+                yield pa.Table.from_batches([batch])
 
     def close(self) -> None:
         """Remove what is left."""
         self._writer.close()
         self._path.unlink(missing_ok=True)
-
-
-def _columns(batch: pa.RecordBatch) -> dict[str, Any]:
-    return {field.name: batch.column(field.name) for field in SCHEMA if field.name != "row"}
 
 
 def is_ours(path: Path) -> bool:

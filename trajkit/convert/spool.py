@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trajkit.convert.bridge import numbers_in, numbers_of
+
 _COPY = 1 << 24
 
 
@@ -45,6 +47,8 @@ class Spool:
         self._places: list[pa.Table] = []
         self._digest = hashlib.sha256()
         self._n_bytes = self._n_rows = self._n_longest = 0
+        self.is_in_order = True
+        """Whether the lines came in the order of the episodes' ids; known when they are finished."""
 
     def add(self, table: pa.Table) -> None:
         """Append lines, each with its line break; null where there is none.
@@ -56,16 +60,21 @@ class Spool:
             self._add(batch.column(0), batch.column(1).cast(pa.large_string()))
 
     def _add(self, episode_ids: pa.Array[Any], lines: Any) -> None:
-        first, last = _numbers(lines.buffers()[1])[[lines.offset, lines.offset + len(lines)]].tolist()
-        sizes = pc.fill_null(pc.binary_length(lines), 0)
+        bounds = numbers_in(lines.buffers()[1])[lines.offset : lines.offset + len(lines) + 1]
+        first, last = bounds[[0, -1]].tolist()
         if last > first:
             # no line is null with bytes of its own: Arrow gives what is null no length
             piece = memoryview(lines.buffers()[2])[first:last]
             self._file.write(piece)
             self._digest.update(piece)
-            self._n_longest = max(self._n_longest, pc.max(sizes).as_py() or 0)
-        places = pa.table({"episode_id": episode_ids, "n_bytes": sizes})
-        self._places.append(places.group_by("episode_id", use_threads=False).aggregate([("n_bytes", "sum")]))
+            self._n_longest = max(self._n_longest, int(np.diff(bounds).max()))
+        # grouping would not keep the order, in which the lines lie
+        runs: Any = pc.run_end_encode(  # type: ignore[attr-defined]  # the stubs do not know it
+            episode_ids, run_end_type=pa.int64()
+        )
+        ends = numbers_in(runs.run_ends.buffers()[1])[: len(runs.run_ends)]
+        sizes = np.diff(bounds[ends], prepend=bounds[0])
+        self._places.append(pa.table({"episode_id": runs.values, "n_bytes": numbers_of(sizes)}))
         self._n_bytes += last - first
         self._n_rows += len(lines) - lines.null_count
 
@@ -79,11 +88,12 @@ class Spool:
         self._places.clear()
         # an episode may come in several batches, which are neighbours: equal ids keep their order
         ids = places.column("episode_id")
-        order = _numbers(pc.sort_indices(ids).buffers()[1]).astype(np.int64)[: len(ids)]
-        if bool((np.diff(order) > 0).all()):
+        order = numbers_in(pc.sort_indices(ids).buffers()[1]).astype(np.int64)[: len(ids)]
+        self.is_in_order = bool((np.diff(order) > 0).all())
+        if self.is_in_order:
             self._path.replace(goal)
             return self._written()
-        sizes = np.array(places.column("n_bytes_sum").to_pylist(), np.int64)
+        sizes = np.array(places.column("n_bytes").to_pylist(), np.int64)
         starts = np.cumsum(sizes) - sizes
         self._digest = hashlib.sha256()
         with self._path.open("rb") as source, goal.open("wb") as target:
@@ -101,11 +111,6 @@ class Spool:
 
     def _written(self) -> Written:
         return Written(self._n_rows, self._n_bytes, self._digest.hexdigest(), self._n_longest)
-
-
-def _numbers(buffer: Any) -> np.ndarray[Any, Any]:
-    """Arrow's 64-bit numbers as they lie; its own way to numpy imports pandas where that is installed."""
-    return np.frombuffer(buffer, np.int64)
 
 
 def _runs(starts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:

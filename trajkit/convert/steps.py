@@ -3,102 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from trajkit.convert.plain import answer_text, fragment, step_line
+from trajkit.convert.conversation import conversations, raw_steps
+from trajkit.convert.part import READ, PartSteps, bytes_per_step
+from trajkit.convert.plain_line import PlainLines
 from trajkit.errors import StoreError
 from trajkit.formats.base import PlainText
 from trajkit.schema import Purpose
+from trajkit.store.chosen import Chosen
 from trajkit.store.dataset import Dataset
-from trajkit.store.engine import connect, first_line, interruptible, literal, scan
+from trajkit.store.engine import connect, first_line, interruptible, scan
 from trajkit.store.view import create_views, full_steps
 
 _BYTES_PER_CHUNK = 24_000_000
 _MOST_STEPS = 20_000
 _COST_OF_CHAINS = 8
-_CHOSEN = ["episode_id", "n_steps", "purpose"]
-_RAW = ("n_prompt_kept", "messages", "completion", "tools")
-_READ = ("episode_id", "step_index", "inference_id", "loss_weight", "mask_reason", *_RAW)
-
-_REASON = """CASE
-    WHEN loss_weight <= 0 THEN coalesce(mask_reason,
-        CASE WHEN loss_weight < 0 THEN 'negative weight' ELSE 'weight 0' END)
-    WHEN completion IS NULL OR completion = 'null' THEN 'no answer'
-    WHEN messages IS NULL OR messages = 'null' THEN 'prompt unknown'
-    END"""
-_HAS_TOOLS = "coalesce(tools, '[]') NOT IN ('[]', 'null')"
-
-# `line` is null where `reason` is not, and where Python has to write it.
-_STEPS = """
-    SELECT episode_id, step_index, inference_id, loss_weight, reason, line,
-        {is_raw} AS is_raw, NULL::BIGINT AS n_characters, {raw}
-    FROM (
-        SELECT *, CASE WHEN reason IS NULL AND loss_weight = 1 AND NOT has_tools THEN {line} END AS line
-        FROM (SELECT *, {reason} AS reason, {has_tools} AS has_tools FROM {steps})
-    )
-"""
-
-# A run of steps is a conversation: each prompt is the one before with its answer and more. What a step adds
-# to it (the answer before, then the new messages) is a piece: the prompt of a step is the pieces up to it.
-_RUNS = """
-    WITH given AS MATERIALIZED (
-        SELECT *, {reason} AS reason, {has_tools} AS has_tools,
-            completion IS NOT NULL AND completion <> 'null' AS has_answer,
-            n_prompt_kept + json_array_length(messages) + CAST(completion IS NOT NULL AND completion <> 'null'
-                AS BIGINT) AS n_after
-        FROM {steps}
-    ), placed AS (
-        SELECT *, coalesce(n_prompt_kept > 0 AND n_prompt_kept = lag(n_after) OVER e, false) AS goes_on
-        FROM given WINDOW e AS (PARTITION BY episode_id ORDER BY step_index)
-    ), told AS (
-        SELECT *, CASE WHEN goes_on THEN {later} ELSE {first} END AS new_text,
-            CASE WHEN has_answer THEN {answer} END AS answer_text
-        FROM placed
-    ), plain AS (
-        SELECT *, bool_and(coalesce(new_text IS NOT NULL AND NOT has_tools AND (goes_on OR n_prompt_kept = 0)
-                AND (new_text <> '' OR goes_on) AND (answer_text IS NOT NULL OR NOT has_answer)
-                AND (reason IS NOT NULL OR loss_weight = 1) AND {fits}, false))
-                OVER (PARTITION BY episode_id) AS is_plain,
-            sum(CAST(NOT goes_on AS BIGINT)) OVER (PARTITION BY episode_id ORDER BY step_index) AS run,
-            concat_ws({between}, CASE WHEN goes_on THEN lag({marked} || answer_text || {after}) OVER e END,
-                nullif(new_text, '')) AS piece
-        FROM told WINDOW e AS (PARTITION BY episode_id ORDER BY step_index)
-    ), sized AS (
-        SELECT *, CAST(sum(length(messages) + coalesce(length(completion), 0)) OVER (
-            PARTITION BY episode_id, run ORDER BY step_index) AS BIGINT) AS n_characters
-        FROM plain
-    ), prompts AS ({prompts}), lines AS (
-        SELECT episode_id, step_index,
-            text || {last} || answer_text || {tail} || chr(10) AS line
-        FROM prompts JOIN plain USING (episode_id, step_index)
-    )
-    SELECT episode_id, step_index, inference_id, loss_weight, reason, line, NOT is_plain AS is_raw,
-        n_characters, {raw}
-    FROM sized LEFT JOIN lines USING (episode_id, step_index)
-    ORDER BY episode_id, step_index
-"""
-_EACH_PROMPT = """
-    SELECT episode_id, step_index, text FROM (
-        SELECT episode_id, step_index, reason, string_agg(piece, {between}) OVER (
-            PARTITION BY episode_id, run ORDER BY step_index ROWS UNBOUNDED PRECEDING) AS text
-        FROM plain WHERE is_plain
-    ) WHERE reason IS NULL
-"""
-_LAST_PROMPT = """
-    SELECT episode_id, last_step AS step_index, string_agg(piece, {between} ORDER BY step_index) AS text
-    FROM (
-        SELECT *, max(step_index) FILTER (reason IS NULL) OVER (PARTITION BY episode_id, run) AS last_step
-        FROM plain WHERE is_plain
-    ) WHERE step_index <= last_step GROUP BY episode_id, run, last_step
-"""
+_CHOSEN = ("episode_id", "n_steps", "purpose")
 
 
 class Chunk(NamedTuple):
@@ -126,18 +56,10 @@ class Steps:
 
     def __init__(self, dataset: Dataset) -> None:
         self._store = dataset.store
+        self._has_all = not dataset.verbs
         # No text of the user's runs in this connection: the dataset applies the filters in its own.
-        chosen = pa.Table.from_batches(
-            [batch.select(_CHOSEN) for batch in dataset.arrow("episodes")],
-            schema=pa.schema([(name, pa.int64() if name == "n_steps" else pa.string()) for name in _CHOSEN]),
-        )
-        self.connection = connect()
-        """Has the views of the store, and the table `chosen`."""
-        self.connection.execute("SET arrow_large_buffer_size = true")
-        create_views(self.connection, self._store)
-        self.connection.register("ids", chosen)
-        self.connection.execute("CREATE TABLE chosen AS SELECT * FROM ids")
-        self.connection.unregister("ids")
+        with Chosen(dataset.store, dataset.verbs) as chosen:
+            self._chosen = chosen.columns(_CHOSEN)
 
     def __enter__(self) -> Self:
         return self
@@ -145,59 +67,90 @@ class Steps:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.connection.close()
+        if "connection" in vars(self):
+            self.connection.close()
+
+    @functools.cached_property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """Has the views of the store, and the table `chosen`."""
+        connection = connect()
+        connection.execute("SET arrow_large_buffer_size = true")
+        create_views(connection, self._store)
+        connection.register("ids", self._chosen)
+        connection.execute("CREATE TABLE chosen AS SELECT * FROM ids")
+        connection.unregister("ids")
+        return connection
 
     @property
     def n_episodes(self) -> int:
         """How many episodes are chosen."""
-        return self._number("SELECT count(*) FROM chosen")
+        return self._chosen.num_rows
 
     @property
     def n_steps(self) -> int:
         """How many steps they have."""
-        return self._number("SELECT CAST(coalesce(sum(n_steps), 0) AS BIGINT) FROM chosen")
+        return int(pc.sum(self._chosen.column("n_steps")).as_py() or 0)
 
     @property
     def n_evaluation(self) -> int:
         """How many of them were played for evaluation."""
-        return self._number(f"SELECT count(*) FROM chosen WHERE purpose = '{Purpose.EVAL}'")
+        counts: Any = pc.value_counts(self._chosen.column("purpose"))
+        return sum(found["counts"] for found in counts.to_pylist() if found["values"] == Purpose.EVAL)
 
-    def chunks(self) -> Iterator[Chunk]:
-        """The chosen episodes, part by part as they lie, so that each file is read once."""
-        for part in self._store.parts("steps"):
-            with self._reading():
-                found = self.connection.execute(
-                    f"SELECT episode_id, count(*), max(n_prompt_kept) > 0 FROM {scan([part])} "
-                    "SEMI JOIN chosen USING (episode_id) GROUP BY episode_id ORDER BY episode_id"
-                ).fetchall()
-            yield from _cut(part, found, _bytes_per_step(part))
-
-    def rows(self, chunk: Chunk, plain: PlainText | None, *, merges: bool) -> pa.Table:
-        """The steps of a chunk by episode and position.
+    def tables(self, plain: PlainText | None, *, merges: bool) -> Iterator[pa.Table]:
+        """The steps, a bounded number at a time; those of an episode are neighbours in their order.
 
         Args:
-            chunk: Which episodes.
             plain: How the format writes rows of plain text; None where Python writes all.
             merges: A row has all answers of a conversation that are learned, else one.
 
         Returns:
             Columns `episode_id, step_index, inference_id, loss_weight, reason, line, is_raw, n_characters`,
-            and
-            those of the store that Python needs where `is_raw`. `reason` says why a step is not learned. A
-            line (with its line break) stands at the last step that it teaches. `n_characters` is the size of
-            the conversation up to the step, null where no rows are merged.
+            and those of the store that Python needs where `is_raw`. `reason` says why a step is not learned.
+            A line (with its line break) stands at the last step that it teaches. `n_characters` is the size
+            of the conversation up to the step, null where no rows are merged.
 
         Raises:
             StoreError: The parts cannot be read.
         """
+        lines = None if plain is None else PlainLines(plain)
+        for path in self._store.parts("steps"):
+            with self._reading():
+                part = PartSteps(path, None if self._has_all else self._ids)
+            if merges or part.is_chained:
+                for chunk in self._chunks(path):
+                    yield self._conversations(chunk, plain, merges=merges)
+                continue
+            tables = part.tables(lines)
+            while True:
+                with self._reading():
+                    table = next(tables, None)
+                if table is None:
+                    break
+                yield table
+
+    @functools.cached_property
+    def _ids(self) -> pa.Array[Any]:
+        return self._chosen.column("episode_id").combine_chunks()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The chosen episodes, part by part as they lie, so that each file is read once."""
+        for part in self._store.parts("steps"):
+            yield from self._chunks(part)
+
+    def _chunks(self, part: Path) -> Iterator[Chunk]:
+        with self._reading(self.connection):
+            found = self.connection.execute(
+                f"SELECT episode_id, count(*), max(n_prompt_kept) > 0 FROM {scan([part])} "
+                "SEMI JOIN chosen USING (episode_id) GROUP BY episode_id ORDER BY episode_id"
+            ).fetchall()
+        with pq.ParquetFile(part) as file:
+            n_bytes = bytes_per_step(file)
+        yield from _cut(part, found, n_bytes)
+
+    def _conversations(self, chunk: Chunk, plain: PlainText | None, *, merges: bool) -> pa.Table:
         steps = self._of(chunk)
-        if plain is None:
-            sql = _each_step("NULL::VARCHAR", "true", steps)
-        elif not merges and not chunk.is_chained:
-            line = step_line(plain, "messages", "completion")
-            sql = _each_step(line, "(reason IS NULL AND line IS NULL)", steps)
-        else:
-            sql = _runs(plain, steps, merges=merges)
+        sql = raw_steps(steps) if plain is None else conversations(plain, steps, merges=merges)
         return self._read(sql, chunk)
 
     def table(self, chunk: Chunk, columns: Sequence[str]) -> pa.Table:
@@ -218,25 +171,21 @@ class Steps:
 
     def _of(self, chunk: Chunk) -> str:
         texts = ("messages", "completion", "tools")
-        names = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" if name in texts else name for name in _READ)
+        names = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" if name in texts else name for name in READ)
         return f"(SELECT {names} FROM {scan([chunk.part])} WHERE {_within(chunk)})"
 
     def _read(self, sql: str, chunk: Chunk) -> pa.Table:
         values = {"lowest": chunk.lowest_id, "highest": chunk.highest_id}
-        with self._reading():
+        with self._reading(self.connection):
             return _ordered(self.connection.sql(sql, params=values).to_arrow_table())
 
     @contextlib.contextmanager
-    def _reading(self) -> Iterator[None]:
+    def _reading(self, *connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
         try:
-            with interruptible(self.connection):
+            with interruptible(*connections):
                 yield
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise StoreError(f"{self._store.path} could not be read: {first_line(error)}") from error
-
-    def _number(self, sql: str) -> int:
-        (number,) = self.connection.execute(sql).fetchall()[0]
-        return int(number)
 
 
 def _ordered(table: pa.Table) -> pa.Table:
@@ -244,25 +193,6 @@ def _ordered(table: pa.Table) -> pa.Table:
     order = pc.sort_indices(table, [("episode_id", "ascending"), ("step_index", "ascending")])
     in_order: bool = pc.all(pc.equal(order, pa.array(range(len(order)), pa.uint64()))).as_py()
     return table if in_order else table.take(order)
-
-
-def _each_step(line: str, is_raw: str, steps: str) -> str:
-    return _STEPS.format(
-        line=line, is_raw=is_raw, reason=_REASON, has_tools=_HAS_TOOLS, steps=steps, raw=_raw(is_raw)
-    )
-
-
-def _bytes_per_step(part: Path) -> float:
-    """How much text a step of a part has on average."""
-    with pq.ParquetFile(part) as file:
-        groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
-    n_bytes = sum(
-        column.total_uncompressed_size
-        for group in groups
-        for column in (group.column(i) for i in range(group.num_columns))
-        if column.path_in_schema in _RAW
-    )
-    return n_bytes / max(1, sum(group.num_rows for group in groups))
 
 
 def _cut(part: Path, found: Sequence[tuple[str, int, bool]], n_bytes: float) -> Iterator[Chunk]:
@@ -287,34 +217,3 @@ def _chunk(part: Path, run: Sequence[tuple[str, int, bool]]) -> Chunk:
 def _within(chunk: Chunk) -> str:
     # the bounds let DuckDB skip the row groups that cannot hold these episodes
     return "episode_id BETWEEN $lowest AND $highest AND episode_id IN (SELECT episode_id FROM chosen)"
-
-
-def _raw(condition: str) -> str:
-    return ", ".join(f"CASE WHEN {condition} THEN {name} END AS {name}" for name in _RAW)
-
-
-def _runs(plain: PlainText, steps: str, *, merges: bool) -> str:
-    has_context = "assistant" in plain.before
-    context, learned = literal(plain.before.get("assistant", "")), literal(plain.learned)
-    fits = ["true"]
-    if not has_context:  # an answer that is only context would be learned
-        fits.append("(reason IS NULL OR NOT has_answer)" if merges else "NOT goes_on")
-    if plain.alternates:
-        fits.append("has_answer AND new_text <> ''")
-    between = literal(plain.between)
-    return _RUNS.format(
-        steps=steps,
-        reason=_REASON,
-        has_tools=_HAS_TOOLS,
-        first=fragment(plain, "messages", is_first=True),
-        later=fragment(plain, "messages", is_first=False),
-        answer=answer_text(plain, "completion"),
-        fits=" AND ".join(fits),
-        between=between,
-        marked=f"CASE WHEN reason IS NULL THEN {learned} ELSE {context} END" if merges else context,
-        after=literal(plain.after),
-        prompts=(_LAST_PROMPT if merges else _EACH_PROMPT).format(between=between),
-        last=literal(plain.last),
-        tail=literal(plain.tail),
-        raw=_raw("NOT is_plain"),
-    )

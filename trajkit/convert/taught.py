@@ -82,8 +82,8 @@ def teach(
 
     with ThreadPoolExecutor(1) as writer:  # what is done is written while the next is made
         pending: Future[None] | None = None
-        for chunk in steps.chunks():
-            table = _completed(steps.rows(chunk, plain, merges=merges), lines, taught)
+        for given in steps.tables(plain, merges=merges):
+            table = _completed(given, lines, taught)
             _count(table, taught)
             if pending is not None:
                 pending.result()
@@ -98,17 +98,19 @@ def teach(
 
 def _completed(table: pa.Table, lines: Lines, taught: Taught) -> pa.Table:
     """The table with what Python writes, and the columns of the provenance."""
-    columns = {name: table.column(name) for name in ("reason", "line", "n_characters")}
+    columns: dict[str, Any] = {name: table.column(name) for name in ("reason", "line", "n_characters")}
     places: list[Any] = pc.indices_nonzero(table.column("is_raw")).to_pylist()
     if places:
-        rows = table if len(places) == table.num_rows else table.take(places)
-        found = _outcomes(rows.select(_RAW).to_pylist(), lines)
+        rows = table.select(_RAW)
+        rows = rows if len(places) == table.num_rows else rows.take(places)
+        found = _outcomes(rows.to_pylist(), lines)
         made: dict[str, list[Any]] = {
             "reason": [each.reason for each in found],
             "line": [None if each.line is None else each.line + "\n" for each in found],
             "n_characters": [each.n_characters for each in found],
         }
-        columns = {name: _replaced(columns[name], places, values) for name, values in made.items()}
+        is_raw = table.column("is_raw").combine_chunks()
+        columns = {name: _replaced(columns[name], is_raw, values) for name, values in made.items()}
         counts = [each.n_tokens for each in found if each.n_tokens is not None and each.line is not None]
         if counts:
             taught.n_tokens = (taught.n_tokens or 0) + sum(counts)
@@ -132,16 +134,13 @@ def _outcomes(rows: list[dict[str, Any]], lines: Lines) -> list[Outcome]:
     return found
 
 
-def _replaced(
-    column: pa.ChunkedArray[Any], places: list[int], values: list[str | None]
-) -> pa.ChunkedArray[Any]:
+def _replaced(column: pa.ChunkedArray[Any], is_other: pa.Array[Any], values: list[Any]) -> pa.Array[Any]:
     """The column with other values at some places."""
-    if len(places) == len(column):
-        return pa.chunked_array([pa.array(values, column.type)])
-    texts = column.to_pylist()
-    for place, value in zip(places, values, strict=True):
-        texts[place] = value
-    return pa.chunked_array([pa.array(texts, column.type)])
+    made: pa.Array[Any] = pa.array(values, column.type)
+    if len(made) == len(column):
+        return made
+    replaced: pa.Array[Any] = pc.replace_with_mask(column.combine_chunks(), is_other, made)
+    return replaced
 
 
 def _count(table: pa.Table, taught: Taught) -> None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from typing import NamedTuple
 
-_WIDTH = 760
+WIDTH = 760
+"""Of a chart, in its own units."""
 _LABELS = 210
 _NUMBERS = 150
 _ROW = 26
@@ -65,7 +66,7 @@ def intervals(points: Sequence[Point], *, title: str, is_share: bool = False) ->
             f"<g><title>{escape(point.label)}: {escape(point.said)}</title>"
             f"{_label(point.label, y)}{line}{dot}{_number(point.said, y)}</g>"
         )
-    return _svg(
+    return svg(
         title,
         height,
         _axis({x: f"{x:.0%}" if is_share else brief(x) for x in ticks}, at, height - 24) + "".join(rows),
@@ -89,7 +90,7 @@ def bars(rows: Sequence[Bar], *, title: str) -> str:
             f'<rect class="bar" x="{_LABELS}" y="{y + 4}" width="{width:.1f}" height="{_ROW - 8}" rx="2"/>'
             f"{_number(row.said, y + _ROW / 2)}</g>"
         )
-    return _svg(title, _ROW * len(rows) + 4, "".join(drawn))
+    return svg(title, _ROW * len(rows) + 4, "".join(drawn))
 
 
 def histogram(edges: Sequence[float], heights: Sequence[int], *, title: str) -> str:
@@ -100,7 +101,7 @@ def histogram(edges: Sequence[float], heights: Sequence[int], *, title: str) -> 
         heights: How many fall into each bar.
         title: What is shown, for those who cannot see it.
     """
-    left, right, top, bottom = 56.0, _WIDTH - 16.0, 10.0, 150.0
+    left, right, top, bottom = 56.0, WIDTH - 16.0, 10.0, 150.0
     highest = max([*heights, 1])
 
     def across(x: float) -> float:
@@ -124,7 +125,7 @@ def histogram(edges: Sequence[float], heights: Sequence[int], *, title: str) -> 
         f'<text class="tick" x="{across(x):.1f}" y="{bottom + 18}" text-anchor="middle">{brief(x)}</text>'
         for x in nice_ticks(edges[0], edges[-1])
     ]
-    return _svg(title, 176, "".join(drawn))
+    return svg(title, 176, "".join(drawn))
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
@@ -152,7 +153,7 @@ def brief(number: float) -> str:
 
 
 def _scale(low: float, high: float) -> Callable[[float], float]:
-    width = _WIDTH - _LABELS - _NUMBERS
+    width = WIDTH - _LABELS - _NUMBERS
     return lambda x: _LABELS + (x - low) / ((high - low) or 1.0) * width
 
 
@@ -162,7 +163,7 @@ def _label(text: str, y: float) -> str:
 
 
 def _number(text: str, y: float) -> str:
-    return f'<text class="number" x="{_WIDTH}" y="{y + 4:.1f}" text-anchor="end">{escape(text)}</text>'
+    return f'<text class="number" x="{WIDTH}" y="{y + 4:.1f}" text-anchor="end">{escape(text)}</text>'
 
 
 def _axis(ticks: Mapping[float, str], at: Callable[[float], float], bottom: float) -> str:
@@ -173,9 +174,10 @@ def _axis(ticks: Mapping[float, str], at: Callable[[float], float], bottom: floa
     )
 
 
-def _svg(title: str, height: float, inner: str) -> str:
+def svg(title: str, height: float, inner: str) -> str:
+    """A chart of what is drawn in it."""
     # on a phone a chart that fits would have letters that nobody can read: it scrolls instead
     return (
-        f'<div class="scroll"><svg viewBox="0 0 {_WIDTH} {height:.0f}" role="img" '
+        f'<div class="scroll"><svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
         f'aria-label="{escape(title)}" xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>{inner}</svg></div>'
     )

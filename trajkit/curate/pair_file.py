@@ -138,6 +138,10 @@ class PairsManifest(Model):
     """Which side of a split the store was."""
     group: Text
     """What the group keys are, in words."""
+    functions: tuple[Name, ...] = ()
+    """The gateway's functions that the episodes in a pair called; empty where nobody says."""
+    variants: tuple[Name, ...] = ()
+    """The variants that answered in them."""
     lineage: tuple[LineageEntry, ...]
     """What was done from the source on; the last entry made the pairs."""
     created_at: UtcTime

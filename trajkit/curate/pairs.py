@@ -97,6 +97,7 @@ def pairs(path: str | Path, goal: Path | None, *, threads: int | None = None, **
                 "score": arguments["score"],
                 "split": derivation.store.manifest.split,
                 "group": key.words,
+                **_origin(derivation),
                 "created_at": datetime.now(UTC).isoformat(),
                 "trajkit_version": trajkit.__version__,
             },
@@ -122,6 +123,18 @@ def _entry(derivation: Derivation, arguments: JsonObject, found: Found) -> Linea
         kept="trajkit_in_pair",
         left=[Left(reason=reason, n_episodes=n, n_steps=n_steps) for reason, n, n_steps in left],
     )
+
+
+def _origin(derivation: Derivation) -> JsonObject:
+    """The functions and the variants of the episodes in a pair."""
+    ((functions, variants),) = derivation.connection.execute(
+        "SELECT list_sort(list(DISTINCT function_name)), list_sort(list(DISTINCT variant_name)) "
+        "FROM steps SEMI JOIN trajkit_in_pair USING (episode_id)"
+    ).fetchall()
+    return {
+        name: [each for each in found or () if each is not None]
+        for name, found in (("functions", functions), ("variants", variants))
+    }
 
 
 def _nothing(derivation: Derivation, match: Match, entry: LineageEntry, found: Found) -> NothingMatched:

@@ -6,33 +6,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from trajkit.curate.chart import Bar, Point, bars, brief, histogram, intervals
+from trajkit.curate.html_page import document, html_table
 from trajkit.curate.stats_model import Estimate, Group, Spread, Stats
 from trajkit.curate.stats_text import estimate_text, facts, funnel_rows, group_rows, spread_rows
 
 _MOST_ROWS = 30
-
-_STYLE = """
-:root { color-scheme: light dark; --ink: #1c2430; --soft: #5b6675; --line: #dfe3e8; --paper: #ffffff;
-  --accent: #2563a8; }
-@media (prefers-color-scheme: dark) {
-  :root { --ink: #e6e9ee; --soft: #9aa5b3; --line: #333b46; --paper: #14181d; --accent: #6ea8e6; } }
-body { margin: 0 auto; max-width: 820px; padding: 2rem 1rem 4rem; background: var(--paper); color: var(--ink);
-  font: 15px/1.5 system-ui, sans-serif; }
-h1 { font-size: 1.5rem; margin: 0; overflow-wrap: anywhere; }
-h2 { font-size: 1.15rem; margin: 2.5rem 0 .25rem; border-top: 1px solid var(--line); padding-top: 1.25rem; }
-h3 { font-size: 1rem; margin: 1.25rem 0 .25rem; }
-p { margin: .25rem 0 .75rem; color: var(--soft); overflow-wrap: anywhere; }
-svg { display: block; width: 100%; min-width: 560px; height: auto; overflow: visible;
-  font: 12px system-ui, sans-serif; }
-svg text { fill: var(--ink); } svg .tick { fill: var(--soft); font-size: 11px; }
-svg .number { font-variant-numeric: tabular-nums; } svg .grid { stroke: var(--line); }
-svg .range { stroke: var(--accent); stroke-width: 2; } svg .dot, svg .bar { fill: var(--accent); }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-size: 13px; min-width: 100%; }
-th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap;
-  font-variant-numeric: tabular-nums; }
-th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { text-align: left; }
-details { margin: .5rem 0 1rem; } summary { cursor: pointer; color: var(--soft); }
-"""
 
 
 def page(stats: Stats) -> str:
@@ -49,17 +27,10 @@ def page(stats: Stats) -> str:
             *_actions(stats),
             *_funnel(stats),
             "<h2>More numbers</h2>",
-            _table(("", ""), [(name, text) for name, text in facts(stats)]),
+            html_table(("", ""), [(name, text) for name, text in facts(stats)]),
         ]
     )
-    html = (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{escape(names)}: numbers about a dataset</title><style>{_STYLE}</style></head>"
-        f"<body>{body}</body></html>\n"
-    )
-    # names come from elsewhere: no control codes, and no marks that turn the direction of writing
-    return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in html)
+    return document(f"{names}: numbers about a dataset", body)
 
 
 def _estimates(stats: Stats) -> Iterator[str]:
@@ -77,7 +48,7 @@ def _estimates(stats: Stats) -> Iterator[str]:
             yield f"<h2>{escape(heading)}</h2><p>{said}</p>"
             yield intervals(points, title=heading, is_share=is_share)
     headings, rows_text = group_rows(stats, shown_groups(stats))
-    yield f"<details><summary>As a table</summary>{_table(headings, rows_text)}</details>"
+    yield f"<details><summary>As a table</summary>{html_table(headings, rows_text)}</details>"
 
 
 def shown_groups(stats: Stats) -> list[Group]:
@@ -105,7 +76,7 @@ def _spreads(spreads: Sequence[Spread]) -> Iterator[str]:
         yield f"<h3>{escape(spread.of)}</h3>"
         yield histogram(spread.edges, spread.heights, title=f"Histogram of {spread.of}")
     headings, rows = spread_rows(spreads)
-    yield f"<h3>Percentiles</h3>{_table(headings, rows)}"
+    yield f"<h3>Percentiles</h3>{html_table(headings, rows)}"
 
 
 def _actions(stats: Stats) -> Iterator[str]:
@@ -134,11 +105,4 @@ def _funnel(stats: Stats) -> Iterator[str]:
         yield "<p>Tokens of the answers, as their providers counted them.</p>"
         yield bars(tokens, title="Tokens of answers")
     headings, text = funnel_rows(stats)
-    yield f"<details><summary>As a table</summary>{_table(headings, text)}</details>"
-
-
-def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
-    header = f"<thead><tr>{head}</tr></thead>" if any(headings) else ""
-    return f'<div class="scroll"><table>{header}<tbody>{body}</tbody></table></div>'
+    yield f"<details><summary>As a table</summary>{html_table(headings, text)}</details>"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from trajkit.environments import babyai
+from trajkit.environments import babyai, textworld
 from trajkit.environments.base import Environment, EnvironmentInfo
 from trajkit.environments.load import load, with_settings
 from trajkit.environments.settings import nearest
 from trajkit.errors import RequestError
 
-_KNOWN = {info.env_id: info for info in (babyai.INFO,)}
+_KNOWN = {info.env_id: info for info in (babyai.INFO, textworld.INFO)}
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 

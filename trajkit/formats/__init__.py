@@ -20,6 +20,7 @@ _PLACES: dict[str, str] = {
     "sharegpt": "trajkit.formats.sharegpt:SHAREGPT",
     "axolotl": "trajkit.formats.axolotl:AXOLOTL",
     "together": "trajkit.formats.together:TOGETHER",
+    "fireworks": "trajkit.formats.fireworks:FIREWORKS",
     "vertex": "trajkit.formats.vertex:VERTEX",
     "text": "trajkit.formats.text:TEXT",
     "transitions": "trajkit.formats.transitions:TRANSITIONS",

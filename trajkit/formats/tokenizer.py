@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from trajkit._lazy import need
+from trajkit._samples import model_path
 from trajkit.errors import RequestError
 
 _CHARACTERS_PER_TOKEN = 4
@@ -29,6 +30,9 @@ class Rendered(NamedTuple):
     tokenizer has no token for that."""
     tokens: tuple[int, ...] = ()
     """The tokens themselves; empty where they are only counted."""
+    is_sure: bool = True
+    """Whether the positions are right. They are not where a template without marks writes a conversation in
+    another way once it goes on, as those do that leave out earlier thoughts."""
 
 
 class Tokenizer(Protocol):
@@ -170,14 +174,15 @@ class ChatTemplate:
         transformers = need("transformers", extra="tokens")
         self.name = name
         try:
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+            self._tokenizer = transformers.AutoTokenizer.from_pretrained(model_path(name))
         except (OSError, ValueError) as error:
             first = str(error).splitlines()[0]
             hint = "a folder with tokenizer.json, an id on the Hub, tiktoken:o200k_base, or estimate"
             raise RequestError(f"no tokenizer in {name}: {first}", hint=hint) from error
         template = self._tokenizer.chat_template
         self.has_marks = None if not template else "{% generation" in template or "{%- generation" in template
-        self._stops = _stops(self._tokenizer)
+        self.stops: frozenset[int] = frozenset(_stops(self._tokenizer))
+        """The tokens that end a turn."""
 
     def count(self, text: str) -> int:
         """Tokens of a text without any that begin or end it."""
@@ -191,21 +196,45 @@ class ChatTemplate:
         tokens, mask = self._write(written, tools, is_marked=bool(self.has_marks))
         n_answers = sum(message.get("role") == "assistant" for message in messages)
         runs = _runs(mask) if self.has_marks else []
-        spans = runs if len(runs) == n_answers else self._by_prefix(written, tools)
+        is_sure = True
+        if len(runs) == n_answers:
+            spans = runs
+        else:
+            spans, is_sure = self._by_prefix(written, tools, tokens)
         ends = None
-        if self._stops:
-            ends = tuple(end > start and bool(self._stops & set(tokens[start:end])) for start, end in spans)
-        return Rendered(len(tokens), tuple(spans), ends, tuple(tokens))
+        if self.stops:
+            ends = tuple(end > start and bool(self.stops & set(tokens[start:end])) for start, end in spans)
+        return Rendered(len(tokens), tuple(spans), ends, tuple(tokens), is_sure)
 
-    def _by_prefix(self, messages: Sequence[Mapping[str, Any]], tools: Any) -> list[tuple[int, int]]:
+    def prompt(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None
+    ) -> tuple[int, ...]:
+        """The tokens after which a model answers.
+
+        Raises:
+            RequestError: The chat template cannot write it.
+        """
+        tokens, _ = self._write([_for_template(message) for message in messages], tools, asks=True)
+        return tuple(tokens)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of an answer, without the token that ends the turn and what stands after it."""
+        end = next((place for place, token in enumerate(tokens) if token in self.stops), len(tokens))
+        text: str = self._tokenizer.decode(list(tokens[:end]))
+        return text
+
+    def _by_prefix(
+        self, messages: Sequence[Mapping[str, Any]], tools: Any, tokens: list[int]
+    ) -> tuple[list[tuple[int, int]], bool]:
         """What a template writes more for an answer than for the prompt that asks for it."""
-        spans = []
+        spans, is_sure = [], True
         for position, message in enumerate(messages):
             if message.get("role") == "assistant":
                 before, _ = self._write(messages[:position], tools, asks=True)
                 after, _ = self._write(messages[: position + 1], tools)
                 spans.append((min(len(before), len(after)), len(after)))
-        return spans
+                is_sure &= tokens[: len(before)] == before and tokens[: len(after)] == after
+        return spans, is_sure
 
     def _write(
         self,

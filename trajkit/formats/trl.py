@@ -26,9 +26,11 @@ from trajkit.formats.chat_rows import Chat, ChatWriter, Dialect, read_functions,
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 
-_DIALECT = Dialect(
+DIALECT = Dialect(
     reasoning="reasoning_content", has_objects=True, has_parts=False, names_results=True, has_content=True
 )
+"""Messages as chat templates read them."""
+
 _MESSAGES = (
     "STRUCT(role VARCHAR, reasoning_content VARCHAR, content VARCHAR, tool_calls JSON[], "
     '"name" VARCHAR, tool_call_id VARCHAR)[]'
@@ -54,19 +56,19 @@ def _row(value: dict[str, Any], tools: Sequence[JsonObject], writer: ChatWriter)
 
 
 def _messages_row(example: Example) -> Row:
-    writer = ChatWriter(_DIALECT)
+    writer = ChatWriter(DIALECT)
     value = {"messages": writer.messages(example.messages, example.weights)}
     return _row(value, example.tools, writer)
 
 
 def _read_example(value: JsonObject) -> Example:
     row: Any = value
-    messages, weights = read_messages(row["messages"], _DIALECT)
+    messages, weights = read_messages(row["messages"], DIALECT)
     return Example(messages, weights, read_functions(row))
 
 
 def _completion_row(example: Example) -> Row:
-    writer = ChatWriter(_DIALECT)
+    writer = ChatWriter(DIALECT)
     value = {
         "prompt": _context(writer, example.messages[:-1], "messages"),
         "completion": list(
@@ -78,12 +80,12 @@ def _completion_row(example: Example) -> Row:
 
 def _read_completion(value: JsonObject) -> Example:
     row: Any = value
-    messages, _ = read_messages(row["prompt"] + row["completion"], _DIALECT)
+    messages, _ = read_messages(row["prompt"] + row["completion"], DIALECT)
     return Example(messages, (*(0.0 for _ in messages[1:]), 1.0), read_functions(row))
 
 
 def _preference_row(preference: Preference) -> Row:
-    writer = ChatWriter(_DIALECT)
+    writer = ChatWriter(DIALECT)
     value = {
         "prompt": _context(writer, preference.prompt),
         "chosen": list(writer.message(preference.chosen, 1, "chosen")),
@@ -94,13 +96,13 @@ def _preference_row(preference: Preference) -> Row:
 
 def _read_preference(value: JsonObject) -> Preference:
     row: Any = value
-    chosen, _ = read_messages(row["prompt"] + row["chosen"], _DIALECT)
-    rejected, _ = read_messages(row["prompt"] + row["rejected"], _DIALECT)
+    chosen, _ = read_messages(row["prompt"] + row["chosen"], DIALECT)
+    rejected, _ = read_messages(row["prompt"] + row["rejected"], DIALECT)
     return Preference(chosen[:-1], chosen[-1], rejected[-1], read_functions(row))
 
 
 def _judged_row(judged: Judged) -> Row:
-    writer = ChatWriter(_DIALECT)
+    writer = ChatWriter(DIALECT)
     value = {
         "prompt": _context(writer, judged.prompt),
         "completion": list(writer.message(judged.answer, 1, "completion")),
@@ -111,7 +113,7 @@ def _judged_row(judged: Judged) -> Row:
 
 def _read_judged(value: JsonObject) -> Judged:
     row: Any = value
-    messages, _ = read_messages(row["prompt"] + row["completion"], _DIALECT)
+    messages, _ = read_messages(row["prompt"] + row["completion"], DIALECT)
     return Judged(messages[:-1], messages[-1], row["label"], read_functions(row))
 
 

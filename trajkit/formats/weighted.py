@@ -8,17 +8,14 @@ from __future__ import annotations
 from typing import Any
 
 from trajkit.formats.base import Example, LossKind, Mask, Problem, Row, SftFormat, Unit
-from trajkit.formats.chat_rows import ChatWriter, Dialect, read_functions, read_messages
+from trajkit.formats.chat_rows import ChatWriter, read_functions, read_messages
+from trajkit.formats.trl import DIALECT
 from trajkit.schema import Role
 from trajkit.schema.base import JsonObject
 
-_DIALECT = Dialect(
-    reasoning="reasoning_content", has_objects=True, has_parts=False, names_results=True, has_content=True
-)
-
 
 def _row(example: Example) -> Row:
-    writer = ChatWriter(_DIALECT)
+    writer = ChatWriter(DIALECT)
     messages: list[dict[str, Any]] = []
     weights: list[float] = []
     for position, (message, weight) in enumerate(zip(example.messages, example.weights, strict=True)):
@@ -37,7 +34,7 @@ def _row(example: Example) -> Row:
 
 def _read(value: JsonObject) -> Example:
     row: Any = value
-    messages, _ = read_messages(row["messages"], _DIALECT)
+    messages, _ = read_messages(row["messages"], DIALECT)
     weights = iter(row["weights"])
     return Example(
         messages,

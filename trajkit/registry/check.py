@@ -8,18 +8,32 @@ import re
 import secrets
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
+
+import tomlkit
 
 from trajkit._lazy import need
 from trajkit.errors import ConfigError, ServiceError
 from trajkit.registry.configuration import Configuration
 from trajkit.registry.toml_file import TomlFile
+from trajkit.stack.gateway import innermost_message
 
-_PLACEHOLDER = "a placeholder of trajkit's, used only to load the configuration"
+_PLACEHOLDER = "https://placeholder.invalid/"
+"""Where a key or an address is missing: it does for both."""
+
+_LATER = "dynamic::trajkit_placeholder"
+"""In place of a credential in a file that is not here, or of a cloud that would be asked for one."""
+
+_GOOGLE = ("gcp_vertex_gemini", "gcp_vertex_anthropic")
+_GOOGLE_CREDENTIALS = "GCP_VERTEX_CREDENTIALS_PATH"
 _MOST_PLACEHOLDERS = 40
 _TIMEOUT_S = 120
-_VARIABLE = re.compile(r"\b[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+\b")
+_DATABASES = ("TENSORZERO_CLICKHOUSE_URL", "TENSORZERO_POSTGRES_URL", "TENSORZERO_VALKEY_URL")
+_NEEDS_SERVER = ("Postgres(", "Clickhouse(", "Valkey(", "AuthNotSupportedInEmbeddedMode(")
+_MISSING = re.compile(r"[Ee]nvironment variable [`'](\w+)['`]")
+_VARIABLE = re.compile(r"env::(\w+)")
 
 # in a process of its own: the gateway reads the environment once, and a crash of it must not be ours
 _CHILD = """
@@ -35,11 +49,11 @@ print(json.dumps(None))
 
 
 def check_loads(configuration: Configuration) -> tuple[str, ...]:
-    """Load a configuration with the embedded gateway, without a database.
+    """Load a configuration with the embedded gateway. No database and no object store is touched.
 
-    Copies of the files stand beside them for that time, so that their relative paths hold; observability is
-    off in the copies. A credential that is missing on this machine is no reason to refuse: the gateway gets a
-    placeholder.
+    Copies of the files stand beside them for that time, so that their relative paths hold; observability and
+    object storage are off in the copies. A credential that is missing on this machine is no reason to refuse:
+    the gateway gets a placeholder.
 
     Args:
         configuration: The files as they are to be.
@@ -53,29 +67,103 @@ def check_loads(configuration: Configuration) -> tuple[str, ...]:
         MissingExtra: tensorzero is not installed.
     """
     need("tensorzero", extra="tensorzero")
-    suffix = f".trajkit-{secrets.token_hex(6)}.toml"
+    # no name of a configuration: a gateway that starts now, on a pattern of its own, is not to read it
+    suffix = f".trajkit-{secrets.token_hex(6)}"
     copies = {file.path: file.path.with_name(f".{file.path.name}{suffix}") for file in configuration.files}
     try:
-        for file in _unobserved(configuration).files:
-            copies[file.path].write_text(file.text, encoding="utf-8")
+        for file in _harmless(configuration).files:
+            copies[file.path].write_bytes(file.text.encode("utf-8"))
+            copies[file.path].chmod(file.path.stat().st_mode & 0o777)
         return _load(
-            _pattern(list(copies.values()), suffix), {str(new): str(old) for old, new in copies.items()}
+            _pattern(list(copies.values()), suffix),
+            {str(new): str(old) for old, new in copies.items()},
+            _named_variables(configuration),
         )
     except OSError as error:
-        raise ConfigError(f"{error.filename} cannot be written: {error.strerror}") from error
+        raise ConfigError(
+            f"{error.filename} cannot be written: {error.strerror or error}",
+            hint="the gateway loads a copy beside the file, so that relative paths hold",
+        ) from error
     finally:
         for copy in copies.values():
             copy.unlink(missing_ok=True)
 
 
+def _harmless(configuration: Configuration) -> Configuration:
+    """The same, without a database, an object store, or a credential that is looked for elsewhere."""
+    configuration = _unobserved(configuration)
+    # the gateway writes a file into the store when it loads
+    storage = configuration.holder("object_storage")
+    if storage is not None:
+        configuration = configuration.replacing(_set(storage, ("object_storage",), {"type": "disabled"}))
+    for file in configuration.files:
+        changed = file
+        for names, text in _texts(file.data):
+            if names[-1].endswith("_location") and _is_elsewhere(text):
+                changed = _set(changed, names, _LATER)
+        configuration = configuration.replacing(changed)
+    return _without_google(configuration)
+
+
+def _is_elsewhere(location: str) -> bool:
+    """Whether a credential is in a file that is not here, or a cloud would be asked for it."""
+    kind, _, rest = location.partition("::")
+    if kind == "path":
+        return not Path(rest).is_file()
+    if kind == "path_from_env":
+        return not Path(os.environ.get(rest, "")).is_file()
+    return location == "sdk"
+
+
+def _without_google(configuration: Configuration) -> Configuration:
+    """Google's credentials are a file by default, which no placeholder can be."""
+    if _GOOGLE_CREDENTIALS in os.environ:
+        return configuration
+    for provider in _GOOGLE:
+        names = ("provider_types", provider, "defaults", "credential_location")
+        if configuration.get(*names) is None:
+            file = configuration.holder("provider_types", provider) or configuration.files[0]
+            configuration = configuration.replacing(_set(file, names, _LATER))
+    return configuration
+
+
 def _unobserved(configuration: Configuration) -> Configuration:
-    """The same, without a database."""
     names = ("gateway", "observability")
     file = configuration.holder(*names) or configuration.holder("gateway") or configuration.files[0]
-    there = file.get(names)
-    if isinstance(there, dict) or file.get(("gateway",)) is not None:
-        return configuration.replacing(file.with_value((*names, "enabled"), False))
-    return configuration.replacing(TomlFile(file.path, f"gateway.observability.enabled = false\n{file.text}"))
+    return configuration.replacing(_set(file, (*names, "enabled"), False))
+
+
+def _set(file: TomlFile, names: tuple[str, ...], value: Any) -> TomlFile:
+    """The file with another value; its text is kept as far as that can be."""
+    try:
+        return file.with_value(names, value)
+    except ConfigError:
+        data = json.loads(json.dumps(file.data, default=str))
+        place = data
+        for name in names[:-1]:
+            place = place.setdefault(name, {})
+        place[names[-1]] = value
+        return TomlFile(file.path, tomlkit.dumps(data))
+
+
+def _texts(value: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
+    """Every text of a document, with the names that lead to it; what stands in a list is left out."""
+    if isinstance(value, str):
+        yield names, value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            yield from _texts(inner, (*names, name))
+
+
+def _named_variables(configuration: Configuration) -> dict[str, str]:
+    """Placeholders for the variables that the files name and the environment lacks."""
+    named = {
+        found[1]
+        for file in configuration.files
+        for _, text in _texts(file.data)
+        if (found := _VARIABLE.fullmatch(text))
+    }
+    return dict.fromkeys(sorted(named - os.environ.keys()), _PLACEHOLDER)
 
 
 def _pattern(copies: list[Path], suffix: str) -> str:
@@ -85,31 +173,30 @@ def _pattern(copies: list[Path], suffix: str) -> str:
     return f"{os.path.commonpath([copy.absolute().parent for copy in copies])}/**/.*{suffix}"
 
 
-def _load(pattern: str, names: Mapping[str, str]) -> tuple[str, ...]:
-    given: dict[str, str] = {}
+def _load(pattern: str, names: Mapping[str, str], given: dict[str, str]) -> tuple[str, ...]:
     while True:
-        problem = _ask(pattern, os.environ | given)
+        problem = _ask(pattern, given)
         if problem is None:
             return tuple(sorted(given))
-        missing = [
-            name for name in _VARIABLE.findall(problem) if name not in os.environ and name not in given
-        ]
+        missing = [name for name in _MISSING.findall(problem) if name not in os.environ and name not in given]
         if not missing or len(given) >= _MOST_PLACEHOLDERS:
+            said = innermost_message(problem) or problem
             for copy, own in names.items():
-                problem = problem.replace(copy, own).replace(Path(copy).name, Path(own).name)
+                said = said.replace(copy, own).replace(Path(copy).name, Path(own).name)
             raise ConfigError(
-                f"the gateway refuses the configuration: {problem.splitlines()[0]}",
-                hint="nothing was changed",
+                f"the gateway refuses the configuration: {said.strip()}", hint="nothing was changed"
             )
         given |= dict.fromkeys(missing, _PLACEHOLDER)
 
 
-def _ask(pattern: str, environment: Mapping[str, str]) -> str | None:
-    """What the gateway says against it; None when it takes it."""
+def _ask(pattern: str, given: dict[str, str]) -> str | None:
+    """What the gateway says against the files; None when it takes them."""
+    environment = {name: value for name, value in os.environ.items() if name not in _DATABASES}
+    quiet = {"RUST_LOG": "off", "TENSORZERO_DISABLE_PSEUDONYMOUS_USAGE_ANALYTICS": "1"}
     try:
         done = subprocess.run(
             [sys.executable, "-c", _CHILD, pattern],
-            env=dict(environment),
+            env=environment | given | quiet,
             capture_output=True,
             text=True,
             timeout=_TIMEOUT_S,
@@ -121,4 +208,15 @@ def _ask(pattern: str, environment: Mapping[str, str]) -> str | None:
     if done.returncode not in (0, 3) or not lines:
         raise ServiceError(f"the gateway ended with {done.returncode}: {done.stderr.strip()[-300:]}")
     problem: str | None = json.loads(lines[-1])
-    return problem
+    return None if problem is not None and _wants_database(problem) else problem
+
+
+def _wants_database(problem: str) -> bool:
+    """Whether all files were read, and what is missing is a database or a gateway of its own.
+
+    Limits of rates and experiments that decide by themselves keep their counts in one.
+    """
+    stage = problem.partition("client: ")[2]
+    return stage.startswith(_NEEDS_SERVER) or (
+        stage.startswith("EmbeddedGatewaySetup") and any(name in stage for name in _DATABASES)
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -64,4 +65,4 @@ def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
         if isinstance(value, dict) and isinstance(into.get(name), dict):
             _merge(into[name], value)
         else:
-            into[name] = dict(value) if isinstance(value, dict) else value
+            into[name] = copy.deepcopy(value)  # what the files say is not to change by being read

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,6 +13,10 @@ import tomlkit
 from tomlkit.exceptions import TOMLKitError
 
 from trajkit.errors import ConfigError
+
+_BYTE_ORDER_MARK = "\ufeff"
+_SECRET = re.compile("key|token|secret|password|authorization|bearer", re.IGNORECASE)
+_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 Names = Sequence[str]
 """Names from the top of a document to a table or a value."""
@@ -31,6 +36,7 @@ class TomlFile:
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text = path, text
         self.data = _parsed(path, text)
+        self._is_crlf = text.count("\n") == text.count("\r\n") > 0
 
     @classmethod
     def read(cls, path: Path) -> TomlFile:
@@ -40,9 +46,12 @@ class TomlFile:
             ConfigError: It cannot be read, or is not TOML.
         """
         try:
-            return cls(path, path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"{path} cannot be read: {error}") from error
+            # not as text: ends of lines stay what they are
+            return cls(path, path.read_bytes().decode("utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
+        except UnicodeDecodeError as error:
+            raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
     def get(self, names: Names) -> Any:
         """The value at a path; None when there is none."""
@@ -52,6 +61,13 @@ class TomlFile:
                 return None
             found = found[name]
         return found
+
+    def is_inline(self, names: Names) -> bool:
+        """Whether the table at a path is written in one line, in braces."""
+        found: Any = self._document()[1]
+        for name in names:
+            found = found[name]
+        return isinstance(found, tomlkit.items.InlineTable)
 
     def with_table(self, names: Names, values: Mapping[str, Any], *, after: Names = ()) -> TomlFile:
         """The file with a new table in it.
@@ -81,10 +97,24 @@ class TomlFile:
             raise ConfigError(f"{self.path}: {_dotted(names)} cannot be changed as the file is written")
         return made
 
+    def without(self, names: Names) -> TomlFile:
+        """The file without the value at a path."""
+        wanted = copy.deepcopy(self.data)
+        place: Any = wanted
+        for name in names[:-1]:
+            place = place[name]
+        del place[names[-1]]
+        made = self._if_it_says(self._unset(names), wanted)
+        if made is None:
+            raise ConfigError(f"{self.path}: {_dotted(names)} cannot be removed as the file is written")
+        return made
+
     def _if_it_says(self, text: str | None, wanted: Mapping[str, Any]) -> TomlFile | None:
         """The file with this text, if that is TOML and says what it should."""
         if text is None:
             return None
+        if self._is_crlf:
+            text = text.replace("\r\n", "\n").replace("\n", "\r\n")
         try:
             made = TomlFile(self.path, text)
         except ConfigError:
@@ -101,24 +131,50 @@ class TomlFile:
 
     def _set(self, names: Names, value: Any) -> str | None:
         """The text as tomlkit changes it."""
-        document = tomlkit.parse(self.text)
-        place: Any = document
         try:
+            mark, document = self._document()
+            place: Any = document
             for name in names[:-1]:
                 if name not in place:
                     place[name] = tomlkit.table()
                 place = place[name]
             place[names[-1]] = value
-            return tomlkit.dumps(document)
+            return mark + tomlkit.dumps(document)
         except (TOMLKitError, TypeError, ValueError):
             return None
+
+    def _unset(self, names: Names) -> str | None:
+        """The text as tomlkit leaves it without a value."""
+        try:
+            mark, document = self._document()
+            place: Any = document
+            for name in names[:-1]:
+                place = place[name]
+            del place[names[-1]]
+            return mark + tomlkit.dumps(document)
+        except (TOMLKitError, TypeError, ValueError):
+            return None
+
+    def _document(self) -> tuple[str, tomlkit.TOMLDocument]:
+        """The mark that some editors begin a file with, and the document after it."""
+        text = self.text.removeprefix(_BYTE_ORDER_MARK)
+        return _BYTE_ORDER_MARK * (text != self.text), tomlkit.parse(text)
 
 
 def _parsed(path: Path, text: str) -> dict[str, Any]:
     try:
-        return tomllib.loads(text)
+        return tomllib.loads(text.removeprefix(_BYTE_ORDER_MARK))
     except tomllib.TOMLDecodeError as error:
-        raise ConfigError(f"{path} is not TOML: {error}") from error
+        raise ConfigError(f"{path} is not TOML: {_shown(text, error)}") from error
+
+
+def _shown(text: str, error: tomllib.TOMLDecodeError) -> str:
+    """What is wrong, and the line that it is in."""
+    found = _LINE.search(str(error))
+    lines = text.splitlines()
+    number = int(found[1]) if found else len(lines)
+    line = lines[number - 1].strip() if 0 < number <= len(lines) else ""
+    return f"{error}: {line}" if line and not _SECRET.search(line) else str(error)
 
 
 def _put(data: dict[str, Any], names: Names, value: Any) -> None:

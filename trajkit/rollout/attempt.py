@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import TypeVar
 
@@ -45,6 +45,7 @@ class Attempt:
         self._steps: list[PlayedStep] = []
         self._past: list[Past] = []
         self._latest_id = ""
+        self._statistics: Mapping[str, float] = {}
 
     def begin(self, environment: Environment) -> None:
         """Reset the environment to the seed.
@@ -78,6 +79,7 @@ class Attempt:
                         raise Faulty(_too_long(self._plan))
                     observation = await self._step(observation)
                     on_step()
+                self._statistics = _of_environment(self._environment.statistics)
         except TimeoutError:
             if not limit.expired():
                 raise
@@ -136,9 +138,11 @@ class Attempt:
     async def conclude(self) -> Played:
         """Log how it went; the record of it, also when that failed."""
         try:
-            metrics = _of_environment(self._environment.statistics)
             # the return goes last: where only a part is logged it is missing, and no export chooses by it
-            metrics = metrics | {RETURN_METRIC: float(sum(step.result.reward for step in self._steps))}
+            metrics = {
+                **self._statistics,
+                RETURN_METRIC: float(sum(step.result.reward for step in self._steps)),
+            }
             feedback = await self._policy.conclude(self.episode_id, metrics, self._tags)
         except Faulty as failure:
             return self.failed(failure)

@@ -131,7 +131,8 @@ class _Run:
                 attempt.begin(environment)
                 self.on_begun(job, attempt.episode_id)
                 await attempt.play(self.budget, self._stepped)
-                played = await self._conclude(attempt)
+            # the environment is free already: a scripted policy never needs a second one
+            played = await self._conclude(attempt)
         except Faulty as failure:
             played = attempt.failed(failure)
         finally:

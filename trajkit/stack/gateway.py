@@ -136,9 +136,8 @@ def _check_reachable(url: str) -> None:
 
 
 def _translated(text: str, config_file: Path | None, secrets: list[str]) -> TrajkitError:
-    """An error of ours: the library prints nested Rust values, and the innermost message is what it meant."""
-    messages = re.findall(r'message: ("(?:[^"\\]|\\.)*")', text)
-    message = _scrubbed(_unquoted(messages[-1]) if messages else text, secrets).strip()
+    """An error of ours, for what the library says."""
+    message = _scrubbed(innermost_message(text) or text, secrets).strip()
     if "Invalid ClickHouse database URL" in message:
         return ConfigError(
             "the ClickHouse URL is not a URL", hint="it looks like http://user:password@host:8123/tensorzero"
@@ -150,6 +149,12 @@ def _translated(text: str, config_file: Path | None, secrets: list[str]) -> Traj
     if "ClickHouse" in text:
         return ServiceError(f"the gateway cannot use ClickHouse: {message}")
     return ServiceError(f"the gateway did not open: {message}")
+
+
+def innermost_message(text: str) -> str | None:
+    """What the library meant by an error that it prints as nested Rust values; None where it holds none."""
+    messages = re.findall(r'message: ("(?:[^"\\]|\\.)*")', text)
+    return _unquoted(messages[-1]) if messages else None
 
 
 def _unquoted(literal: str) -> str:

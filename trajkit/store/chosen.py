@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -147,6 +147,15 @@ class Chosen:
         schema = nothing.schema
         nothing.close()
         return pa.RecordBatchReader.from_batches(schema, self._all_rows(table))
+
+    def columns(self, names: Sequence[str]) -> pa.Table:
+        """Some columns of the chosen episodes, in order and at once."""
+        with interruptible(self._connection):
+            table: pa.Table = self._connection.sql(
+                f"SELECT {', '.join(map(quoted, names))} FROM episodes JOIN chosen USING (episode_id) "
+                "ORDER BY position"
+            ).to_arrow_table()
+        return table
 
     def episodes(self) -> Iterator[Episode]:
         """The episodes as objects, in order."""

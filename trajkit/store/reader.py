@@ -15,6 +15,7 @@ import duckdb
 from pydantic import ValidationError
 
 from trajkit._files import sha256_file
+from trajkit._samples import SAMPLE_PREFIX, samples
 from trajkit.errors import StoreError
 from trajkit.schema import STORE_VERSION, Manifest, Part
 from trajkit.store.content_hash import ContentHashes
@@ -22,10 +23,6 @@ from trajkit.store.digest import elements, ordered_batches, store_digest
 from trajkit.store.engine import connect, first_line, interruptible, scan
 from trajkit.store.layout import MANIFEST_NAME, TABLES
 
-SAMPLE_PREFIX = "sample:"
-_PACKAGE = Path(__file__).resolve().parent.parent
-# in a wheel, then in a checkout
-_SAMPLE_FOLDERS = (_PACKAGE / "_data", _PACKAGE.parent / "data")
 _PART_PATH = re.compile(r"(episodes|steps|feedback)/part-[0-9]+\.parquet")
 _DAMAGED = "the store is damaged: copy or build it again"
 _HASHING = min(4, os.cpu_count() or 1)
@@ -172,12 +169,7 @@ def _sha256(path: Path, size: int, changed_ns: int, inode: int) -> str:
 
 def _sample(name: str) -> Path:
     wanted = name.removeprefix(SAMPLE_PREFIX)
-    known = {
-        path.name.removesuffix("-sample"): path
-        for folder in reversed(_SAMPLE_FOLDERS)
-        for path in sorted(folder.glob("*-sample"))
-        if (path / MANIFEST_NAME).is_file()
-    }
+    known = samples(MANIFEST_NAME)
     if wanted not in known:
         listed = ", ".join(f"{SAMPLE_PREFIX}{other}" for other in sorted(known)) or "none is installed"
         raise StoreError(f"there is no sample {wanted!r}", hint=f"samples: {listed}")

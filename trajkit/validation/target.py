@@ -60,7 +60,8 @@ class Target:
     """Whether the suffix of the tuned model's name may have dots."""
 
 
-_OPENAI = Target(name="openai", min_rows=MIN_ROWS, max_bytes=512 * MB, max_images=10, max_image_rows=50_000)
+# 512 MB at once, and more in parts, as `trajkit sft openai` sends it
+_OPENAI = Target(name="openai", min_rows=MIN_ROWS, max_bytes=8_000 * MB, max_images=10, max_image_rows=50_000)
 TARGETS = {
     target.name: target
     for target in (

@@ -19,8 +19,8 @@ from trajkit.targets.job import JobStatus
 from trajkit.targets.local.launch import cancel, follow, refreshed, start
 from trajkit.targets.local.prepare import LocalRequest, Prepared, prepare
 from trajkit.targets.local.recipe import LocalRecipe
-from trajkit.targets.local.train import Step
 from trajkit.targets.runs import Runs
+from trajkit.targets.step import Step
 
 QUICK = LocalRecipe(num_train_epochs=2, per_device_train_batch_size=4, learning_rate=1e-2)
 
@@ -166,16 +166,13 @@ def test_a_row_that_is_too_long_is_an_error(tmp_path: Path, base: str, stores: C
 
 
 def test_a_model_without_a_template_says_what_to_do(tmp_path: Path, stores: Callable[..., Path]) -> None:
-    import transformers
-    from tokenizers import Tokenizer, models
-
-    transformers.PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.BPE())).save_pretrained(
-        tmp_path / "plain"
-    )
-    request = LocalRequest(base=str(tmp_path / "plain"), train=stores("train", episode("a")))
+    plain = make_tiny(tmp_path / "plain")
+    (tmp_path / "plain" / "chat_template.jinja").unlink()
+    request = LocalRequest(base=plain, train=stores("train", episode("a")))
     with pytest.raises(RequestError, match="no chat template") as caught:
         prepare(request, Runs(tmp_path / "runs"))
-    assert "chat_template.jinja" in (caught.value.hint or "")
+    assert "--chat-template plain" in (caught.value.hint or "")
+    assert list((tmp_path / "runs").iterdir()) == []
 
 
 def test_a_job_that_is_not_there_lists_those_that_are(ready: Callable[..., tuple[Runs, Prepared]]) -> None:

@@ -14,8 +14,9 @@ from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.targets.local import train as module
 from trajkit.targets.local.packing import buckets
 from trajkit.targets.local.recipe import LocalRecipe, LoraRecipe
-from trajkit.targets.local.tokenised import open_tokens, tokenise
-from trajkit.targets.local.train import Step, train
+from trajkit.targets.local.tokenised import Limit, open_tokens, tokenise
+from trajkit.targets.local.train import train
+from trajkit.targets.step import Step
 
 
 def conversation(*turns: str, weights: tuple[float, ...] | None = None) -> dict[str, Any]:
@@ -41,7 +42,7 @@ def tokens(tmp_path: Path, tokenizer: ChatTemplate) -> Callable[..., Path]:
     def make(*rows: dict[str, Any], name: str = "train", max_length: int = 64) -> Path:
         lines = tmp_path / f"{name}.jsonl"
         lines.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        tokenise(lines, tmp_path / f"{name}.arrow", tokenizer, max_length=max_length)
+        tokenise(lines, tmp_path / f"{name}.arrow", tokenizer, limit=Limit(max_length, ""))
         return tmp_path / f"{name}.arrow"
 
     return make

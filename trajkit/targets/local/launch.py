@@ -9,9 +9,9 @@ from pathlib import Path
 from trajkit.errors import RequestError
 from trajkit.stack.process import Process, end, start_module
 from trajkit.targets.job import JobStatus, TuneJob
-from trajkit.targets.local.train import Step
 from trajkit.targets.local.worker import LOCK
 from trajkit.targets.runs import Runs
+from trajkit.targets.step import Step
 
 LOG = "worker.log"
 _POLL_S = 0.2
@@ -55,6 +55,7 @@ def follow(
     job_id: str,
     *,
     on_step: Callable[[Step], None] = lambda step: None,
+    on_message: Callable[[str], None] = lambda message: None,
     timeout_s: float | None = None,
 ) -> TuneJob:
     """Wait until a job has ended. Whoever stops waiting (Ctrl-C) does not stop the job.
@@ -63,6 +64,7 @@ def follow(
         runs: Where jobs are kept.
         job_id: Which.
         on_step: Told of every loss, from the first one on.
+        on_message: Told what else happens, such as that batches are made smaller.
         timeout_s: Seconds to wait; None for as long as it takes.
 
     Raises:
@@ -75,8 +77,11 @@ def follow(
         events = runs.events(job_id, start=n_seen)
         n_seen += len(events)
         for event in events:
-            if event.pop("kind") == "step":
+            kind = event.pop("kind")
+            if kind == "step":
                 on_step(Step(**event))
+            elif kind == "message":
+                on_message(event["message"])
         if job.status != JobStatus.RUNNING:
             return job
         if deadline is not None and time.monotonic() > deadline:

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Callable
 from datetime import UTC, datetime
-from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-import trajkit
 from trajkit._files import building_folder
+from trajkit._settings import reserved
 from trajkit.convert.conversion import Conversion
 from trajkit.convert.file import convert
+from trajkit.convert.request import Overlong
 from trajkit.curate.leak import leak
 from trajkit.curate.leak_report import LeakReport
-from trajkit.errors import RequestError
+from trajkit.errors import NothingMatched, RequestError
 from trajkit.formats.base import Unit
 from trajkit.formats.think import Thoughts
 from trajkit.formats.tokenizer import ChatTemplate
@@ -23,16 +22,25 @@ from trajkit.formats.weighted import WEIGHTED
 from trajkit.schema import Model
 from trajkit.schema.base import JsonObject
 from trajkit.store.dataset import Dataset, open_dataset
-from trajkit.store.engine import connect
-from trajkit.store.view import create_views
 from trajkit.targets.job import JobData, TuneJob, key_of
+from trajkit.targets.local.base_model import Sizes, measured, settled
+from trajkit.targets.local.finish import TOKENIZER
+from trajkit.targets.local.optimizer import check_optimizer
 from trajkit.targets.local.packing import pack
-from trajkit.targets.local.recipe import LocalRecipe
-from trajkit.targets.local.tokenised import open_tokens, tokenise
+from trajkit.targets.local.play import open_stage
+from trajkit.targets.local.play_store import staged
+from trajkit.targets.local.recipe import WISHES, LocalRecipe
+from trajkit.targets.local.replicas import check_replicas, n_replicas
+from trajkit.targets.local.reports import check_reports
+from trajkit.targets.local.template import save_tokenizer, spelled
+from trajkit.targets.local.tokenised import Limit, open_tokens, tokenise
+from trajkit.targets.origin import code_commit, origin_of, versions_of
 from trajkit.targets.runs import JOB_FILE, Runs
 
 _DECIDING = ("torch", "transformers", "peft", "accelerate", "tokenizers", "numpy")
 TRAIN_TOKENS, VALIDATION_TOKENS = "train.arrow", "validation.arrow"
+ENDLESS = "end of turn that the chat template does not write"
+"""What a model cannot learn then: to stop."""
 
 
 class LocalRequest(Model):
@@ -50,6 +58,12 @@ class LocalRequest(Model):
     """What becomes a row: with `episode` a conversation is read once, and every answer of it is learned."""
     thoughts: Thoughts = Thoughts.KEEP
     """What becomes of thoughts."""
+    overlong: Overlong = Overlong.ERROR
+    """What becomes of rows that are too long."""
+    tokenizer: str | None = None
+    """Folder or id of a tokenizer that stands in the place of the model's own."""
+    chat_template: str | None = None
+    """The same for its chat template: `chatml`, `plain`, or a file."""
     allow_leak: bool = False
     """Train although the two stores share what they must not; the report says so."""
 
@@ -63,6 +77,8 @@ class Prepared(NamedTuple):
     """What the stores have in common."""
     n_steps: int
     """Steps of the optimizer that the training takes, if it is not stopped early."""
+    sizes: Sizes
+    """How large the model is, and how much of it is trained."""
     is_new: bool
     """False when the same job was there already: that is the one."""
 
@@ -90,23 +106,40 @@ def prepare(
         NothingMatched: No step is learned.
         StoreError: A store cannot be read.
     """
-    tokenizer = _tokenizer(request.base)
+    check_reports(request.recipe)
+    check_optimizer(request.recipe)
+    check_replicas(request.recipe)
+    request = request.model_copy(update={"base": settled(request.base)})
     train = open_dataset(request.train)
     validation = None if request.validation is None else open_dataset(request.validation)
     on_progress("looking for leaks", 0, None)
     report = leak(request.train, request.validation).checked(allow_leak=request.allow_leak)
     digests = tuple(data.store.manifest.digest for data in (train, validation) if data is not None)
+    request = request.model_copy(update={"recipe": _staged(request, train)})
     recipe = _resolved(request)
-    key = key_of(target="local", method="sft", base=request.base, recipe=recipe, digests=digests)
+    key = key_of(target="local", method="sft", base=request.base, recipe=_deciding(recipe), digests=digests)
+    on_progress("measuring the model", 0, None)
+    sizes = measured(request.base, request.recipe)
     if (found := runs.find(key)) is not None and (name is None or name == found.job_id):
-        return Prepared(found, report, _n_steps(found, runs, request.recipe), is_new=False)
-    job_id = name or runs.new_name(f"{Path(request.base).name}-{Path(request.train).name}")
+        return Prepared(found, report, _n_steps(found, runs, request.recipe), sizes, is_new=False)
+    base_name, store_name = (
+        Path(path).name.removeprefix("sample:") for path in (request.base, request.train)
+    )
+    job_id = name or runs.new_name(f"{base_name}-{store_name}")
     if runs.path(job_id).exists():
         raise RequestError(f"there is a job {job_id!r} already", hint="choose another --name")
+    origin = origin_of(train)
     with building_folder(runs.path(job_id)) as folder:
+        tokenizer = save_tokenizer(
+            request.base,
+            folder / TOKENIZER,
+            tokenizer=request.tokenizer,
+            template=request.chat_template,
+        )
         sides = {TRAIN_TOKENS: train} | ({} if validation is None else {VALIDATION_TOKENS: validation})
         made = {
-            file: _rows(data, folder, file, tokenizer, request, on_progress) for file, data in sides.items()
+            file: _rows(data, folder, file, tokenizer, sizes, request, on_progress)
+            for file, data in sides.items()
         }
         job = TuneJob(
             job_id=job_id,
@@ -117,28 +150,37 @@ def prepare(
             train=made[TRAIN_TOKENS],
             validation=made.get(VALIDATION_TOKENS),
             leak=report.model_dump(mode="json"),
-            versions=_versions(),
-            code_commit=_commit(),
+            function=origin.function,
+            variants=origin.variants,
+            versions=versions_of(_DECIDING),
+            code_commit=code_commit(),
             created_at=datetime.now(UTC),
-            **_origin(train),
         )
         (folder / JOB_FILE).write_text(job.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    return Prepared(job, report, _n_steps(job, runs, request.recipe), is_new=True)
+    return Prepared(job, report, _n_steps(job, runs, request.recipe), sizes, is_new=True)
 
 
-def _tokenizer(base: str) -> ChatTemplate:
-    tokenizer = ChatTemplate(base)
-    if tokenizer.has_marks is None:
-        raise RequestError(
-            f"{base} has no chat template, which says how a conversation is written for it",
-            hint="put one into its folder as chat_template.jinja, with {% generation %} around the answers",
-        )
-    return tokenizer
+def _staged(request: LocalRequest, train: Dataset) -> LocalRecipe:
+    """The recipe with what is not said of the episodes that it plays, from the store; all of it checked."""
+    recipe = request.recipe
+    if recipe.play is None:
+        return recipe
+    if request.validation is None:
+        raise RequestError("the model plays at each validation, and nothing measures", hint="give --val")
+    stage = open_stage(staged(recipe.play, train, origin_of(train)), reserved())
+    return recipe.model_copy(update={"play": stage.recipe})
 
 
 def _resolved(request: LocalRequest) -> JsonObject:
-    said = request.model_dump(mode="json", include={"unit", "thoughts", "allow_leak"})
-    return request.recipe.model_dump(mode="json") | said
+    said = request.model_dump(
+        mode="json", include={"unit", "thoughts", "overlong", "tokenizer", "allow_leak"}
+    )
+    return request.recipe.model_dump(mode="json") | said | {"chat_template": spelled(request.chat_template)}
+
+
+def _deciding(recipe: JsonObject) -> JsonObject:
+    """What decides the model: one that is there is not trained again because it is wanted merged too."""
+    return {name: value for name, value in recipe.items() if name not in WISHES}
 
 
 def _rows(
@@ -146,23 +188,43 @@ def _rows(
     folder: Path,
     file: str,
     tokenizer: ChatTemplate,
+    sizes: Sizes,
     request: LocalRequest,
     on_progress: Callable[[str, int, int | None], None],
 ) -> JobData:
     lines = folder / file.replace(".arrow", ".jsonl")
-    made: Conversion = convert(
-        data,
-        lines,
-        to=WEIGHTED,
-        unit=request.unit,
-        thoughts=request.thoughts,
-        progress=lambda n_done, n_total: on_progress("writing rows", n_done, n_total),
+    limit = Limit.of_model(request.recipe.max_length, sizes, request.base)
+    # otherwise every row would be counted twice
+    fitting = (
+        {}
+        if request.overlong == Overlong.ERROR
+        else {
+            "overlong": request.overlong,
+            "max_length": limit.n_tokens,
+            "tokenizer": str(folder / TOKENIZER),
+        }
     )
+    try:
+        made: Conversion = convert(
+            data,
+            lines,
+            to=WEIGHTED,
+            unit=request.unit,
+            thoughts=request.thoughts,
+            progress=lambda n_done, n_total: on_progress("writing rows", n_done, n_total),
+            **fitting,
+        )
+    except NothingMatched as error:
+        if file == TRAIN_TOKENS:
+            raise
+        raise NothingMatched(
+            f"nothing measures: {error.message}", hint="more episodes, another --val, or --val-fraction 0"
+        ) from error
     tally = tokenise(
         lines,
         folder / file,
         tokenizer,
-        max_length=request.recipe.max_length,
+        limit=limit,
         on_progress=lambda n_done: on_progress("counting tokens", n_done, made.n_rows),
     )
     return JobData(
@@ -176,7 +238,7 @@ def _rows(
         n_learned_tokens=tally.n_learned,
         longest=tally.longest,
         left=made.left,
-        losses=made.losses,
+        losses=made.losses | ({ENDLESS: tally.n_endless} if tally.n_endless else {}),
     )
 
 
@@ -188,45 +250,6 @@ def _n_steps(job: TuneJob, runs: Runs, recipe: LocalRecipe) -> int:
     if recipe.packing:
         n_lines = len(pack(open_tokens(runs.path(job.job_id) / TRAIN_TOKENS).lengths, recipe.max_length))
     n_batches = -(-n_lines // recipe.per_device_train_batch_size)
+    n_batches = -(-n_batches // n_replicas(recipe))
     per_epoch = -(-n_batches // recipe.gradient_accumulation_steps)
     return max(1, round(per_epoch * recipe.num_train_epochs))
-
-
-def _origin(train: Dataset) -> dict[str, object]:
-    """The function and the variants that the learned steps are of."""
-    with connect() as connection:
-        create_views(connection, train.store)
-        ((functions, variants),) = connection.execute(
-            "SELECT list_sort(list(DISTINCT function_name)), list_sort(list(DISTINCT variant_name))"
-            " FROM steps WHERE loss_weight > 0"
-        ).fetchall()
-    known = [name for name in functions or () if name is not None]
-    return {
-        "function": known[0] if len(known) == 1 else None,
-        "variants": tuple(name for name in variants or () if name is not None),
-    }
-
-
-def _versions() -> dict[str, str]:
-    found = {"trajkit": trajkit.__version__}
-    for name in _DECIDING:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    return found
-
-
-def _commit() -> str | None:
-    """The commit of the working folder's repository, and whether there is more than that."""
-    try:
-        done = subprocess.run(
-            ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=10,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout.strip() or None

@@ -4,11 +4,22 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from trajkit.schema import Model
 
 Positive = Annotated[int, Field(gt=0)]
+
+
+def _as_tuple(value: Any) -> Any:
+    """A list, as JSON has it, is as good."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_tuple)]
+
+WISHES = ("auto_batch", "merge", "report_to")
+"""What of a recipe does not change the model: a job that is there is not another one for them."""
 
 
 class LoraRecipe(Model):
@@ -20,12 +31,35 @@ class LoraRecipe(Model):
     """The adapter is scaled by alpha / r, or with `use_rslora` by alpha / sqrt(r)."""
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
     """Share of the adapter's inputs that a step leaves out."""
-    target_modules: tuple[str, ...] | Literal["all-linear"] = "all-linear"
+    target_modules: Names | Literal["all-linear"] = "all-linear"
     """Which layers get one: names or ends of names, or every linear layer but the output."""
     use_rslora: bool = False
     """Rank-stabilised scaling (Kalajdzievski 2023)."""
     use_dora: bool = False
     """Weight-decomposed adapters (Liu et al. 2024)."""
+
+
+class PlayRecipe(Model):
+    """Episodes that a model plays at each validation, through the prompts of a gateway's function."""
+
+    seeds: Annotated[str, Field(min_length=1)]
+    """Half-open, such as `200:220`; reserved for evaluation, and to be kept apart from those of a report."""
+    env: str = ""
+    """The environment; empty for that of the store."""
+    tasks: Names = ()
+    """Its tasks, each on every seed; none for those of the store."""
+    config: str = ""
+    """The gateway's `tensorzero.toml`, whose templates write the prompts."""
+    function: str = ""
+    """Its function; empty for that of the store."""
+    variant: str = ""
+    """Whose templates; empty for the store's, where it has only one."""
+    history: Annotated[int, Field(ge=0)] = 8
+    """Latest steps shown to the model with each observation."""
+    temperature: Annotated[float, Field(ge=0)] = 1.0
+    """Spread of the answers; 0 for the likeliest."""
+    max_new_tokens: Positive = 128
+    """Longest answer."""
 
 
 class LocalRecipe(Model):
@@ -43,6 +77,8 @@ class LocalRecipe(Model):
     """The same for the validation split."""
     gradient_accumulation_steps: Positive = 1
     """Batches of a step."""
+    auto_batch: bool = False
+    """Where memory runs out, halve the batch, accumulate twice as many, go on from the last checkpoint."""
     learning_rate: Annotated[float, Field(gt=0)] = 2e-4
     """At its highest."""
     lr_scheduler_type: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "cosine"
@@ -71,8 +107,16 @@ class LocalRecipe(Model):
     """Steps between two validations; None for one at the end of each epoch."""
     early_stopping_patience: Positive | None = None
     """Stop when so many validations in a row were no better; None never stops early."""
+    play: PlayRecipe | None = None
+    """Choose the best checkpoint by the return of episodes that it plays; None for the validation loss."""
+    report_to: Literal["wandb", "tensorboard"] | None = None
+    """Who else is told of every loss: Weights & Biases, or TensorBoard's files in the job's folder."""
+    merge: bool = False
+    """Write adapter and base as one model too, which needs no peft to be loaded."""
     seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
     """Of the adapter's first weights and of the order of rows."""
+    num_processes: Positive | None = None
+    """Processes that train side by side, each with batches of its own; None for one for each GPU."""
     num_threads: Positive | None = None
     """Threads on a processor; None for torch's own choice, 1 for models of less than ten million weights."""
 

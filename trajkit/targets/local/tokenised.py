@@ -14,6 +14,7 @@ from trajkit._files import replacing
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.schema import Model
+from trajkit.targets.local.base_model import Sizes
 from trajkit.targets.local.batch import SCHEMA
 
 _ROWS_PER_BATCH = 512
@@ -29,6 +30,24 @@ class TokenFile(NamedTuple):
     """Tokens of each row."""
 
 
+class Limit(NamedTuple):
+    """What a row may be."""
+
+    n_tokens: int
+    """Most tokens of it."""
+    of: str
+    """Who says so, where it is not --max-length; else empty."""
+    n_vocabulary: int | None = None
+    """Different tokens that the model knows; None for any."""
+
+    @classmethod
+    def of_model(cls, max_length: int, sizes: Sizes, base: str) -> Limit:
+        """What was asked for, or what a model can read where that is less."""
+        if sizes.n_positions is not None and sizes.n_positions < max_length:
+            return cls(sizes.n_positions, base, sizes.n_vocabulary)
+        return cls(max_length, "", sizes.n_vocabulary)
+
+
 class TokenTally(Model):
     """What became of the rows of a file."""
 
@@ -40,6 +59,8 @@ class TokenTally(Model):
     """Those whose weight is not 0."""
     longest: int
     """Tokens of the longest row."""
+    n_endless: int
+    """Learned answers after which the chat template writes no token that ends a turn: none is learned."""
 
 
 def tokenise(
@@ -47,7 +68,7 @@ def tokenise(
     goal: Path,
     tokenizer: ChatTemplate,
     *,
-    max_length: int,
+    limit: Limit,
     on_progress: Callable[[int], None] = lambda n_done: None,
 ) -> TokenTally:
     """Write a file of rows of tokens from a file of conversations (`trajkit.formats.weighted`).
@@ -56,33 +77,35 @@ def tokenise(
         rows: JSON lines.
         goal: The file that exists afterwards: Arrow, `SCHEMA`.
         tokenizer: The model's own.
-        max_length: A longer row is an error: nothing is ever cut off.
+        limit: A longer row is an error: nothing is ever cut off.
         on_progress: Told how many rows are done.
 
     Raises:
-        DataError: A row is longer than `max_length`, or teaches no token.
-        RequestError: The chat template cannot write a row.
+        DataError: A row is too long, or teaches no token.
+        RequestError: The chat template cannot write a row, or it is not sure what of it is an answer, or the
+            tokenizer is another model's.
     """
-    tally = {"n_rows": 0, "n_tokens": 0, "n_learned": 0, "longest": 0}
+    tally = {"n_rows": 0, "n_tokens": 0, "n_learned": 0, "longest": 0, "n_endless": 0}
     too_long: list[str] = []
     with replacing(goal) as temporary, pa.OSFile(str(temporary), "wb") as file:
         with pa.ipc.new_file(file, SCHEMA) as writer:
             for batch in _batches(rows):
                 tokens, weights = [], []
                 for number, row in batch:
-                    found = _row(row, number, rows, tokenizer)
-                    if len(found.tokens) > max_length:
+                    found = _row(row, number, rows, tokenizer, limit)
+                    if len(found.tokens) > limit.n_tokens:
                         too_long.append(f"line {number}: {len(found.tokens):,} tokens")
                     tokens.append(found.tokens)
                     weights.append(found.weights)
                     tally["n_rows"] += 1
                     tally["n_tokens"] += len(found.tokens)
+                    tally["n_endless"] += found.n_endless
                     tally["n_learned"] += int(np.count_nonzero(found.weights))
                     tally["longest"] = max(tally["longest"], len(found.tokens))
                 writer.write_batch(pa.record_batch([tokens, weights], schema=SCHEMA))
                 on_progress(tally["n_rows"])
         if too_long:
-            raise _overlong(too_long, max_length)
+            raise _overlong(too_long, limit)
     return TokenTally(**tally)
 
 
@@ -98,22 +121,40 @@ def open_tokens(path: Path) -> TokenFile:
 class _Tokens(NamedTuple):
     tokens: Sequence[int]
     weights: Any
+    n_endless: int
 
 
-def _row(row: dict[str, Any], number: int, path: Path, tokenizer: ChatTemplate) -> _Tokens:
+def _row(row: dict[str, Any], number: int, path: Path, tokenizer: ChatTemplate, limit: Limit) -> _Tokens:
     try:
         rendered = tokenizer.render(row["messages"], row.get("tools"))
     except RequestError as error:
-        raise RequestError(f"{path.name} line {number}: {error}", hint=error.hint) from error
+        raise RequestError(f"{path.name} line {number}: {error.message}", hint=error.hint) from error
+    if not rendered.is_sure:
+        raise RequestError(
+            f"{path.name} line {number}: the chat template of {tokenizer.name} does not mark its answers, and"
+            " writes them in another way once the conversation goes on",
+            hint="--unit step, whose rows have one answer; or --chat-template with one that marks them",
+        )
+    if limit.n_vocabulary is not None and max(rendered.tokens) >= limit.n_vocabulary:
+        raise RequestError(
+            f"the tokenizer {tokenizer.name} says token {max(rendered.tokens):,}, and the model knows"
+            f" {limit.n_vocabulary:,}",
+            hint="take the tokenizer that the model was made with",
+        )
     weights = np.zeros(rendered.n_tokens, dtype=np.float32)
+    n_endless = 0
     for (start, end), weight in zip(rendered.spans, row["weights"], strict=True):
+        has_end = bool(tokenizer.stops & set(rendered.tokens[start:end]))
+        if not has_end and rendered.tokens[end : end + 1] and rendered.tokens[end] in tokenizer.stops:
+            has_end, end = True, end + 1  # templates mark an answer and forget what ends it
+        n_endless += bool(weight) and not has_end
         weights[start:end] = weight
     if not weights.any():
         raise DataError(
             f"{path.name} line {number}: the chat template of {tokenizer.name} gives its answers no token",
             hint="mark what the assistant says with {% generation %} and {% endgeneration %}",
         )
-    return _Tokens(rendered.tokens, weights)
+    return _Tokens(rendered.tokens, weights, n_endless)
 
 
 def _batches(rows: Path) -> Iterator[list[tuple[int, dict[str, Any]]]]:
@@ -128,11 +169,11 @@ def _batches(rows: Path) -> Iterator[list[tuple[int, dict[str, Any]]]]:
         yield batch
 
 
-def _overlong(found: Sequence[str], max_length: int) -> DataError:
+def _overlong(found: Sequence[str], limit: Limit) -> DataError:
     named = "; ".join(found[:_MOST_NAMED])
     more = f"; and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
     rows = f"{len(found):,} {'row is' if len(found) == 1 else 'rows are'}"
-    return DataError(
-        f"{rows} longer than {max_length:,} tokens: {named}{more}",
-        hint="--max-length for longer rows, --overlong drop, or --overlong trim-history",
-    )
+    most = f"{limit.n_tokens:,} tokens" + (f", which is all that {limit.of} can read" if limit.of else "")
+    ways = "--overlong drop leaves them out, --overlong trim-history cuts their oldest turns"
+    longer = "a model with a longer context" if limit.of else "--max-length allows longer rows"
+    return DataError(f"{rows} longer than {most}: {named}{more}", hint=f"{longer}; {ways}")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from trajkit._lazy import need
+from trajkit.rollout.record import RETURN_METRIC
+from trajkit.rollout.summary import Mean
 from trajkit.targets.local.loss import weighted_loss
 from trajkit.targets.local.packing import buckets
 
@@ -37,8 +39,15 @@ def trainer_class() -> type[Any]:
     class WeightedTrainer(transformers.Trainer):  # type: ignore[misc,name-defined]
         """Counts weights where the Trainer counts labels: accumulation divides by the right number."""
 
-        def __init__(self, *, buckets_seed: int | None = None, **options: Any) -> None:
+        def __init__(
+            self,
+            *,
+            buckets_seed: int | None = None,
+            player: Callable[[Any], Mean] | None = None,
+            **options: Any,
+        ) -> None:
             super().__init__(**options)
+            self._player = player
             self._buckets_seed = buckets_seed
             # the loss is divided by the weights of all accumulated batches: not by their number as well
             self.model_accepts_loss_kwargs = True
@@ -86,6 +95,10 @@ def trainer_class() -> type[Any]:
                 self.callback_handler.on_prediction_step(self.args, self.state, self.control)
             total, weight = self.accelerator.reduce(sums, "sum").tolist()
             metrics = {f"{metric_key_prefix}_loss": total / weight if weight else float("nan")}
+            if self._player is not None:
+                played = self._player(self.accelerator.unwrap_model(self.model))
+                metrics[f"{metric_key_prefix}_{RETURN_METRIC}"] = played.mean
+                metrics[f"{metric_key_prefix}_{RETURN_METRIC}_error"] = played.standard_error or 0.0
             n_rows = len(dataloader.dataset)
             return output(predictions=None, label_ids=None, metrics=metrics, num_samples=n_rows)
 

@@ -11,17 +11,27 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
+from typing import Any, TypeVar
 
-from trajkit._lazy import need
 from trajkit._lock import locked
-from trajkit.errors import TrajkitError
+from trajkit.errors import RequestError, TrajkitError
+from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.schema.base import JsonObject
 from trajkit.targets.job import JobStatus, TuneJob
+from trajkit.targets.local.finish import MODEL, TOKENIZER, finish
+from trajkit.targets.local.play import Player, open_stage
+from trajkit.targets.local.preference_recipe import RECIPES
+from trajkit.targets.local.preference_train import train_preference
 from trajkit.targets.local.prepare import TRAIN_TOKENS, VALIDATION_TOKENS
-from trajkit.targets.local.recipe import LocalRecipe
-from trajkit.targets.local.train import Step, Trained, train
+from trajkit.targets.local.recipe import LocalRecipe, PlayRecipe
+from trajkit.targets.local.replicas import n_replicas, run_replicas
+from trajkit.targets.local.shortage import is_out_of_disk, out_of_disk
+from trajkit.targets.local.train import Trained, train
 from trajkit.targets.runs import Runs
 
-MODEL, LOCK, CHECKPOINTS = "model", "worker.lock", "checkpoints"
+Recipe = TypeVar("Recipe", bound=LocalRecipe)
+
+LOCK, CHECKPOINTS = "worker.lock", "checkpoints"
 
 
 class Cancelled(BaseException):
@@ -43,35 +53,75 @@ def work(runs: Runs, job_id: str) -> int:
     """The same in this process; 0 when there is a model."""
     job = runs.load(job_id)
     try:
-        trained = run(runs, job, lambda step: runs.add_event(job_id, {"kind": "step", **step._asdict()}))
+        trained = run(runs, job, lambda event: runs.add_event(job_id, event))
     except Cancelled:
         return _ended(runs, job, JobStatus.CANCELLED, "it was cancelled")
     except TrajkitError as error:
         hint = f" ({error.hint})" if error.hint else ""
         return _ended(runs, job, JobStatus.FAILED, f"{error.message}{hint}")
     except (RuntimeError, ValueError, OSError, MemoryError) as error:
-        return _ended(runs, job, JobStatus.FAILED, _words(error))
+        return _ended(runs, job, JobStatus.FAILED, _words(runs.path(job_id), error))
     _save(runs, job, JobStatus.SUCCEEDED, result=trained.model_dump(mode="json"))
     return 0
 
 
-def run(runs: Runs, job: TuneJob, on_step: Callable[[Step], None]) -> Trained:
-    """Train a prepared job, from its last checkpoint if it has one; its model is in its folder then."""
+def run(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> Trained:
+    """Train a prepared job, from its last checkpoint if it has one; its folder is complete then.
+
+    Args:
+        runs: Where it is kept.
+        job: Which.
+        tell: Is given what happens, as events.
+    """
+    n = n_replicas(_recipe(job, LocalRecipe))
+    if n > 1 and job.method != "sft":
+        raise RequestError(
+            f"{job.method} trains in one process, and {n} GPUs are there", hint="CUDA_VISIBLE_DEVICES=0"
+        )
+    trained = run_replicas(runs.folder, job.job_id, n) if n > 1 else train_here(runs, job, tell)
+    finish(runs, job, trained)
+    return trained
+
+
+def train_here(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> Trained:
+    """The training itself, in this process; its weights are in its folder then.
+
+    Args:
+        runs: Where it is kept.
+        job: Which.
+        tell: Is given what happens, as events.
+    """
     folder = runs.path(job.job_id)
-    names = LocalRecipe.model_fields
-    recipe = LocalRecipe.model_validate({name: value for name, value in job.recipe.items() if name in names})
-    trained = train(
+    options: dict[str, Any] = {
+        "validation": folder / VALIDATION_TOKENS if job.validation is not None else None,
+        "workspace": folder / CHECKPOINTS,
+        "on_step": lambda step: tell({"kind": "step", **step._asdict()}),
+        "on_message": lambda message: tell({"kind": "message", "message": message}),
+    }
+    if job.method == "sft":
+        recipe = _recipe(job, LocalRecipe)
+        player = None if recipe.play is None else _player(recipe.play, folder, recipe.seed)
+        return train(job.base, folder / TRAIN_TOKENS, folder / MODEL, recipe, player=player, **options)
+    return train_preference(
         job.base,
         folder / TRAIN_TOKENS,
         folder / MODEL,
-        recipe,
-        validation=folder / VALIDATION_TOKENS if job.validation is not None else None,
-        workspace=folder / CHECKPOINTS,
-        on_step=on_step,
+        _recipe(job, RECIPES[job.method]),
+        method=job.method,
+        tokenizer=str(folder / TOKENIZER),
+        on_rewards=lambda rewards: tell({"kind": "rewards", **rewards._asdict()}),
+        **options,
     )
-    transformers = need("transformers", extra="local")
-    transformers.AutoTokenizer.from_pretrained(job.base).save_pretrained(folder / MODEL)
-    return trained
+
+
+def _player(recipe: PlayRecipe, folder: Path, seed: int) -> Player:
+    return Player(open_stage(recipe), ChatTemplate(str(folder / TOKENIZER)), seed=seed)
+
+
+def _recipe(job: TuneJob, kind: type[Recipe]) -> Recipe:
+    """What of the job's recipe is the training's."""
+    names = kind.model_fields
+    return kind.model_validate({name: value for name, value in job.recipe.items() if name in names})
 
 
 def _cancel(number: int, frame: FrameType | None) -> None:
@@ -90,15 +140,10 @@ def _save(runs: Runs, job: TuneJob, status: JobStatus, **found: object) -> None:
     runs.add_event(job.job_id, {"kind": "end", "status": status})
 
 
-def _words(error: BaseException) -> str:
+def _words(folder: Path, error: BaseException) -> str:
+    if is_out_of_disk(error):
+        return str(out_of_disk(folder, error))
     text = str(error)
-    if "out of memory" in text.lower() or isinstance(error, MemoryError):
-        return (
-            "out of memory: smaller per_device_train_batch_size with more gradient_accumulation_steps,"
-            " shorter max_length, or gradient_checkpointing"
-        )
-    if isinstance(error, OSError) and error.errno is not None and "space" in (error.strerror or ""):
-        return "the disk is full: make room, then resume the job"
     return text.splitlines()[0] if text else type(error).__name__
 
 

@@ -1,0 +1,321 @@
+"""Learning from long conversations: TRL's SFTTrainer on a row per step against merged rows, in one run.
+
+    python bench/train.py [--episodes 32] [--turns 12] [--rounds 3] [--epochs 2]
+
+Both train the same model (a Llama of 0.7 million weights, taught beforehand by noisy answers), with LoRA of
+the same rank, for as many epochs, over the same steps of synthetic episodes, with as many answers in a batch.
+Each program is a process of its own, the rounds alternate, and the medians are compared.
+
+trl      a row for each step, prompt and completion as messages, completion-only loss: what notebooks do
+trajkit  a row for each episode whose conversation only grows, all its answers learned
+
+Distinct assistant tokens are those of all answers, each counted once and once per epoch; the time is that of
+`trainer.train()`. Afterwards both models are measured on the same validation episodes, by the mean loss of
+their answers' tokens. A second pair of numbers is for agents that write their history into one message, whose
+steps cannot be merged: it is printed and has no bound. Exit 1 when a limit is missed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import random
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+MIN_SPEED_UP = 2.0
+MAX_LOSS_RATIO = 1.01
+PROGRAMS = ("trl", "trajkit")
+RATE, BATCH, RANK = 2e-3, 12, 16
+_COLOURS = ("red", "blue", "green", "grey", "purple", "yellow")
+_THINGS = ("ball", "key", "box", "door")
+TEMPLATE = (
+    "{% for m in messages %}{{ m.role + ': ' }}{% if m.role == 'assistant' %}{% generation %}"
+    "{{ m.content + '<|im_end|>' }}{% endgeneration %}{% else %}{{ m.content + '<|im_end|>' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
+)
+
+
+def talks(
+    n: int, n_turns: int, seed: int, *, is_appended: bool, noise: float = 0.0
+) -> list[list[dict[str, str]]]:
+    """Episodes in which the answer follows from what was just seen, but for some noise.
+
+    As one talk each, or as a talk for each step.
+    """
+    roll = random.Random(seed)
+    found = []
+    for _ in range(n):
+        goal = f"{roll.choice(_COLOURS)} {roll.choice(_THINGS)}"
+        system = {"role": "system", "content": f"You steer a robot. Your mission: go to the {goal}."}
+        turns: list[tuple[str, str]] = []
+        for _ in range(n_turns):
+            side, n_steps = roll.choice(("left", "right", "ahead")), roll.randint(1, 9)
+            thing = f"{roll.choice(_COLOURS)} {roll.choice(_THINGS)}"
+            seen = f"a {goal} {n_steps} steps {side}, a {thing} {roll.randint(1, 9)} steps behind"
+            if roll.random() < noise:
+                side = roll.choice(("left", "right", "ahead"))
+            turns.append((seen, "go forward" if side == "ahead" else f"turn {side}"))
+        if is_appended:
+            messages = [system]
+            for seen, said in turns:
+                messages += [{"role": "user", "content": seen}, {"role": "assistant", "content": said}]
+            found.append(messages)
+            continue
+        for step, (seen, said) in enumerate(turns):
+            past = "\n".join(f"saw {before}, did {done}" for before, done in turns[:step])
+            user = {"role": "user", "content": f"{past}\nnow {seen}"}
+            found.append([system, user, {"role": "assistant", "content": said}])
+    return found
+
+
+def steps_of(talk: list[dict[str, str]]) -> list[list[dict[str, str]]]:
+    """A row for each answer."""
+    return [talk[: i + 1] for i, message in enumerate(talk) if message["role"] == "assistant"]
+
+
+def write_base(folder: Path) -> None:
+    """A tokenizer that knows the words of these talks, and a model that half knows how to answer."""
+    import torch
+    import transformers
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    alphabet = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=512, initial_alphabet=alphabet, special_tokens=["<|im_end|>"])
+    texts = (message["content"] for talk in talks(50, 12, 0, is_appended=True) for message in talk)
+    made.train_from_iterator(texts, trainer)
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=made, eos_token="<|im_end|>", pad_token="<|im_end|>"
+    )
+    fast.chat_template = TEMPLATE
+    fast.save_pretrained(folder)
+    from trajkit.targets.local.recipe import LocalRecipe
+    from trajkit.targets.local.train import train
+
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=512,
+        hidden_size=128,
+        intermediate_size=256,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=4096,
+        tie_word_embeddings=True,
+    )
+    begun = folder / "begun"
+    transformers.LlamaForCausalLM(config).save_pretrained(begun)
+    (folder / "base").symlink_to(folder)
+    tokens = _tokens(folder, talks(64, 12, 9, is_appended=True, noise=0.5), "base")
+    recipe = LocalRecipe(
+        lora=None, num_train_epochs=6, per_device_train_batch_size=2, learning_rate=2e-3, max_length=4096
+    )
+    with contextlib.redirect_stdout(None):  # transformers prints every loss
+        train(str(begun), tokens, folder, recipe, workspace=folder / "work")
+
+
+def trl(folder: Path, rows: list[list[dict[str, str]]], epochs: int) -> tuple[Any, float]:
+    """TRL's own trainer on a row for each step."""
+    import datasets
+    import transformers
+    from peft import LoraConfig
+    from trl import SFTConfig, SFTTrainer
+
+    examples = [{"prompt": row[:-1], "completion": row[-1:]} for talk in rows for row in steps_of(talk)]
+    trainer = SFTTrainer(
+        model=transformers.AutoModelForCausalLM.from_pretrained(folder / "base"),
+        processing_class=transformers.AutoTokenizer.from_pretrained(folder / "base"),
+        train_dataset=datasets.Dataset.from_list(examples),
+        peft_config=LoraConfig(
+            task_type="CAUSAL_LM", r=RANK, lora_alpha=2 * RANK, target_modules="all-linear"
+        ),
+        args=SFTConfig(
+            output_dir=str(folder / "trl"),
+            completion_only_loss=True,
+            max_length=4096,
+            num_train_epochs=epochs,
+            per_device_train_batch_size=BATCH,
+            learning_rate=RATE,
+            lr_scheduler_type="cosine",
+            warmup_steps=0.03,
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            report_to="none",
+            save_strategy="no",
+            logging_strategy="no",
+            disable_tqdm=True,
+            seed=0,
+        ),
+    )
+    start = time.perf_counter()
+    trainer.train()
+    return trainer.model, time.perf_counter() - start
+
+
+def trajkit(folder: Path, rows: list[list[dict[str, str]]], epochs: int) -> tuple[Any, float]:
+    """A row for each talk; as many steps of the optimizer as the other has, so that both learn as often."""
+    import peft
+    import transformers
+
+    from trajkit.targets.local.recipe import LocalRecipe
+    from trajkit.targets.local.train import train
+
+    n_answers = sum(len(steps_of(talk)) for talk in rows) / len(rows)
+    size = max(1, round(BATCH / n_answers))
+    recipe = LocalRecipe.model_validate(
+        {
+            "lora": {"r": RANK, "lora_alpha": 2 * RANK},
+            "num_train_epochs": epochs,
+            "per_device_train_batch_size": size,
+            "learning_rate": RATE,
+            "max_length": 4096,
+            "num_threads": os.cpu_count(),
+        }
+    )
+    tokens = _tokens(folder, rows, "train")
+    start = time.perf_counter()
+    train(str(folder / "base"), tokens, folder / "tuned", recipe, workspace=folder / "work")
+    took = time.perf_counter() - start
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "base")
+    return peft.PeftModel.from_pretrained(model, folder / "tuned"), took
+
+
+def _tokens(folder: Path, rows: list[list[dict[str, str]]], name: str) -> Path:
+    from trajkit.formats.tokenizer import ChatTemplate
+    from trajkit.targets.local.tokenised import Limit, tokenise
+
+    lines = folder / f"{name}.jsonl"
+    with lines.open("w", encoding="utf-8") as file:
+        for talk in rows:
+            weights = [1.0 for message in talk if message["role"] == "assistant"]
+            file.write(json.dumps({"messages": talk, "weights": weights}) + "\n")
+    tokenise(lines, folder / f"{name}.arrow", ChatTemplate(str(folder / "base")), limit=Limit(4096, ""))
+    return folder / f"{name}.arrow"
+
+
+def measured(folder: Path, model: Any, rows: list[list[dict[str, str]]]) -> float:
+    """Mean loss of the tokens of the answers."""
+    import torch
+
+    from trajkit.targets.local.batch import TokenRows, collate
+    from trajkit.targets.local.loss import weighted_loss
+    from trajkit.targets.local.tokenised import open_tokens
+
+    table = TokenRows(open_tokens(_tokens(folder, rows, "validation")).table)
+    total = weight = 0.0
+    with torch.no_grad():
+        for number in range(len(table)):
+            found = weighted_loss(model.eval(), collate([table[number]], padding=0))
+            total, weight = total + found.total.item(), weight + found.weight.item()
+    return total / weight
+
+
+def child(program: str, folder: Path, arguments: argparse.Namespace) -> None:
+    """One training in this process; prints what it came to."""
+    import torch
+
+    torch.set_num_threads(os.cpu_count() or 1)
+    is_appended = not arguments.history
+    rows = talks(arguments.episodes, arguments.turns, 1, is_appended=is_appended)
+    held_out = talks(24, arguments.turns, 2, is_appended=is_appended)
+    n_answers = _n_answer_tokens(folder, rows)
+    model, took = {"trl": trl, "trajkit": trajkit}[program](folder, rows, arguments.epochs)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    loss = measured(folder, model, held_out)
+    found = {"took": took, "tokens": n_answers * arguments.epochs, "loss": loss, "peak": peak}
+    print(json.dumps(found))
+
+
+def _n_answer_tokens(folder: Path, rows: list[list[dict[str, str]]]) -> int:
+    from trajkit.formats.tokenizer import ChatTemplate
+
+    count = ChatTemplate(str(folder / "base")).count
+    return sum(count(each["content"]) + 1 for row in rows for each in row if each["role"] == "assistant")
+
+
+def run(program: str, base: Path, arguments: argparse.Namespace, *, history: bool) -> dict[str, float]:
+    """One training in a process of its own."""
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        (folder / "base").symlink_to(base)
+        options = [f"--{name}={getattr(arguments, name)}" for name in ("episodes", "turns", "epochs")] + (
+            ["--history"] if history else []
+        )
+        done = subprocess.run(
+            [sys.executable, __file__, "--child", program, "--folder", str(folder), *options],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            sys.exit(done.stderr[-3000:])
+        found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+
+def compare(base: Path, arguments: argparse.Namespace, *, history: bool) -> tuple[float, float]:
+    """Rounds of both; the ratio of their speeds and of their losses."""
+    rounds = 1 if history else arguments.rounds
+    found: dict[str, list[dict[str, float]]] = {program: [] for program in PROGRAMS}
+    for _ in range(rounds):
+        for program in PROGRAMS:
+            found[program].append(run(program, base, arguments, history=history))
+    middle = {
+        program: {name: statistics.median(each[name] for each in all_of) for name in all_of[0]}
+        for program, all_of in found.items()
+    }
+    print("history in one message" if history else f"append-only, {arguments.turns} turns")
+    for program, one in middle.items():
+        print(
+            f"  {program:8} {one['took']:6.1f} s  {one['tokens'] / one['took']:8,.0f} answer tokens/s"
+            f"  validation {one['loss']:.4f}  peak {one['peak'] / 1e6:,.0f} MB"
+        )
+    speeds = {program: one["tokens"] / one["took"] for program, one in middle.items()}
+    return speeds["trajkit"] / speeds["trl"], middle["trajkit"]["loss"] / middle["trl"]["loss"]
+
+
+def main() -> int:
+    """Compare; 1 when a limit is missed."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--episodes", type=int, default=32)
+    parser.add_argument("--turns", type=int, default=12)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--history", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.child:
+        child(arguments.child, arguments.folder, arguments)
+        return 0
+    print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
+    with tempfile.TemporaryDirectory() as temporary:
+        base = Path(temporary)
+        write_base(base)
+        speed, loss = compare(base, arguments, history=False)
+        is_fast, is_good = speed >= MIN_SPEED_UP, loss <= MAX_LOSS_RATIO
+        print(f"  speed    {speed:.2f} times  (at least {MIN_SPEED_UP:g}) {'' if is_fast else 'MISSED'}")
+        print(f"  loss     {loss:.3f} of TRL's  (at most {MAX_LOSS_RATIO:g}) {'' if is_good else 'MISSED'}")
+        speed, loss = compare(base, arguments, history=True)
+        print(f"  speed    {speed:.2f} times, loss {loss:.3f} of TRL's  (no bound)")
+    return 0 if is_fast and is_good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

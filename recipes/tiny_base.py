@@ -1,0 +1,369 @@
+"""Train the tiny base model that comes with trajkit as `sample:tiny-base`, from nothing.
+
+needs    trajkit[babyai,local,render]; no key, no network, no GPU
+minutes  2 on one thread
+cost     none
+leaves   data/tiny-base: a Llama of a quarter of a million weights, its tokenizer and chat template, a README
+
+It imitates a poor player of BabyAI, so that something is left to learn: the rule player of `trajkit up`,
+wrong most of the time, in the prompts of `recipes/babyai`. The same versions give the same bytes.
+
+Run as `python recipes/tiny_base.py`; a folder as its argument takes the place of data/tiny-base.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import minijinja
+import torch
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+    set_seed,
+)
+from transformers.utils import logging
+
+from trajkit._files import sha256_file
+from trajkit.environments.babyai import TASKS, BabyAI
+from trajkit.rollout.gateway_policy import history_text
+from trajkit.rollout.policies import Past
+from trajkit.stack.chat_completion import MODEL, Player, complete, read_request
+
+ROOT = Path(__file__).resolve().parent.parent
+GOAL = ROOT / "data" / "tiny-base"
+PROMPTS = ROOT / "recipes" / "babyai" / "act"
+
+SEED = 0
+FIRST_WORLD = 3_000_000  # far from the seeds that anybody plays
+WORLDS_PER_TASK = 90
+MOST_STEPS = 24  # of an episode: what a poor player does after that teaches nothing new
+HISTORY = 8
+MISTAKES = 0.6
+VARIANTS = {"baseline": 4, "reasoning": 3, "history": 2, "history_and_reasoning": 3, "corrected": 1}
+
+VOCABULARY = 1536
+HIDDEN, LAYERS, HEADS, FEED_FORWARD = 64, 4, 4, 128
+CONTEXT = 4096
+EPOCHS = 2
+TOKENS_PER_BATCH = 4096
+LEARNING_RATE = 6e-3
+EPISODES_MEASURED = 25
+PROMPT_WEIGHT = 0.1
+
+README = """\
+# tiny-base
+
+A language model of {n_weights:,} weights, trained from nothing in two minutes on one thread: a Llama of
+{layers} layers, a byte-level BPE tokenizer of {n_tokens:,} tokens, and a chat template that marks what the
+assistant says. It is for tests, examples and recipes, which tune it on any machine; by itself it is good for
+nothing. `sample:tiny-base` names it wherever trajkit asks for a model.
+
+It learned {n_rows:,} answers of {n_episodes} episodes of BabyAI, in the prompts of `recipes/babyai`. The
+player that it imitates is a rule player, not a language model, and {mistakes:.0%} of its actions are
+mistakes on purpose: a tuned model has something to gain. Its worlds have the seeds from {first:,} to
+{last:,}. The loss of the answers in episodes that it did not learn is {loss:.3f} nats a token; with random
+weights it was {before:.3f}.
+
+Made by `python recipes/tiny_base.py`, seed {seed}, with Python {python} and
+{versions}.
+The same versions on the same kind of processor give the same bytes.
+
+Licence: Apache-2.0, as trajkit. Every text that it learned is trajkit's own. BabyAI and MiniGrid are
+Apache-2.0 software of the Farama Foundation; no code of theirs is here.
+
+sha256:
+
+{checksums}
+"""
+
+START, STOP, PADDING = "<|im_start|>", "<|im_end|>", "<|pad|>"
+TEMPLATE = """\
+{%- if tools %}<|im_start|>tools
+{{ tools | tojson }}<|im_end|>
+{% endif -%}
+{%- for message in messages -%}
+<|im_start|>{{ message.role }}
+{% if message.role == "assistant" -%}
+{%- generation -%}
+{%- if message.reasoning_content %}<think>{{ message.reasoning_content }}</think>{% endif -%}
+{{- message.content -}}
+{%- for call in message.tool_calls or [] %}<call>{{ call.function | tojson }}</call>{% endfor -%}
+<|im_end|>
+{%- endgeneration %}
+{% else -%}
+{{ message.content }}<|im_end|>
+{% endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt %}<|im_start|>assistant
+{% endif -%}"""
+
+
+class Row(NamedTuple):
+    """What the model reads and what it answers."""
+
+    prompt: tuple[dict[str, str], ...]
+    answer: str
+
+
+def played() -> list[list[Row]]:
+    """The player's episodes in any order, each in the prompts of one variant."""
+    chance = random.Random(SEED)
+    player = Player(mistakes=MISTAKES, seed=SEED)
+    made = []
+    for task in TASKS:
+        for world in range(WORLDS_PER_TASK):
+            variant = chance.choices(list(VARIANTS), list(VARIANTS.values()))[0]
+            made.append(list(episode(task, FIRST_WORLD + world, variant, player)))
+    chance.shuffle(made)
+    return made
+
+
+def episode(task: str, seed: int, variant: str, player: Player) -> Iterator[Row]:
+    """The steps of one episode."""
+    environment, past = BabyAI(task), []
+    start = environment.reset(seed)
+    observation = start.observation
+    for number in range(min(environment.max_steps, MOST_STEPS)):
+        prompt = written(variant, start.mission, observation, history_text(past, HISTORY))
+        request = {"model": MODEL, "messages": prompt, "seed": seed * 1000 + number}
+        answered = complete(
+            read_request(json.dumps(request).encode()), player, completion_id="", created_at_s=0
+        )
+        answer = answered["choices"][0]["message"]["content"]
+        yield Row(tuple(prompt), answer)
+        result = environment.step(json.loads(answer)["action"])
+        past.append(Past(observation, result.action_executed, result.action_valid))
+        observation = result.observation
+        if result.terminated or result.truncated:
+            return
+
+
+def written(variant: str, mission: str, observation: str, history: str) -> list[dict[str, str]]:
+    """The messages that the gateway sends for a variant of `recipes/babyai`."""
+    is_corrected = variant == "corrected"
+    files = {
+        "system": "system_corrected" if is_corrected else "system",
+        "user": "user_history_and_reasoning" if is_corrected else f"user_{variant}",
+    }
+    engine = minijinja.Environment()
+    values = {"mission": mission, "observation": observation, "history": history}
+    return [
+        {
+            "role": role,
+            "content": engine.render_str((PROMPTS / f"{file}.minijinja").read_text("utf-8"), **values),
+        }
+        for role, file in files.items()
+    ]
+
+
+def make_tokenizer(rows: Sequence[Row]) -> PreTrainedTokenizerFast:
+    """Byte-level BPE that merges within a line, so that a line of the prompts is a token or a few."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(r"[^\n]*\n|[^\n]+"), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    made.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCABULARY,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        special_tokens=[PADDING, START, STOP],
+        show_progress=False,
+    )
+    made.train_from_iterator((text for row in rows for text in texts(row)), trainer)
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=made,
+        eos_token=STOP,
+        pad_token=PADDING,
+        additional_special_tokens=[START],
+        model_max_length=CONTEXT,
+        padding_side="left",
+    )
+    tokenizer.chat_template = TEMPLATE
+    return tokenizer
+
+
+def texts(row: Row) -> list[str]:
+    """Everything that a row says, the ends of messages left out."""
+    return [*(message["content"] for message in row.prompt), row.answer]
+
+
+def make_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A Llama with random weights."""
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=HIDDEN,
+        intermediate_size=FEED_FORWARD,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=HEADS,
+        num_key_value_heads=HEADS,
+        max_position_embeddings=CONTEXT,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    model = LlamaForCausalLM(config)
+    model.generation_config = GenerationConfig(
+        do_sample=True,
+        temperature=1.0,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    return model
+
+
+class Tokens(NamedTuple):
+    """A row in tokens."""
+
+    ids: list[int]
+    weights: list[float]
+    """How much each is learned."""
+
+
+def tokenised(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> list[Tokens]:
+    """The rows as the chat template writes them: answers are learned whole, prompts a little."""
+    made = []
+    for row in rows:
+        messages = [*row.prompt, {"role": "assistant", "content": row.answer}]
+        written = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
+        made.append(
+            Tokens(
+                written["input_ids"],
+                [1.0 if is_said else PROMPT_WEIGHT for is_said in written["assistant_masks"]],
+            )
+        )
+    return made
+
+
+def batches(rows: Sequence[Tokens], chance: random.Random) -> list[list[Tokens]]:
+    """Rows of like length together, up to so many tokens; the batches in any order."""
+    order = sorted(rows, key=lambda row: (len(row.ids), chance.random()))
+    made: list[list[Tokens]] = [[]]
+    for row in order:
+        if (len(made[-1]) + 1) * len(row.ids) > TOKENS_PER_BATCH:
+            made.append([])
+        made[-1].append(row)
+    chance.shuffle(made)
+    return made
+
+
+def loss_of(model: LlamaForCausalLM, batch: Sequence[Tokens]) -> torch.Tensor:
+    """The weighted mean of the tokens' cross-entropy."""
+    longest = max(len(row.ids) for row in batch)
+    padding = model.config.pad_token_id
+    ids = torch.tensor([row.ids + [padding] * (longest - len(row.ids)) for row in batch])
+    weights = torch.tensor([row.weights + [0.0] * (longest - len(row.ids)) for row in batch])
+    mask = torch.tensor([[1] * len(row.ids) + [0] * (longest - len(row.ids)) for row in batch])
+    logits = model(input_ids=ids, attention_mask=mask).logits[:, :-1]
+    losses = torch.nn.functional.cross_entropy(logits.transpose(1, 2), ids[:, 1:], reduction="none")
+    return (losses * weights[:, 1:]).sum() / weights[:, 1:].sum()
+
+
+def train(model: LlamaForCausalLM, rows: Sequence[Tokens]) -> None:
+    """Adam over all weights, the learning rate on a cosine."""
+    chance = random.Random(SEED)
+    plan = [batch for _ in range(EPOCHS) for batch in batches(rows, chance)]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=LEARNING_RATE, total_steps=len(plan), pct_start=0.1
+    )
+    model.train()
+    for number, batch in enumerate(plan, start=1):
+        loss = loss_of(model, batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+        if number % 50 == 0 or number == len(plan):
+            print(f"step {number} of {len(plan)}  loss {loss.item():.3f}", file=sys.stderr)
+
+
+@torch.no_grad()
+def measure(model: LlamaForCausalLM, rows: Sequence[Tokens]) -> float:
+    """The loss of the answers alone."""
+    model.eval()
+    total, n_learned = 0.0, 0
+    for batch in batches(rows, random.Random(SEED)):
+        only = [Tokens(row.ids, [float(weight == 1.0) for weight in row.weights]) for row in batch]
+        n = sum(int(sum(row.weights)) for row in only)
+        total, n_learned = total + loss_of(model, only).item() * n, n_learned + n
+    return total / n_learned
+
+
+def readme(folder: Path, **facts: Any) -> str:
+    """What the folder says of itself."""
+    packages = ("trajkit", "torch", "transformers", "tokenizers", "minigrid", "minijinja")
+    return README.format(
+        layers=LAYERS,
+        mistakes=MISTAKES,
+        first=FIRST_WORLD,
+        last=FIRST_WORLD + WORLDS_PER_TASK - 1,
+        seed=SEED,
+        python=platform.python_version(),
+        versions=", ".join(f"{name} {version(name)}" for name in packages),
+        checksums="\n".join(f"    {sha256_file(path)}  {path.name}" for path in sorted(folder.iterdir())),
+        **facts,
+    )
+
+
+def main(goal: Path) -> None:
+    """Play, train, replace the old model."""
+    started = time.monotonic()
+    logging.disable_progress_bar()
+    torch.set_num_threads(1)  # so little work is done soonest alone, and in the same order everywhere
+    set_seed(SEED)
+    print(f"seed {SEED}, worlds from {FIRST_WORLD}", file=sys.stderr)
+    episodes = played()
+    rows = [row for each in episodes for row in each]
+    tokenizer = make_tokenizer(rows)
+    model = make_model(tokenizer)
+    learned, measured = (
+        tokenised([row for each in part for row in each], tokenizer)
+        for part in (episodes[EPISODES_MEASURED:], episodes[:EPISODES_MEASURED])
+    )
+    before = measure(model, measured)
+    train(model, learned)
+    facts = {
+        "n_weights": model.num_parameters(),
+        "n_tokens": len(tokenizer),
+        "n_rows": len(learned),
+        "n_episodes": len(episodes) - EPISODES_MEASURED,
+        "before": before,
+        "loss": measure(model, measured),
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+        for path in folder.iterdir():
+            path.chmod(0o644)
+        (folder / "README.md").write_text(readme(folder, **facts), encoding="utf-8")
+        shutil.rmtree(goal, ignore_errors=True)
+        shutil.copytree(folder, goal)
+        goal.chmod(0o755)
+    print(
+        f"{goal}  {facts['n_weights']:,} weights  loss {before:.3f} -> {facts['loss']:.3f}"
+        f"  {time.monotonic() - started:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]) if len(sys.argv) > 1 else GOAL)

@@ -1,0 +1,128 @@
+"""`trajkit dpo local` and `trajkit kto local`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import make_tiny
+from trajkit.cli.main import run
+from trajkit.schema import Episode, Transition, message
+from trajkit.store.writer import write_episodes
+
+QUICK = ("--learning-rate", "0.01", "--max-steps", "2", "--yes")
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
+
+
+def episode(seed: int, answer: str, score: float) -> Episode:
+    step = Transition(
+        step_index=0,
+        messages=(message("user", f"world {seed}: which way? "),),
+        completion=message("assistant", answer),
+        observation=f"world {seed}",
+        action=answer,
+        action_executed=answer,
+    )
+    return Episode(
+        episode_id=f"{seed}-{answer}",
+        source="test",
+        env_id="walk",
+        task="go",
+        seed=seed,
+        metrics={"episode_return": score},
+        outcome="success" if score else "failure",
+        steps=(step,),
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    both = [(seed, answer, score) for seed in range(20) for answer, score in (("left", 1.0), ("right", 0.0))]
+    write_episodes(Path("episodes"), [episode(*each) for each in both], kind="test")
+
+
+@pytest.fixture
+def pairs(store: None, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["pairs", "episodes", "--margin", "0.5"]) == 0
+    capsys.readouterr()
+
+
+@pytest.mark.usefixtures("pairs")
+def test_the_last_pairs_become_a_tuned_model(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["dpo", "local", "--model", base, "--beta", "0.2", "--name", "better", *QUICK]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("runs/better  succeeded  2 steps")
+    assert "margin" in printed.out
+    plan = printed.err
+    for words in (
+        "the pairs, cut by group",
+        "learned   stores/pairs-",
+        "leaks     none",
+        "sigmoid, beta 0.2",
+    ):
+        assert words in plan
+    assert "17,408 of 54,496 weights are trained" in plan
+    assert "steps     2 of 8 pairs, learning rate 0.01" in plan
+    assert Path("runs/better/model/adapter_model.safetensors").is_file()
+
+    assert run(["jobs", "show", "--json"]) == 0
+    job = json.loads(capsys.readouterr().out)
+    assert (job["job_id"], job["method"], job["recipe"]["loss_type"]) == ("better", "dpo", ["sigmoid"])
+    assert job["train"]["n_rows"] + job["validation"]["n_rows"] == 20
+
+    assert (
+        run(["dpo", "local", "--model", base, "--beta", "0.2", *QUICK]) == 0
+    )  # the same: nothing is trained
+    assert "job better is the same: succeeded" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("store")
+def test_a_store_is_learned_by_kto(base: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["kto", "local", "--train", "episodes", "--good", "episode_return > 0.5", "--model", base]
+    assert run([*asked, "--dry-run"]) == 0
+    printed = capsys.readouterr()
+    assert "good" in printed.err
+    assert "loss      kto, beta 0.1" in printed.err
+    assert printed.out == ""
+    assert list(Path("runs").iterdir()) == []
+    assert run([*asked, "--good", "seed = 3", "--val-fraction", "0", "--dry-run"]) == 0
+    printed = capsys.readouterr()
+    assert "answers   2 good, 38 bad" in printed.err
+    assert "--desirable-weight 19 would let both count alike" in printed.err
+
+
+@pytest.mark.usefixtures("pairs")
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--train", "episodes"), "is a store, and dpo learns from pairs"),
+        (("--train", "nowhere"), "nowhere"),
+        (("--loss-type", "nonsense"), "loss_type"),
+        (("--set", "packing=true"), "packing is not for preferences"),
+        (("--set", "betta=1"), "betta"),
+        (("--max-length", "8"), "longer than 8 tokens"),
+        (("--val", "episodes"), "is a store, and dpo learns from pairs"),
+        ((), "nobody is here to ask"),
+    ],
+)
+def test_what_cannot_be_trained_is_said(
+    base: str, capsys: pytest.CaptureFixture[str], options: tuple[str, ...], words: str
+) -> None:
+    yes = ("--yes",) if options else ()
+    assert run(["dpo", "local", "--model", base, *yes, *options]) in (1, 2)
+    assert words in capsys.readouterr().err
+
+
+def test_without_pairs_the_command_that_makes_them_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["dpo", "local", "--model", "anything"]) == 2
+    assert "trajkit pairs" in capsys.readouterr().err

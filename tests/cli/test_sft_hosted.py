@@ -1,0 +1,125 @@
+"""`trajkit sft` and `trajkit dpo` at Together and Fireworks, as a user types them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.targets.hosted import fireworks_standin, together_standin
+from tests.targets.hosted.fireworks_standin import FireworksStandIn
+from tests.targets.hosted.life import quickly
+from tests.targets.hosted.together_standin import TogetherStandIn
+from trajkit.cli.main import run
+from trajkit.schema import Episode, Transition, message
+from trajkit.store.writer import write_episodes
+
+SERVICES = ("together", "fireworks")
+
+
+def episode(seed: int, answer: str, score: float) -> Episode:
+    step = Transition(
+        step_index=0,
+        messages=(message("user", f"world {seed}: which way? "),),
+        completion=message("assistant", answer),
+        observation=f"world {seed}",
+        action=answer,
+        action_executed=answer,
+        loss_weight=0.5,
+    )
+    return Episode(
+        episode_id=f"{seed}-{answer}",
+        source="test",
+        env_id="walk",
+        task="go",
+        seed=seed,
+        metrics={"episode_return": score},
+        outcome="success" if score else "failure",
+        steps=(step,),
+    )
+
+
+@pytest.fixture
+def standins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
+    monkeypatch.chdir(tmp_path)
+    both = [(seed, answer, score) for seed in range(20) for answer, score in (("left", 1.0), ("right", 0.0))]
+    write_episodes(Path("episodes"), [episode(*each) for each in both], kind="test")
+    quickly(monkeypatch)
+    monkeypatch.setenv("TOGETHER_API_KEY", together_standin.KEY)
+    monkeypatch.setenv("FIREWORKS_API_KEY", fireworks_standin.KEY)
+    with TogetherStandIn() as together, FireworksStandIn() as fireworks:
+        monkeypatch.setenv("TOGETHER_BASE_URL", together.url)
+        monkeypatch.setenv("FIREWORKS_BASE_URL", fireworks.url)
+        yield {"together": together_standin.MODEL, "fireworks": "qwen3-8b"}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_a_store_becomes_a_tuned_model(
+    standins: dict[str, str], service: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["sft", service, "--train", "episodes", "--model", standins[service], "--name", "tuned"]
+    assert run([*asked, "--dry-run"]) == 0
+    assert "dry run: nothing was sent" in capsys.readouterr().err
+    assert run([*asked, "--yes"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith("runs/tuned  succeeded  ")
+    for words in (
+        "learned   ",
+        "leaks     none",
+        f"model     {standins[service]} at http",
+        "price     unknown",
+    ):
+        assert words in printed.err
+    assert " USD, says the service" in printed.err
+
+    assert run(["jobs", "list", "--json"]) == 0
+    (job,) = json.loads(capsys.readouterr().out)
+    assert (job["target"], job["status"]) == (service, "succeeded")
+    assert run([*asked, "--yes"]) == 0
+    assert "job tuned is the same: succeeded" in capsys.readouterr().err
+
+
+def test_fireworks_hears_a_weight_that_together_does_not(
+    standins: dict[str, str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["sft", "fireworks", "--train", "episodes", "--model", "qwen3-8b", "--yes"]) == 0
+    assert "partial weight" not in capsys.readouterr().err
+    (rows,) = Path("runs").glob("*/training.jsonl")
+    assert {json.loads(line)["weight"] for line in rows.read_text().splitlines()} == {0.5}
+    asked = ["--train", "episodes", "--model", standins["together"]]
+    assert run(["sft", "together", *asked, "--name", "other", "--dry-run"]) == 0
+    assert "partial weight" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_pairs_become_a_tuned_model(
+    standins: dict[str, str], service: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["pairs", "episodes", "--margin", "0.5"]) == 0
+    assert run(["dpo", service, "--model", standins[service], "--name", "better", "--yes"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("runs/better  succeeded  ")
+    row = json.loads(Path("runs/better/training.jsonl").read_text().splitlines()[0])
+    assert set(row) == {"input", "preferred_output", "non_preferred_output"}
+
+
+@pytest.mark.parametrize("service", SERVICES)
+def test_nothing_is_sent_without_a_model_a_key_or_a_yes(
+    standins: dict[str, str],
+    service: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = ["sft", service, "--train", "episodes"]
+    assert run(asked) == 2
+    assert f'model = "{service}::NAME" in trajkit.toml' in capsys.readouterr().err
+    Path("trajkit.toml").write_text(f'model = "{service}::{standins[service]}"\n')
+    assert run(asked) == 2
+    assert "nobody is here to ask" in capsys.readouterr().err
+    assert not list(Path("runs").glob("*"))
+    monkeypatch.delenv(f"{service.upper()}_API_KEY")
+    assert run([*asked, "--yes"]) == 2
+    assert f"{service.upper()}_API_KEY is not set" in capsys.readouterr().err
+    assert run([*asked, "--dry-run"]) == 0
+    assert "the service was not asked" in capsys.readouterr().err

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from trajkit.errors import ConfigError
+from trajkit.registry.change import check_undo, check_writable, diff, undo, undo_diff, write
+from trajkit.registry.configuration import Configuration
+
+ONE, TWO = "# one\n[a]\nx = 1\n", "# two\n[b]\ny = 1\n"
+
+
+@pytest.fixture
+def before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Configuration:
+    monkeypatch.chdir(tmp_path)
+    Path("config").mkdir()
+    Path("config/one.toml").write_text(ONE)
+    Path("config/two.toml").write_text(TWO)
+    return Configuration.read("config/*.toml")
+
+
+def changed(before: Configuration) -> Configuration:
+    first, second = before.files
+    after = before.replacing(first.with_value(("a", "x"), 2))
+    return after.replacing(second.with_value(("b", "y"), 2))
+
+
+def test_a_diff_shows_each_file_that_changes(before: Configuration) -> None:
+    after = before.replacing(before.files[1].with_value(("b", "y"), 2))
+    lines = diff(before, after)
+    assert lines[:2] == ["--- config/two.toml", "+++ config/two.toml"]
+    assert lines[-2:] == ["-y = 1", "+y = 2"]
+    assert diff(before, before) == []
+
+
+def test_what_is_written_is_taken_back_to_the_last_byte(before: Configuration) -> None:
+    Path("config/one.toml").chmod(0o664)
+    done = write(before, changed(before), Path("backups"))
+    assert Path("config/one.toml").read_text() == ONE.replace("1", "2")
+    assert Path("config/two.toml").read_text() == TWO.replace("1", "2")
+    assert Path("config/one.toml").stat().st_mode & 0o777 == 0o664
+    assert undo_diff(done)[-2:] == ["-y = 2", "+y = 1"]
+    undo(done)
+    assert (Path("config/one.toml").read_text(), Path("config/two.toml").read_text()) == (ONE, TWO)
+
+
+def test_a_link_stays_one(before: Configuration) -> None:
+    Path("real.toml").write_text(ONE)
+    Path("link.toml").symlink_to("real.toml")
+    linked = Configuration.read("link.toml")
+    done = write(linked, linked.replacing(linked.files[0].with_value(("a", "x"), 5)), Path("backups"))
+    assert Path("link.toml").is_symlink()
+    assert Path("real.toml").read_text() == ONE.replace("1", "5")
+    undo(done)
+    assert Path("real.toml").read_text() == ONE
+
+
+def test_what_somebody_changed_meanwhile_is_left_alone(before: Configuration) -> None:
+    Path("config/two.toml").write_text(TWO + "z = 3\n")
+    with pytest.raises(ConfigError, match=r"two\.toml was changed by somebody"):
+        write(before, changed(before), Path("backups"))
+    assert Path("config/one.toml").read_text() == ONE
+    assert Path("config/two.toml").read_text() == TWO + "z = 3\n"
+
+
+def test_a_read_only_file_is_not_written(before: Configuration) -> None:
+    Path("config/two.toml").chmod(0o444)
+    for refused in (check_writable, lambda old, new: write(old, new, Path("backups"))):
+        with pytest.raises(ConfigError, match=r"two\.toml is read-only"):
+            refused(before, changed(before))
+    assert Path("config/one.toml").read_text() == ONE
+
+
+def test_all_files_are_written_or_none(before: Configuration) -> None:
+    # where the copy of the second file would go is a folder: the first one is written by then
+    Path("backups/1-two.toml/in-the-way").mkdir(parents=True)
+    Path("backups/1-two.toml/two.toml").mkdir()
+    with pytest.raises(ConfigError, match="cannot be written"):
+        write(before, changed(before), Path("backups"))
+    assert (Path("config/one.toml").read_text(), Path("config/two.toml").read_text()) == (ONE, TWO)
+    assert sorted(path.name for path in Path("config").iterdir()) == ["one.toml", "two.toml"]
+
+
+def test_what_was_changed_since_is_not_taken_back(before: Configuration) -> None:
+    done = write(before, changed(before), Path("backups"))
+    Path("config/two.toml").write_text("# mine\n")
+    with pytest.raises(ConfigError, match="was changed since"):
+        undo(done)
+    assert Path("config/one.toml").read_text() == ONE.replace("1", "2")
+    Path("config/two.toml").unlink()
+    with pytest.raises(ConfigError, match="is gone"):
+        check_undo(done)
+    done[0].backup.write_text("other")
+    with pytest.raises(ConfigError, match="the copy of what"):
+        check_undo(done)

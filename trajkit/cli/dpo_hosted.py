@@ -1,0 +1,106 @@
+"""`trajkit dpo together` and `trajkit dpo fireworks`: preferences at a service with an API of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from trajkit.cli.hosted import default_model, pay_options, train_hosted
+
+_TOGETHER = ("n_epochs", "learning_rate", "batch_size", "lora_r", "dpo_beta", "random_seed", "suffix")
+_FIREWORKS = ("epochs", "learning_rate", "lora_rank", "beta", "output_model")
+
+_train = click.option(
+    "--train", metavar="PAIRS", help="What is learned; by default the last pairs written here."
+)
+_model = click.option(
+    "--model", "base", metavar="NAME", help="The model to start from.  [default: of trajkit.toml]"
+)
+_rate = click.option("--learning-rate", type=float, help="At its highest; for the default see `trajkit sft`.")
+_thoughts = click.option(
+    "--thoughts",
+    type=click.Choice(["keep", "strip", "think-text"]),
+    default="keep",
+    show_default=True,
+    help="What becomes of thoughts.",
+)
+
+
+@click.command()
+@_train
+@click.option("--val", metavar="PAIRS", help="What measures on the way.")
+@click.option(
+    "--val-fraction",
+    type=click.FloatRange(min=0, max=0.5),
+    default=0.1,
+    show_default=True,
+    help="Without --val: the share that measures, cut by group; 0 for none.",
+)
+@_model
+@click.option(
+    "--base-url", metavar="URL", help="Address of the API.  [default: TOGETHER_BASE_URL, or Together's own]"
+)
+@click.option("--n-epochs", type=int, help="Passes over the pairs.  [default: 3]")
+@_rate
+@click.option("--batch-size", metavar="N|max", help="Pairs in a batch.  [default: max]")
+@click.option("--lora-r", type=int, help="Rank of the adapter.  [default: the model's own]")
+@click.option(
+    "--dpo-beta",
+    type=float,
+    help="The higher, the nearer it stays to the model.  [default: the service's own]",
+)
+@click.option("--random-seed", type=int, help="Of first weights and order.  [default: the service's own]")
+@click.option("--suffix", metavar="NAME", help="In the name of the tuned model.  [default: the job's name]")
+@_thoughts
+@pay_options
+def together(base: str | None, base_url: str | None, **asked: Any) -> int:
+    """Tune a model on pairs at Together: the better answer wins.
+
+    The pairs are those of `trajkit pairs`; of a pair with several turns the first answers that differ are
+    learned. The plan comes first, and nothing is sent before you agree. Keys and jobs are as with
+    `trajkit sft together`.
+    """
+    from trajkit.targets.hosted.services import connect
+
+    service = connect("together", {} if base_url is None else {"base_url": base_url})
+    given = {name: asked[name] for name in _TOGETHER}
+    return train_hosted(service, base or default_model("together", None), given, asked, method="dpo")
+
+
+@click.command()
+@_train
+@_model
+@click.option(
+    "--base-url", metavar="URL", help="Address of the API.  [default: FIREWORKS_BASE_URL, or Fireworks' own]"
+)
+@click.option(
+    "--account",
+    metavar="NAME",
+    help="Whose jobs.  [default: FIREWORKS_ACCOUNT_ID, or the only account that the key is of]",
+)
+@click.option("--epochs", type=int, help="Passes over the pairs.  [default: 3]")
+@_rate
+@click.option("--lora-rank", type=int, help="Rank of the adapter.  [default: the service's own]")
+@click.option(
+    "--beta", type=float, help="The higher, the nearer it stays to the model.  [default: the service's own]"
+)
+@click.option(
+    "--output-model", metavar="NAME", help="In the name of the tuned model.  [default: the job's name]"
+)
+@_thoughts
+@pay_options
+def fireworks(base: str | None, base_url: str | None, account: str | None, **asked: Any) -> int:
+    """Tune a model on pairs at Fireworks: the better answer wins.
+
+    The pairs are those of `trajkit pairs`, all of them: Fireworks measures no pairs on the way. Of a pair
+    with several turns the first answers that differ are learned. The plan comes first, and nothing is sent
+    before you agree. Keys and jobs are as with `trajkit sft fireworks`.
+    """
+    from trajkit.targets.hosted.services import connect
+
+    settings = {"base_url": base_url, "account": account}
+    service = connect("fireworks", {name: value for name, value in settings.items() if value is not None})
+    given = {name: asked[name] for name in _FIREWORKS}
+    everything = {**asked, "val": None, "val_fraction": 0.0}
+    return train_hosted(service, base or default_model("fireworks", None), given, everything, method="dpo")

@@ -1,0 +1,128 @@
+"""Options of every command that trains on this machine: the recipe, by the names that the trainers use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from trajkit.cli import output
+from trajkit.cli.settings import settings_option
+
+if TYPE_CHECKING:
+    from trajkit.targets.job import TuneJob
+    from trajkit.targets.local.base_model import Sizes
+    from trajkit.targets.local.recipe import LocalRecipe
+    from trajkit.targets.runs import Runs
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+_LORA = ("r", "lora_alpha", "lora_dropout")
+_RECIPE = (
+    "num_train_epochs",
+    "max_steps",
+    "learning_rate",
+    "per_device_train_batch_size",
+    "gradient_accumulation_steps",
+    "max_length",
+    "seed",
+    "auto_batch",
+    "merge",
+    "report_to",
+)
+
+
+def recipe_options(command: Command) -> Command:
+    """Add the options that `given_recipe` reads, and `--set` for what has none."""
+    for option in reversed(
+        (
+            click.option("--num-train-epochs", type=float, help="Passes over the rows.  [default: 3]"),
+            click.option("--max-steps", type=int, help="Steps of the optimizer, instead of epochs."),
+            click.option("--learning-rate", type=float, help="At its highest.  [default: 0.0002]"),
+            click.option("--per-device-train-batch-size", type=int, help="Rows in a batch.  [default: 8]"),
+            click.option("--gradient-accumulation-steps", type=int, help="Batches of a step.  [default: 1]"),
+            click.option(
+                "--max-length",
+                type=int,
+                help="Most tokens of a row; a longer one is an error.  [default: 2048]",
+            ),
+            click.option("--r", type=int, help="Rank of the adapter.  [default: 16]"),
+            click.option("--lora-alpha", type=float, help="Its scale: alpha / r.  [default: 32]"),
+            click.option(
+                "--lora-dropout", type=float, help="Share of its inputs that a step leaves out.  [default: 0]"
+            ),
+            click.option("--seed", type=int, help="Of first weights and order.  [default: 0]"),
+            settings_option(
+                "--set",
+                "more",
+                "Anything else of the recipe, such as lora=null (all weights), lora.use_dora=true, optim=sgd,"
+                " gradient_checkpointing=true, early_stopping_patience=3; may be repeated.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def output_options(command: Command) -> Command:
+    """Add `--auto-batch`, `--merge` and `--report-to`, which `given_recipe` reads."""
+    for option in reversed(
+        (
+            click.option(
+                "--auto-batch",
+                is_flag=True,
+                default=None,
+                help="Where memory runs out, halve the batch, keep the rows of a step, and go on.",
+            ),
+            click.option(
+                "--merge",
+                is_flag=True,
+                default=None,
+                help="Write adapter and base as one model too, which needs no peft.",
+            ),
+            click.option(
+                "--report-to", type=click.Choice(["wandb", "tensorboard"]), help="Tell it every loss."
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def given_recipe(asked: Mapping[str, Any], *more: str) -> dict[str, Any]:
+    """The fields of a recipe that were given.
+
+    Args:
+        asked: The command's options.
+        more: Names of options beside those of `recipe_options`.
+    """
+    names = [name for name in (*_RECIPE, *more) if asked.get(name) is not None]
+    given: dict[str, Any] = {name: asked[name] for name in names}
+    given["lora"] = {name: asked[name] for name in _LORA if asked[name] is not None}
+    return given
+
+
+def weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
+    """The lines of a plan that say what of a model is trained, and what memory that takes at least."""
+    from trajkit.targets.local.base_model import least_memory
+
+    if recipe.lora is None:
+        kind = "all weights are trained"
+    else:
+        kind = f"LoRA of rank {recipe.lora.r}, alpha {recipe.lora.lora_alpha:g}"
+    trained, of = output.count(sizes.n_trainable), output.count(sizes.n_weights)
+    yield f"model     {base}, {kind}"
+    yield f"weights   {trained} of {of} are trained ({sizes.n_trainable / sizes.n_weights:.2%})"
+    least = output.size(least_memory(recipe, sizes))
+    yield f"memory    {least} for weights, gradients and optimizer; what a batch takes comes on top"
+
+
+def left_lines(runs: Runs, job: TuneJob) -> Iterator[str]:
+    """The lines that say what a training left beside its record: the models, and the chart of the losses."""
+    from trajkit.targets.local.finish import MERGED, MODEL
+    from trajkit.targets.local.loss_page import LOSS_PAGE
+
+    folder = runs.path(job.job_id)
+    names = {"model": MODEL, "merged": MERGED, "losses": LOSS_PAGE}
+    yield from (f"{name:9} {folder / file}" for name, file in names.items() if (folder / file).exists())

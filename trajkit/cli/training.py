@@ -1,0 +1,265 @@
+"""What every command that trains has in common: the sides of a store, the plan, the question before it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import click
+
+from trajkit._settings import project
+from trajkit.cli import output
+from trajkit.cli.info import last_store
+from trajkit.cli.jobs import runs_option
+from trajkit.cli.page import visible
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.curate.leak_report import LeakReport
+    from trajkit.schema import Model
+    from trajkit.targets.job import TuneJob
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Recipe = TypeVar("Recipe", bound="Model")
+
+
+class Targets(click.Group):
+    """A group with a subcommand for each target, whose module is imported when it is called.
+
+    Args:
+        targets: Name of the subcommand to its module and its line in the group's help.
+    """
+
+    def __init__(self, *arguments: Any, targets: Mapping[str, tuple[str, str]], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._targets = targets
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in the order in which they are shown."""
+        return list(self._targets)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The subcommand; None when there is none of that name."""
+        if cmd_name not in self._targets:
+            return None
+        module = importlib.import_module(f"trajkit.cli.{self._targets[cmd_name][0]}")
+        command = getattr(module, cmd_name)
+        assert isinstance(command, click.Command)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the subcommands without importing them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in self._targets.items()])
+
+
+def store_options(command: Command) -> Command:
+    """Add `--train`, `--val` and `--val-fraction`, which `sides` reads."""
+    return _with(
+        command,
+        click.option(
+            "--train", metavar="STORE", help="What is learned; by default the last store written here."
+        ),
+        click.option(
+            "--val", metavar="STORE", help="What measures on the way, and picks the best checkpoint."
+        ),
+        click.option(
+            "--val-fraction",
+            type=click.FloatRange(min=0, max=0.5),
+            default=0.1,
+            show_default=True,
+            help="Without --val: the share of the store that measures, cut by world; 0 for none.",
+        ),
+    )
+
+
+def row_options(command: Command) -> Command:
+    """Add `--unit` and `--thoughts`: what becomes a row."""
+    return _with(
+        command,
+        click.option(
+            "--unit",
+            type=click.Choice(["episode", "step"]),
+            default="episode",
+            show_default=True,
+            help="What becomes a row: an append-only conversation with all its answers, or a step.",
+        ),
+        click.option(
+            "--thoughts",
+            type=click.Choice(["keep", "strip", "think-text"]),
+            default="keep",
+            show_default=True,
+            help="What becomes of thoughts.",
+        ),
+    )
+
+
+def job_options(command: Command) -> Command:
+    """Add `--name`, `--allow-leak`, `--runs`, `--dry-run`, `--yes`, `--detach` and `--json`."""
+    return _with(
+        command,
+        click.option("--name", metavar="NAME", help="The job's name.  [default: of the model and the store]"),
+        click.option(
+            "--allow-leak", is_flag=True, help="Train although the stores share what they must not."
+        ),
+        runs_option,
+        click.option("--dry-run", is_flag=True, help="Print the plan and train nothing."),
+        click.option("--yes", is_flag=True, help="Do not ask."),
+        click.option("--detach", is_flag=True, help="Do not wait: `trajkit jobs wait` does."),
+        click.option("--json", "as_json", is_flag=True, help="Print the job as JSON."),
+    )
+
+
+def _with(command: Command, *options: Callable[[Command], Command]) -> Command:
+    for option in reversed(options):  # click shows them as decorators stand: the last applied first
+        command = option(command)
+    return command
+
+
+class Sides(NamedTuple):
+    """What is learned, and what measures it."""
+
+    train: Path
+    """The store that is learned."""
+    validation: Path | None
+    """The store that measures; None for none."""
+
+
+def sides(asked: Mapping[str, Any]) -> Sides:
+    """The two stores that `store_options` name; without `--val` one store is cut."""
+    train = Path(asked["train"] or last_store())
+    if asked["val"] is not None:
+        return Sides(train, Path(asked["val"]))
+    train = without_evaluation(train)
+    return cut(train, asked["val_fraction"]) if asked["val_fraction"] else Sides(train, None)
+
+
+def without_evaluation(train: Path) -> Path:
+    """The store, or one of its episodes that were not played for evaluation where it has such."""
+    from trajkit.curate.select import select
+    from trajkit.store.reader import open_store
+    from trajkit.store.summary import summarize
+
+    store = open_store(train)
+    if not (n_evaluation := summarize(store).purposes.get("eval", 0)):
+        return train
+    goal = Path(project().stores) / f"sft-{store.manifest.digest[:12]}-train"
+    if not goal.exists():
+        select(train, goal, where="purpose <> 'eval'")
+    output.talk(f"{goal}  the store without its {output.plural(n_evaluation, 'evaluation episode')}")
+    return goal
+
+
+def cut(train: Path, fraction: float) -> Sides:
+    """The two sides of a store; those of an earlier cut are taken again."""
+    from trajkit.curate.split import split
+    from trajkit.store.reader import open_store
+
+    digest = open_store(train).manifest.digest
+    goal = Path(project().stores) / f"sft-{digest[:12]}-{fraction:g}"
+    if not goal.exists():
+        split(train, goal, ratio={"train": 1 - fraction, "val": fraction})
+        output.talk(
+            f"{goal}  the store, cut by world: {1 - fraction:.0%} to learn, {fraction:.0%} to measure"
+        )
+    return Sides(goal / "train", goal / "val")
+
+
+def recipe(kind: type[Recipe], given: dict[str, Any], more: Mapping[str, Any]) -> Recipe:
+    """What the options say, and over it what --set says.
+
+    Args:
+        kind: The recipe's model.
+        given: Its fields that options gave.
+        more: Of --set: paths such as `lora.r` to values.
+
+    Raises:
+        RequestError: There is no such field, or its value cannot be.
+    """
+    from pydantic import ValidationError
+
+    for path, value in more.items():
+        place, names = given, path.split(".")
+        for name in names[:-1]:
+            place = place.setdefault(name, {}) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise RequestError(f"--set {path}: {'.'.join(names[:-1])} is no group", hint="such as lora.r=8")
+        place[names[-1]] = _value(value)
+    try:
+        return kind.model_validate(given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        message = first["msg"].removeprefix("Value error, ")
+        said = f"{where}: {message}" if where else message
+        raise RequestError(said, hint=f"the recipe has {', '.join(kind.model_fields)}") from error
+
+
+def _value(typed: Any) -> Any:
+    """What was typed: null, lists and objects are JSON; what else a text is, its field knows."""
+    if isinstance(typed, str) and (typed == "null" or typed[:1] in ("[", "{")):
+        try:
+            return json.loads(typed)
+        except ValueError:
+            return typed
+    return typed
+
+
+def side_lines(job: TuneJob) -> Iterator[str]:
+    """The lines of a plan that say what is learned and what measures."""
+    sides = [("learned", job.train)] + ([("measured", job.validation)] if job.validation is not None else [])
+    for name, data in sides:
+        yield (
+            f"{name:9} {near(data.store)}  {output.plural(data.n_episodes, 'episode')}"
+            f"  {output.plural(data.n_rows, 'row')}  {output.count(data.n_tokens)} tokens,"
+            f" {output.count(data.n_learned_tokens)} of them learned; longest {output.count(data.longest)}"
+        )
+    for reason, number in job.train.left.items():
+        yield f"          not learned: {output.plural(number, 'step')}: {visible(reason)}"
+    for kind, number in job.train.losses.items():
+        yield f"          left out: {output.plural(number, kind)}"
+    if job.validation is None:
+        yield "measured  nothing: the last checkpoint is kept, not the best"
+
+
+def leak_line(report: LeakReport) -> str:
+    """The line of a plan that says what the two sides share."""
+    leaks = "; ".join(finding.words for finding in report.blocking) if report.leaks else "none"
+    return f"leaks     {leaks}{' (allowed)' if report.leaks else ''}"
+
+
+def near(path: Path) -> Path:
+    """A path as it is seen from here."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def confirm(
+    question: str = "Train?",
+    *,
+    yes: bool,
+    verb: str = "trains",
+    refused: str = "nothing was trained",
+) -> None:
+    """Ask before something is started; `--yes` has answered.
+
+    Args:
+        question: What is asked.
+        yes: Whether --yes was given.
+        verb: What --yes does, where nobody is here to ask.
+        refused: What is said when the answer was no.
+
+    Raises:
+        RequestError: Nobody is here to ask.
+        Exit: The answer was no.
+    """
+    if yes:
+        return
+    if not (sys.stdin.isatty() and output.is_terminal()):
+        raise RequestError("nobody is here to ask", hint=f"--yes {verb}, --dry-run shows the plan alone")
+    if not click.confirm(question, err=True):
+        output.talk(refused)
+        raise click.exceptions.Exit(1)

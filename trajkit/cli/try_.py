@@ -1,0 +1,235 @@
+"""`trajkit try`: what a tuned model and its base answer to one prompt of a store."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from trajkit.cli import output
+from trajkit.cli.jobs import runs_option
+from trajkit.cli.page import visible
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.targets.job import TuneJob
+    from trajkit.targets.question import Answered, Question, Sampling
+    from trajkit.targets.runs import Runs
+
+_HEADINGS = ("answer", "model", "tokens", "text")
+_NARROWEST = 30
+_PROMPT_END = 300
+
+
+class _Spends(NamedTuple):
+    """Whether money may be spent."""
+
+    yes: bool
+    dry_run: bool
+
+
+@click.command("try")
+@click.argument("model")
+@click.argument("store")
+@click.argument("place", metavar="EPISODE:STEP")
+@click.option("--base", metavar="DIR|ID", help="What MODEL started from, where it does not say so itself.")
+@click.option(
+    "--temperature",
+    type=click.FloatRange(min=0),
+    default=0.0,
+    show_default=True,
+    help="0 takes the most probable token each time.",
+)
+@click.option(
+    "--max-new-tokens",
+    type=click.IntRange(min=1),
+    default=256,
+    show_default=True,
+    help="Most tokens of an answer.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="The same answers again.")
+@click.option("--n", type=click.IntRange(min=1), default=1, show_default=True, help="Answers of each model.")
+@runs_option
+@click.option("--dry-run", is_flag=True, help="Of a model at a service: print what would be asked.")
+@click.option("--yes", is_flag=True, help="Of a model at a service: ask it, which costs money.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+def try_(
+    model: str,
+    store: str,
+    place: str,
+    base: str | None,
+    runs_folder: Path,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    **sampling: Any,
+) -> None:
+    """Print the recorded answer of a step, and what MODEL and its base answer to the same prompt.
+
+    MODEL is a job's name, a folder with an adapter or a model, or an id. EPISODE is an id, the beginning of
+    one, or a position from 0; STEP counts from 0. Models at a service are asked only with --yes.
+
+    \b
+    trajkit try goto-sft stores/goto 0:3
+    """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
+    from trajkit.store.dataset import open_dataset
+    from trajkit.targets.question import Sampling, question
+
+    asked = question(open_dataset(store), place)
+    drawn = Sampling(**sampling).checked()
+    _talk(asked)
+    spends = _Spends(yes=yes, dry_run=dry_run)
+    answers = list(_answers(model, base, runs_folder, asked, drawn, spends=spends))
+    if as_json:
+        output.result_json(_document(asked, drawn, answers))
+        return
+    _print(answers)
+    if any(answer.is_cut for answer in answers):
+        most = output.plural(drawn.max_new_tokens, "token")
+        output.talk(f"note: cut after {most}; --max-new-tokens for more")
+
+
+def _answers(
+    model: str, base: str | None, runs_folder: Path, asked: Question, drawn: Sampling, *, spends: _Spends
+) -> Iterator[Answered]:
+    from trajkit.targets.jobs import LOCAL
+    from trajkit.targets.local.answer import answers, tuned_model
+    from trajkit.targets.local.finish import MODEL
+
+    found = _job(model, runs_folder)
+    if found is None:
+        _refuse_stranger(model, runs_folder)
+        yield from answers(tuned_model(model, base), asked, drawn)
+        return
+    runs, job = found
+    if job.target != LOCAL:
+        yield from _hosted(job, base, asked, drawn, spends)
+        return
+    # the folder that was named (a merged model has one of its own), else the job's
+    folder = Path(model) if _is_model(Path(model)) else runs.path(job.job_id) / MODEL
+    if not folder.is_dir():
+        raise RequestError(
+            f"job {job.job_id} has no model: it is {job.status}", hint=f"trajkit jobs wait {job.job_id}"
+        )
+    yield from answers(tuned_model(str(folder), base or job.base, job=job.job_id), asked, drawn)
+
+
+def _hosted(
+    job: TuneJob, base: str | None, asked: Question, drawn: Sampling, spends: _Spends
+) -> list[Answered]:
+    from trajkit.targets.hosted.chat import ask, chat_plan
+
+    plan = chat_plan(job, asked, drawn, base=base)
+    output.talk(f"asks      {plan.url}, with the key of {plan.key_variable}")
+    output.talk(f"models    {visible(plan.base)} and {visible(plan.tuned)}")
+    output.talk(
+        f"requests  {output.plural(plan.n_requests, 'request')}, each of about "
+        f"{output.plural(plan.n_prompt_tokens, 'token')} and an answer of up to {drawn.max_new_tokens:,}"
+    )
+    output.talk("price     the service's own for so many tokens")
+    if spends.dry_run:
+        output.talk("dry run: nobody was asked")
+        raise click.exceptions.Exit(0)
+    if not spends.yes:
+        if not (sys.stdin.isatty() and output.is_terminal()):
+            raise RequestError("asking a service costs money", hint="--yes asks, --dry-run does not")
+        if not click.confirm("Ask?", err=True):
+            output.talk("nobody was asked")
+            raise click.exceptions.Exit(1)
+    return ask(plan, asked, drawn)
+
+
+def _job(name: str, runs_folder: Path) -> tuple[Runs, TuneJob] | None:
+    """The job of this name, or that this folder is (or is in); None where the name stands for itself."""
+    from trajkit.targets.runs import JOB_FILE, Runs
+
+    path = Path(name)
+    for folder in (runs_folder / name, path, path.parent):
+        if folder.is_dir() and (folder / JOB_FILE).is_file() and (folder != path.parent or path.is_dir()):
+            whole = folder.absolute()
+            runs = Runs(whole.parent)
+            return runs, runs.load(whole.name)
+    return None
+
+
+def _refuse_stranger(name: str, runs_folder: Path) -> None:
+    """Raise where a name can only be a job's, and is none: nobody has to wait for the Hub to say so."""
+    from trajkit._samples import SAMPLE_PREFIX
+    from trajkit.targets.runs import Runs
+
+    if Path(name).exists() or "/" in name or name.startswith(SAMPLE_PREFIX):
+        return
+    known = ", ".join(job.job_id for job in Runs(runs_folder).all()) or "none"
+    raise RequestError(
+        f"no job and no folder {name!r}", hint=f"jobs in {runs_folder}: {known}; an id is such as org/name"
+    )
+
+
+def _is_model(path: Path) -> bool:
+    return any((path / name).is_file() for name in ("adapter_config.json", "config.json"))
+
+
+def _talk(asked: Question) -> None:
+    """Which prompt it was, on stderr."""
+    episode = asked.episode
+    world = [str(each) for each in (episode.env_id, episode.task) if each is not None]
+    if episode.seed is not None:
+        world.append(f"seed {episode.seed}")
+    where = f"  {' '.join(world)}" if world else ""
+    last = episode.n_steps - 1
+    output.talk(f"episode {episode.episode_id}{where}  step {asked.step.step_index} of 0 to {last}")
+    tools = ", ".join(str(tool.get("name")) for tool in asked.step.tools or ())
+    offers = f"; tools: {tools}" if tools else ""
+    output.talk(f"prompt  {output.plural(len(asked.prompt), 'message')}{offers}; the last one ends:")
+    for line in asked.prompt[-1].text[-_PROMPT_END:].splitlines():
+        output.talk(f"        {line}")
+    if asked.losses:
+        output.talk(f"left out of the prompt: {', '.join(asked.losses)}")
+
+
+def _print(answers: list[Answered]) -> None:
+    """A table: an answer of several lines, or one too wide for the terminal, goes on below itself."""
+    rows: list[tuple[str, ...]] = []
+    width = _width(answers)
+    for answer in answers:
+        lines = _lines(answer, width)
+        n_tokens = "" if answer.n_tokens is None else output.count(answer.n_tokens)
+        rows.append((answer.by, answer.model or "", n_tokens, lines[0]))
+        rows += [("", "", "", line) for line in lines[1:]]
+    cells = [output.Cell(heading, is_number=heading == "tokens") for heading in _HEADINGS]
+    output.table(cells, rows)
+
+
+def _width(answers: list[Answered]) -> int | None:
+    """Columns that are left for the text; None where nothing is wrapped."""
+    if not sys.stdout.isatty():
+        return None
+    names = max(len(answer.model or "") for answer in answers)
+    taken = len("recorded") + 2 + max(names, len("model")) + 2 + len("tokens") + 2
+    return max(_NARROWEST, shutil.get_terminal_size().columns - taken)
+
+
+def _lines(answer: Answered, width: int | None) -> list[str]:
+    if answer.problem is not None:
+        return [f"no answer: {answer.problem}"]
+    text = f"{answer.text} …" if answer.is_cut else answer.text
+    lines = text.splitlines() or ["(nothing)"]
+    if width is None:
+        return lines
+    return [part for line in lines for part in textwrap.wrap(line, width, replace_whitespace=False) or [""]]
+
+
+def _document(asked: Question, drawn: Sampling, answers: list[Answered]) -> dict[str, Any]:
+    return {
+        "episode_id": asked.episode.episode_id,
+        "step_index": asked.step.step_index,
+        "messages": asked.messages,
+        "tools": asked.tools,
+        "sampling": drawn._asdict(),
+        "answers": [answer._asdict() for answer in answers],
+    }

@@ -1,0 +1,168 @@
+"""TextWorldExpress (Jansen and Côté 2022): eight text games, worlds to train, develop and test on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import TYPE_CHECKING, Any
+
+from trajkit.environments.base import EnvironmentInfo, Result, Start
+from trajkit.errors import RequestError, RolloutError
+
+if TYPE_CHECKING:
+    from trajkit.environments.textworld_jvm import Jvm
+
+ENV_ID = "textworld"
+GAMES = ("cookingworld", "twc", "coin", "mapreader", "arithmetic", "sorting", "simonsays", "peckingorder")
+FOLDS = {"": "train", "-dev": "dev", "-test": "test"}
+"""What follows a game's name in its task, and the fold that it stands for: another fold is another world."""
+TASKS = tuple(f"{game}{ending}" for ending in FOLDS for game in GAMES)
+
+_MOST_SEED = 2**31 - 1
+_HELP = "help"
+
+
+class TextWorld:
+    """One game of TextWorldExpress, in a Java process of its own.
+
+    Every text is an action: one that the game does not know takes a step and changes nothing. An action is
+    valid when the game lists it among those that do something; its own gold paths have some that do not.
+
+    Args:
+        task: One of `TASKS`: a game for its training worlds, with `-dev` or `-test` behind it for the others.
+        max_steps: Step limit of an episode.
+        **parameters: Whole numbers that the game takes, such as `numLocations` and `numIngredients` of
+            cookingworld; what is left out has the game's default.
+
+    Raises:
+        RequestError: There is no such task, or the game does not take a parameter.
+        MissingExtra: textworld-express is not installed.
+        StackError: There is no Java, or it does not start.
+    """
+
+    env_id = ENV_ID
+
+    def __init__(self, task: str, *, max_steps: int = 100, **parameters: int) -> None:
+        if task not in TASKS:
+            hint = f"games: {', '.join(GAMES)}; -dev or -test behind one gives its other worlds"
+            raise RequestError(f"no task {task!r} in {ENV_ID}", hint=hint)
+        if max_steps < 1:
+            raise RequestError(f"max_steps={max_steps} is less than a step")
+        self.task, self.max_steps = task, max_steps
+        game, dash, _ = task.partition("-")
+        self._game, self._fold = game, FOLDS[task.removeprefix(game)] if dash else FOLDS[""]
+        self._parameters = ",".join(f"{name}={value}" for name, value in parameters.items())
+        self._jvm: Jvm | None = None
+        self._jvm = self._begun_jvm()
+        self._seed: int | None = None
+        self._path: list[str] | None = None
+        self._done: list[str] = []
+        self._now: dict[str, Any] = {}
+        self._is_over = True
+
+    def reset(self, seed: int) -> Start:
+        """Begin the episode of this seed.
+
+        Args:
+            seed: A whole number from 0 to 2**31 - 1. TextWorldExpress names 0 to 999 for training, 10000 to
+                10999 for development and 20000 to 20999 for the test.
+
+        Raises:
+            RequestError: It is no such number.
+        """
+        if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _MOST_SEED:
+            raise RequestError(
+                f"seed {seed!r} of {ENV_ID}", hint=f"seeds are whole numbers from 0 to {_MOST_SEED}"
+            )
+        jvm = self._begun_jvm()
+        self._now = jvm.begin(seed, self._fold)
+        self._seed, self._path, self._done, self._is_over = seed, None, [], False
+        mission, observation = jvm.mission(), str(self._now["observation"])
+        said = json.dumps([self._game, self._fold, jvm.properties(), mission, observation])
+        return Start(mission, observation, hashlib.sha256(said.encode()).hexdigest())
+
+    def step(self, text: str | None) -> Result:
+        """Act; spaces around the text are left out, and None is an empty text.
+
+        `help` shows the goal again, and is a step like any other.
+
+        Raises:
+            RolloutError: The episode is over, none was begun, or the Java process failed.
+        """
+        jvm = self._playing()
+        action = (text or "").strip()
+        is_valid = action in self._now["validActions"]
+        score = float(self._now["score"])
+        self._done.append(action)
+        if action == _HELP:  # the game itself would call it unknown
+            observation = jvm.mission()
+        else:
+            self._now = jvm.step(action)
+            observation = str(self._now["observation"])
+        terminated = bool(self._now["tasksuccess"] or self._now["taskfailure"])
+        truncated = len(self._done) >= self.max_steps
+        self._is_over = terminated or truncated
+        reward = round(float(self._now["score"]) - score, 9)  # a difference of sums of tenths
+        return Result(observation, reward, terminated, truncated, action, is_valid)
+
+    def legal_actions(self) -> tuple[str, ...]:
+        """The actions that do something now, sorted. Any other text is an action too."""
+        return () if self._is_over else tuple(sorted(map(str, self._now["validActions"])))
+
+    def statistics(self) -> dict[str, float]:
+        """`progression`: the score, 0 to 1; `success`: 1 when the goal is reached, else 0."""
+        score = min(max(float(self._now.get("score", 0.0)), 0.0), 1.0)
+        return {"progression": score, "success": float(bool(self._now.get("tasksuccess")))}
+
+    def expert_action(self) -> str:
+        """The next action of the game's own path to the goal, from the beginning of the episode.
+
+        In twc and coin the path is another one each time; in every game a few of its actions change nothing.
+
+        Raises:
+            RolloutError: The episode is over, or something else was done than the path says.
+        """
+        self._playing()
+        if self._path is None:
+            self._path = self._found_path()
+        n_done = len(self._done)
+        if self._done != self._path[:n_done] or n_done >= len(self._path):
+            raise RolloutError(
+                f"the expert of {ENV_ID} knows one path, and step {n_done} is not on it",
+                hint="play it from the beginning: --policy expert, without slips",
+            )
+        return self._path[n_done]
+
+    def close(self) -> None:
+        """End the Java process; `reset` starts another."""
+        if self._jvm is not None:
+            self._jvm.close()
+        self._jvm, self._is_over = None, True
+
+    def _begun_jvm(self) -> Jvm:
+        from trajkit.environments.textworld_jvm import Jvm
+
+        if self._jvm is None:
+            self._jvm = Jvm(self._game, self._parameters)
+        return self._jvm
+
+    def _playing(self) -> Jvm:
+        if self._seed is None:
+            raise RolloutError("no episode was begun", hint="call reset with a seed first")
+        if self._is_over or self._jvm is None:
+            raise RolloutError("the episode is over", hint="reset begins another")
+        return self._jvm
+
+    def _found_path(self) -> list[str]:
+        """The path of this world: it is made again with one, and what was done is done again."""
+        jvm = self._playing()
+        assert self._seed is not None
+        self._now = jvm.begin(self._seed, self._fold, with_path=True)
+        path = jvm.path()
+        for action in self._done:
+            if action != _HELP:
+                self._now = jvm.step(action)
+        return path
+
+
+INFO = EnvironmentInfo(env_id=ENV_ID, tasks=TASKS, rule=None, success="success >= 1", make=TextWorld)

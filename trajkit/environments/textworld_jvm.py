@@ -1,0 +1,163 @@
+"""One Java process with one game of TextWorldExpress in it.
+
+The games share static state, so that two in one process spoil each other, one after the other too: every
+environment has a process of its own. It ends with this one, also when this one is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from trajkit._lazy import need
+from trajkit.errors import RequestError, RolloutError, StackError
+
+_EXTRA = "textworld"
+_HINT = (
+    "install Java 17 or newer (`apt install default-jre-headless`, `brew install openjdk`),"
+    " or name its folder in JAVA_HOME"
+)
+# a game is small, and there are as many processes as episodes at once: little memory, a quick start
+_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_END_S = 5.0
+
+
+class Jvm:
+    """A Java process with a game.
+
+    Args:
+        game: Its name.
+        parameters: Its parameters, as TextWorldExpress writes them: `numLocations=3,includeDoors=0`.
+
+    Raises:
+        MissingExtra: textworld-express is not installed.
+        StackError: There is no Java, or it does not start.
+        RequestError: The game does not take the parameters.
+    """
+
+    def __init__(self, game: str, parameters: str) -> None:
+        need("textworld_express", extra=_EXTRA)
+        self._owner = os.getpid()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the process; a pipe would fill up
+        try:
+            self._process = self._start()
+        except BaseException:
+            self._errors.close()
+            raise
+        try:
+            self._gateway = self._connect()
+            self._game: Any = self._gateway.jvm.textworldexpress.runtime.PythonInterface()
+            said = str(self._game.load(game, parameters)).strip()
+        except BaseException:
+            self.close()
+            raise
+        if said:
+            self.close()
+            raise RequestError(f"textworld: {game}: {said.removeprefix('ERROR: ')}")
+
+    def begin(self, seed: int, fold: str, *, with_path: bool = False) -> dict[str, Any]:
+        """Make a world anew; `with_path`: with a path to its goal, which takes ten times as long."""
+        return self._answer("generateNewGameJSON", seed, fold, with_path)
+
+    def step(self, text: str) -> dict[str, Any]:
+        """Act."""
+        return self._answer("stepJSON", text)
+
+    def mission(self) -> str:
+        """The goal in words."""
+        return str(self._call("getTaskDescription"))
+
+    def properties(self) -> str:
+        """What the world was made from, seed included, as JSON."""
+        return str(self._call("getGenerationPropertiesJSON"))
+
+    def path(self) -> list[str]:
+        """The path to the goal, where the world was made with one."""
+        return [str(action) for action in self._call("getGoldActionSequence")]
+
+    def close(self) -> None:
+        """End the process. A second call does nothing; in a fork of the process that began it, too."""
+        if self._owner != os.getpid():
+            return
+        with contextlib.suppress(Exception):
+            self._gateway.close()
+        for pipe in (self._process.stdin, self._process.stdout, self._errors):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()  # it ends when nobody can speak to it any more
+        try:
+            self._process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        import py4j.java_gateway
+        import textworld_express
+
+        folder = Path(textworld_express.__file__).parent
+        jars = [py4j.java_gateway.find_jar_path(), str(folder / "textworld-express.jar")]
+        gateway = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
+        try:
+            return subprocess.Popen(
+                [_java(), *_OPTIONS, "-classpath", os.pathsep.join(jars), *gateway],
+                cwd=folder,  # it reads files there
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,  # Ctrl-C is for us: an episode may still be brought to its end
+            )
+        except OSError as error:
+            raise StackError(f"Java does not start: {error}", hint=_HINT) from error
+
+    def _connect(self) -> Any:
+        from py4j.java_gateway import GatewayParameters, JavaGateway
+
+        assert self._process.stdout is not None
+        port = self._process.stdout.readline().strip()
+        token = self._process.stdout.readline().strip().decode()
+        if not port.isdigit() or not token:
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").strip().splitlines()
+            shown = next((line for line in said if "Error" in line), said[-1] if said else "it said nothing")
+            raise StackError(f"Java does not start: {shown[:300]}", hint=_HINT)
+        return JavaGateway(
+            gateway_parameters=GatewayParameters(port=int(port), auth_token=token, auto_convert=True)
+        )
+
+    def _answer(self, name: str, *arguments: object) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._call(name, *arguments))
+        return found
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        from py4j.protocol import Py4JError
+
+        if self._owner != os.getpid():
+            raise RolloutError(
+                "this environment was begun in another process", hint="make environments after the fork"
+            )
+        try:
+            return getattr(self._game, name)(*arguments)
+        except (Py4JError, OSError) as error:  # the process ended, or the game failed
+            raise RolloutError(f"the game's Java process failed: {str(error).splitlines()[0]}") from error
+
+
+def version() -> str:
+    """The package's version."""
+    return metadata.version("textworld-express")
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=None if not home else str(Path(home) / "bin"))
+    if found is None:
+        where = f"in JAVA_HOME ({home})" if home else "on this machine"
+        raise StackError(f"TextWorldExpress runs in Java, and there is none {where}", hint=_HINT)
+    return found

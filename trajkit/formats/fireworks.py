@@ -1,0 +1,55 @@
+"""Fireworks' chat rows: OpenAI's, with a place for thoughts, and a real weight for the row as a whole."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trajkit.formats.base import Example, LossKind, Mask, PlainText, Row, SftFormat, Unit
+from trajkit.formats.chat_rows import WEIGHTED_TEXT, ChatWriter, Dialect, read_functions, read_messages
+from trajkit.schema.base import JsonObject
+
+_DIALECT = Dialect(mark="weight", reasoning="reasoning_content")
+
+
+def _row(example: Example) -> Row:
+    writer = ChatWriter(_DIALECT)
+    value: dict[str, Any] = {"messages": writer.messages(example.messages, example.weights)}
+    if tools := writer.tools(example.tools):
+        value["tools"] = tools
+    weights = {weight for weight in example.weights if weight > 0}
+    losses = tuple(writer.losses)
+    if len(weights) == 1:  # then the weight of the row is that of each of its answers, whatever number it is
+        losses = tuple(loss for loss in losses if loss.kind != LossKind.PARTIAL_WEIGHT)
+    # a file has such a weight in every row or in none
+    return Row(
+        {**value, "weight": weights.pop() if len(weights) == 1 else 1.0}, losses, tuple(writer.problems)
+    )
+
+
+def _read(value: JsonObject) -> Example:
+    row: Any = value
+    messages, marks = read_messages(row["messages"], _DIALECT)
+    weight = float(row.get("weight", 1))
+    return Example(messages, tuple(weight * mark for mark in marks), read_functions(row))
+
+
+def _plain(unit: Unit) -> PlainText:
+    return WEIGHTED_TEXT._replace(tail=WEIGHTED_TEXT.tail.removesuffix("}") + ',"weight":1.0}')
+
+
+FIREWORKS = SftFormat(
+    name="fireworks",
+    about="Fireworks' fine-tuning",
+    row=_row,
+    read=_read,
+    columns={
+        "messages": "STRUCT(role VARCHAR, weight BIGINT, reasoning_content VARCHAR, content JSON, "
+        "tool_calls JSON[], tool_call_id VARCHAR)[]",
+        "tools": "JSON[]",
+        "weight": "DOUBLE",
+    },
+    masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
+    min_rows=3,
+    plain=_plain,
+)
+"""Rows for Fireworks' supervised fine-tuning."""

@@ -1,0 +1,182 @@
+"""Files of a configuration that change: as a diff, written beside a copy of what was there, taken back."""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from trajkit._files import replacing
+from trajkit.errors import ConfigError
+from trajkit.registry.configuration import Configuration
+from trajkit.registry.toml_file import TomlFile
+from trajkit.schema import Model
+from trajkit.schema.manifest import Sha256
+
+
+class ChangedFile(Model):
+    """A file that was written, with what takes it back."""
+
+    path: Path
+    """The file, absolute."""
+    backup: Path
+    """A copy of what it was, absolute."""
+    before: Sha256
+    """Of the bytes that it had."""
+    after: Sha256
+    """Of those that were written."""
+
+
+def changed_files(before: Configuration, after: Configuration) -> Iterator[tuple[TomlFile, TomlFile]]:
+    """The files that differ, each before and after."""
+    for old, new in zip(before.files, after.files, strict=True):
+        if old.text != new.text:
+            yield old, new
+
+
+def diff(before: Configuration, after: Configuration) -> list[str]:
+    """What changes, as lines of a unified diff."""
+    return [
+        line for old, new in changed_files(before, after) for line in _diff(old.text, new.text, str(old.path))
+    ]
+
+
+def write(before: Configuration, after: Configuration, backups: Path) -> tuple[ChangedFile, ...]:
+    """Write the files that changed: all of them, or none.
+
+    Args:
+        before: As they were read: a file that is not so any more is somebody else's work.
+        after: As they are to be.
+        backups: A folder for copies of what was there; made.
+
+    Raises:
+        ConfigError: A file cannot be written, or somebody changed it meanwhile.
+    """
+    pairs = list(changed_files(before, after))
+    for old, _ in pairs:
+        _refuse_changed(old)
+    done: list[ChangedFile] = []
+    try:
+        for number, (old, new) in enumerate(pairs):
+            done.append(_write(old, new, backups / f"{number}-{old.path.name}"))
+    except OSError as error:
+        _restore(done)
+        raise ConfigError(f"{error.filename} cannot be written: {error.strerror or error}") from error
+    except ConfigError:
+        _restore(done)
+        raise
+    return tuple(done)
+
+
+def undo_diff(changes: Sequence[ChangedFile]) -> list[str]:
+    """What taking the changes back changes, as lines of a unified diff."""
+    return [
+        line
+        for change in changes
+        for line in _diff(_text(change.path), _text(change.backup), str(_near(change.path)))
+    ]
+
+
+def check_undo(changes: Sequence[ChangedFile]) -> None:
+    """Refuse what cannot be taken back.
+
+    Raises:
+        ConfigError: A file was changed since, or its copy is not there any more.
+    """
+    for change in changes:
+        if not change.backup.is_file() or _sha256(change.backup.read_bytes()) != change.before:
+            raise ConfigError(f"{change.backup}, the copy of what {change.path} was, is gone or was changed")
+        if not change.path.is_file():
+            raise ConfigError(f"{change.path} is gone", hint=f"what it was: {change.backup}")
+        if _sha256(change.path.read_bytes()) != change.after:
+            raise ConfigError(
+                f"{change.path} was changed since: taking it back would undo that too",
+                hint=f"what it was: {change.backup}; a later variant is taken back first",
+            )
+        _refuse_read_only(change.path)
+
+
+def undo(changes: Sequence[ChangedFile]) -> None:
+    """Put back what the files were.
+
+    Raises:
+        ConfigError: One was changed since, cannot be written, or its copy is gone.
+    """
+    check_undo(changes)
+    try:
+        _restore(changes)
+    except OSError as error:
+        raise ConfigError(f"{error.filename} cannot be written: {error.strerror or error}") from error
+
+
+def check_writable(before: Configuration, after: Configuration) -> None:
+    """Refuse files that cannot be written, before anybody is asked.
+
+    Raises:
+        ConfigError: One is read-only.
+    """
+    for old, _ in changed_files(before, after):
+        _refuse_read_only(old.path)
+
+
+def _refuse_read_only(path: Path) -> None:
+    # the bits too: root may write everything, and a file that somebody locked is still not to be written
+    if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
+        raise ConfigError(f"{path} is read-only", hint=f"chmod u+w {path}, or name another --config")
+    if not os.access(path.resolve().parent, os.W_OK):
+        raise ConfigError(
+            f"the folder of {path} is read-only", hint="files are replaced, not edited in place"
+        )
+
+
+def _refuse_changed(old: TomlFile) -> None:
+    _refuse_read_only(old.path)
+    if old.path.read_bytes() != old.text.encode("utf-8"):
+        raise ConfigError(
+            f"{old.path} was changed by somebody while it was read; it was left as it is",
+            hint="give the same command again",
+        )
+
+
+def _write(old: TomlFile, new: TomlFile, backup: Path) -> ChangedFile:
+    goal = old.path.resolve()  # a link stays one
+    backup.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy2(goal, backup)
+    _refuse_changed(old)
+    before, after = old.text.encode("utf-8"), new.text.encode("utf-8")
+    _put(goal, after)
+    return ChangedFile(
+        path=old.path.absolute(), backup=backup.absolute(), before=_sha256(before), after=_sha256(after)
+    )
+
+
+def _restore(changes: Sequence[ChangedFile]) -> None:
+    for change in reversed(changes):
+        _put(change.path.resolve(), change.backup.read_bytes())
+
+
+def _put(goal: Path, content: bytes) -> None:
+    mode = goal.stat().st_mode & 0o777
+    with replacing(goal, mode=mode) as temporary:
+        temporary.write_bytes(content)
+        temporary.chmod(mode)  # whatever the umask says: it is the user's file
+
+
+def _diff(before: str, after: str, name: str) -> Iterator[str]:
+    lines = (before.splitlines(), after.splitlines())
+    yield from difflib.unified_diff(*lines, fromfile=name, tofile=name, lineterm="")
+
+
+def _text(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def _near(path: Path) -> Path:
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,222 @@
+"""What a model was made of, and what was made of an episode or a store: the same facts from both ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+
+from trajkit.registry.ledger import Learned, Registration, TunedModel
+from trajkit.registry.use import Unknown, Use, uses_of
+from trajkit.schema import LineageEntry, Model
+from trajkit.schema.base import Name
+from trajkit.schema.manifest import Sha256
+
+_SHORTEST_DIGEST = 8
+_HEX = frozenset("0123456789abcdef")
+
+
+class Side(StrEnum):
+    """What a training took an episode for."""
+
+    TRAIN = "train"
+    """It learned from it."""
+    VALIDATION = "validation"
+    """It was measured on it, which picks the best checkpoint."""
+
+
+class Sight(Model):
+    """A model that saw an episode."""
+
+    model: TunedModel
+    """Which."""
+    side: Side
+    """What for."""
+    use: Use
+    """How much of it."""
+    variants: tuple[Registration, ...] = ()
+    """The variants that the model stands behind."""
+
+
+class Doubt(Model):
+    """A model of which nobody can say what it saw."""
+
+    model: TunedModel
+    """Which."""
+    side: Side
+    """Of which data."""
+    reason: Name
+    """Why, in words."""
+
+
+class EpisodeLineage(Model):
+    """The models that saw an episode."""
+
+    episode_id: Name
+    """Which."""
+    sights: tuple[Sight, ...] = ()
+    """Each of them, the newest first."""
+    doubts: tuple[Doubt, ...] = ()
+    """Models of which it is not known."""
+
+
+class ModelLineage(Model):
+    """What a model was made of."""
+
+    model: TunedModel
+    """Which."""
+    variants: tuple[Registration, ...] = ()
+    """The variants that it stands behind."""
+    ancestors: tuple[TunedModel, ...] = ()
+    """The tuned models that it started from, the nearest first: it knows what they learned."""
+    train: tuple[Use, ...] | Unknown | None = None
+    """The episodes that it learned from; None when nobody knows of any."""
+    validation: tuple[Use, ...] | Unknown | None = None
+    """Those that measured it; None for none."""
+
+
+class StoreLineage(Model):
+    """How a store was made, and the models that learned from it."""
+
+    path: Name | None = None
+    """The folder, or the name of a sample; None where only its digest is known."""
+    digest: Sha256
+    """Digest of its content."""
+    history: tuple[LineageEntry, ...] = ()
+    """What was done, oldest first."""
+    models: tuple[TunedModel, ...] = ()
+    """Models that learned from it, or from what was made of it."""
+    measured: tuple[TunedModel, ...] = ()
+    """Those that were measured on it."""
+    variants: tuple[Registration, ...] = ()
+    """The variants that these models stand behind."""
+
+
+class Lineage:
+    """Everything that is known of models and variants.
+
+    Args:
+        models: The models, the newest first; of one that is in there twice the first counts.
+        registrations: The variants that were not taken back, the newest first.
+    """
+
+    def __init__(self, models: Sequence[TunedModel], registrations: Sequence[Registration]) -> None:
+        self.registrations = tuple(registrations)
+        self.models = tuple(_once([*models, *(each.model for each in registrations)]))
+
+    @property
+    def names(self) -> list[str]:
+        """What can be asked for by name, but for folders."""
+        every = {name for model in self.models for name in model.all_names}
+        of_models = {name for name in every if not Path(name).is_absolute()}
+        return sorted(of_models | {name for each in self.registrations for name in _names(each)})
+
+    def find_models(self, name: str) -> list[TunedModel]:
+        """The models that go by a name: their own, that of a job, a folder, or a variant."""
+        wanted = {name, str(Path(name).absolute())}
+        found = [model for model in self.models if wanted & model.all_names]
+        for each in self.registrations:
+            if name in _names(each) or wanted & each.model.all_names:
+                found += [model for model in self.models if model.all_names & each.model.all_names]
+        return list(_once(found))
+
+    def find_digests(self, text: str) -> list[str]:
+        """The stores, by the beginning of their digest, that a model learned from or was measured on."""
+        if len(text) < _SHORTEST_DIGEST or not set(text) <= _HEX:
+            return []
+        known = {digest for model in self.models for side in _sides(model) for digest in side.digests}
+        return sorted(digest for digest in known if digest.startswith(text))
+
+    def of_model(self, model: TunedModel) -> ModelLineage:
+        """What a model was made of."""
+        return ModelLineage(
+            model=model,
+            variants=self._variants(model),
+            ancestors=tuple(self._ancestors(model)),
+            train=_uses(model.train),
+            validation=_uses(model.validation),
+        )
+
+    def of_store(
+        self, digest: str, *, path: str | None = None, history: Sequence[LineageEntry] = ()
+    ) -> StoreLineage:
+        """What was made of a store."""
+        learned = [model for model in self.models if model.train and digest in model.train.digests]
+        measured = [model for model in self.models if model.validation and digest in model.validation.digests]
+        return StoreLineage(
+            path=path,
+            digest=digest,
+            history=tuple(history) or self._history(digest),
+            models=tuple(learned),
+            measured=tuple(measured),
+            variants=tuple(each for model in learned for each in self._variants(model)),
+        )
+
+    def of_episode(self, episode_id: str) -> EpisodeLineage:
+        """The models that saw an episode."""
+        sights: list[Sight] = []
+        doubts: list[Doubt] = []
+        for model in self.models:
+            for side, learned in zip(Side, (model.train, model.validation), strict=True):
+                if learned is None:
+                    continue
+                found = uses_of(learned, episode_id=episode_id)
+                if isinstance(found, Unknown):
+                    doubts.append(Doubt(model=model, side=side, reason=found.reason))
+                    continue
+                variants = self._variants(model)
+                sights += [Sight(model=model, side=side, use=use, variants=variants) for use in found]
+        return EpisodeLineage(episode_id=episode_id, sights=tuple(sights), doubts=tuple(doubts))
+
+    def _variants(self, model: TunedModel) -> tuple[Registration, ...]:
+        """Its variants, the newest first: each once, as it was registered first."""
+        names = model.all_names
+        found = {
+            (each.config, *_names(each)): each for each in self.registrations if each.model.all_names & names
+        }
+        return tuple(found.values())
+
+    def _ancestors(self, model: TunedModel) -> Iterator[TunedModel]:
+        seen = {model.name}
+        while model.base is not None:
+            wanted = {model.base, str(Path(model.base).absolute())}
+            before = next((each for each in self.models if wanted & each.all_names), None)
+            if before is None or before.name in seen:
+                return
+            seen.add(before.name)
+            yield before
+            model = before
+
+    def _history(self, digest: str) -> tuple[LineageEntry, ...]:
+        """What was done to get a store, as somebody's training remembers it."""
+        for model in self.models:
+            for side in _sides(model):
+                if side.digest == digest:
+                    return side.history
+                digests = [entry.parent_digest for entry in side.history]
+                if digest in digests:
+                    return side.history[: digests.index(digest)]
+        return ()
+
+
+def _names(registration: Registration) -> tuple[str, str]:
+    return registration.variant, f"{registration.function}/{registration.variant}"
+
+
+def _sides(model: TunedModel) -> list[Learned]:
+    return [side for side in (model.train, model.validation) if side is not None]
+
+
+def _uses(learned: Learned | None) -> tuple[Use, ...] | Unknown | None:
+    found = None if learned is None else uses_of(learned)
+    return tuple(found) if isinstance(found, list) else found
+
+
+def _once(models: Sequence[TunedModel]) -> Iterator[TunedModel]:
+    """Each model once, by its job or else its name."""
+    seen = set()
+    for model in models:
+        identity = model.job_key or model.name
+        if identity not in seen:
+            seen.add(identity)
+            yield model

@@ -1,0 +1,146 @@
+"""The command that serves a model of this machine: servers of others, by the options that they have.
+
+`vllm serve` is that of vLLM 0.11, `transformers serve` that of transformers 5.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+from trajkit.errors import RequestError
+from trajkit.registry.served import ServedModel
+
+ADAPTER_CONFIG = "adapter_config.json"
+_TEMPLATE = "chat_template.jinja"
+
+_RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
+"""The ranks that vLLM makes room for."""
+
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+_MERGE = "the same `trajkit sft local` with --merge writes base and adapter as one model"
+
+
+class Server(StrEnum):
+    """What serves."""
+
+    VLLM = "vllm"
+    """On a GPU; takes an adapter as it is, and holds answers to a JSON schema."""
+    TRANSFORMERS = "transformers"
+    """Anywhere; takes whole models only, and no JSON schema."""
+
+
+class LocalModel(NamedTuple):
+    """A model that was trained on this machine."""
+
+    name: str
+    """What the server is to call it."""
+    base: str
+    """The model that it started from: a folder or an id."""
+    folder: Path
+    """What was trained: an adapter, or a whole model."""
+    merged: Path | None = None
+    """Base and adapter as one model; None where there is none."""
+
+    @property
+    def whole(self) -> Path | None:
+        """A folder that can be loaded without anything else; None when there is none."""
+        if self.merged is not None:
+            return self.merged
+        return None if (self.folder / ADAPTER_CONFIG).is_file() else self.folder
+
+
+class Serving(NamedTuple):
+    """How a model is served."""
+
+    served: ServedModel
+    """What stands in the configuration."""
+    command: str
+    """What serves it."""
+    notes: tuple[str, ...]
+    """What a user should know, a sentence each without a stop."""
+
+
+def serving(
+    model: LocalModel, server: Server, *, name: str, api_base: str, api_key_location: str = "none"
+) -> Serving:
+    """How a model is served at an address.
+
+    Args:
+        model: The model.
+        server: What serves it.
+        name: What the configuration calls it.
+        api_base: Where it is to answer.
+        api_key_location: Where the gateway finds the key, if the server wants one.
+
+    Raises:
+        RequestError: This server cannot load it.
+    """
+    if server == Server.VLLM:
+        arguments, called = _vllm(model), model.name
+    else:
+        # it answers to what it was told to load, and to nothing else
+        called = str(_whole(model, server))
+        arguments = ["transformers", "serve", called]
+    served = ServedModel(
+        name=name,
+        model_name=called,
+        api_base=api_base,
+        api_key_location=api_key_location,
+        provider=server.value,
+    )
+    return Serving(served, shlex.join([*arguments, *_address(api_base)]), tuple(_notes(server)))
+
+
+def _address(api_base: str) -> list[str]:
+    """Where to listen so that the address is heard: on this machine alone, unless it is another's."""
+    url = urlsplit(api_base)
+    host = url.hostname if url.hostname in _LOOPBACK else "0.0.0.0"
+    return ["--host", host, "--port", str(url.port or (443 if url.scheme == "https" else 80))]
+
+
+def _vllm(model: LocalModel) -> list[str]:
+    if model.whole is not None:
+        return ["vllm", "serve", str(model.whole), "--served-model-name", model.name]
+    adapter = _adapter(model.folder)
+    if adapter.get("use_dora"):
+        raise RequestError("vLLM loads no adapter that was trained with DoRA", hint=_MERGE)
+    rank = int(adapter.get("r", _RANKS[0]))
+    if rank > _RANKS[-1]:
+        raise RequestError(f"vLLM loads no adapter of rank {rank}; {_RANKS[-1]} is the most", hint=_MERGE)
+    arguments = ["vllm", "serve", model.base, "--enable-lora"]
+    arguments += ["--max-lora-rank", str(next(each for each in _RANKS if each >= rank))]
+    arguments += ["--lora-modules", f"{model.name}={model.folder}"]
+    template = model.folder / _TEMPLATE
+    return [*arguments, "--chat-template", str(template)] if template.is_file() else arguments
+
+
+def _whole(model: LocalModel, server: Server) -> Path:
+    if model.whole is None:
+        raise RequestError(
+            f"{model.folder} is an adapter, which `{server.value} serve` cannot load alone",
+            hint=f"{_MERGE}; or --server vllm, which loads adapters",
+        )
+    return model.whole
+
+
+def _adapter(folder: Path) -> dict[str, Any]:
+    path = folder / ADAPTER_CONFIG
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise RequestError(f"{path} cannot be read: {error}", hint="train the model again") from error
+    return found
+
+
+def _notes(server: Server) -> Iterator[str]:
+    if server == Server.TRANSFORMERS:
+        yield (
+            "transformers serve knows no JSON schema and samples only where generation_config.json says so:"
+            " json_mode and temperature are not heard"
+        )

@@ -1,0 +1,110 @@
+"""What answers for a tuned model: a provider that the gateway knows by a prefix, or a server of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trajkit.errors import RequestError
+from trajkit.schema import Model
+from trajkit.schema.base import Name
+
+PREFIXES = (
+    "anthropic",
+    "deepseek",
+    "fireworks",
+    "gcp_vertex_anthropic",
+    "gcp_vertex_gemini",
+    "google_ai_studio_gemini",
+    "groq",
+    "hyperbolic",
+    "mistral",
+    "openai",
+    "openrouter",
+    "together",
+    "xai",
+)
+"""Providers of TensorZero 2026.6.0 whose models need no table: `PREFIX::MODEL` names one."""
+
+_RESERVED = (*PREFIXES, "dummy", "tensorzero")
+_NEXT = "such as openai::ft:…, together::…, fireworks::…; --api-base URL for a server of your own"
+
+
+class ServedModel(Model):
+    """A model that an OpenAI-compatible server answers for."""
+
+    name: Name
+    """What the configuration calls it."""
+    model_name: Name
+    """What the server calls it."""
+    api_base: Name
+    """The server, such as `http://127.0.0.1:8000/v1/`."""
+    api_key_location: Name = "none"
+    """Where the gateway finds the key: `none`, or such as `env::MY_KEY`."""
+    provider: Name = "server"
+    """What the configuration calls the server."""
+
+    def table(self) -> dict[str, Any]:
+        """What stands in `[models.NAME]`."""
+        said = self.model_dump(exclude={"name", "provider"})
+        return {"routing": [self.provider], "providers": {self.provider: {"type": "openai", **said}}}
+
+    def check(self) -> None:
+        """Refuse what the gateway would.
+
+        Raises:
+            RequestError: The name begins as the gateway's own do, or a location is not one.
+        """
+        if self.name.partition("::")[0] in _RESERVED and "::" in self.name:
+            raise RequestError(
+                f"the model name {self.name!r} begins with a prefix that the gateway keeps",
+                hint="choose another with --name, or leave --api-base out",
+            )
+        if self.api_key_location != "none" and "::" not in self.api_key_location:
+            raise RequestError(
+                "--api-key-location is where the key is found, and not the key",
+                hint="such as env::MY_KEY; none for a server without keys",
+            )
+
+
+def hosted_name(model: str) -> str:
+    """A model of a hosted service as the gateway names it.
+
+    Args:
+        model: With the provider's prefix, or a name whose form only one provider has.
+
+    Raises:
+        RequestError: It could be anybody's.
+    """
+    prefix, mark, _ = model.partition("::")
+    if mark and prefix in PREFIXES:
+        return model
+    if model.startswith("ft:"):
+        return f"openai::{model}"
+    if model.startswith("accounts/"):
+        return f"fireworks::{model}"
+    raise RequestError(f"nobody can tell from {model!r} who answers for it", hint=_NEXT)
+
+
+_ADDRESSES = {
+    "fireworks": ("https://api.fireworks.ai/inference/v1/", "FIREWORKS_API_KEY"),
+    "openai": ("https://api.openai.com/v1/", "OPENAI_API_KEY"),
+    "together": ("https://api.together.xyz/v1/", "TOGETHER_API_KEY"),
+}
+"""Where the providers whose models are tuned here speak OpenAI's API, and the variable with the key."""
+
+
+def address_of(model: str) -> ServedModel:
+    """A model of a hosted service by its address, for those who ask without a gateway.
+
+    Raises:
+        RequestError: No address is known.
+    """
+    prefix, _, name = model.partition("::")
+    if prefix not in _ADDRESSES:
+        raise RequestError(
+            f"no OpenAI-compatible address of {prefix} is known", hint=f"--model {name} --api-base URL"
+        )
+    address, variable = _ADDRESSES[prefix]
+    return ServedModel(
+        name=model, model_name=name, api_base=address, api_key_location=f"env::{variable}", provider=prefix
+    )

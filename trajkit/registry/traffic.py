@@ -1,0 +1,255 @@
+"""How the traffic of a function goes once it has one more variant: as before, but for the share asked for.
+
+TensorZero samples the variants of a function evenly where nothing else is said: a variant that is merely
+added takes its share of production. So what is written always says how traffic goes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from trajkit.errors import ConfigError, RequestError
+from trajkit.registry.configuration import Configuration
+from trajkit.registry.toml_file import TomlFile
+
+Table = Mapping[str, Any]
+
+_WEIGHED = ("static", "static_weights")
+_NO_WEIGHTS_TOO = "the gateway takes one of the two: remove the weights, or the experimentation"
+
+
+class Place(NamedTuple):
+    """Where a configuration says how traffic goes."""
+
+    path: tuple[str, ...]
+    """The table: that of the function, or of a namespace."""
+    block: Table
+    """What it says."""
+
+    @property
+    def title(self) -> str:
+        """The header of the table."""
+        return f"[{'.'.join(self.path)}]"
+
+    @property
+    def takes_all(self) -> bool:
+        """Whether every variant of the function gets traffic, without being named."""
+        return not {"candidate_variants", "fallback_variants"} & self.block.keys()
+
+
+def check_share(traffic: float | None) -> None:
+    """Refuse a share that is none.
+
+    Raises:
+        RequestError: It is below 0, or everything.
+    """
+    if traffic is not None and not 0 <= traffic < 1:
+        raise RequestError(
+            f"a share of {traffic:g}; it is from 0 to below 1", hint="such as --traffic 5%, or --traffic 0"
+        )
+
+
+def uses_weights(configuration: Configuration, function: str) -> bool:
+    """Whether the variants say their weights themselves.
+
+    Raises:
+        ConfigError: They do, and a table says it too.
+    """
+    weighed = [name for name, each in _variants(configuration, function).items() if "weight" in each]
+    place = _place(configuration, function)
+    if weighed and place is not None:
+        raise ConfigError(
+            f"function {function!r} says twice how its traffic goes: {place.title}, and the weight of"
+            f" {', '.join(sorted(weighed))}",
+            hint=_NO_WEIGHTS_TOO,
+        )
+    return bool(weighed)
+
+
+def weight_of(configuration: Configuration, function: str, variant: str, traffic: float | None) -> float:
+    """The weight with which a variant has a share, where the variants say their weights; 0 for none.
+
+    Raises:
+        ConfigError: No other variant has a weight to have a share beside.
+    """
+    others = [each for name, each in _variants(configuration, function).items() if name != variant]
+    total = sum(float(each.get("weight") or 0) for each in others)
+    if traffic and not total:
+        raise ConfigError(
+            f"no variant of function {function!r} has a weight above 0: there is nothing to have a share of",
+            hint="leave --traffic out, and write the weights yourself",
+        )
+    return _beside(total, traffic)
+
+
+def directed(
+    configuration: Configuration, function: str, variant: str, traffic: float | None
+) -> tuple[Configuration, tuple[str, ...]]:
+    """A configuration in which a variant that has no traffic yet has this share, and no more.
+
+    Args:
+        configuration: With or without the variant; no variant says its weight.
+        function: Whose variant.
+        variant: Its name.
+        traffic: Its share, from 0 to below 1; None for what it has.
+
+    Returns:
+        The configuration, and what a user should know.
+
+    Raises:
+        ConfigError: How the configuration directs traffic cannot be kept.
+    """
+    if _place(configuration, function) is None:
+        return _written_down(configuration, function, variant, traffic)
+    notes: list[str] = []
+    for place in _places(configuration, function):
+        if place.takes_all:
+            configuration = _named(configuration, function, variant, place)
+            notes.append(f"{place.title} took every variant: now it names those that it had")
+    base = _place(configuration, function)
+    assert base is not None
+    if traffic is not None:
+        configuration = _shared(configuration, variant, traffic, base)
+    return configuration, tuple(notes)
+
+
+def share_of(configuration: Configuration, function: str, variant: str) -> float | None:
+    """The share of a function's traffic that a variant gets; None where the gateway decides by itself."""
+    variants, place = _variants(configuration, function), _place(configuration, function)
+    if place is None and uses_weights(configuration, function):
+        weights = {name: float(each.get("weight") or 0) for name, each in variants.items()}
+    elif place is None or place.takes_all:
+        weights = dict.fromkeys(variants, 1.0)
+    else:
+        weights = _weights(place)
+        if place.block.get("type") not in (*_WEIGHED, "uniform") and variant in weights:
+            return None
+    total = sum(weights.values())
+    return weights.get(variant, 0.0) / total if total else 0.0
+
+
+def _variants(configuration: Configuration, function: str) -> dict[str, dict[str, Any]]:
+    return configuration.get("functions", function, "variants") or {}
+
+
+def _place(configuration: Configuration, function: str) -> Place | None:
+    path = ("functions", function, "experimentation")
+    block = configuration.get(*path)
+    return None if block is None else Place(path, block)
+
+
+def _places(configuration: Configuration, function: str) -> Iterator[Place]:
+    """The table of the function, and those of its namespaces."""
+    base = _place(configuration, function)
+    if base is not None:
+        yield base
+        for name, block in (base.block.get("namespaces") or {}).items():
+            yield Place((*base.path, "namespaces", name), block)
+
+
+def _weights(place: Place) -> dict[str, float]:
+    named = place.block.get("candidate_variants") or {}
+    return dict(named) if isinstance(named, Mapping) else dict.fromkeys(named, 1.0)
+
+
+def _beside(others: float, traffic: float | None) -> float:
+    """The weight that has this share beside the others' weights; 0 for none."""
+    return 0.0 if not traffic else round(traffic / (1 - traffic) * others, 9)
+
+
+def _evenly(others: Sequence[str], variant: str, traffic: float | None) -> dict[str, float]:
+    """Weights of variants that are sampled alike, beside one with a share of its own."""
+    if not traffic:
+        return dict.fromkeys(others, 1.0)
+    return dict.fromkeys(others, round((1 - traffic) / len(others), 9)) | {variant: traffic}
+
+
+def _written_down(
+    configuration: Configuration, function: str, variant: str, traffic: float | None
+) -> tuple[Configuration, tuple[str, ...]]:
+    """The same even sampling of those that are there, as a table that names them."""
+    others = sorted(
+        name
+        for name, each in _variants(configuration, function).items()
+        if name != variant and each.get("namespace") is None
+    )
+    if not others:
+        raise ConfigError(
+            f"function {function!r} has no other variant that could have its traffic",
+            hint="write its experimentation table yourself",
+        )
+    path = ("functions", function, "experimentation")
+    table = {"type": "static", "candidate_variants": inline(_evenly(others, variant, traffic))}
+    changed = _function_file(configuration, function).with_table(path, table, after=("functions", function))
+    note = "the gateway sampled the variants evenly, a new one too: now it is written down who is sampled"
+    return configuration.replacing(changed), (note,)
+
+
+def _named(configuration: Configuration, function: str, variant: str, place: Place) -> Configuration:
+    """The same, with the variants named that a table takes without a word."""
+    namespace = place.path[-1] if "namespaces" in place.path else None
+    names = sorted(
+        name
+        for name, each in _variants(configuration, function).items()
+        if name != variant and each.get("namespace") in (None, namespace)
+    )
+    file = _holder(configuration, place)
+    return configuration.replacing(file.with_value((*place.path, "candidate_variants"), names))
+
+
+def _shared(configuration: Configuration, variant: str, traffic: float, place: Place) -> Configuration:
+    """The same, with a share for the variant in this table."""
+    weights, kind = _weights(place), place.block.get("type")
+    mine = weights.pop(variant, None)
+    path = (*place.path, "candidate_variants")
+    file = _holder(configuration, place)
+    total = sum(map(float, weights.values()))
+    if mine is not None and total and abs(mine / (mine + total) - traffic) < 1e-6:
+        return configuration
+    if kind not in (*_WEIGHED, "uniform"):
+        if not traffic and mine is None:
+            return configuration
+        raise ConfigError(
+            f"{place.title} of type {kind!r} decides by itself how traffic goes",
+            hint="leave --traffic out, and change its candidate_variants yourself",
+        )
+    if not total:
+        raise ConfigError(f"{place.title} samples nobody else", hint="name another candidate first")
+    if not traffic:
+        return configuration if mine is None else configuration.replacing(_left_out(file, path, variant))
+    if isinstance(place.block["candidate_variants"], Mapping):
+        share = _beside(total, traffic)
+        if file.is_inline(path):
+            return configuration.replacing(file.with_value(path, inline(weights | {variant: share})))
+        return configuration.replacing(file.with_value((*path, variant), share))
+    file = file.with_value(path, inline(_evenly(list(weights), variant, traffic)))
+    return configuration.replacing(file.with_value((*place.path, "type"), "static"))
+
+
+def _left_out(file: TomlFile, path: tuple[str, ...], variant: str) -> TomlFile:
+    named = file.get(path)
+    if isinstance(named, Mapping):
+        return file.without((*path, variant))
+    return file.with_value(path, [name for name in named if name != variant])
+
+
+def _holder(configuration: Configuration, place: Place) -> TomlFile:
+    found = configuration.holder(*place.path, "candidate_variants") or configuration.holder(*place.path)
+    assert found is not None
+    return found
+
+
+def _function_file(configuration: Configuration, function: str) -> TomlFile:
+    """Where the function itself is described, else where anything of it is."""
+    found = configuration.holder("functions", function, "type") or configuration.holder("functions", function)
+    assert found is not None
+    return found
+
+
+def inline(values: Mapping[str, float]) -> Any:
+    """Values as a table in one line, spaced as people write it."""
+    import tomlkit
+
+    inside = ", ".join(f"{tomlkit.key(name).as_string()} = {value!r}" for name, value in values.items())
+    return tomlkit.value(f"{{ {inside} }}")

@@ -1,0 +1,1 @@
+"""Fine-tuning at a service, over the network."""

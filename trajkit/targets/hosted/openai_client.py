@@ -1,0 +1,84 @@
+"""The `openai` package's client for the time of a question: its errors become ours, its answers JSON."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from trajkit._lazy import need
+from trajkit._settings import secret_from_environment
+from trajkit.targets.hosted.failure import MissingKey
+from trajkit.targets.hosted.openai_failure import Failures
+from trajkit.targets.hosted.openai_profile import Profile
+
+if TYPE_CHECKING:
+    from openai import OpenAI
+
+_SHORT_S = 60.0
+
+
+class Client:
+    """Talks to one service with its key.
+
+    Args:
+        profile: Who it is.
+        url: The address of the API, up to `/v1`.
+    """
+
+    def __init__(self, profile: Profile, url: str) -> None:
+        self._variable, self._url = profile.key_variable, url
+        self._key = secret_from_environment(profile.key_variable)
+        self.failures = Failures(url, profile.key_variable, self._key, profile.rules)
+        """What becomes of the client's errors."""
+
+    @contextlib.contextmanager
+    def talk(self, what: str, *, max_retries: int = 2, timeout_s: float = _SHORT_S) -> Iterator[OpenAI]:
+        """A client for the time of a block, whose errors become ours."""
+        openai = need("openai", extra="openai")
+        if self._key is None:
+            raise MissingKey(
+                f"{self._variable} is not set: it holds the key for {self._url}",
+                hint=f"export {self._variable}=… in this terminal; it is written down nowhere",
+            )
+        with openai.OpenAI(
+            base_url=self._url,
+            api_key=self._key.get_secret_value(),
+            max_retries=max_retries,
+            timeout=timeout_s,
+        ) as client:
+            try:
+                yield client
+            # none is a cause of ours: the request in it holds the key
+            except openai.APIStatusError as error:
+                raise self.failures.refusal(error, what) from None
+            except openai.APIConnectionError as error:
+                raise self.failures.silence(error, what) from None
+            except (openai.APIError, UnicodeDecodeError, KeyError) as error:
+                raise self.failures.nonsense(what, str(error)) from None
+
+    def read(self, answer: Any, what: str) -> Mapping[str, Any]:
+        """An answer as JSON. The client checks nothing, and gives text for what is no object."""
+        found = answer.to_dict(mode="json", warnings=False) if hasattr(answer, "to_dict") else answer
+        if not isinstance(found, Mapping) or not found.get("id"):
+            raise self.failures.nonsense(what, str(answer)[:200])
+        return found
+
+
+def first_page(listing: Any) -> list[Any]:
+    """What the first page of a listing has."""
+    data = getattr(listing, "data", None)
+    return data if isinstance(data, list) else []
+
+
+def objects(listing: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
+    """Everything of a listing, page after page; an answer that is none has nothing."""
+    if not hasattr(listing, "data") or listing.data is None:
+        return
+    seen: set[object] = set()
+    for item in listing:
+        found = item.to_dict(mode="json", warnings=False) if hasattr(item, "to_dict") else {}
+        if found.get("id") in seen:
+            return  # the service gives the same page again and again
+        seen.add(found.get("id"))
+        yield found

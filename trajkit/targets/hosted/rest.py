@@ -1,0 +1,221 @@
+"""A service's REST API: JSON in, JSON out, and refusals as errors with a way out. Nothing is tried twice."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
+
+from trajkit._lazy import need
+from trajkit._settings import secret_from_environment
+from trajkit.errors import DataError, RequestError, ServiceError
+from trajkit.targets.hosted.answer import Answer, Refused, Said, object_of, words_of
+from trajkit.targets.hosted.failure import MissingKey, Unreachable
+from trajkit.targets.hosted.service import Sent
+
+if TYPE_CHECKING:
+    import httpx2
+
+Kind = TypeVar("Kind", bound=Said)
+
+_PIECE = 1 << 20
+_MOVED = (301, 302, 303, 307, 308)
+_PASSING = (408, 425, 429)  # and what is 500 or more: another time it may be taken
+_HINTS = {
+    402: "the account has no credit left",
+    403: "the key, or its account, may not do this",
+    429: "the service asks for fewer requests: try again later",
+}
+
+
+class Rest:
+    """One service's API, reached with one key.
+
+    Args:
+        name: What people call the service.
+        url: Where it is, without a slash at the end.
+        key_variable: The environment variable that holds the key.
+        keys_at: Where a key is had.
+    """
+
+    def __init__(self, name: str, url: str, *, key_variable: str, keys_at: str) -> None:
+        if not url.startswith(("https://", "http://")):
+            raise RequestError(f"{url} is no address of an API", hint="such as https://api.example.com")
+        self.name, self.url = name, url
+        self._key_variable, self._keys_at = key_variable, keys_at
+        self._http: httpx2.Client | None = None
+
+    def get(self, path: str, **query: str | int) -> dict[str, Any]:
+        """Ask for something.
+
+        Raises:
+            Refused: The service does not give it.
+            Unreachable: It cannot be reached.
+            MissingKey: There is no key.
+        """
+        return self.ask("GET", path, params=query).body
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, **query: str | int) -> dict[str, Any]:
+        """Make something, or do something to it; errors as with `get`."""
+        return self.ask("POST", path, params=query, json=dict(body or {})).body
+
+    def delete(self, path: str) -> None:
+        """Remove something; that it is gone already is no error."""
+        try:
+            self.ask("DELETE", path)
+        except Refused as error:
+            if error.status not in (404, 410):
+                raise
+
+    def ask(self, method: str, path: str, *, accept: tuple[int, ...] = (), **options: Any) -> Answer:
+        """Send one request.
+
+        Args:
+            method: Of HTTP.
+            path: What comes after the address of the API.
+            accept: Statuses that are answers, beside those from 200 to 299.
+            options: As httpx takes them.
+        """
+        headers = {"Authorization": f"Bearer {self._key()}", **options.pop("headers", {})}
+        with self._client() as client:
+            answer = client.request(method, self.url + path, headers=headers, **options)
+        found = self._checked(answer, accept)
+        if answer.content.strip() and not found.body and answer.content.strip() != b"{}":
+            raise ServiceError(
+                f"{self.name} answered {path} with what is no JSON object: {answer.text[:60]!r}",
+                hint=f"is {self.url} the address of its API?",
+            )
+        return found
+
+    def read(self, kind: type[Kind], body: Mapping[str, Any]) -> Kind:
+        """An answer with types.
+
+        Raises:
+            ServiceError: It is not what such an answer is.
+        """
+        try:
+            return kind.model_validate(body)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))
+            raise ServiceError(
+                f"{self.name} answered in an unknown way: {where}: {first['msg']}",
+                hint="pip install -U trajkit; its API may have changed",
+            ) from None
+
+    def put(
+        self, url: str, path: Path, *, start: int, n_bytes: int, headers: Mapping[str, str], on_sent: Sent
+    ) -> Answer:
+        """Send a part of a file to an address that the service gave for it: without the key.
+
+        Args:
+            url: The address.
+            path: The file.
+            start: First byte.
+            n_bytes: How many.
+            headers: What the address wants beside the length.
+            on_sent: Told how many bytes of this part are sent, and of how many.
+        """
+        for _ in range(5):
+            with self._client() as client:
+                answer = client.put(
+                    url,
+                    content=_pieces(path, start, n_bytes, on_sent),
+                    headers={**headers, "Content-Length": str(n_bytes)},
+                )
+            if answer.status_code not in _MOVED or "location" not in answer.headers:
+                return self._checked(answer, ())
+            url = str(answer.url.join(answer.headers["location"]))
+        raise ServiceError(f"{self.name} sends the upload from one address to the next without end")
+
+    def post_file(self, path: str, file: Path, *, on_sent: Sent) -> Answer:
+        """Send a file as the form field `file`."""
+        mark = secrets.token_hex(16)
+        disposition = f'Content-Disposition: form-data; name="file"; filename="{file.name}"'
+        head = f"--{mark}\r\n{disposition}\r\nContent-Type: application/jsonl\r\n\r\n".encode()
+        tail = f"\r\n--{mark}--\r\n".encode()
+        n_bytes = file.stat().st_size
+
+        def content() -> Iterator[bytes]:
+            yield head
+            yield from _pieces(file, 0, n_bytes, on_sent)
+            yield tail
+
+        length = str(len(head) + n_bytes + len(tail))
+        form = {"Content-Type": f"multipart/form-data; boundary={mark}", "Content-Length": length}
+        return self.ask("POST", path, content=content(), headers=form)
+
+    def text(self, url: str) -> str | None:
+        """What is at an address that the service gave, without the key; None where nothing is yet."""
+        with self._client() as client:
+            answer = client.get(url)
+        if answer.status_code in (403, 404):  # storage says one or the other of what is not there
+            return None
+        self._checked(answer, ())
+        return answer.text
+
+    @contextmanager
+    def _client(self) -> Iterator[httpx2.Client]:
+        """The client, for one request: what it cannot reach is an error with a way out."""
+        httpx2 = need("httpx2", extra="hosted")
+        if self._http is None:
+            self._http = httpx2.Client(
+                timeout=httpx2.Timeout(60, connect=15, read=300),
+                follow_redirects=False,
+                limits=httpx2.Limits(max_keepalive_connections=0),  # so that nothing is left to be closed
+            )
+        try:
+            yield self._http
+        except httpx2.TransportError as error:
+            raise Unreachable(
+                f"{self.name} cannot be reached: {self._without_key(str(error)) or type(error).__name__}",
+                hint=f"is {self.url} the right address, and the network up? Then try again",
+            ) from None  # the request, and with it the key, is in the cause
+
+    def _checked(self, answer: httpx2.Response, accept: tuple[int, ...]) -> Answer:
+        status = answer.status_code
+        body = object_of(answer.content)
+        if 200 <= status < 300 or status in accept:
+            return Answer(status, answer.headers, body)
+        said = self._without_key(words_of(body) or answer.text[:300].strip() or answer.reason_phrase)
+        if status in _PASSING or status >= 500:
+            raise Unreachable(
+                f"{self.name} has no answer now: {said} (HTTP {status})",
+                hint=_HINTS.get(status, "try again later"),
+            )
+        hint = _HINTS.get(status)
+        if status == 401:
+            hint = f"{self._key_variable} holds no key that is taken; keys are at {self._keys_at}"
+        message = f"{self.name} refused: {said} (HTTP {status})"
+        raise Refused(message, said=said, status=status, body=body, hint=hint)
+
+    def _key(self) -> str:
+        key = secret_from_environment(self._key_variable)
+        if key is None:
+            raise MissingKey(
+                f"no key for {self.name}: {self._key_variable} is not set",
+                hint=f"export {self._key_variable}=…; keys are at {self._keys_at}",
+            )
+        return key.get_secret_value()
+
+    def _without_key(self, text: str) -> str:
+        """What a service says may repeat the key that it was given."""
+        key = secret_from_environment(self._key_variable)
+        return text if key is None else text.replace(key.get_secret_value(), "[key]")
+
+
+def _pieces(path: Path, start: int, n_bytes: int, on_sent: Sent) -> Iterator[bytes]:
+    n_sent = 0
+    with path.open("rb") as file:
+        file.seek(start)
+        while n_sent < n_bytes:
+            piece = file.read(min(_PIECE, n_bytes - n_sent))
+            if not piece:
+                raise DataError(f"{path} became shorter while it was sent")
+            yield piece
+            n_sent += len(piece)
+            on_sent(n_sent, n_bytes)
