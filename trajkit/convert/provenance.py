@@ -34,6 +34,8 @@ SCHEMA = pa.schema(_TYPES)
 
 _SPOOLED = pa.schema([*(SCHEMA.field(i) for i in range(1, len(SCHEMA))), pa.field("is_line", pa.bool_())])
 _ROWS_PER_GROUP = 65_536
+_SORTING = "100MB"
+"""Memory for putting the steps in order; what is more goes to the disk."""
 
 
 def provenance_path(goal: Path) -> Path:
@@ -86,7 +88,8 @@ class Provenance:
                     yield pa.Table.from_batches([batch])
             return
         sql = f"SELECT {', '.join(_SPOOLED.names)} FROM {scan([self._path])} ORDER BY episode_id, step_index"
-        with connect() as connection, interruptible(connection):
+        spill = self._path.with_name(f"{self._path.name}-sorting")
+        with connect(memory_limit=_SORTING, spill=spill) as connection, interruptible(connection):
             for batch in connection.sql(sql).to_arrow_reader(_ROWS_PER_GROUP):
                 yield pa.Table.from_batches([batch])
 

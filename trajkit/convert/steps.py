@@ -128,6 +128,8 @@ class Steps:
                 if table is None:
                     break
                 yield table
+            # the C library keeps what many small pieces left between large ones; a part later it is as much again
+            pa.default_memory_pool().release_unused()
 
     @functools.cached_property
     def _ids(self) -> pa.Array[Any]:
