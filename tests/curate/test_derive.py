@@ -121,4 +121,9 @@ def test_a_damaged_store_is_not_read(attempts: Attempts, attempt: Attempt) -> No
     data[len(data) // 2] ^= 1
     part.write_bytes(data)
     with pytest.raises(StoreError, match="is not the file that was written"), deriving(store.path):
-        pass
+        pytest.fail("it was read")
+    with (
+        pytest.raises(StoreError, match="is not the file that was written"),
+        deriving(store.path, verifies_beside=True) as derivation,
+    ):
+        derivation.entry(verb="copy", arguments={})

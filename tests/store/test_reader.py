@@ -13,7 +13,7 @@ from trajkit.errors import StoreError
 from trajkit.schema import STORE_VERSION, Episode
 from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.store.query import ask
-from trajkit.store.reader import Store, open_store, recomputed_digest, verify
+from trajkit.store.reader import Store, open_store, recomputed_digest, verify, verifying
 from trajkit.store.summary import summarize
 
 
@@ -126,6 +126,23 @@ def test_a_byte_flipped_after_a_first_read_is_seen_too(ten: Store) -> None:
     flip_a_byte(ten.parts("steps")[0])
     with pytest.raises(StoreError, match="its sha256 differs"):
         verify(ten)
+
+
+def test_what_is_read_beside_the_check_is_not_kept_when_the_store_is_damaged(ten: Store) -> None:
+    flip_a_byte(ten.parts("steps")[0])
+    message = "steps/part-00000.parquet is not the file"
+    with pytest.raises(StoreError, match=message), verifying(open_store(ten.path)):
+        pass
+    with pytest.raises(StoreError, match=message), verifying(open_store(ten.path)) as verified:
+        verified()
+    # damage explains what went wrong with what was read
+    with pytest.raises(StoreError, match=message), verifying(open_store(ten.path)):
+        raise duckdb.InvalidInputException("not a Parquet file")
+
+
+def test_what_goes_wrong_beside_the_check_of_a_whole_store_is_told_as_it_is(ten: Store) -> None:
+    with pytest.raises(ZeroDivisionError), verifying(ten):
+        raise ZeroDivisionError
 
 
 def test_the_deep_check_sees_content_that_is_not_what_was_hashed(ten: Store) -> None:

@@ -128,7 +128,7 @@ class Steps:
                 if table is None:
                     break
                 yield table
-            # the C library keeps what many small pieces left between large ones; a part later it is as much again
+            # the C library keeps what is free between small pieces: each part would leave as much again
             pa.default_memory_pool().release_unused()
 
     @functools.cached_property

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,7 +16,7 @@ from trajkit.errors import DataError, NothingMatched, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest, Metric
 from trajkit.schema.base import JsonObject
 from trajkit.store.engine import connect, first_line, interruptible, literal
-from trajkit.store.reader import Store, open_store, verify
+from trajkit.store.reader import Store, open_store, verifying
 from trajkit.store.tally import lines_of
 from trajkit.store.view import create_views
 from trajkit.store.writer import StoreWriter
@@ -31,10 +31,12 @@ class Derivation:
     """One store, open for verbs that make others of it. Made by `deriving`."""
 
     store: Store
-    """What is read; its checksums have been verified."""
+    """What is read; its checksums are verified before anything that was found is told or written."""
     connection: duckdb.DuckDBPyConnection
     """Has the views `episodes`, `steps`, `feedback` and `steps_full` of the whole store. It is not fenced:
     what a user wrote comes here only through `trajkit.store.expression`."""
+    verified: Callable[[], None]
+    """Waits for the checksums, and raises `StoreError` where one differs."""
 
     def entry(
         self,
@@ -58,6 +60,7 @@ class Derivation:
             DataError: The episodes of `left` are not those that `kept` lacks, in number.
         """
         n_episodes, n_steps = self._counts(kept)
+        self.verified()
         counts = self.store.manifest.counts
         gone, told = counts.n_episodes - n_episodes, sum(each.n_episodes for each in left)
         if gone != told:
@@ -180,7 +183,11 @@ class Derivation:
 
 @contextlib.contextmanager
 def deriving(
-    path: str | Path, *, memory_limit: str | None = None, threads: int | None = None
+    path: str | Path,
+    *,
+    memory_limit: str | None = None,
+    threads: int | None = None,
+    verifies_beside: bool = False,
 ) -> Iterator[Derivation]:
     """Open a store to make another of it; Ctrl-C stops what runs inside the block.
 
@@ -188,17 +195,23 @@ def deriving(
         path: The folder, or `sample:NAME`.
         memory_limit: Of DuckDB, such as `1GB`; what does not fit waits on disk. None for most of the machine.
         threads: None for one per core.
+        verifies_beside: Checksums are computed while the block reads. For a block that tells and writes
+            nothing before `Derivation.entry` or `write`, which wait for them.
 
     Raises:
         StoreError: It is not a store, a part is missing or changed, or a file could not be read.
     """
     store = open_store(path)
-    verify(store)
-    with connect(memory_limit=memory_limit, threads=threads) as connection:
+    with (
+        verifying(store) as verified,
+        connect(memory_limit=memory_limit, threads=threads) as connection,
+    ):
+        if not verifies_beside:
+            verified()
         create_views(connection, store)
         try:
             with interruptible(connection):
-                yield Derivation(store, connection)
+                yield Derivation(store, connection, verified)
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             raise StoreError(
                 f"{store.path} could not be read: {first_line(error)}",

@@ -80,7 +80,7 @@ def select(
         if control:
             refuse_existing(control_goal(goal))
     share = None if selection.top is None else parse_share(selection.top)
-    with deriving(path, threads=threads) as derivation:
+    with deriving(path, threads=threads, verifies_beside=True) as derivation:
         pool = _narrowed(derivation, selection, share)
         arguments = _arguments(selection, pool)
         entry = derivation.entry(verb="select", arguments=arguments, kept=pool.relation, left=pool.left)

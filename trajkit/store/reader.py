@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
 import re
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,12 +81,8 @@ def verify(store: Store, *, deep: bool = False) -> None:
     Raises:
         StoreError: A part is missing or changed, or the content has another digest; the message names it.
     """
-    pool = ThreadPoolExecutor(_HASHING)  # hashing lets other threads run
-    try:
-        for _ in pool.map(functools.partial(_verify_part, store.path), store.manifest.parts):
-            pass  # the first of the parts that is wrong raises, in their order
-    finally:
-        pool.shutdown(cancel_futures=True)
+    with verifying(store) as verified:
+        verified()
     if deep:
         found = recomputed_digest(store)
         if found != store.manifest.digest:
@@ -92,6 +90,40 @@ def verify(store: Store, *, deep: bool = False) -> None:
                 f"{store.path} has the content digest {found}; its manifest says {store.manifest.digest}",
                 hint=_DAMAGED,
             )
+
+
+@contextlib.contextmanager
+def verifying(store: Store) -> Iterator[Callable[[], None]]:
+    """The same as `verify`, beside what is done in a block.
+
+    The block must call what it is given before anybody may rely on what it found; at its end that is done for
+    it. What goes wrong in the block is raised only when no damage explains it.
+
+    Args:
+        store: What to check.
+
+    Returns:
+        A function that waits, and raises when the store is not what was written.
+
+    Raises:
+        StoreError: A part is missing or changed.
+    """
+    pool = ThreadPoolExecutor(_HASHING)  # hashing lets other threads run
+    try:
+        found = [pool.submit(_verify_part, store.path, part) for part in store.manifest.parts]
+
+        def verified() -> None:
+            for each in found:
+                each.result()  # the first of the parts that is wrong raises, in their order
+
+        try:
+            yield verified
+        except Exception:
+            verified()
+            raise
+        verified()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def recomputed_digest(store: Store) -> str:
