@@ -16,7 +16,7 @@ from trajkit.cli import output
 from trajkit.cli.info import last_store
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.page import visible
-from trajkit.errors import RequestError
+from trajkit.errors import NothingMatched, RequestError
 
 if TYPE_CHECKING:
     from trajkit.curate.leak_report import LeakReport
@@ -162,7 +162,11 @@ def cut(train: Path, fraction: float) -> Sides:
     digest = open_store(train).manifest.digest
     goal = Path(project().stores) / f"sft-{digest[:12]}-{fraction:g}"
     if not goal.exists():
-        split(train, goal, ratio={"train": 1 - fraction, "val": fraction})
+        try:
+            split(train, goal, ratio={"train": 1 - fraction, "val": fraction})
+        except NothingMatched as error:
+            hint = "--val names a store that measures, --val-fraction 0 measures nothing"
+            raise NothingMatched(error.message, hint=hint) from error
         output.talk(
             f"{goal}  the store, cut by world: {1 - fraction:.0%} to learn, {fraction:.0%} to measure"
         )

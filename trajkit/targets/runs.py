@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from trajkit._files import write_text
 from trajkit.errors import DataError, RequestError
 from trajkit.targets.job import TuneJob
 
+_UNFIT = re.compile(r"[^\w.@-]+")
 JOB_FILE, EVENTS_FILE = "job.json", "events.jsonl"
 
 
@@ -62,7 +64,8 @@ class Runs:
         shutil.rmtree(self.path(job_id))
 
     def new_name(self, stem: str) -> str:
-        """A name that no job has: the stem, or the stem and a number."""
+        """A name that no job has: the stem, or the stem and a number, without what no folder may have."""
+        stem = _UNFIT.sub("-", stem).strip("-.") or "job"
         name, number = stem, 2
         while self.path(name).exists():
             name, number = f"{stem}-{number}", number + 1

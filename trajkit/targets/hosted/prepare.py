@@ -21,10 +21,10 @@ from trajkit.targets.hosted.failure import MissingKey, Unreachable
 from trajkit.targets.hosted.remote import Estimate, Remote, order_of
 from trajkit.targets.hosted.rows import TRAIN, VALIDATION, Rows, counter_of, write_rows
 from trajkit.targets.hosted.service import ModelFacts, Service
-from trajkit.targets.hosted.side import Side, digest_of, leak_of, open_side, origin_of_side
 from trajkit.targets.job import TuneJob, key_of
 from trajkit.targets.origin import code_commit, versions_of
 from trajkit.targets.runs import JOB_FILE, Runs
+from trajkit.targets.side import Side, digest_of, leak_of, open_side, origin_of_side
 from trajkit.validation.prices import Prices
 
 Progress = Callable[[str, int, int | None], None]

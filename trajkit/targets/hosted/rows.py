@@ -15,8 +15,8 @@ from trajkit.formats.base import PreferenceFormat, SftFormat, Unit
 from trajkit.formats.think import Thoughts
 from trajkit.formats.tokenizer import ESTIMATE, load_tokenizer
 from trajkit.targets.hosted.service import ModelFacts
-from trajkit.targets.hosted.side import Side, digest_of, place_of
 from trajkit.targets.job import JobData
+from trajkit.targets.side import Side, digest_of, place_of
 from trajkit.validation.file import Validation, validate
 from trajkit.validation.finding import Severity
 from trajkit.validation.loss import LossReport

@@ -16,7 +16,6 @@ from trajkit.errors import RequestError
 from trajkit.formats.think import Thoughts
 from trajkit.schema import Model
 from trajkit.schema.base import JsonObject
-from trajkit.targets.hosted.side import digest_of, leak_of, origin_of_side
 from trajkit.targets.job import TuneJob, key_of
 from trajkit.targets.local.base_model import Sizes, measured, settled
 from trajkit.targets.local.finish import TOKENIZER
@@ -31,6 +30,7 @@ from trajkit.targets.local.template import save_tokenizer, spelled
 from trajkit.targets.local.tokenised import Limit
 from trajkit.targets.origin import code_commit, versions_of
 from trajkit.targets.runs import JOB_FILE, Runs
+from trajkit.targets.side import digest_of, leak_of, origin_of_side
 
 _DECIDING = ("torch", "transformers", "peft", "trl", "accelerate", "tokenizers", "numpy")
 Progress = Callable[[str, int, int | None], None]

@@ -16,11 +16,11 @@ from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.formats.trl import TRL_KTO, TRL_PREFERENCE
 from trajkit.store.dataset import open_dataset
 from trajkit.store.layout import MANIFEST_NAME as STORE_FILE
-from trajkit.targets.hosted.side import Side, place_of
 from trajkit.targets.job import JobData
 from trajkit.targets.local.preference_tokens import Verdicts, tokenise_preferences, verdicts_of
 from trajkit.targets.local.prepare import ENDLESS
 from trajkit.targets.local.tokenised import Limit
+from trajkit.targets.side import Side, place_of
 
 
 def opened(path: Path, method: str, *, good: str | None) -> Side:
