@@ -193,7 +193,7 @@ def test_what_cannot_be_checked_is_counted_with_its_reason(six: list[Episode], w
     assert (found.n_verified, found.n_different) == (1, 0)
     assert found.unchecked == {
         "babyai has no task 'dance'": 1,
-        "no environment 'nethack' here (known: babyai; one of your own is written my_pkg.env:MyEnv)": 1,
+        "no environment 'nethack' here (known: babyai, textworld; one of your own is written my_pkg.env:MyEnv)": 1,
         "no environment and no seed": 1,
         "no seed": 1,
         "no steps": 1,

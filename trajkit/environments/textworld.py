@@ -56,6 +56,7 @@ class TextWorld:
         self._jvm = self._begun_jvm()
         self._seed: int | None = None
         self._path: list[str] | None = None
+        self._place: int | None = 0
         self._done: list[str] = []
         self._now: dict[str, Any] = {}
         self._is_over = True
@@ -76,7 +77,7 @@ class TextWorld:
             )
         jvm = self._begun_jvm()
         self._now = jvm.begin(seed, self._fold)
-        self._seed, self._path, self._done, self._is_over = seed, None, [], False
+        self._seed, self._path, self._place, self._done, self._is_over = seed, None, 0, [], False
         mission, observation = jvm.mission(), str(self._now["observation"])
         said = json.dumps([self._game, self._fold, jvm.properties(), mission, observation])
         return Start(mission, observation, hashlib.sha256(said.encode()).hexdigest())
@@ -89,16 +90,12 @@ class TextWorld:
         Raises:
             RolloutError: The episode is over, none was begun, or the Java process failed.
         """
-        jvm = self._playing()
+        self._playing()
         action = (text or "").strip()
         is_valid = action in self._now["validActions"]
         score = float(self._now["score"])
         self._done.append(action)
-        if action == _HELP:  # the game itself would call it unknown
-            observation = jvm.mission()
-        else:
-            self._now = jvm.step(action)
-            observation = str(self._now["observation"])
+        observation = self._act(action)
         terminated = bool(self._now["tasksuccess"] or self._now["taskfailure"])
         truncated = len(self._done) >= self.max_steps
         self._is_over = terminated or truncated
@@ -106,8 +103,8 @@ class TextWorld:
         return Result(observation, reward, terminated, truncated, action, is_valid)
 
     def legal_actions(self) -> tuple[str, ...]:
-        """The actions that do something now, sorted. Any other text is an action too."""
-        return () if self._is_over else tuple(sorted(map(str, self._now["validActions"])))
+        """The actions that do something now, each once and sorted. Any other text is an action too."""
+        return () if self._is_over else tuple(sorted(set(map(str, self._now["validActions"]))))
 
     def statistics(self) -> dict[str, float]:
         """`progression`: the score, 0 to 1; `success`: 1 when the goal is reached, else 0."""
@@ -117,21 +114,21 @@ class TextWorld:
     def expert_action(self) -> str:
         """The next action of the game's own path to the goal, from the beginning of the episode.
 
-        In twc and coin the path is another one each time; in every game a few of its actions change nothing.
+        What the path has that would change nothing is left out. In twc and coin it is another path each time.
 
         Raises:
             RolloutError: The episode is over, or something else was done than the path says.
         """
         self._playing()
         if self._path is None:
-            self._path = self._found_path()
-        n_done = len(self._done)
-        if self._done != self._path[:n_done] or n_done >= len(self._path):
+            self._find_path()
+        place = None if self._place is None or self._path is None else self._next_on(self._path, self._place)
+        if self._path is None or place is None:
             raise RolloutError(
-                f"the expert of {ENV_ID} knows one path, and step {n_done} is not on it",
+                f"the expert of {ENV_ID} knows one path, and step {len(self._done)} is not on it",
                 hint="play it from the beginning: --policy expert, without slips",
             )
-        return self._path[n_done]
+        return self._path[place]
 
     def close(self) -> None:
         """End the Java process; `reset` starts another."""
@@ -153,16 +150,31 @@ class TextWorld:
             raise RolloutError("the episode is over", hint="reset begins another")
         return self._jvm
 
-    def _found_path(self) -> list[str]:
+    def _act(self, action: str) -> str:
+        """Act, and see; the place on the path goes with it."""
+        jvm = self._playing()
+        if self._path is not None and self._place is not None:
+            place = self._next_on(self._path, self._place)
+            is_on_path = place is not None and self._path[place] == action
+            self._place = place + 1 if place is not None and is_on_path else None
+        if action == _HELP:  # the game itself would call it unknown
+            return jvm.mission()
+        self._now = jvm.step(action)
+        return str(self._now["observation"])
+
+    def _next_on(self, path: list[str], place: int) -> int | None:
+        """Where the path's next action is that does something now."""
+        legal = self._now["validActions"]
+        return next((at for at in range(place, len(path)) if path[at] in legal), None)
+
+    def _find_path(self) -> None:
         """The path of this world: it is made again with one, and what was done is done again."""
         jvm = self._playing()
         assert self._seed is not None
         self._now = jvm.begin(self._seed, self._fold, with_path=True)
-        path = jvm.path()
+        self._path, self._place = jvm.path(), 0
         for action in self._done:
-            if action != _HELP:
-                self._now = jvm.step(action)
-        return path
+            self._act(action)
 
 
 INFO = EnvironmentInfo(env_id=ENV_ID, tasks=TASKS, rule=None, success="success >= 1", make=TextWorld)
