@@ -12,7 +12,6 @@ import os
 import shutil
 import subprocess
 import tempfile
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -128,9 +127,7 @@ class Jvm:
             said = self._errors.read().decode(errors="replace").strip().splitlines()
             shown = next((line for line in said if "Error" in line), said[-1] if said else "it said nothing")
             raise StackError(f"Java does not start: {shown[:300]}", hint=_HINT)
-        return JavaGateway(
-            gateway_parameters=GatewayParameters(port=int(port), auth_token=token, auto_convert=True)
-        )
+        return JavaGateway(gateway_parameters=GatewayParameters(port=int(port), auth_token=token))
 
     def _answer(self, name: str, *arguments: object) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(self._call(name, *arguments))
@@ -147,11 +144,6 @@ class Jvm:
             return getattr(self._game, name)(*arguments)
         except (Py4JError, OSError) as error:  # the process ended, or the game failed
             raise RolloutError(f"the game's Java process failed: {str(error).splitlines()[0]}") from error
-
-
-def version() -> str:
-    """The package's version."""
-    return metadata.version("textworld-express")
 
 
 def _java() -> str:

@@ -22,8 +22,8 @@ from trajkit.targets.hosted.remote import Estimate, Remote, order_of
 from trajkit.targets.hosted.rows import TRAIN, VALIDATION, Rows, counter_of, write_rows
 from trajkit.targets.hosted.service import ModelFacts, Service
 from trajkit.targets.job import TuneJob, key_of
-from trajkit.targets.origin import code_commit, versions_of
-from trajkit.targets.runs import JOB_FILE, Runs
+from trajkit.targets.new_job import begin_job, name_for, same_job
+from trajkit.targets.runs import Runs
 from trajkit.targets.side import Side, digest_of, leak_of, open_side, origin_of_side
 from trajkit.validation.prices import Prices
 
@@ -122,11 +122,9 @@ def prepare(
         digests=tuple(digest_of(side) for side in sides.values()),
     )
     warnings = tuple(_warnings(facts, today))
-    if (found := runs.find(key)) is not None and (name is None or name == found.job_id):
+    if (found := same_job(runs, key, name)) is not None:
         return Prepared(found, report, facts, warnings, is_new=False)
-    job_id = name or runs.new_name(_stem(request))
-    if runs.path(job_id).exists():
-        raise RequestError(f"there is a job {job_id!r} already", hint="choose another --name")
+    job_id = name_for(runs, name, base=request.base, data=request.train, method=request.method)
     with building_folder(runs.path(job_id)) as folder:
         rows = _rows(request, service, facts, sides, folder, on_progress)
         remote = Remote(
@@ -134,8 +132,8 @@ def prepare(
             settings=service.settings,
             estimate=_estimate(service, recipe, rows[TRAIN], facts),
         )
-        origin = origin_of_side(sides[TRAIN])
-        job = TuneJob(
+        job = begin_job(
+            folder,
             job_id=job_id,
             key=key,
             target=service.target,
@@ -144,15 +142,11 @@ def prepare(
             recipe=whole,
             train=rows[TRAIN].data,
             validation=rows[VALIDATION].data if VALIDATION in rows else None,
-            leak=report.model_dump(mode="json"),
-            function=origin.function,
-            variants=origin.variants,
-            versions=versions_of(_DECIDING),
-            code_commit=code_commit(),
-            created_at=datetime.now(UTC),
+            leak=report,
+            origin=origin_of_side(sides[TRAIN]),
+            packages=_DECIDING,
             remote=remote.model_dump(mode="json"),
         )
-        (folder / JOB_FILE).write_text(job.model_dump_json(indent=2) + "\n", encoding="utf-8")
     about = [words for made in rows.values() for words in made.warnings]
     if not is_dry_run and (there := service.find(order_of(job, remote))) is not None:
         name = f"{there.remote_id} ({there.said})"
@@ -198,12 +192,6 @@ def _rows(
         )
         for side, data in sides.items()
     }
-
-
-def _stem(request: HostedRequest) -> str:
-    """A name for a job: of the model and the data."""
-    names = [path.rpartition("/")[2].removeprefix("sample:") for path in (request.base, str(request.train))]
-    return "-".join(names if request.method == "sft" else [*names, request.method])
 
 
 def _facts(service: Service, model: str, *, is_dry_run: bool) -> ModelFacts:

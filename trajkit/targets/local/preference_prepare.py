@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
@@ -12,7 +11,6 @@ from pydantic import Field
 from trajkit._files import building_folder
 from trajkit._lazy import need
 from trajkit.curate.leak_report import LeakReport
-from trajkit.errors import RequestError
 from trajkit.formats.think import Thoughts
 from trajkit.schema import Model
 from trajkit.schema.base import JsonObject
@@ -25,11 +23,12 @@ from trajkit.targets.local.preference_rows import opened, refuse_mixed, write_ro
 from trajkit.targets.local.preference_tokens import Verdicts, verdicts_of
 from trajkit.targets.local.preference_trainer import EXTRA
 from trajkit.targets.local.prepare import TRAIN_TOKENS, VALIDATION_TOKENS
+from trajkit.targets.local.recipe import deciding
 from trajkit.targets.local.reports import check_reports
 from trajkit.targets.local.template import save_tokenizer, spelled
 from trajkit.targets.local.tokenised import Limit
-from trajkit.targets.origin import code_commit, versions_of
-from trajkit.targets.runs import JOB_FILE, Runs
+from trajkit.targets.new_job import begin_job, name_for, same_job
+from trajkit.targets.runs import Runs
 from trajkit.targets.side import digest_of, leak_of, origin_of_side
 
 _DECIDING = ("torch", "transformers", "peft", "trl", "accelerate", "tokenizers", "numpy")
@@ -113,20 +112,17 @@ def prepare_preference(
     recipe = _resolved(request)
     digests = tuple(digest_of(side) for side in (train, validation) if side is not None)
     key = key_of(
-        target="local", method=request.method, base=request.base, recipe=_deciding(recipe), digests=digests
+        target="local", method=request.method, base=request.base, recipe=deciding(recipe), digests=digests
     )
     on_progress("measuring the model", 0, None)  # here, at the latest, torch and transformers are imported
     need("trl", extra=EXTRA)
     check_reports(request.recipe)
     check_optimizer(request.recipe)
     sizes = measured(request.base, request.recipe)
-    job = runs.find(key)
-    is_new = job is None or name not in (None, job.job_id)
-    if job is None or is_new:
-        stem = f"{_last_name(request.base)}-{_last_name(request.train)}-{request.method}"
-        job_id = name or runs.new_name(stem)
-        if runs.path(job_id).exists():
-            raise RequestError(f"there is a job {job_id!r} already", hint="choose another --name")
+    job = same_job(runs, key, name)
+    is_new = job is None
+    if job is None:
+        job_id = name_for(runs, name, base=request.base, data=request.train, method=request.method)
         sides = {TRAIN_TOKENS: train} | ({} if validation is None else {VALIDATION_TOKENS: validation})
         with building_folder(runs.path(job_id)) as folder:
             tokenizer = save_tokenizer(
@@ -149,8 +145,8 @@ def prepare_preference(
                 )
                 for file, side in sides.items()
             }
-            origin = origin_of_side(train)
-            job = TuneJob(
+            job = begin_job(
+                folder,
                 job_id=job_id,
                 key=key,
                 target="local",
@@ -159,36 +155,14 @@ def prepare_preference(
                 recipe=recipe,
                 train=made[TRAIN_TOKENS],
                 validation=made.get(VALIDATION_TOKENS),
-                leak=report.model_dump(mode="json"),
-                function=origin.function,
-                variants=origin.variants,
-                versions=versions_of(_DECIDING),
-                code_commit=code_commit(),
-                created_at=datetime.now(UTC),
+                leak=report,
+                origin=origin_of_side(train),
+                packages=_DECIDING,
             )
-            (folder / JOB_FILE).write_text(job.model_dump_json(indent=2) + "\n", encoding="utf-8")
     verdicts = verdicts_of(runs.path(job.job_id) / TRAIN_TOKENS) if request.method == "kto" else None
-    return PreparedPreference(job, report, _n_steps(job, request.recipe), sizes, verdicts, is_new)
+    return PreparedPreference(job, report, request.recipe.n_steps(job.train.n_rows), sizes, verdicts, is_new)
 
 
 def _resolved(request: PreferenceRequest) -> JsonObject:
     said = request.model_dump(mode="json", include={"good", "thoughts", "tokenizer", "allow_leak"})
     return request.recipe.model_dump(mode="json") | said | {"chat_template": spelled(request.chat_template)}
-
-
-def _deciding(recipe: JsonObject) -> JsonObject:
-    """What of a recipe decides what comes out."""
-    return {name: value for name, value in recipe.items() if name not in ("merge", "report_to", "auto_batch")}
-
-
-def _last_name(path: str | Path) -> str:
-    return Path(path).name.removeprefix("sample:")
-
-
-def _n_steps(job: TuneJob, recipe: DpoRecipe | KtoRecipe) -> int:
-    """Steps of the optimizer."""
-    if recipe.max_steps is not None:
-        return recipe.max_steps
-    n_batches = -(-job.train.n_rows // recipe.per_device_train_batch_size)
-    per_epoch = -(-n_batches // recipe.gradient_accumulation_steps)
-    return max(1, round(per_epoch * recipe.num_train_epochs))

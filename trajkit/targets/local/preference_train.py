@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from trajkit._lazy import need
 from trajkit.errors import DataError
-from trajkit.targets.local.base_model import count, load_base, precision
+from trajkit.targets.local.arguments import arguments_of, callbacks_of
+from trajkit.targets.local.base_model import count, load_base
 from trajkit.targets.local.checkpoint import last_checkpoint
 from trajkit.targets.local.old_names import old_names
 from trajkit.targets.local.preference_recipe import DpoRecipe, KtoRecipe
@@ -19,7 +20,6 @@ from trajkit.targets.local.preference_trainer import (
     rows_of,
     trainer_class,
 )
-from trajkit.targets.local.reports import reporters
 from trajkit.targets.local.shortage import sparing
 from trajkit.targets.local.train import Trained, set_threads
 from trajkit.targets.step import Step
@@ -127,25 +127,24 @@ def _train(
     kept: list[Rewards] = []
     has_validation = places.validation is not None
 
-    def keep(rewards: Rewards) -> None:
-        kept.append(rewards)
-        on_rewards(rewards)
+    def keep(logs: dict[str, Any], n_done: int) -> None:
+        kept.append(_rewards(logs, n_done, is_validation="eval_loss" in logs))
+        on_rewards(kept[-1])
 
+    arguments = arguments_of(recipe, places.workspace, has_validation=has_validation)
     with old_names():
         trainer = trainer_class(method)(
             model=model,
-            args=_arguments(method, recipe, places.workspace, has_validation=has_validation),
+            args=configuration(method, **arguments, **recipe.method_arguments()),
             train_dataset=rows,
             eval_dataset=None if places.validation is None else rows_of(places.validation),
             processing_class=transformers.AutoTokenizer.from_pretrained(places.tokenizer),
             data_collator=collator(
                 method, padding=model.config.pad_token_id or 0, compares=recipe.loss_type == "kto"
             ),
-            callbacks=[
-                _teller(on_step, keep),
-                *reporters(recipe, places.workspace.parent),
-                *_stoppers(recipe, has_validation=has_validation),
-            ],
+            callbacks=callbacks_of(
+                recipe, places.workspace, on_step, has_validation=has_validation, on_logs=keep
+            ),
         )
         finished = trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
     if trainer.is_world_process_zero():
@@ -164,59 +163,6 @@ def _train(
         margin=best.margin if best else None,
         accuracy=best.accuracy if best else None,
     )
-
-
-def _arguments(method: str, recipe: DpoRecipe | KtoRecipe, workspace: Path, *, has_validation: bool) -> Any:
-    torch = need("torch", extra="local")
-    kind = precision(recipe)
-    when: dict[str, Any] = {"save_strategy": "epoch"}
-    if recipe.eval_steps is not None:
-        when = {"save_strategy": "steps", "save_steps": recipe.eval_steps, "eval_steps": recipe.eval_steps}
-    if has_validation:
-        when |= {
-            "eval_strategy": when["save_strategy"],
-            "load_best_model_at_end": True,
-            "metric_for_best_model": "eval_loss",
-            "greater_is_better": False,
-        }
-    return configuration(
-        method,
-        output_dir=str(workspace),
-        **recipe.training_arguments(),
-        **recipe.method_arguments(),
-        **when,
-        bf16=kind == "bf16",
-        fp16=kind == "fp16",
-        use_cpu=not torch.cuda.is_available(),
-        save_total_limit=2,
-        logging_steps=1,
-        report_to="none",
-        disable_tqdm=True,
-        data_seed=recipe.seed,
-    )
-
-
-def _teller(on_step: Callable[[Step], None], on_rewards: Callable[[Rewards], object]) -> Any:
-    transformers = need("transformers", extra="local")
-
-    class Teller(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
-        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
-            is_validation = "eval_loss" in logs
-            if not state.is_world_process_zero or not (is_validation or "loss" in logs):
-                return
-            on_step(
-                Step(
-                    state.global_step,
-                    state.max_steps,
-                    state.epoch or 0.0,
-                    logs.get("loss"),
-                    logs.get("eval_loss"),
-                    logs.get("learning_rate"),
-                )
-            )
-            on_rewards(_rewards(logs, state.global_step, is_validation=is_validation))
-
-    return Teller()
 
 
 def _rewards(logs: dict[str, Any], n_done: int, *, is_validation: bool) -> Rewards:
@@ -239,9 +185,3 @@ def _rewards_at(state: Any, kept: list[Rewards]) -> Rewards | None:
             ]
         return at[-1] if at else None
     return kept[-1] if kept else None
-
-
-def _stoppers(recipe: DpoRecipe | KtoRecipe, *, has_validation: bool) -> list[Any]:
-    if not has_validation or recipe.early_stopping_patience is None:
-        return []
-    return [need("transformers", extra="local").EarlyStoppingCallback(recipe.early_stopping_patience)]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,13 +28,14 @@ from trajkit.targets.local.optimizer import check_optimizer
 from trajkit.targets.local.packing import pack
 from trajkit.targets.local.play import open_stage
 from trajkit.targets.local.play_store import staged
-from trajkit.targets.local.recipe import WISHES, LocalRecipe
+from trajkit.targets.local.recipe import LocalRecipe, deciding
 from trajkit.targets.local.replicas import check_replicas, n_replicas
 from trajkit.targets.local.reports import check_reports
 from trajkit.targets.local.template import save_tokenizer, spelled
 from trajkit.targets.local.tokenised import Limit, open_tokens, tokenise
-from trajkit.targets.origin import code_commit, origin_of, versions_of
-from trajkit.targets.runs import JOB_FILE, Runs
+from trajkit.targets.new_job import begin_job, name_for, same_job
+from trajkit.targets.origin import origin_of
+from trajkit.targets.runs import Runs
 
 _DECIDING = ("torch", "transformers", "peft", "accelerate", "tokenizers", "numpy")
 TRAIN_TOKENS, VALIDATION_TOKENS = "train.arrow", "validation.arrow"
@@ -117,17 +117,12 @@ def prepare(
     digests = tuple(data.store.manifest.digest for data in (train, validation) if data is not None)
     request = request.model_copy(update={"recipe": _staged(request, train)})
     recipe = _resolved(request)
-    key = key_of(target="local", method="sft", base=request.base, recipe=_deciding(recipe), digests=digests)
+    key = key_of(target="local", method="sft", base=request.base, recipe=deciding(recipe), digests=digests)
     on_progress("measuring the model", 0, None)
     sizes = measured(request.base, request.recipe)
-    if (found := runs.find(key)) is not None and (name is None or name == found.job_id):
+    if (found := same_job(runs, key, name)) is not None:
         return Prepared(found, report, _n_steps(found, runs, request.recipe), sizes, is_new=False)
-    base_name, store_name = (
-        Path(path).name.removeprefix("sample:") for path in (request.base, request.train)
-    )
-    job_id = name or runs.new_name(f"{base_name}-{store_name}")
-    if runs.path(job_id).exists():
-        raise RequestError(f"there is a job {job_id!r} already", hint="choose another --name")
+    job_id = name_for(runs, name, base=request.base, data=request.train, method="sft")
     origin = origin_of(train)
     with building_folder(runs.path(job_id)) as folder:
         tokenizer = save_tokenizer(
@@ -141,22 +136,20 @@ def prepare(
             file: _rows(data, folder, file, tokenizer, sizes, request, on_progress)
             for file, data in sides.items()
         }
-        job = TuneJob(
+        job = begin_job(
+            folder,
             job_id=job_id,
             key=key,
             target="local",
+            method="sft",
             base=request.base,
             recipe=recipe,
             train=made[TRAIN_TOKENS],
             validation=made.get(VALIDATION_TOKENS),
-            leak=report.model_dump(mode="json"),
-            function=origin.function,
-            variants=origin.variants,
-            versions=versions_of(_DECIDING),
-            code_commit=code_commit(),
-            created_at=datetime.now(UTC),
+            leak=report,
+            origin=origin,
+            packages=_DECIDING,
         )
-        (folder / JOB_FILE).write_text(job.model_dump_json(indent=2) + "\n", encoding="utf-8")
     return Prepared(job, report, _n_steps(job, runs, request.recipe), sizes, is_new=True)
 
 
@@ -176,11 +169,6 @@ def _resolved(request: LocalRequest) -> JsonObject:
         mode="json", include={"unit", "thoughts", "overlong", "tokenizer", "allow_leak"}
     )
     return request.recipe.model_dump(mode="json") | said | {"chat_template": spelled(request.chat_template)}
-
-
-def _deciding(recipe: JsonObject) -> JsonObject:
-    """What decides the model: one that is there is not trained again because it is wanted merged too."""
-    return {name: value for name, value in recipe.items() if name not in WISHES}
 
 
 def _rows(
@@ -244,12 +232,7 @@ def _rows(
 
 def _n_steps(job: TuneJob, runs: Runs, recipe: LocalRecipe) -> int:
     """Steps of the optimizer."""
-    if recipe.max_steps is not None:
-        return recipe.max_steps
     n_lines = job.train.n_rows
-    if recipe.packing:
+    if recipe.packing and recipe.max_steps is None:
         n_lines = len(pack(open_tokens(runs.path(job.job_id) / TRAIN_TOKENS).lengths, recipe.max_length))
-    n_batches = -(-n_lines // recipe.per_device_train_batch_size)
-    n_batches = -(-n_batches // n_replicas(recipe))
-    per_epoch = -(-n_batches // recipe.gradient_accumulation_steps)
-    return max(1, round(per_epoch * recipe.num_train_epochs))
+    return recipe.n_steps(n_lines, n_replicas=n_replicas(recipe))

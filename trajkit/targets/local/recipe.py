@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from trajkit.schema import Model
+from trajkit.schema.base import JsonObject
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -146,3 +147,22 @@ class LocalRecipe(Model):
         given = {name: getattr(self, name) for name in names} | {"max_steps": self.max_steps or -1}
         # the name that transformers 5.23 has for it
         return given | ({"activation_checkpointing": True} if self.gradient_checkpointing else {})
+
+    def n_steps(self, n_lines: int, *, n_replicas: int = 1) -> int:
+        """Steps of the optimizer for so many rows, or lines of packed ones.
+
+        Args:
+            n_lines: As many as an epoch has.
+            n_replicas: Processes that train side by side.
+        """
+        if self.max_steps is not None:
+            return self.max_steps
+        n_batches = -(-n_lines // self.per_device_train_batch_size)
+        n_batches = -(-n_batches // n_replicas)
+        per_epoch = -(-n_batches // self.gradient_accumulation_steps)
+        return max(1, round(per_epoch * self.num_train_epochs))
+
+
+def deciding(recipe: JsonObject) -> JsonObject:
+    """What decides the model: one that is there is not trained again because it is wanted merged too."""
+    return {name: value for name, value in recipe.items() if name not in WISHES}

@@ -12,12 +12,12 @@ from trajkit.errors import DataError
 from trajkit.rollout.record import RETURN_METRIC
 from trajkit.rollout.summary import Mean
 from trajkit.schema import Model
-from trajkit.targets.local.base_model import count, load_base, precision
+from trajkit.targets.local.arguments import arguments_of, callbacks_of
+from trajkit.targets.local.base_model import count, load_base
 from trajkit.targets.local.batch import TokenRows, collate
 from trajkit.targets.local.checkpoint import last_checkpoint
 from trajkit.targets.local.packing import pack
 from trajkit.targets.local.recipe import LocalRecipe
-from trajkit.targets.local.reports import reporters
 from trajkit.targets.local.shortage import sparing
 from trajkit.targets.local.tokenised import open_tokens
 from trajkit.targets.local.trainer import trainer_class
@@ -105,15 +105,21 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
     if not len(rows):
         raise DataError(f"{places.tokens} has no row", hint="choose more episodes")
     validation = None if places.validation is None else _rows(places.validation, recipe, is_packed=False)
+    transformers = need("transformers", extra="local")
+    has_validation = validation is not None
+    most = None if places.player is None else RETURN_METRIC
+    arguments = arguments_of(recipe, places.workspace, has_validation=has_validation, most=most)
     trainer = trainer_class()(
         model=model,
-        args=_arguments(recipe, places, has_validation=validation is not None),
+        args=transformers.TrainingArguments(
+            **arguments, ddp_find_unused_parameters=False, remove_unused_columns=False
+        ),
         player=places.player,
         train_dataset=rows,
         eval_dataset=validation,
         data_collator=functools.partial(collate, padding=_padding(model)),
         buckets_seed=recipe.seed if recipe.group_by_length else None,
-        callbacks=_callbacks(recipe, places.workspace, on_step, has_validation=validation is not None),
+        callbacks=callbacks_of(recipe, places.workspace, on_step, has_validation=has_validation),
     )
     finished = trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
     if trainer.is_world_process_zero():
@@ -129,7 +135,7 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
         episode_return=kept.get(f"eval_{RETURN_METRIC}"),
         episode_return_error=kept.get(f"eval_{RETURN_METRIC}_error"),
         best_step=state.best_global_step or None,
-        was_stopped_early=validation is not None and state.global_step < state.max_steps,
+        was_stopped_early=has_validation and state.global_step < state.max_steps,
         per_device_train_batch_size=recipe.per_device_train_batch_size,
     )
 
@@ -148,65 +154,7 @@ def _rows(path: Path, recipe: LocalRecipe, *, is_packed: bool | None = None) -> 
     return TokenRows(found.table, pack(found.lengths, recipe.max_length))
 
 
-def _arguments(recipe: LocalRecipe, places: _Places, *, has_validation: bool) -> Any:
-    torch = need("torch", extra="local")
-    transformers = need("transformers", extra="local")
-    kind = precision(recipe)
-    if recipe.eval_steps is not None:
-        every: dict[str, Any] = {"save_strategy": "steps", "save_steps": recipe.eval_steps}
-        validated = {"eval_strategy": "steps", "eval_steps": recipe.eval_steps}
-    else:
-        every = {"save_strategy": "epoch"}
-        validated = {"eval_strategy": "epoch"}
-    best = {
-        "load_best_model_at_end": True,
-        "metric_for_best_model": "eval_loss" if places.player is None else f"eval_{RETURN_METRIC}",
-        "greater_is_better": places.player is not None,
-    }
-    return transformers.TrainingArguments(
-        output_dir=str(places.workspace),
-        **recipe.training_arguments(),
-        **every,
-        **(validated | best if has_validation else {}),
-        bf16=kind == "bf16",
-        fp16=kind == "fp16",
-        use_cpu=not torch.cuda.is_available(),
-        save_total_limit=2,
-        ddp_find_unused_parameters=False,
-        logging_steps=1,
-        remove_unused_columns=False,
-        report_to="none",
-        disable_tqdm=True,
-        data_seed=recipe.seed,
-    )
-
-
-def _callbacks(
-    recipe: LocalRecipe, workspace: Path, on_step: Callable[[Step], None], *, has_validation: bool
-) -> list[Any]:
-    transformers = need("transformers", extra="local")
-
-    class Teller(transformers.TrainerCallback):  # type: ignore[misc,name-defined]
-        def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
-            if state.is_world_process_zero and ("loss" in logs or "eval_loss" in logs):
-                told = Step(
-                    state.global_step,
-                    state.max_steps,
-                    state.epoch or 0.0,
-                    logs.get("loss"),
-                    logs.get("eval_loss"),
-                    logs.get("learning_rate"),
-                )
-                on_step(told)
-
-    callbacks: list[Any] = [Teller(), *reporters(recipe, workspace.parent)]
-    if has_validation and recipe.early_stopping_patience is not None:
-        callbacks.append(transformers.EarlyStoppingCallback(recipe.early_stopping_patience))
-    return callbacks
-
-
 def set_threads(recipe: LocalRecipe, n_weights: int) -> None:
-    """Use as many threads as the recipe says, or as suit a model of this size."""
     """Use as many threads as the recipe says; by itself one for a small model."""
     torch = need("torch", extra="local")
     if recipe.num_threads is not None:
