@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from trajkit._files import building_folder, replacing, sha256_file, write_json, write_text
+from trajkit._files import GrowingFile, building_folder, replacing, sha256_file, write_json, write_text
 from trajkit.errors import StoreError
 
 
@@ -32,6 +32,16 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(tmp_path):
         write()
     assert goal.read_text() == "old"
     assert list(tmp_path.iterdir()) == [goal]
+
+
+@pytest.mark.parametrize("size", [0, 1, 65_535, 65_536, 65_537, 1_000_003])
+def test_a_growing_file_has_every_byte_in_order(tmp_path, size):
+    data = bytes(position * 7 % 251 for position in range(size))
+    with GrowingFile(tmp_path / "file") as file:
+        assert file.write(b"first") == 5
+        assert file.write(memoryview(data)) == size
+        assert file.write(b"last") == 4
+    assert (tmp_path / "file").read_bytes() == b"first" + data + b"last"
 
 
 def test_a_private_file_is_private_before_it_has_its_name(tmp_path):

@@ -9,12 +9,14 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from tests.convert.conftest import make_episode, make_step
 from trajkit.convert.file import convert
 from trajkit.convert.part import PartSteps
+from trajkit.formats.base import Unit
 from trajkit.formats.openai import OPENAI_SFT
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import Dataset, open_dataset
@@ -79,6 +81,19 @@ def test_columns_and_python_write_the_same_files(
     if condition is None:
         assert {"noop", "weight 0", "no answer", "prompt unknown"} <= set(made.left)
         assert made.n_learned + sum(made.left.values()) == 4500
+
+
+def test_many_small_batches_give_the_lines_of_a_few_large_ones(
+    dataset: Dataset, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (part,) = dataset.store.parts("steps")
+    assert OPENAI_SFT.plain is not None
+    plain = OPENAI_SFT.plain(Unit.STEP)
+    few = list(PartSteps(part, None).tables(plain))
+    monkeypatch.setattr("trajkit.convert.part._MOST_STEPS", 50)
+    many = list(PartSteps(part, None).tables(plain))
+    assert (len(few), len(many)) == (3, 90)
+    assert pa.concat_tables(many).equals(pa.concat_tables(few))
 
 
 def test_only_row_groups_with_chosen_steps_are_read(tmp_path: Path) -> None:

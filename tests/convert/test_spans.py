@@ -9,7 +9,7 @@ from trajkit.convert.spans import ROLES, Finder
 from trajkit.schema import Message, message
 from trajkit.store.arrow import json_text, message_value
 
-BLOCK = 1 << 18
+BLOCK = 1 << 20
 """Bytes that are looked at together."""
 
 
@@ -78,7 +78,7 @@ def test_a_message_of_its_own_is_no_list() -> None:
     assert found([row, f"[{row}]"], is_list=False) == [[("assistant", "left")], []]
 
 
-@pytest.mark.parametrize("shift", range(-4, 4))
+@pytest.mark.parametrize("shift", range(-5, 5))
 def test_what_is_refused_is_found_wherever_it_stands(shift: int) -> None:
     start = len(prompt(message("user", ""))) - len('"}]}]')
     text = "x" * (BLOCK - start + shift) + "<|end" + "y" * 10
@@ -86,3 +86,14 @@ def test_what_is_refused_is_found_wherever_it_stands(shift: int) -> None:
     rows = [prompt(message("user", text)), prompt(message("user", good)), prompt(message("user", "<|"))]
     assert [len(row) for row in found(rows, b"<|")] == [0, 1, 0]
     assert [len(row) for row in found(rows, b"\\u", b"<|end")] == [0, 1, 1]
+
+
+@pytest.mark.parametrize("shift", range(-5, 5))
+def test_what_is_refused_is_found_where_its_bytes_are_everywhere(shift: int) -> None:
+    start = len(prompt(message("user", ""))) - len('"}]}]')
+    around = r"u\nu"  # as JSON; neither of its backslashes is followed by a `u`
+    n_repeated, n_more = divmod(BLOCK - start + shift, len(around))
+    spelled = "x" * n_more + around * n_repeated
+    frame = prompt(message("user", "TEXT"))
+    good, bad = (frame.replace("TEXT", spelled + text) for text in ("u", r"\u0001"))
+    assert [len(row) for row in found([good, bad, good], b"\\u")] == [1, 0, 1]

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit._memory import keeping_freed_memory
 from trajkit.cli import output
 from trajkit.cli.info import last_store
 from trajkit.cli.page import visible
@@ -95,7 +96,8 @@ def convert(store: str | None, to: str, goal: Path, where: str | None, as_json: 
     if str(goal) == "-":
         raise click.UsageError("-o is a file: it exists only when every row has been checked")
     asked = {name: value for name, value in options.items() if value not in (None, False)}
-    made = _made(store or last_store(), goal, to, where, asked)
+    with keeping_freed_memory():
+        made = _made(store or last_store(), goal, to, where, asked)
     _talk(made)
     if as_json:
         output.result_json(made.model_dump(mode="json"))

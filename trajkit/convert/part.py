@@ -6,8 +6,10 @@ conversations together (`steps`).
 
 from __future__ import annotations
 
+import os
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ import pyarrow.parquet as pq
 
 from trajkit.convert.bridge import Numbers, bounds_in, flags_in, flags_of, numbers_of, reals_in, texts_of
 from trajkit.convert.plain_line import PlainLines
+from trajkit.formats.base import PlainText
 
 RAW = ("n_prompt_kept", "messages", "completion", "tools")
 """The columns of a step that its row is made of."""
@@ -27,6 +30,8 @@ READ = ("episode_id", "step_index", "inference_id", "loss_weight", "mask_reason"
 # larger ones take new memory each time, and that takes longer than what is done in it
 _BYTES_PER_BATCH = 5_000_000
 _MOST_STEPS = 2048
+_THREADS = max(1, min(4, os.cpu_count() or 1))
+_AT_ONCE = _THREADS + 1  # one waits for the first thread that is free
 _NULL = texts_of(["null"])
 _NO_TOOLS = texts_of(["[]", "null"])
 _MOST_BYTES = 4  # of these
@@ -55,26 +60,38 @@ class PartSteps:
         self.is_chained = (pc.max(n_kept).as_py() or 0) > 0
         """Some prompt keeps messages of the one before."""
 
-    def tables(self, lines: PlainLines | None) -> Iterator[pa.Table]:
+    def tables(self, plain: PlainText | None) -> Iterator[pa.Table]:
         """The steps, a bounded number at a time.
 
         Args:
-            lines: Writes rows of plain text; None where Python writes all.
+            plain: How the format writes rows of plain text; None where Python writes all.
 
         Returns:
             The columns of `Steps.tables`.
         """
-        with pq.ParquetFile(self._path, memory_map=True) as file:
-            n_rows = max(1, min(_MOST_STEPS, int(_BYTES_PER_BATCH / max(1.0, bytes_per_step(file)))))
-            groups, is_mine = self._groups(file)
-            batches = file.iter_batches(n_rows, row_groups=groups, columns=list(READ), use_threads=False)
-            n_done = 0
-            for batch in _ahead(batches):
-                mask = None if is_mine is None else is_mine[n_done : n_done + batch.num_rows]
-                n_done += batch.num_rows
-                mine = batch if mask is None or mask.all() else batch.filter(flags_of(mask))
-                if mine.num_rows:
-                    yield _with_lines(mine, lines)
+        lines = [None if plain is None else PlainLines(plain) for _ in range(_AT_ONCE)]
+        pending: deque[Future[pa.Table]] = deque()
+        with pq.ParquetFile(self._path, memory_map=True) as file, ThreadPoolExecutor(_THREADS) as makers:
+            for number, batch in enumerate(self._batches(file)):
+                if len(pending) == _AT_ONCE:
+                    yield pending.popleft().result()
+                # whose lines are used again are done: tables are taken in the order of their batches
+                pending.append(makers.submit(_with_lines, batch, lines[number % _AT_ONCE]))
+            while pending:
+                yield pending.popleft().result()
+
+    def _batches(self, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+        """The chosen steps as they are stored."""
+        n_rows = max(1, min(_MOST_STEPS, int(_BYTES_PER_BATCH / max(1.0, bytes_per_step(file)))))
+        groups, is_mine = self._groups(file)
+        batches = file.iter_batches(n_rows, row_groups=groups, columns=list(READ), use_threads=False)
+        n_done = 0
+        for batch in _ahead(batches):
+            mask = None if is_mine is None else is_mine[n_done : n_done + batch.num_rows]
+            n_done += batch.num_rows
+            mine = batch if mask is None or mask.all() else batch.filter(flags_of(mask))
+            if mine.num_rows:
+                yield mine
 
     def _groups(self, file: pq.ParquetFile) -> tuple[list[int], Numbers | None]:
         """The row groups in which there are chosen steps, and which of their rows are; None for all."""

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from trajkit.convert.bridge import Numbers, buffer_of, bytes_in, lines_of, numbers_in
-from trajkit.convert.spans import ROLES, Finder, Spans
+from trajkit.convert.spans import ROLES, Finder, Spans, pieces_at
 from trajkit.formats.base import PlainText
 
 _SYSTEM, _USER, _ASSISTANT = range(len(ROLES))
@@ -133,8 +133,7 @@ def _views(data: Numbers, starts: Numbers, sizes: Numbers, *, buffer: int) -> Nu
         buffer: Which of the array's buffers the bytes are.
     """
     views = np.empty((len(starts), 4), np.int32)
-    begun = data.take(starts[:, None] + np.arange(_INLINE), mode="clip")
-    views[:, 1:] = begun.view(np.int32)
+    views[:, 1:] = pieces_at(data, starts, _INLINE).view(np.int32).reshape(-1, _INLINE // 4)
     views[:, 0] = sizes
     is_long = sizes > _INLINE
     views[is_long, 2] = buffer

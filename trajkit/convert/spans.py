@@ -24,7 +24,8 @@ _END = b'"}]}'
 _SHORTEST = min(map(len, _BEGINNINGS))
 _WORD = 8
 _SAMPLE = 1 << 12
-_BLOCK = 1 << 18
+_FEW = _SAMPLE >> 7
+_BLOCK = 1 << 20
 
 
 class Spans(NamedTuple):
@@ -79,7 +80,7 @@ class Finder:
         is_plain &= _end_well(words, bounds[1:], _END + b"]" if is_list else _END)
         for text in self._refused:
             is_plain[np.searchsorted(bounds, self._places(data, text), "right") - 1] = False
-        role, begins = _beginnings(words, roles)
+        role, begins = _beginnings(data, roles)
         ends, follows = _ends(words, roles, counts, bounds, is_list=is_list)
         is_good = (role >= 0) & follows & (ends > begins)
         rows = np.repeat(np.arange(len(counts)), counts)
@@ -90,27 +91,39 @@ class Finder:
     def _places(self, data: Numbers, text: bytes) -> Numbers:
         """Where a text of at least two bytes stands."""
         counts = np.bincount(data[:_SAMPLE], minlength=256)
-        # two neighbours of it are looked for everywhere, the rarer one first
-        _, first = min((min(counts[text[i]], counts[text[i + 1]]), i) for i in range(len(text) - 1))
-        rare, other = sorted((first, first + 1), key=lambda position: int(counts[text[position]]))
+        # the rarest of its bytes is looked for everywhere; where even that is not rare, a neighbour too
+        rare = min(range(len(text)), key=lambda position: int(counts[text[position]]))
+        other = None if counts[text[rare]] <= _FEW else rare + 1 if rare + 1 < len(text) else rare - 1
         found = []
-        for begin in range(0, len(data) - 1, _BLOCK):
+        for begin in range(1, len(data) - 1, _BLOCK):
             end = min(begin + _BLOCK, len(data) - 1)
             is_rare, is_other = self._marks[:, : end - begin]
-            np.equal(data[begin + rare - first : end + rare - first], text[rare], out=is_rare)
-            if not is_rare.any():
-                continue
-            np.equal(data[begin + other - first : end + other - first], text[other], out=is_other)
-            np.logical_and(is_rare, is_other, out=is_rare)
-            found.append(np.flatnonzero(is_rare) + (begin - first))
-        if not found:
-            return np.zeros(0, np.int64)
-        places = np.concatenate(found)
+            np.equal(data[begin:end], text[rare], out=is_rare)
+            if other is not None:
+                shift = other - rare
+                np.equal(data[begin + shift : end + shift], text[other], out=is_other)
+                np.logical_and(is_rare, is_other, out=is_rare)
+            if is_rare.any():
+                found.append(np.flatnonzero(is_rare) + (begin - rare))
+        ends = (-rare, len(data) - 1 - rare)  # what has no neighbour on one side
+        places = np.concatenate([np.array(ends[:1]), *found, np.array(ends[1:])])
         places = places[(places >= 0) & (places + len(text) <= len(data))]
         for position, byte in enumerate(text):
-            if position not in (first, first + 1):
-                places = places[data[places + position] == byte]
+            places = places[data[places + position] == byte]
         return places
+
+
+def pieces_at(data: Numbers, places: Numbers, size: int) -> Numbers:
+    """The bytes from each place on, as many as asked for, or as there are."""
+    whole = np.ndarray((max(0, len(data) - size + 1),), f"S{size}", data, strides=(1,))
+    is_whole = places < len(whole)
+    if bool(is_whole.all()):
+        return whole[places]
+    pieces = np.zeros(len(places), f"S{size}")
+    pieces[is_whole] = whole[places[is_whole]]
+    for position in np.flatnonzero(~is_whole).tolist():
+        pieces[position] = data[places[position] :].tobytes()
+    return pieces
 
 
 def _bytes_of(column: pa.Array[Any]) -> tuple[Numbers, Numbers]:
@@ -130,17 +143,14 @@ def _end_well(words: Numbers, ends: Numbers, text: bytes) -> Numbers:
     return is_there
 
 
-def _beginnings(words: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
+def _beginnings(data: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
     """The role of each message, -1 where it does not begin as a plain one does; and where its text begins."""
     role = np.full(len(places), -1)
     begins = places.copy()
     for code, text in enumerate(_BEGINNINGS):
-        found = np.flatnonzero(places + len(text) < len(words) + _WORD)
-        for offset in (*range(_WORD, len(text) - _WORD, _WORD), len(text) - _WORD):
-            word = _number(text[offset : offset + _WORD])
-            found = found[words[places[found] + offset] == word]
-        role[found] = code
-        begins[found] += len(text)
+        is_so = pieces_at(data, places, len(text)) == text
+        role[is_so] = code
+        begins[is_so] += len(text)
     return role, begins
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -16,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trajkit._files import GrowingFile
 from trajkit.convert.bridge import numbers_in, numbers_of
 
 _COPY = 1 << 24
@@ -43,9 +45,10 @@ class Spool:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file: BinaryIO = path.open("wb")
+        self._file = GrowingFile(path)
         self._places: list[pa.Table] = []
         self._digest = hashlib.sha256()
+        self._hasher = ThreadPoolExecutor(1)
         self._n_bytes = self._n_rows = self._n_longest = 0
         self.is_in_order = True
         """Whether the lines came in the order of the episodes' ids; known when they are finished."""
@@ -65,8 +68,9 @@ class Spool:
         if last > first:
             # no line is null with bytes of its own: Arrow gives what is null no length
             piece = memoryview(lines.buffers()[2])[first:last]
+            hashed = self._hasher.submit(self._digest.update, piece)
             self._file.write(piece)
-            self._digest.update(piece)
+            hashed.result()
             self._n_longest = max(self._n_longest, int(np.diff(bounds).max()))
         # grouping would not keep the order, in which the lines lie
         runs: Any = pc.run_end_encode(  # type: ignore[attr-defined]  # the stubs do not know it
@@ -96,7 +100,7 @@ class Spool:
         sizes = np.array(places.column("n_bytes").to_pylist(), np.int64)
         starts = np.cumsum(sizes) - sizes
         self._digest = hashlib.sha256()
-        with self._path.open("rb") as source, goal.open("wb") as target:
+        with self._path.open("rb") as source, GrowingFile(goal) as target:
             for start, size in _runs(starts[order], sizes[order]):
                 for piece in _pieces(source, start, size):
                     target.write(piece)
@@ -106,6 +110,7 @@ class Spool:
 
     def close(self) -> None:
         """Remove what is left of the spool."""
+        self._hasher.shutdown()
         self._file.close()
         self._path.unlink(missing_ok=True)
 

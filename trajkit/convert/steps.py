@@ -16,7 +16,6 @@ import pyarrow.parquet as pq
 
 from trajkit.convert.conversation import conversations, raw_steps
 from trajkit.convert.part import READ, PartSteps, bytes_per_step
-from trajkit.convert.plain_line import PlainLines
 from trajkit.errors import StoreError
 from trajkit.formats.base import PlainText
 from trajkit.schema import Purpose
@@ -113,7 +112,6 @@ class Steps:
         Raises:
             StoreError: The parts cannot be read.
         """
-        lines = None if plain is None else PlainLines(plain)
         for path in self._store.parts("steps"):
             with self._reading():
                 part = PartSteps(path, None if self._has_all else self._ids)
@@ -121,7 +119,7 @@ class Steps:
                 for chunk in self._chunks(path):
                     yield self._conversations(chunk, plain, merges=merges)
                 continue
-            tables = part.tables(lines)
+            tables = part.tables(plain)
             while True:
                 with self._reading():
                     table = next(tables, None)
