@@ -1,0 +1,172 @@
+"""`trajkit push` and `trajkit pull` with a Hub of our own over real HTTP, and what `datasets` makes of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.publish.hub_standin import TOKEN, HubStandin, hub_standin
+from trajkit._samples import model_path
+from trajkit.cli.main import run
+from trajkit.curate.split import split
+from trajkit.schema import Episode, Transition, message
+from trajkit.store.reader import open_store
+from trajkit.store.writer import write_episodes
+
+# huggingface_hub 2.4 sends large files in a way that httpx2 deprecates
+pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
+
+_LOAD = """
+import datasets, json
+for name in ("sft", "episodes", "steps", "feedback"):
+    for streaming in (False, True):
+        made = datasets.load_dataset("tester/data", name, streaming=streaming)
+        for split in made:
+            row = next(iter(made[split]))
+            n = sum(1 for _ in made[split])
+            print(json.dumps([name, streaming, split, n, sorted(row)[:2]]))
+print(json.dumps(datasets.load_dataset("tester/data", split="train")[0]["messages"][0]["role"]))
+"""
+
+
+@pytest.fixture
+def standin(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[HubStandin]:
+    from huggingface_hub import constants
+
+    monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
+    monkeypatch.chdir(tmp_path)
+    with hub_standin() as running:
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        monkeypatch.setenv("HF_TOKEN", TOKEN)
+        yield running
+
+
+def test_a_split_goes_there_loads_with_datasets_and_comes_back(
+    standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split("sample:babyai", tmp_path / "data", ratio={"train": 0.8, "val": 0.2})
+    asked = ["push", "data", "tester/data", "--license", "mit", "--tag", "v1", "--traces", "--yes", "--json"]
+    assert run(asked) == 0
+    shown = capsys.readouterr()
+    told = json.loads(shown.out)
+    assert standin.dataset("tester/data").tags == {"v1": told["commit"]}
+    assert "seen by: its owner" in shown.err
+    assert "leak: train and val: none" in shown.err
+    assert TOKEN not in shown.out + shown.err
+    for side in ("train", "val"):
+        line = (tmp_path / "data" / side / "published.jsonl").read_text()
+        assert json.loads(line)["commit"] == told["commit"]
+        assert TOKEN not in line
+        open_store(tmp_path / "data" / side)
+
+    environment = {
+        **os.environ,
+        "HF_HUB_DISABLE_XET": "1",
+        "HF_HOME": str(tmp_path / "hf"),
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _LOAD],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, done.stderr
+    *rows, role = map(json.loads, done.stdout.splitlines())
+    assert role == "system"
+    assert len(rows) == 16
+    counts = {(name, side): n for name, _, side, n, _ in rows}
+    for side in ("train", "val"):
+        said = open_store(tmp_path / "data" / side).manifest.counts
+        assert counts["episodes", side] == said.n_episodes
+        assert counts["steps", side] == said.n_steps
+        assert counts["feedback", side] == said.n_feedback
+
+    assert run(["pull", "tester/data@v1", "-o", "back"]) == 0
+    for side in ("train", "val"):
+        back = open_store(tmp_path / "back" / side).manifest
+        assert back.digest == open_store(tmp_path / "data" / side).manifest.digest
+        assert back.lineage[-1].verb == "pull"
+    capsys.readouterr()
+    asked[1] = "back"
+    assert run(asked) == 0
+    assert json.loads(capsys.readouterr().out)["is_new"] is False
+    assert standin.commits("tester/data") == 1
+
+
+def test_secrets_are_found_before_anything_is_sent(
+    standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mail = "joe.doe" + "@corp.io"
+    step = Transition(
+        step_index=0, messages=(message("user", f"mail {mail}"),), completion=message("assistant", "go")
+    )
+    write_episodes(tmp_path / "store", [Episode(episode_id="a", source="t", steps=(step,))], kind="test")
+    asked = ["push", "store", "tester/data", "--yes"]
+    assert run(asked) == 1
+    shown = capsys.readouterr().err
+    assert "secrets: train: 1 email in steps.messages" in shown
+    assert "trajkit redact" in shown
+    assert mail not in shown
+    assert not standin.repositories
+    assert run([*asked, "--allow-findings"]) == 0
+    assert standin.commits("tester/data") == 1
+
+
+def test_nobody_is_asked_and_nothing_is_sent_without_yes(
+    standin: HubStandin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["push", "sample:babyai", "tester/data"]) == 2
+    assert "--yes publishes" in capsys.readouterr().err
+    assert not standin.repositories
+
+
+def test_without_a_token_there_is_a_plan_and_no_more(
+    standin: HubStandin, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    assert run(["push", "sample:babyai", "tester/data", "--yes"]) == 4
+    assert "there is no token for the Hub" in capsys.readouterr().err
+    assert run(["push", "sample:babyai", "tester/data", "--dry-run"]) == 0
+    assert "sft: train: 1,417 rows to train on" in capsys.readouterr().err
+    assert not standin.requests
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--public"], 2, "needs a licence"),
+        (["--license", "My licence"], 2, "no identifier of a licence"),
+        (["--merged"], 2, "--merged makes no sense with a store"),
+    ],
+)
+def test_what_cannot_be_is_told_before_the_hub_is_asked_for_anything_else(
+    standin: HubStandin, capsys: pytest.CaptureFixture[str], options: list[str], code: int, said: str
+) -> None:
+    assert run(["push", "sample:babyai", "tester/data", "--yes", *options]) == code
+    assert said in capsys.readouterr().err
+    assert not standin.repositories
+
+
+def test_a_model_is_sent_with_its_card(
+    standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(model_path("sample:tiny-base"), tmp_path / "model")
+    assert run(["push", "model", "tester/tiny", "--base", "org/base", "--license", "mit", "--yes"]) == 0
+    assert capsys.readouterr().out.startswith(f"{standin.url}/tester/tiny  commit ")
+    repository = standin.repositories["model", "tester/tiny"]
+    assert repository.private
+    assert "base_model: org/base" in standin.file("model", "tester/tiny", "README.md").decode()
+    sent = next(path for path in repository.commits[-1].files if path.endswith(".safetensors"))
+    assert standin.file("model", "tester/tiny", sent) == (tmp_path / "model" / sent).read_bytes()

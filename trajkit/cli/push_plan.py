@@ -1,0 +1,75 @@
+"""What `trajkit push` shows before it asks: what is known of the stores, what would be sent, and to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from trajkit.cli import output
+from trajkit.cli.page import visible
+
+if TYPE_CHECKING:
+    from trajkit.publish.contents import Contents
+    from trajkit.publish.facts import Facts
+    from trajkit.publish.push import PushPlan
+
+_MOST_FILES = 12
+
+
+def fact_lines(facts: Facts) -> Iterator[str]:
+    """Leaks, replays, and what the search for secrets found; of that never a value."""
+    for each in facts.compared:
+        other = "what is reserved" if each.evaluation is None else each.evaluation
+        yield f"leak: {each.train} and {other}: {'LEAK' if each.leaks else 'none'}"
+        yield from (f"  {line}" for line in each.lines if each.leaks)
+    for replay in facts.replayed:
+        yield (
+            f"replay: {replay.split}: {replay.n_verified:,} of {replay.n_episodes:,} episodes verified, "
+            f"{replay.n_different:,} different"
+        )
+    if not facts.replayed:
+        yield "replay: not known (`trajkit replay` plays the episodes again)"
+    for scanned in facts.scanned:
+        report = scanned.report
+        if not report.n_found:
+            yield f"secrets: {scanned.split}: nothing found in {output.plural(report.n_texts, 'text')}"
+        for found in report.found:
+            what = f"{found.n_found:,} {visible(found.kind)} in {visible(found.place)}"
+            yield f"secrets: {scanned.split}: {what}"
+
+
+def content_lines(contents: Contents) -> Iterator[str]:
+    """Rows by split, and what is in none."""
+    for rows in contents.rows:
+        yield f"sft: {rows.split}: {output.plural(rows.n_rows, 'row')} to train on"
+        for reason, number in rows.left.items():
+            yield f"  in no row: {output.plural(number, 'step')}: {visible(reason)}"
+        for kind, number in rows.losses.items():
+            yield f"  left out of the rows: {number:,} {visible(kind)}"
+        if rows.n_evaluation_left:
+            yield f"  in no row: {output.plural(rows.n_evaluation_left, 'evaluation episode')}"
+    for moved in contents.record.moved:
+        what = "row" if moved.table == "sft" else "value"
+        yield f"too wide for the viewer: {output.plural(moved.n_values, what)} of {moved.table}, in moved/"
+
+
+def plan_lines(plan: PushPlan, licence: str | None) -> Iterator[str]:
+    """Where to, for whom, and which files."""
+    there = "new" if plan.remote is None else f"there, at {plan.remote.commit[:12]}"
+    yield f"{plan.kind}: {plan.repository} ({there})"
+    yield f"seen by: {'EVERYBODY' if plan.is_public else 'its owner'}"
+    yield f"licence: {licence or 'unknown'}"
+    if plan.tag is not None:
+        yield f"tag: {plan.tag}"
+    change = plan.change
+    if change.is_empty:
+        yield "nothing has changed: there is nothing to send"
+        return
+    yield (
+        f"files: {len(change.add):,} to send ({output.size(change.n_bytes)}), "
+        f"{change.n_same:,} there already, {len(change.delete):,} to remove"
+    )
+    for path, file in sorted(change.add.items())[:_MOST_FILES]:
+        yield f"  {visible(path)}  {output.size(file.stat().st_size)}"
+    if len(change.add) > _MOST_FILES:
+        yield f"  and {len(change.add) - _MOST_FILES:,} more"

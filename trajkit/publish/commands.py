@@ -1,0 +1,53 @@
+"""Lineage as commands: what a person would type to do the same again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from typing import Any
+
+from trajkit.schema import LineageEntry
+
+_RESULTS = frozenset({"result", "found", "report", "stores", "n_workers"})
+"""What entries say of what came out; it is nothing to type."""
+_LONGEST = 400
+
+
+def command_of(entry: LineageEntry) -> str:
+    """The command of an entry, with what it kept as a comment.
+
+    The options are spelled as the entry has them; where a verb keeps the whole command, that is shown.
+    """
+    typed = entry.arguments.get("commands")
+    if isinstance(typed, list):
+        return "\n".join([*map(_line, typed), f"# {_kept(entry)}"])
+    words = ["trajkit", entry.verb, *_options(entry.arguments)]
+    return f"{_line(' '.join(words))}  # {_kept(entry)}"
+
+
+def _kept(entry: LineageEntry) -> str:
+    kept = f"{entry.n_episodes_out:,} of {entry.n_episodes_in:,} episodes"
+    left = "; ".join(f"{each.n_episodes:,} {_line(each.reason)}" for each in entry.left if each.n_episodes)
+    return f"{kept}, left: {left}" if left else kept
+
+
+def _options(arguments: Any) -> list[str]:
+    words: list[str] = []
+    for name, value in arguments.items():
+        if name in _RESULTS or value is None or value is False or value in ("", [], {}):
+            continue
+        option = f"--{name.replace('_', '-')}"
+        if value is True:
+            words.append(option)
+        elif isinstance(value, list) and all(isinstance(each, str | int | float) for each in value):
+            words += [word for each in value for word in (option, shlex.quote(str(each)))]
+        elif isinstance(value, str | int | float):
+            words += [option, shlex.quote(str(value))]
+        else:
+            words += [option, shlex.quote(json.dumps(value, ensure_ascii=False))]
+    return words
+
+
+def _line(text: Any) -> str:
+    shown = " ".join(str(text).split())
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]} …"
