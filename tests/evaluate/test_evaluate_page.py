@@ -1,0 +1,53 @@
+"""docs/evaluate.md: its console block prints what is shown, its Python runs, its commands exist."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+
+from tests.pages import blocks, printed
+from trajkit.cli.main import cli
+from trajkit.store.dataset import open_dataset
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "evaluate.md").read_text(encoding="utf-8")
+
+
+def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "recipes" / "babyai", tmp_path / "babyai")
+    assert len(printed(PAGE, tmp_path, OMP_NUM_THREADS="1")) == 1
+    assert len(list(open_dataset(tmp_path / "stores" / "prompts"))) == 20
+
+
+def test_the_python_of_the_page_runs(tmp_path: Path) -> None:
+    (code,) = blocks(PAGE, "python")
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert re.match(r"metric='success' task=None value=1\.0 .* low=0\.5\d+ high=1\.0 n=4\n", done.stdout)
+
+
+def test_the_page_names_only_options_that_there_are() -> None:
+    context = click.Context(cli)
+    known = {
+        option
+        for name in ("evaluate", "report", "sft", "rollout", "reserve", "register", "export")
+        for option in _options(cli.get_command(context, name))
+    }
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE))
+    assert named - known == set()
+
+
+def _options(command: click.Command | None) -> set[str]:
+    assert command is not None
+    found = {flag for parameter in command.params for flag in (*parameter.opts, *parameter.secondary_opts)}
+    if isinstance(command, click.Group):
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            found |= _options(command.get_command(context, name))
+    return found
