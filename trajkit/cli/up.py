@@ -9,9 +9,12 @@ from urllib.parse import urlsplit
 
 import click
 
+from trajkit.cli.jobs import runs_option
 from trajkit.cli.output import Cell, count, result, result_json, table, talk
+from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
+    from trajkit.stack.local import Serves
     from trajkit.stack.process import Process
     from trajkit.stack.state import LocalStack
 
@@ -40,12 +43,29 @@ _STAND_IN = "rule player, not a language model"
     "--model",
     help="A real model instead of the stand-in, such as openai::gpt-4.1-mini; its key must be set.",
 )
+@click.option(
+    "--serve",
+    "served",
+    multiple=True,
+    metavar="MODEL[=NAME]",
+    help="A model of this machine instead: a job, a folder, an id, sample:tiny-base. Several times: by NAME.",
+)
+@runs_option
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON.")
-def up(config: Path | None, data: Path | None, mistakes: float, model: str | None, as_json: bool) -> None:
+def up(
+    config: Path | None,
+    data: Path | None,
+    mistakes: float,
+    model: str | None,
+    served: tuple[str, ...],
+    runs_folder: Path,
+    as_json: bool,
+) -> None:
     """Start the local services: ClickHouse with TensorZero's tables, and a stand-in model.
 
     The stand-in is a rule player, not a language model: it needs no key and no network. --model puts a real
-    model in its place.
+    model in its place, and --serve one of this machine, behind `trajkit serve`: variants of the stand-in ask
+    the first, and models at the stand-in's address that have the NAME of another ask that.
 
     There is no gateway process: the gateway of TensorZero 2026.6.0 for Python lives inside the process that
     uses it and serves no TensorZero HTTP API, so every command that plays opens its own on this database. To
@@ -62,7 +82,17 @@ def up(config: Path | None, data: Path | None, mistakes: float, model: str | Non
     settings = project()
     source = config or (Path(settings.config) if settings.config else recipe_config())
     before = local_stack()
-    state = start_stack(source, data_folder=data, mistakes=mistakes, model=model or settings.model, say=talk)
+    if served and model:
+        raise RequestError("--model and --serve both say what answers", hint="leave one out")
+    serves = _serves(served, runs_folder)
+    state = start_stack(
+        source,
+        data_folder=data,
+        mistakes=mistakes,
+        model=None if serves else model or settings.model,
+        serves=serves,
+        say=talk,
+    )
     if before is not None and before.processes == state.processes:
         talk("it was up already; the configuration was read again")
     if as_json:
@@ -128,10 +158,31 @@ def down(delete_data: bool, as_json: bool) -> None:
         result(f"deleted the database in {deleted}")
 
 
+def _serves(models: tuple[str, ...], runs_folder: Path) -> Serves | None:
+    """What the model server is to load; None for the stand-in."""
+    from trajkit.cli.served import wanted_models
+    from trajkit.serving.served_models import served_models
+    from trajkit.stack.local import Serves
+
+    if not models:
+        return None
+    pairs = [_model_and_name(each) for each in models]
+    wanted = wanted_models([model for model, _ in pairs], [name for _, name in pairs], None, runs_folder)
+    served = served_models(wanted)
+    named = tuple(each.name for each in wanted)
+    return Serves(served.arguments(named), named)
+
+
+def _model_and_name(text: str) -> tuple[str, str | None]:
+    model, _, name = text.rpartition("=")
+    return (text, None) if not model or Path(text).exists() else (model, name)
+
+
 def _print_services(state: LocalStack) -> None:
     rows = [("ClickHouse", *_standing(state.clickhouse), _shown_url(state))]
     if server := state.model_server:
-        about = f"{server.url}  {_STAND_IN}; {server.mistakes:.0%} mistakes"
+        is_stand_in = f"{_STAND_IN}; {server.mistakes:.0%} mistakes"
+        about = f"{server.url}  {', '.join(server.models) or is_stand_in}"
         rows.append(("model server", *_standing(server.process), about))
     else:
         rows.append(("model", "elsewhere", "", "", state.model or "as the configuration says"))
@@ -157,7 +208,13 @@ def _described(state: LocalStack) -> dict[str, Any]:
     return {
         "clickhouse": {"url": _shown_url(state), **_process(state.clickhouse)},
         "model_server": server
-        and {"url": server.url, "is": _STAND_IN, "mistakes": server.mistakes, **_process(server.process)},
+        and {
+            "url": server.url,
+            "is": "trajkit serve" if server.models else _STAND_IN,
+            "models": list(server.models),
+            "mistakes": server.mistakes,
+            **_process(server.process),
+        },
         "model": state.model,
         "config_file": str(state.config_file),
         "config_source": str(state.config_source),

@@ -1,4 +1,4 @@
-"""The command that serves a model of this machine: servers of others, by the options that they have.
+"""The command that serves a model of this machine: trajkit's own server, or others by the options they have.
 
 `vllm serve` is that of vLLM 0.11, `transformers serve` that of transformers 5.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -15,6 +16,7 @@ from urllib.parse import urlsplit
 
 from trajkit.errors import RequestError
 from trajkit.registry.served import ServedModel
+from trajkit.stack.gateway_config import STAND_IN_HOST
 
 ADAPTER_CONFIG = "adapter_config.json"
 _TEMPLATE = "chat_template.jinja"
@@ -22,6 +24,8 @@ _TEMPLATE = "chat_template.jinja"
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The ranks that vLLM makes room for."""
 
+_AMD = Path("/dev/kfd")
+"""What AMD's driver makes where there is a GPU of theirs."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MERGE = "the same `trajkit sft local` with --merge writes base and adapter as one model"
 
@@ -29,10 +33,18 @@ _MERGE = "the same `trajkit sft local` with --merge writes base and adapter as o
 class Server(StrEnum):
     """What serves."""
 
+    TRAJKIT = "trajkit"
+    """Anywhere; takes an adapter as it is, holds answers to a JSON schema, and is made for small models."""
     VLLM = "vllm"
     """On a GPU; takes an adapter as it is, and holds answers to a JSON schema."""
     TRANSFORMERS = "transformers"
     """Anywhere; takes whole models only, and no JSON schema."""
+
+
+def default_server() -> Server:
+    """What serves best here: vLLM on a GPU, and our own where there is none."""
+    has_gpu = shutil.which("nvidia-smi") is not None or _AMD.exists()
+    return Server.VLLM if has_gpu else Server.TRAJKIT
 
 
 class LocalModel(NamedTuple):
@@ -73,7 +85,7 @@ def serving(
 
     Args:
         model: The model.
-        server: What serves it.
+        server: What serves it; at the stand-in's address that is `trajkit up --serve`, whatever is said here.
         name: What the configuration calls it.
         api_base: Where it is to answer.
         api_key_location: Where the gateway finds the key, if the server wants one.
@@ -81,7 +93,10 @@ def serving(
     Raises:
         RequestError: This server cannot load it.
     """
-    if server == Server.VLLM:
+    is_behind = urlsplit(api_base).hostname == STAND_IN_HOST
+    if is_behind or server == Server.TRAJKIT:
+        arguments, called, server = _trajkit(model), model.name, Server.TRAJKIT
+    elif server == Server.VLLM:
         arguments, called = _vllm(model), model.name
     else:
         # it answers to what it was told to load, and to nothing else
@@ -94,6 +109,8 @@ def serving(
         api_key_location=api_key_location,
         provider=server.value,
     )
+    if is_behind:
+        return Serving(served, shlex.join(["trajkit", "up", "--serve", f"{arguments[2]}={called}"]), ())
     return Serving(served, shlex.join([*arguments, *_address(api_base)]), tuple(_notes(server)))
 
 
@@ -102,6 +119,12 @@ def _address(api_base: str) -> list[str]:
     url = urlsplit(api_base)
     host = url.hostname if url.hostname in _LOOPBACK else "0.0.0.0"
     return ["--host", host, "--port", str(url.port or (443 if url.scheme == "https" else 80))]
+
+
+def _trajkit(model: LocalModel) -> list[str]:
+    if model.whole is not None:
+        return ["trajkit", "serve", str(model.whole), "--name", model.name]
+    return ["trajkit", "serve", str(model.folder), "--base", model.base, "--name", model.name]
 
 
 def _vllm(model: LocalModel) -> list[str]:
@@ -124,7 +147,7 @@ def _whole(model: LocalModel, server: Server) -> Path:
     if model.whole is None:
         raise RequestError(
             f"{model.folder} is an adapter, which `{server.value} serve` cannot load alone",
-            hint=f"{_MERGE}; or --server vllm, which loads adapters",
+            hint=f"{_MERGE}; or --server trajkit or vllm, which load adapters",
         )
     return model.whole
 

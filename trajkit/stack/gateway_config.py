@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -104,7 +104,14 @@ def _stand_in_uses(document: Mapping[str, Any]) -> list[_Text]:
     ]
 
 
-def prepare_config(source: Path, target: Path, *, model_url: str | None, model: str | None = None) -> Path:
+def prepare_config(
+    source: Path,
+    target: Path,
+    *,
+    model_url: str | None,
+    model: str | None = None,
+    served: Sequence[str] = (),
+) -> Path:
     """Copy a configuration and the files it names into a new folder, fit for the local stack.
 
     The copy keeps its comments. With it the gateway writes every row before it answers and reports nothing
@@ -115,6 +122,8 @@ def prepare_config(source: Path, target: Path, *, model_url: str | None, model: 
         target: Folder that is made.
         model_url: Where the model server answers; needed when the configuration uses it and `model` is None.
         model: What variants that use the stand-in get in its place, such as `openai::gpt-4.1-mini`.
+        served: Names of the models that the model server has, where it is not the stand-in. The first is
+            asked where a model at the stand-in's address has none of these names.
 
     Returns:
         The `tensorzero.toml` in the new folder.
@@ -134,6 +143,8 @@ def prepare_config(source: Path, target: Path, *, model_url: str | None, model: 
                 hint="start it with `trajkit up`",
             )
         address = model_url.removeprefix("http://").rstrip("/")
+        if served:
+            _name_served(document, served)
         _change_texts(document, lambda _, text: text.replace(STAND_IN_HOST, address))
     _set(document, "gateway", "disable_pseudonymous_usage_analytics", value=True)
     _set(document, "gateway", "observability", "enabled", value=True)
@@ -154,6 +165,15 @@ def _set_model(document: Table, model: str, *, source: Path) -> None:
         )
     for use in uses:
         use.holder[use.key] = model
+
+
+def _name_served(document: Table, served: Sequence[str]) -> None:
+    """Let every model at the stand-in's address be one that is served there."""
+    for model in document.get("models", {}).values():
+        for provider in model.get("providers", {}).values():
+            is_there = STAND_IN_HOST in str(provider.get("api_base", ""))
+            if is_there and provider.get("model_name") not in served:
+                provider["model_name"] = served[0]
 
 
 def _set(table: Table, *path: str, value: bool) -> None:

@@ -24,7 +24,18 @@ COUNTED_TABLES = ("JsonInference", "ChatInference", "FloatMetricFeedback", "Bool
 """Tables whose rows `status` counts."""
 
 _MODEL_SERVER = "trajkit.stack.model_server"
+_LOADING_S = 600.0
+"""Large models take minutes to load; one that cannot be loaded ends its process at once."""
 _URL = re.compile(r"http://127\.0\.0\.1:\d+")
+
+
+class Serves(NamedTuple):
+    """Models of this machine that take the stand-in's place."""
+
+    arguments: tuple[str, ...]
+    """What `trajkit serve` is told to load. It runs in another folder: paths are absolute."""
+    names: tuple[str, ...]
+    """What it is to call them, the one in the stand-in's place first."""
 
 
 class Stopped(NamedTuple):
@@ -63,6 +74,7 @@ def start_stack(
     data_folder: Path | None = None,
     mistakes: float = 0.2,
     model: str | None = None,
+    serves: Serves | None = None,
     folder: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> LocalStack:
@@ -73,6 +85,7 @@ def start_stack(
         data_folder: Where the database keeps its data; None for `.trajkit/stack/clickhouse`.
         mistakes: Share of the model server's answers that are wrong on purpose, from 0 to 1.
         model: Model that takes the place of the stand-in, such as `openai::gpt-4.1-mini`.
+        serves: Models of this machine that are served in its place; None for the stand-in itself.
         folder: The working folder; None for the current one.
         say: Told of every step.
 
@@ -84,10 +97,16 @@ def start_stack(
     home = ((folder or Path()) / STATE_FOLDER / "stack").resolve()
     home.mkdir(parents=True, exist_ok=True)
     before = read_state(folder)
-    needs_model_server = read_config(config).needs_model_server and model is None
+    uses_stand_in = read_config(config).needs_model_server
+    if serves is not None and not uses_stand_in:
+        raise ConfigError(
+            f"no variant in {config} uses the stand-in model, so nobody would ask {serves.names[0]}",
+            hint="`trajkit serve` serves it apart, and `trajkit register` names it in a configuration",
+        )
+    needs_model_server = uses_stand_in and model is None
     with contextlib.ExitStack() as undo:
         database = _database(before, data_folder, home, undo, say)
-        server = _model_server(before, mistakes, home, undo, say) if needs_model_server else None
+        server = _model_server(before, mistakes, serves, home, undo, say) if needs_model_server else None
         config_file = _configure(config, home, database, server, model, say)
         state = LocalStack.model_validate(
             {
@@ -132,13 +151,16 @@ def _database(
 def _model_server(
     before: LocalStack | None,
     mistakes: float,
+    serves: Serves | None,
     home: Path,
     undo: contextlib.ExitStack,
     say: Callable[[str], None],
 ) -> ModelServer:
     old = before.model_server if before else None
-    if old is not None and old.process.is_running and old.mistakes == mistakes:
+    if old is not None and old.process.is_running and _is_same(old, mistakes, serves):
         return old
+    if serves is not None:
+        return _served(serves, home, undo, say)
     say(f"starting the model server (a rule player, not a language model; {mistakes:.0%} mistakes)")
     log = home / "model_server.log"
     process, url = processes.start_module(
@@ -150,6 +172,32 @@ def _model_server(
     )
     undo.callback(processes.end, process)
     return ModelServer(url=url, mistakes=mistakes, process=process)
+
+
+def _is_same(server: ModelServer, mistakes: float, serves: Serves | None) -> bool:
+    """Whether a server that runs is the one that is asked for."""
+    if serves is None:
+        return not server.models and server.mistakes == mistakes
+    return (server.models, server.arguments) == (serves.names, serves.arguments)
+
+
+def _served(
+    serves: Serves, home: Path, undo: contextlib.ExitStack, say: Callable[[str], None]
+) -> ModelServer:
+    say(f"starting the model server with {', '.join(serves.names)}")
+    log = home / "model_server.log"
+    process, url = processes.start_module(
+        "trajkit",
+        ["serve", *serves.arguments, "--port", "0"],
+        log=log,
+        is_ready=lambda _: _url_in(log),
+        what="the model server",
+        timeout_s=_LOADING_S,
+    )
+    undo.callback(processes.end, process)
+    return ModelServer(
+        url=url, mistakes=0.0, models=serves.names, arguments=serves.arguments, process=process
+    )
 
 
 def _url_in(log: Path) -> str | None:
@@ -170,7 +218,13 @@ def _configure(
     fresh, goal = home / "config.new", home / "config"
     shutil.rmtree(fresh, ignore_errors=True)
     try:
-        prepared = prepare_config(source, fresh, model_url=server.url if server else None, model=model)
+        prepared = prepare_config(
+            source,
+            fresh,
+            model_url=server.url if server else None,
+            model=model,
+            served=server.models if server else (),
+        )
         say("opening the gateway once, so that TensorZero's tables exist")
         asyncio.run(create_schema(prepared, database.secret_url))
         shutil.rmtree(goal, ignore_errors=True)

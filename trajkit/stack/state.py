@@ -16,12 +16,16 @@ STATE_FILE = "stack.json"
 
 
 class ModelServer(Model):
-    """The local stand-in for a model."""
+    """What answers on this machine: the stand-in for a model, or models that were trained here."""
 
     url: str
     """Where it answers."""
     mistakes: float
     """Share of its answers that are wrong on purpose."""
+    models: tuple[str, ...] = ()
+    """What it calls its models, the one in the stand-in's place first; empty for the stand-in."""
+    arguments: tuple[str, ...] = ()
+    """What `trajkit serve` was told to load; empty for the stand-in."""
     process: Process
     """Its process."""
 
@@ -42,12 +46,17 @@ class LocalStack(Model):
     model: str | None
     """Model that takes the place of the stand-in; None when the configuration's own models are used."""
     model_server: ModelServer | None
-    """The stand-in; None when no variant uses it."""
+    """The stand-in, or what is served in its place; None when no variant uses it."""
 
     @property
     def model_url(self) -> str | None:
-        """Where the stand-in answers; None when no variant uses it."""
+        """Where the model server answers; None when no variant uses it."""
         return self.model_server.url if self.model_server else None
+
+    @property
+    def served(self) -> tuple[str, ...]:
+        """Names of the models that are served in the stand-in's place; empty where the stand-in is."""
+        return self.model_server.models if self.model_server else ()
 
     @property
     def pids(self) -> tuple[int, ...]:

@@ -1,0 +1,1 @@
+"""Language models of this machine: what is asked, what they answer, many at once."""

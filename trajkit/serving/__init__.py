@@ -1,0 +1,1 @@
+"""Models of this machine behind an OpenAI-compatible address."""
