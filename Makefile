@@ -15,7 +15,7 @@ SYSTEM_PACKAGES := procps:ps postgresql:postgres chromium:chromium default-jre-h
 	openssl:openssl
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint bench docs system clean
+.PHONY: help install demo loop test lint bench docs system clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -29,8 +29,11 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
-demo: $(INSTALLED) ## Play, export and convert on this machine, in demo/ (about two minutes)
+demo: $(INSTALLED) ## Play, export, convert and tune on this machine, in demo/ (about four minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo.sh demo
+
+loop: $(INSTALLED) ## A tiny model gets better by its own good episodes, in loop/ (about ten minutes)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/loop.sh loop $(THROUGH)
 
 test: lint system ## What CI runs: lint, then every test that needs no GPU
 	$(BIN)/python -m pytest -m 'not gpu'

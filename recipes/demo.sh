@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # The main job on this machine: play BabyAI through the gateway, export the good episodes, write a training file.
+# Then the loop, in process and small: a tiny language model plays, is tuned on its good episodes, and is measured.
 #
-# needs    trajkit[stack,babyai] on the PATH; no key and no network
-# minutes  2
-# cost     none: the model is a rule player, not a language model
-# leaves   the folder that it is given: the database, three stores and train.jsonl
+# needs    trajkit[stack,babyai,local] on the PATH; no key and no network
+# minutes  4
+# cost     none: the model at the gateway is a rule player, not a language model
+# leaves   the folder that it is given: the database, the stores, train.jsonl, and the tuned model in runs/
 #
 # `make demo` runs it in demo/. It begins afresh each time, and the same seeds are played to the same answers.
 set -euo pipefail
@@ -22,7 +23,8 @@ cd "$folder"
 if [ -f .trajkit/stack.json ]; then
     trajkit down >/dev/null 2>&1 || true
 fi
-rm -rf .trajkit stores train.jsonl
+rm -rf .trajkit stores train.jsonl runs
+touch trajkit.toml
 trap 'trajkit down >/dev/null 2>&1 || true' EXIT
 
 run trajkit up
@@ -35,6 +37,13 @@ good=$(echo stores/episode_return-*)
 run trajkit info
 run trajkit show "$good" 0
 run trajkit convert --to openai-sft -o train.jsonl
+run trajkit rollout babyai --task goto --policy local --model sample:tiny-base --function act --variant baseline \
+    --config .trajkit/stack/config/tensorzero.toml --episodes 100 --seed 0 --purpose train -o stores/own
+run trajkit select stores/own --where 'episode_return > 0.5' -o stores/own-good
+run trajkit sft local --train stores/own-good --val-fraction 0 --model sample:tiny-base --learning-rate 5e-3 \
+    --max-steps 150 --per-device-train-batch-size 32 --name own-good --yes
+run trajkit evaluate babyai --task goto --variants before=sample:tiny-base,after=own-good \
+    --template-variant baseline --decoding temperature=1 --seeds 1000:1060 -o stores/own-measured
 run trajkit down
 trap - EXIT
 
@@ -46,9 +55,11 @@ In $PWD:
   $good
                     the episodes whose return is at least 0.7
   train.jsonl       one training row per step, in OpenAI's chat format
+  stores/own…       what the tiny model played, the good episodes of it, and before and after on held-out worlds
+  runs/own-good     the tuned model
   .trajkit/         the database and the configuration of the gateway
 
-The model that played is a rule player, not a language model. Next, in that folder:
+The model that played through the gateway is a rule player, not a language model. Next, in that folder:
   trajkit query stores/rollouts "select task, avg(total_reward) from episodes group by task order by task"
   trajkit show $good 1
   trajkit up && trajkit export --metric progression --min 1

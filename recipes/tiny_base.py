@@ -1,12 +1,13 @@
 """Train the tiny base model that comes with trajkit as `sample:tiny-base`, from nothing.
 
 needs    trajkit[babyai,local,render]; no key, no network, no GPU
-minutes  2 on one thread
+minutes  3 on one thread
 cost     none
 leaves   data/tiny-base: a Llama of a quarter of a million weights, its tokenizer and chat template, a README
 
 It imitates a poor player of BabyAI, so that something is left to learn: the rule player of `trajkit up`,
-wrong most of the time, in the prompts of `recipes/babyai`. The same versions give the same bytes.
+wrong half of the time, in the prompts of `recipes/babyai` and `recipes/babyai_tools`. The same versions give
+the same bytes.
 
 Run as `python recipes/tiny_base.py`; a folder as its argument takes the place of data/tiny-base.
 """
@@ -16,10 +17,12 @@ from __future__ import annotations
 import json
 import platform
 import random
+import re
 import shutil
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -27,7 +30,7 @@ from typing import Any, NamedTuple
 
 import minijinja
 import torch
-from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     GenerationConfig,
     LlamaConfig,
@@ -46,19 +49,27 @@ from trajkit.stack.chat_completion import MODEL, Player, complete, read_request
 ROOT = Path(__file__).resolve().parent.parent
 GOAL = ROOT / "data" / "tiny-base"
 PROMPTS = ROOT / "recipes" / "babyai" / "act"
+TOOL_PROMPTS = ROOT / "recipes" / "babyai_tools" / "move"
 
 SEED = 0
 FIRST_WORLD = 3_000_000  # far from the seeds that anybody plays
 WORLDS_PER_TASK = 90
 MOST_STEPS = 24  # of an episode: what a poor player does after that teaches nothing new
 HISTORY = 8
-MISTAKES = 0.6
-VARIANTS = {"baseline": 4, "reasoning": 3, "history": 2, "history_and_reasoning": 3, "corrected": 1}
+MISTAKES = 0.5
+TOOLS = "tools"  # the variant that calls a tool
+VARIANTS = {
+    "baseline": 3,
+    "reasoning": 2,
+    "history": 5,
+    "history_and_reasoning": 2,
+    "corrected": 1,
+    TOOLS: 2,
+}
 
-VOCABULARY = 1536
-HIDDEN, LAYERS, HEADS, FEED_FORWARD = 64, 4, 4, 128
+HIDDEN, LAYERS, HEADS, FEED_FORWARD = 64, 4, 4, 192
 CONTEXT = 4096
-EPOCHS = 2
+EPOCHS = 4
 TOKENS_PER_BATCH = 4096
 LEARNING_RATE = 6e-3
 EPISODES_MEASURED = 25
@@ -67,16 +78,17 @@ PROMPT_WEIGHT = 0.1
 README = """\
 # tiny-base
 
-A language model of {n_weights:,} weights, trained from nothing in two minutes on one thread: a Llama of
-{layers} layers, a byte-level BPE tokenizer of {n_tokens:,} tokens, and a chat template that marks what the
-assistant says. It is for tests, examples and recipes, which tune it on any machine; by itself it is good for
-nothing. `sample:tiny-base` names it wherever trajkit asks for a model.
+A language model of {n_weights:,} weights, trained from nothing in three minutes on one thread: a Llama of
+{layers} layers, a tokenizer of {n_tokens:,} tokens (bytes, words, and as one token each what the prompts say
+in any case, so that prompts are short), and a chat template that marks what the assistant says. It is for
+tests, examples and recipes, which tune it on any machine; by itself it is good for nothing.
+`sample:tiny-base` names it wherever trajkit asks for a model.
 
-It learned {n_rows:,} answers of {n_episodes} episodes of BabyAI, in the prompts of `recipes/babyai`. The
-player that it imitates is a rule player, not a language model, and {mistakes:.0%} of its actions are
-mistakes on purpose: a tuned model has something to gain. Its worlds have the seeds from {first:,} to
-{last:,}. The loss of the answers in episodes that it did not learn is {loss:.3f} nats a token; with random
-weights it was {before:.3f}.
+It learned {n_rows:,} answers of {n_episodes} episodes of BabyAI, in the prompts of `recipes/babyai` and
+`recipes/babyai_tools`. The player that it imitates is a rule player, not a language model, and
+{mistakes:.0%} of its actions are mistakes on purpose: a tuned model has something to gain. Its worlds have
+the seeds from {first:,} to {last:,}. The loss of the answers in episodes that it did not learn is
+{loss:.3f} nats a token; with random weights it was {before:.3f}.
 
 Made by `python recipes/tiny_base.py`, seed {seed}, with Python {python} and
 {versions}.
@@ -112,11 +124,32 @@ TEMPLATE = """\
 {% endif -%}"""
 
 
+TOOL = {
+    "type": "function",
+    "function": {
+        "name": "move",
+        "description": "Carry out one action.",
+        "parameters": json.loads((TOOL_PROMPTS / "move.json").read_text("utf-8")),
+        "strict": True,
+    },
+}
+
+
 class Row(NamedTuple):
     """What the model reads and what it answers."""
 
     prompt: tuple[dict[str, str], ...]
     answer: str
+    """Its text; with a tool, the action that it calls it with."""
+    tools: tuple[dict[str, Any], ...] = ()
+
+    def messages(self) -> list[dict[str, Any]]:
+        """The prompt and the answer."""
+        said: dict[str, Any] = {"role": "assistant", "content": self.answer}
+        if self.tools:
+            call = {"name": "move", "arguments": {"action": self.answer}}
+            said |= {"content": "", "tool_calls": [{"type": "function", "function": call}]}
+        return [*self.prompt, said]
 
 
 def played() -> list[list[Row]]:
@@ -138,55 +171,93 @@ def episode(task: str, seed: int, variant: str, player: Player) -> Iterator[Row]
     start = environment.reset(seed)
     observation = start.observation
     for number in range(min(environment.max_steps, MOST_STEPS)):
-        prompt = written(variant, start.mission, observation, history_text(past, HISTORY))
-        request = {"model": MODEL, "messages": prompt, "seed": seed * 1000 + number}
+        values = {
+            "mission": start.mission,
+            "observation": observation,
+            "history": history_text(past, HISTORY),
+        }
+        asked = written("history" if variant == TOOLS else variant, values)  # the player knows no tools
+        request = {"model": MODEL, "messages": asked, "seed": seed * 1000 + number}
         answered = complete(
             read_request(json.dumps(request).encode()), player, completion_id="", created_at_s=0
         )
         answer = answered["choices"][0]["message"]["content"]
-        yield Row(tuple(prompt), answer)
-        result = environment.step(json.loads(answer)["action"])
+        action = json.loads(answer)["action"]
+        if variant == TOOLS:
+            yield Row(tuple(written(variant, values)), action, (TOOL,))
+        else:
+            yield Row(tuple(asked), answer)
+        result = environment.step(action)
         past.append(Past(observation, result.action_executed, result.action_valid))
         observation = result.observation
         if result.terminated or result.truncated:
             return
 
 
-def written(variant: str, mission: str, observation: str, history: str) -> list[dict[str, str]]:
-    """The messages that the gateway sends for a variant of `recipes/babyai`."""
+def written(variant: str, values: dict[str, str]) -> list[dict[str, str]]:
+    """The messages that the gateway sends for a variant of `recipes/babyai` or `recipes/babyai_tools`."""
     is_corrected = variant == "corrected"
     files = {
-        "system": "system_corrected" if is_corrected else "system",
-        "user": "user_history_and_reasoning" if is_corrected else f"user_{variant}",
+        "system": PROMPTS / ("system_corrected" if is_corrected else "system"),
+        "user": PROMPTS / ("user_history_and_reasoning" if is_corrected else f"user_{variant}"),
     }
+    if variant == TOOLS:
+        files = {role: TOOL_PROMPTS / role for role in files}
     engine = minijinja.Environment()
-    values = {"mission": mission, "observation": observation, "history": history}
     return [
         {
             "role": role,
-            "content": engine.render_str((PROMPTS / f"{file}.minijinja").read_text("utf-8"), **values),
+            "content": engine.render_str(file.with_suffix(".minijinja").read_text("utf-8"), **values),
         }
         for role, file in files.items()
     ]
 
 
+COLORS = ("red", "green", "blue", "purple", "yellow", "grey")
+ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
+STEPS = tuple(
+    f"{n} step{'' if n == 1 else 's'} {way}" for n in range(1, 8) for way in ("forward", "left", "right")
+)
+PHRASES = (
+    *("system\n", "user\n", "assistant\n", "tools\n", "tool\n"),
+    *("You carry ", "Observation: ", "\nObservation: "),
+    *('{"thinking": "', '", "action": "', '{"thinking": "", "action": "', *ACTIONS, '"}'),
+    *('<call>{"name": "move", "arguments": {"action": "', '"}}</call>'),
+    *(f"\nAction: {action}{end}" for action in ACTIONS for end in ("\n\n", "")),
+    *(f"{before}{steps}" for steps in STEPS for before in ("a wall ", " ")),
+    *(f" and {steps}" for steps in STEPS if steps.endswith("forward")),
+    *(f"{before} {color}" for color in COLORS for before in ("a", "the", " the")),
+    *(f"a {state} {color} door" for state in ("open", "closed", "locked") for color in COLORS),
+    *("go to ", "pick up ", "put ", " next to ", "open "),
+    *(*(f" I {action}." for action in ACTIONS), " I walk on to see more.", "I do not see"),
+    *(" to my left and", " to my right and", " ahead.", " behind.", " is in front of me."),
+)
+"""What is said often, as it comes in prompts and answers."""
+WORD = re.compile(r"[^\S\n]?[A-Za-z]+|[0-9]|\n+|[^\sA-Za-z0-9]+")
+
+
+def fixed_parts() -> list[str]:
+    """What the prompts say whatever they are filled with: whole, and line by line."""
+    found = [json.dumps([TOOL])]
+    for path in (*sorted(PROMPTS.glob("*.minijinja")), *sorted(TOOL_PROMPTS.glob("*.minijinja"))):
+        for part in re.split(r"{{.*?}}|{%.*?%}", path.read_text("utf-8").removesuffix("\n")):
+            found += [each for each in (part, *part.splitlines(keepends=True)) if each.strip()]
+    return found
+
+
 def make_tokenizer(rows: Sequence[Row]) -> PreTrainedTokenizerFast:
-    """Byte-level BPE that merges within a line, so that a line of the prompts is a token or a few."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split(Regex(r"[^\n]*\n|[^\n]+"), behavior="isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
+    """Any text in the fewest pieces, which are fixed parts of the prompts, phrases, words and bytes."""
+    said = [*fixed_parts(), *(text for row in rows for text in texts(row))]
+    counted = Counter(word for text in said for word in WORD.findall(text))
+    words = sorted(word for word, n in counted.items() if n > 1)
+    as_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    pieces = [as_bytes.pre_tokenize_str(piece)[0][0] for piece in (*fixed_parts(), *PHRASES, *words)]
+    scores = dict.fromkeys((PADDING, START, STOP), -9.0)  # never found in a text: they are special
+    scores |= dict.fromkeys(sorted(pre_tokenizers.ByteLevel.alphabet()), -3.0)
+    scores |= dict.fromkeys(pieces, -1.0)
+    made = Tokenizer(models.Unigram(list(scores.items()), unk_id=0))
+    made.pre_tokenizer = as_bytes
     made.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=VOCABULARY,
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        special_tokens=[PADDING, START, STOP],
-        show_progress=False,
-    )
-    made.train_from_iterator((text for row in rows for text in texts(row)), trainer)
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=made,
         eos_token=STOP,
@@ -241,8 +312,12 @@ def tokenised(rows: Sequence[Row], tokenizer: PreTrainedTokenizerFast) -> list[T
     """The rows as the chat template writes them: answers are learned whole, prompts a little."""
     made = []
     for row in rows:
-        messages = [*row.prompt, {"role": "assistant", "content": row.answer}]
-        written = tokenizer.apply_chat_template(messages, return_dict=True, return_assistant_tokens_mask=True)
+        written = tokenizer.apply_chat_template(
+            row.messages(),
+            tools=list(row.tools) or None,
+            return_dict=True,
+            return_assistant_tokens_mask=True,
+        )
         made.append(
             Tokens(
                 written["input_ids"],
