@@ -17,6 +17,7 @@ from pydantic import BaseModel
 
 from trajkit.cli.main import COMMANDS, cli
 from trajkit.cli.verbs import CommandVerbs
+from trajkit.evaluate.report_object import report_schema
 from trajkit.recipe.schema import recipe_schema
 from trajkit.schema import Episode, Feedback, Transition
 from trajkit.schema.json_schema import NOUNS, json_schema
@@ -62,6 +63,7 @@ def generated() -> dict[str, str]:
         )
     recipe = recipe_schema(CommandVerbs())
     texts["schemas/v1/recipe.schema.json"] = json.dumps(recipe, indent=2, ensure_ascii=False) + "\n"
+    texts["schemas/v1/report.schema.json"] = json.dumps(report_schema(), indent=2, ensure_ascii=False) + "\n"
     return texts
 
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from trajkit.errors import TrajkitError
+    from trajkit.evaluate.report import report
+    from trajkit.evaluate.report_object import Report
     from trajkit.recorder.recorder import Recorder
     from trajkit.schema import Episode, Feedback, Manifest, Message, Transition
     from trajkit.store.dataset import Dataset, open_dataset
@@ -26,10 +28,12 @@ __all__ = [
     "Manifest",
     "Message",
     "Recorder",
+    "Report",
     "TrajkitError",
     "Transition",
     "__version__",
     "open_dataset",
+    "report",
     "write_episodes",
 ]
 
@@ -40,9 +44,11 @@ _MODULE_BY_NAME = {
     "Manifest": "trajkit.schema",
     "Message": "trajkit.schema",
     "Recorder": "trajkit.recorder.recorder",
+    "Report": "trajkit.evaluate.report_object",
     "TrajkitError": "trajkit.errors",
     "Transition": "trajkit.schema",
     "open_dataset": "trajkit.store.dataset",
+    "report": "trajkit.evaluate.report",
     "write_episodes": "trajkit.store.writer",
 }
 

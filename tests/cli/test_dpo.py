@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.walks import write_walks
 from tests.tiny import make_tiny
 from trajkit.cli.main import run
-from trajkit.schema import Episode, Transition, message
-from trajkit.store.writer import write_episodes
 
 QUICK = ("--learning-rate", "0.01", "--max-steps", "2", "--yes")
 
@@ -20,32 +19,10 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
 
-def episode(seed: int, answer: str, score: float) -> Episode:
-    step = Transition(
-        step_index=0,
-        messages=(message("user", f"world {seed}: which way? "),),
-        completion=message("assistant", answer),
-        observation=f"world {seed}",
-        action=answer,
-        action_executed=answer,
-    )
-    return Episode(
-        episode_id=f"{seed}-{answer}",
-        source="test",
-        env_id="walk",
-        task="go",
-        seed=seed,
-        metrics={"episode_return": score},
-        outcome="success" if score else "failure",
-        steps=(step,),
-    )
-
-
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    both = [(seed, answer, score) for seed in range(20) for answer, score in (("left", 1.0), ("right", 0.0))]
-    write_episodes(Path("episodes"), [episode(*each) for each in both], kind="test")
+    write_walks("episodes")
 
 
 @pytest.fixture
@@ -77,10 +54,12 @@ def test_the_last_pairs_become_a_tuned_model(base: str, capsys: pytest.CaptureFi
     assert (job["job_id"], job["method"], job["recipe"]["loss_type"]) == ("better", "dpo", ["sigmoid"])
     assert job["train"]["n_rows"] + job["validation"]["n_rows"] == 20
 
-    assert (
-        run(["dpo", "local", "--model", base, "--beta", "0.2", *QUICK]) == 0
-    )  # the same: nothing is trained
-    assert "job better is the same: succeeded" in capsys.readouterr().err
+    same = ["dpo", "local", "--model", base, "--beta", "0.2", *QUICK[:-1], "--merge"]
+    assert run(same) == 0  # nothing is trained, so nobody is asked
+    printed = capsys.readouterr().err
+    assert "job better is the same: succeeded" in printed
+    assert "merged    runs/better/merged" in printed
+    assert Path("runs/better/merged/model.safetensors").is_file()
 
 
 @pytest.mark.usefixtures("store")
@@ -118,6 +97,7 @@ def test_what_cannot_be_trained_is_said(
     yes = ("--yes",) if options else ()
     assert run(["dpo", "local", "--model", base, *yes, *options]) in (1, 2)
     assert words in capsys.readouterr().err
+    assert not list(Path("runs").glob("*")), "a job that nobody wanted is forgotten"
 
 
 def test_without_pairs_the_command_that_makes_them_is_named(

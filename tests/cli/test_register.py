@@ -12,6 +12,7 @@ import pytest
 
 from tests.cli.jobs import a_job, a_store, an_episode
 from trajkit.cli.main import run
+from trajkit.registry.local_server import default_server
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "babyai"
 FT = "ft:gpt-4.1-mini-2025-04-14:org::abc"
@@ -65,14 +66,18 @@ def test_a_model_of_this_machine_gets_a_table_and_the_command_that_serves_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     a_job(a_store("good", an_episode("e")))
-    assert run(["register", "tiny", "--variant", "mine", "--traffic", "5%", "--yes"]) == 0
-    printed = capsys.readouterr()
+    asked = ["register", "tiny", "--variant", "mine", "--traffic", "5%"]
     model = Path("runs/tiny/model").absolute()
+    assert run([*asked, "--server", "vllm", "--dry-run"]) == 0
+    assert run([*asked, "--server", "vllm", "--yes"]) == 0
     assert (
         f"\n  vllm serve some/base --enable-lora --max-lora-rank 16 --lora-modules tiny={model}"
-        in printed.err
+        in capsys.readouterr().err
     )
-    provider = tomllib.loads(CONFIG.read_text())["models"]["tiny"]["providers"]["vllm"]
+    assert run(["register", "--undo", "--yes"]) == 0
+    assert run([*asked, "--server", "trajkit", "--yes"]) == 0
+    assert f"\n  trajkit serve {model} --base some/base --name tiny --host" in capsys.readouterr().err
+    provider = tomllib.loads(CONFIG.read_text())["models"]["tiny"]["providers"]["trajkit"]
     assert provider["api_key_location"] == "none"
     assert function()["variants"]["mine"]["model"] == "tiny"
     weights = function()["experimentation"]["candidate_variants"]
@@ -224,7 +229,7 @@ def test_other_clients_get_address_model_and_sampling(capsys: pytest.CaptureFixt
     CONFIG.unlink()
     a_job(a_store("more", an_episode("f")), job_id="mine")
     assert run(["register", "--emit", "openai-compatible", "-o", "settings.json"]) == 0
-    assert "vllm serve" in capsys.readouterr().err
+    assert f"{default_server()} serve" in capsys.readouterr().err
     settings = json.loads(Path("settings.json").read_text())
     assert settings["api_key_env"] is None
     assert settings["request"] == {"model": "mine"}

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import json
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.recipe.conftest import CHOOSE
+from tests.rollout.loopback import said
 from tests.targets.hosted.openai_server import KEY, FakeOpenAI, serving
+from trajkit._seeds import as_seeds
+from trajkit._settings import reserved
 from trajkit.cli.main import run
+from trajkit.stack.local import recipe_config, start_stack, stop_stack
 from trajkit.stack.process import end
+from trajkit.store.dataset import open_dataset
 from trajkit.targets.hosted import launch
 from trajkit.targets.runs import Runs
 
 VARIANT = "history_and_reasoning_sft"
+TUNED = "ft:gpt-4.1-mini-2025-04-14:org-test::abc"
 
 
 @pytest.fixture
@@ -57,20 +65,55 @@ def test_the_local_recipe_tunes_and_registers_the_tiny_model(capsys: pytest.Capt
     assert "tuned" in registered("run")["model"]
 
 
-@pytest.mark.usefixtures("recipe")
-def test_the_openai_recipe_pays_once(
+class FakeWithModel(FakeOpenAI):
+    """OpenAI with a tuned model that can be asked: it always goes forward."""
+
+    n_asked = 0
+
+    def answer(self, method: str, path: str, query: dict[str, list[str]], body: Any) -> tuple[int, Any]:
+        if (method, path) != ("POST", "/chat/completions"):
+            return super().answer(method, path, query, body)
+        assert body["model"] == TUNED
+        self.n_asked += 1
+        return 200, said('{"thinking": "", "action": "go forward"}')
+
+
+@pytest.fixture
+def stack(recipe: Path) -> Iterator[None]:
+    """The local services, in that folder."""
+    start_stack(recipe_config(), folder=recipe)
+    try:
+        yield
+    finally:
+        stop_stack(folder=recipe)
+
+
+@pytest.mark.usefixtures("stack")
+def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(launch, "FIRST_POLL_S", 0.01)
     monkeypatch.setattr(launch, "LONGEST_POLL_S", 0.02)
-    changes = ("--set", "good.source=sample:babyai", "--set", "tuned.tokenizer=estimate")
-    command = ["run", "babyai_openai", "-o", "run", *changes, "--set", "tuned.profile=openai"]
-    fake = FakeOpenAI()
+    small = {
+        **dict.fromkeys(("held_out.task", "played.task", "evaluated.task"), "goto"),
+        "played.seeds": "0:8",
+        "played.max_steps": "20",
+        "sides.ratio": "train=0.6,val=0.4",
+        "evaluated.seeds": "200:202",
+        "evaluated.max_steps": "4",
+        "tuned.tokenizer": "estimate",
+        "tuned.profile": "openai",
+    }
+    changes = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
+    command = ["run", "babyai_openai", "-o", "run", *changes]
+    fake = FakeWithModel()
     with serving(fake) as url:
         monkeypatch.setenv("OPENAI_API_KEY", KEY)
         monkeypatch.setenv("OPENAI_BASE_URL", url)
         assert run([*command, "--dry-run"]) == 0
-        assert "sends the rows to a service, which bills them" in capsys.readouterr().err
+        printed = capsys.readouterr().err
+        assert "sends the rows to a service, which bills them" in printed
+        assert printed.count("writes to the gateway's database") == 2
         assert fake.calls == []
         assert run([*command, "--yes"]) == 0
         assert "5 USD for a million tokens" in capsys.readouterr().err
@@ -78,9 +121,35 @@ def test_the_openai_recipe_pays_once(
     (body,) = fake.bodies
     assert body["suffix"] == "babyai"
     # the service has an address of its own, so the configuration has a block for it
-    assert registered("run")["model"] == "ft:gpt-4.1-mini-2025-04-14:org-test::abc"
-    kept = "".join(path.read_text(encoding="utf-8") for path in Path("run").rglob("*.json"))
-    assert KEY not in kept
+    assert registered("run")["model"] == TUNED
+    good, evaluated = (list(open_dataset(f"run/{name}")) for name in ("good", "evaluated"))
+    assert good
+    assert {episode.seed for episode in good} <= set(range(8))
+    assert all(episode.metrics["episode_return"] >= 0.7 for episode in good)
+    assert sorted((episode.origin or {})["policy"] for episode in evaluated) == [
+        *("history_and_reasoning",) * 2,
+        *(VARIANT,) * 2,
+    ]
+    assert fake.n_asked == 2 * 4  # both worlds, to the limit, once
+    report = json.loads(Path("run/compared/report.json").read_text(encoding="utf-8"))
+    assert {(each["baseline"], each["candidate"], each["n_pairs"]) for each in report["comparisons"]} == {
+        ("history_and_reasoning", VARIANT, 2)
+    }
+    assert Path("run/compared/report.html").is_file()
+    for path in [*Path("run").rglob("*.json"), *Path(".trajkit/runs").rglob("*.jsonl")]:
+        assert KEY not in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.usefixtures("stack")
+def test_the_recipe_of_four_prompts_compares_them_on_the_same_worlds() -> None:
+    small = {"evaluated.task": "goto", "evaluated.seeds": "200:202", "evaluated.max_steps": "3"}
+    changes = [word for name, value in small.items() for word in ("--set", f"{name}={value}")]
+    assert run(["run", "babyai_variants", "-o", "run", *changes, "--yes"]) == 0
+    report = json.loads(Path("run/compared/report.json").read_text(encoding="utf-8"))
+    names = ["baseline", "reasoning", "history", "history_and_reasoning"]
+    assert [(each["name"], each["n_worlds"]) for each in report["groups"]] == [(name, 2) for name in names]
+    assert {each["candidate"] for each in report["comparisons"]} == set(names[1:])
+    assert reserved()[0].seeds == as_seeds("200:220")
 
 
 @pytest.mark.usefixtures("recipe")

@@ -8,44 +8,20 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.walks import write_walks
 from tests.targets.hosted import fireworks_standin, together_standin
 from tests.targets.hosted.fireworks_standin import FireworksStandIn
 from tests.targets.hosted.life import quickly
 from tests.targets.hosted.together_standin import TogetherStandIn
 from trajkit.cli.main import run
-from trajkit.schema import Episode, Transition, message
-from trajkit.store.writer import write_episodes
 
 SERVICES = ("together", "fireworks")
-
-
-def episode(seed: int, answer: str, score: float) -> Episode:
-    step = Transition(
-        step_index=0,
-        messages=(message("user", f"world {seed}: which way? "),),
-        completion=message("assistant", answer),
-        observation=f"world {seed}",
-        action=answer,
-        action_executed=answer,
-        loss_weight=0.5,
-    )
-    return Episode(
-        episode_id=f"{seed}-{answer}",
-        source="test",
-        env_id="walk",
-        task="go",
-        seed=seed,
-        metrics={"episode_return": score},
-        outcome="success" if score else "failure",
-        steps=(step,),
-    )
 
 
 @pytest.fixture
 def standins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
     monkeypatch.chdir(tmp_path)
-    both = [(seed, answer, score) for seed in range(20) for answer, score in (("left", 1.0), ("right", 0.0))]
-    write_episodes(Path("episodes"), [episode(*each) for each in both], kind="test")
+    write_walks("episodes", loss_weight=0.5)
     quickly(monkeypatch)
     monkeypatch.setenv("TOGETHER_API_KEY", together_standin.KEY)
     monkeypatch.setenv("FIREWORKS_API_KEY", fireworks_standin.KEY)

@@ -15,10 +15,10 @@ import pytest
 from tests.tiny import byte_tokenizer, make_tiny
 from trajkit.cli.main import run
 from trajkit.cli.try_ import _lines
+from trajkit.generation.old_names import old_names
 from trajkit.schema import Episode, Message, Transition, message
 from trajkit.schema.content import ToolCallBlock
 from trajkit.store.writer import write_episodes
-from trajkit.targets.local.old_names import old_names
 from trajkit.targets.question import Answered
 
 SHORT = ("--max-new-tokens", "8")

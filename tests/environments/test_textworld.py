@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import shutil
@@ -161,6 +162,8 @@ def test_an_expert_that_was_not_heard_says_so(world: TextWorld) -> None:
         ("coin-validation", {}, "no task 'coin-validation'"),
         ("cookingworld", {"nRooms": "3"}, "Unrecognized property name"),
         ("cookingworld", {"numLocations": "99"}, "less than or equal to 11"),
+        ("cookingworld", {"numLocations": "many"}, "numLocations='many' of textworld is no whole number"),
+        ("cookingworld", {"numLocations": "1,numIngredients=1"}, "no whole number"),
         ("cookingworld", {"max_steps": "0"}, "less than a step"),
     ],
 )
@@ -247,20 +250,55 @@ def test_the_java_process_ends_with_the_one_that_began_it() -> None:
     pytest.fail("it still runs")
 
 
-def test_without_java_and_with_one_that_is_too_old_the_error_says_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def fake_java(folder: Path, words: str) -> Path:
+    """A program of this name that says something on stderr and fails."""
+    java = folder / "java"
+    java.parent.mkdir(parents=True, exist_ok=True)
+    java.write_text(f"#!/bin/sh\necho '{words}' >&2\nexit 1\n")
+    java.chmod(0o755)
+    return java
+
+
+def test_without_java_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     with pytest.raises(StackError, match="there is none in JAVA_HOME") as found:
         make("textworld", "coin")
     assert "Java 17" in (found.value.hint or "")
-    java = tmp_path / "bin" / "java"
-    java.parent.mkdir()
-    java.write_text("#!/bin/sh\necho 'Error: A JNI error: UnsupportedClassVersionError' >&2\nexit 1\n")
-    java.chmod(0o755)
-    with pytest.raises(StackError, match="UnsupportedClassVersionError") as found:
+    monkeypatch.delenv("JAVA_HOME")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(StackError, match="there is none on this machine"):
         make("textworld", "coin")
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("Error: A JNI error: UnsupportedClassVersionError: class file version 61.0", "java is too old for"),
+        ("Error: could not create the Java Virtual Machine.", "java does not start: Error: could not create"),
+    ],
+)
+@pytest.mark.parametrize("way", ["JAVA_HOME", "PATH"])
+def test_a_java_that_is_too_old_or_broken_is_named(
+    way: str, said: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = fake_java(tmp_path / "bin", said)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    if way == "PATH":
+        monkeypatch.setenv("PATH", f"{java.parent}{os.pathsep}{os.environ['PATH']}")
+    else:
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(StackError, match=words) as found:
+        make("textworld", "coin")
+    assert str(java) in found.value.message
     assert "Java 17" in (found.value.hint or "")
+
+
+def test_an_environment_that_nobody_closed_ends_without_a_word() -> None:
+    code = "from trajkit.environments import make\nworld = make('textworld', 'coin')\nworld.reset(0)"
+    ended = subprocess.run(
+        [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 
 
 def test_a_rollout_of_the_expert_keeps_what_was_legal_and_does_nothing_else(
@@ -277,3 +315,40 @@ def test_a_rollout_of_the_expert_keeps_what_was_legal_and_does_nothing_else(
     assert all(step.legal_actions for step in steps)
     assert all(step.action_valid and step.action_executed in (step.legal_actions or ()) for step in steps)
     assert sum(step.reward or 0.0 for step in episodes[0].steps) == pytest.approx(1.0)
+    for episode in episodes:  # what a model would have seen: the task, what came before, what may be done
+        for step, prompt in zip(episode.steps, episode.prompts(), strict=True):
+            assert prompt is not None
+            system, user = (message.text for message in prompt)
+            assert "Your mission: You are hungry!" in system
+            assert ("History:\n" in user) == (step.step_index > 0)
+            assert user.count("\nAction: ") == min(step.step_index, 8)
+            assert f"Observation:\n{step.observation}" in user
+            assert all(f"- {action}\n" in user for action in step.legal_actions or ())
+            assert step.completion is not None
+            assert json.loads(step.completion.text) == {"action": step.action_executed}
+
+
+def test_what_an_expert_did_is_a_dataset_of_transitions_and_cut_off_ones_are_marked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+
+    def said(*command: str) -> None:
+        with pytest.raises(SystemExit) as leaving:
+            main(list(command))
+        assert not leaving.value.code
+
+    play = ("rollout", "textworld", "--game", "cookingworld", "--policy", "expert", "--seeds", "0:4")
+    said(*play, "--max-steps", "17", "-o", "cut")
+    outcomes = [str(episode.outcome) for episode in open_dataset(tmp_path / "cut")]
+    assert set(outcomes) == {"success", "truncated"}  # of these four worlds some take more than 17 steps
+    said("select", "cut", "--where", "outcome = 'success'", "-o", "whole")
+    assert [str(one.outcome) for one in open_dataset("whole")] == ["success"] * outcomes.count("success")
+    said("convert", "whole", "--to", "transitions", "-o", "transitions/train.parquet")
+    datasets = pytest.importorskip("datasets")
+    rows = datasets.load_dataset("transitions", split="train", cache_dir=str(tmp_path / "cache"))
+    assert {"prompt", "action", "reward", "done"} <= set(rows.column_names)
+    assert sum(rows["done"]) == outcomes.count("success")
+    assert sum(rows["reward"]) == pytest.approx(outcomes.count("success"))
+    assert rows[0]["prompt"][0]["role"] == "system"
+    assert rows[0]["action"] in rows[0]["legal_actions"]

@@ -90,8 +90,8 @@ def test_a_call_in_the_prompt_has_its_result_right_after_it() -> None:
 
 def test_ids_of_calls_are_there_once() -> None:
     assert said(USER, {"role": "assistant", "tool_calls": [call(""), call("a"), call("a")]}) == [
-        "messages.1.tool_calls.0.id: tool call whose id is empty or there twice ''",
-        "messages.1.tool_calls.2.id: tool call whose id is empty or there twice 'a'",
+        "messages.1.tool_calls.0.id: tool call without an id",
+        "messages.1.tool_calls.2.id: two tool calls with one id 'a'",
     ]
 
 

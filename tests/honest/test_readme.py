@@ -31,7 +31,7 @@ def trajkit_commands() -> list[list[str]]:
     return [
         shlex.split(call[1])
         for line in code
-        for call in re.finditer(r"(?<![./])\btrajkit ([a-z][^&|>]*)", line)
+        for call in re.finditer(r"(?<![./])\btrajkit ([a-z](?:'[^']*'|[^&|>'])*)", line)
     ]
 
 

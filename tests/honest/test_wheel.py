@@ -28,6 +28,7 @@ def test_the_wheel_carries_the_samples_and_the_recipes(wheel):
         "data/babyai-sample": "trajkit/_data/babyai-sample",
         "data/tiny-base": "trajkit/_data/tiny-base",
         "recipes/babyai": "trajkit/_data/recipes/babyai",
+        "recipes/babyai_tools": "trajkit/_data/recipes/babyai_tools",
     }
     for folder, inside in carried.items():
         files = [path for path in (ROOT / folder).rglob("*") if path.is_file()]

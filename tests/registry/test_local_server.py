@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.pages import BIN
+from trajkit.cli.serve import serve as serve_command
 from trajkit.errors import RequestError
-from trajkit.registry.local_server import LocalModel, Server, Serving, serving
+from trajkit.registry.local_server import LocalModel, Server, Serving, default_server, serving
+from trajkit.stack.gateway_config import STAND_IN_HOST
 
 API_BASE = "http://127.0.0.1:8000/v1/"
 
@@ -47,6 +49,37 @@ def test_vllm_serves_an_adapter_on_its_base(tmp_path: Path) -> None:
             }
         },
     }
+
+
+def test_trajkit_serves_an_adapter_as_it_is_and_a_whole_model(tmp_path: Path) -> None:
+    model = adapter(tmp_path, use_dora=True)
+    how = served(model, Server.TRAJKIT)
+    assert shlex.split(how.command) == [
+        *("trajkit", "serve", str(tmp_path / "my model"), "--base", "some/base", "--name", "tuned"),
+        *("--host", "127.0.0.1", "--port", "8000"),
+    ]
+    assert how.served.model_name == "tuned"
+    whole = served(model._replace(merged=tmp_path / "merged"), Server.TRAJKIT)
+    assert shlex.split(whole.command)[:5] == ["trajkit", "serve", str(tmp_path / "merged"), "--name", "tuned"]
+    known = {option for parameter in serve_command.params for option in parameter.opts}
+    assert {word for word in shlex.split(how.command) if word.startswith("--")} <= known
+
+
+def test_at_the_stand_ins_address_the_local_stack_serves_it(tmp_path: Path) -> None:
+    how = served(adapter(tmp_path), Server.VLLM, f"http://{STAND_IN_HOST}/v1/")
+    assert shlex.split(how.command) == ["trajkit", "up", "--serve", f"{tmp_path / 'my model'}=tuned"]
+    assert (how.served.model_name, how.served.provider) == ("tuned", "trajkit")
+
+
+def test_the_server_is_vllm_where_there_is_a_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("trajkit.registry.local_server._AMD", tmp_path / "kfd")
+    assert default_server() == Server.TRAJKIT
+    (tmp_path / "kfd").touch()
+    assert default_server() == Server.VLLM
+    monkeypatch.setattr("trajkit.registry.local_server._AMD", tmp_path / "none")
+    (tmp_path / "nvidia-smi").touch(mode=0o755)
+    assert default_server() == Server.VLLM
 
 
 def test_a_merged_model_is_served_instead_of_the_adapter(tmp_path: Path) -> None:

@@ -13,8 +13,9 @@ import pytest
 from trajkit.environments import environment_info, make
 from trajkit.rollout.agent import AgentPolicy, load_agent
 from trajkit.rollout.calling import Caller
-from trajkit.rollout.endpoint_policy import EndpointPolicy, EndpointSettings, JsonMode
+from trajkit.rollout.endpoint_policy import EndpointPolicy, EndpointSettings
 from trajkit.rollout.models import Models
+from trajkit.rollout.own_prompt import JsonMode
 from trajkit.rollout.plan import Job, Plan
 from trajkit.rollout.policies import Past, Situation
 from trajkit.rollout.record import Played, to_episode

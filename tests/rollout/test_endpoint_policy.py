@@ -14,15 +14,9 @@ from trajkit.environments import environment_info, make
 from trajkit.environments.base import ActionRule
 from trajkit.errors import RequestError, ServiceError
 from trajkit.rollout.calling import Caller
-from trajkit.rollout.endpoint_policy import (
-    MOST_LISTED,
-    EndpointPolicy,
-    EndpointSettings,
-    JsonMode,
-    read_action,
-    read_settings,
-)
+from trajkit.rollout.endpoint_policy import EndpointPolicy, EndpointSettings, read_settings
 from trajkit.rollout.faults import FaultKind
+from trajkit.rollout.own_prompt import MOST_LISTED, JsonMode, read_action
 from trajkit.rollout.plan import Job, Plan
 from trajkit.rollout.policies import Choice, Past, Situation
 from trajkit.rollout.record import Played, to_episode

@@ -328,7 +328,7 @@ def test_what_cannot_be_played_is_refused_before_anything_is(in_stack_folder, tm
     )
     assert "or all" in refused(RequestError, "which variant of 'act'", variants=())
     refused(RequestError, "say it again", seeds="0:3", episodes=3)
-    refused(RequestError, "asks no gateway", policy="expert")
+    refused(RequestError, "asks no gateway", policy="random")
     refused(RequestError, "makes no slips", noise=0.5)
     refused(StoreError, "exists already", store=tmp_path)
     refused(ConfigError, "there is no", config_file=tmp_path / "none.toml")

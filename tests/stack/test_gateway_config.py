@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -185,3 +186,27 @@ def test_a_folder_that_exists_is_not_written_into(tmp_path: Path) -> None:
     (tmp_path / "copy").mkdir()
     with pytest.raises(StoreError, match="exists already"):
         prepare_config(path, tmp_path / "copy", model_url=None)
+
+
+def test_models_at_the_stand_ins_address_are_those_that_are_served(recipe: Path, tmp_path: Path) -> None:
+    named = """
+
+[models.mine]
+routing = ["trajkit"]
+[models.mine.providers.trajkit]
+type = "openai"
+model_name = "second"
+api_base = "http://trajkit-model-server.invalid/v1/"
+api_key_location = "none"
+"""
+    shutil.copytree(recipe.parent, tmp_path / "source")
+    source = tmp_path / "source" / recipe.name
+    source.write_text(source.read_text() + named + PLAIN.partition("[functions")[0])
+    made = parsed(
+        prepare_config(source, tmp_path / "made", model_url="http://127.0.0.1:7", served=["first", "second"])
+    )
+    found = {
+        name: next(iter(model["providers"].values()))["model_name"] for name, model in made["models"].items()
+    }
+    assert found == {"agent": "first", "mine": "second", "own": "m"}
+    assert made["models"]["mine"]["providers"]["trajkit"]["api_base"] == "http://127.0.0.1:7/v1/"

@@ -87,19 +87,21 @@ def _of_job(runs: Runs, job: TuneJob, asked: Mapping[str, Any], *, name: str | N
     else:
         made = _hosted(runs, job, asked, name or job.result.get("model"))
     functions = (job.function,) if job.function is not None else _functions(job)
-    variants = _templates(made.tuned.train.history if made.tuned.train is not None else ()) or job.variants
+    variants = (
+        template_variants(made.tuned.train.history if made.tuned.train is not None else ()) or job.variants
+    )
     return made._replace(function=job.function, functions=functions, variants=variants)
 
 
 def _local(runs: Runs, job: TuneJob, asked: Mapping[str, Any]) -> Candidate:
     from trajkit._samples import model_path
-    from trajkit.registry.local_server import LocalModel, Server, serving
+    from trajkit.registry.local_server import LocalModel, Server, default_server, serving
 
     folder = runs.path(job.job_id).absolute()
     merged = folder / "merged"
     if not (folder / "model").is_dir():
         raise RequestError(f"{folder / 'model'}, the model of job {job.job_id}, is gone")
-    server = Server(asked["server"] or Server.VLLM)
+    server = Server(asked["server"] or default_server())
     if server == Server.TRANSFORMERS:
         refuse_options(asked, ("served_as",), "--server transformers, which calls a model what its folder is")
     name = asked["name"] or job.job_id
@@ -162,7 +164,7 @@ def _served(asked: Mapping[str, Any], model: str) -> ServedModel:
     )
 
 
-def _templates(history: tuple[LineageEntry, ...]) -> tuple[str, ...]:
+def template_variants(history: tuple[LineageEntry, ...]) -> tuple[str, ...]:
     """The variant in whose templates an export wrote the prompts, whoever had answered."""
     for entry in reversed(history):
         name = entry.arguments.get("template_variant")

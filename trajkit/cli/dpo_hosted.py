@@ -6,41 +6,22 @@ from typing import Any
 
 import click
 
-from trajkit.cli.hosted import default_model, pay_options, train_hosted
+from trajkit.cli import training
+from trajkit.cli.hosted import default_model, model_option, pair_options, pay_options, train_hosted
+from trajkit.cli.option import thoughts_option
+from trajkit.cli.preference import LAST_PAIRS
+from trajkit.cli.sft_hosted import fireworks_address, output_model_option, suffix_option, together_address
 
 _TOGETHER = ("n_epochs", "learning_rate", "batch_size", "lora_r", "dpo_beta", "random_seed", "suffix")
 _FIREWORKS = ("epochs", "learning_rate", "lora_rank", "beta", "output_model")
 
-_train = click.option(
-    "--train", metavar="PAIRS", help="What is learned; by default the last pairs written here."
-)
-_model = click.option(
-    "--model", "base", metavar="NAME", help="The model to start from.  [default: of trajkit.toml]"
-)
 _rate = click.option("--learning-rate", type=float, help="At its highest; for the default see `trajkit sft`.")
-_thoughts = click.option(
-    "--thoughts",
-    type=click.Choice(["keep", "strip", "think-text"]),
-    default="keep",
-    show_default=True,
-    help="What becomes of thoughts.",
-)
 
 
 @click.command()
-@_train
-@click.option("--val", metavar="PAIRS", help="What measures on the way.")
-@click.option(
-    "--val-fraction",
-    type=click.FloatRange(min=0, max=0.5),
-    default=0.1,
-    show_default=True,
-    help="Without --val: the share that measures, cut by group; 0 for none.",
-)
-@_model
-@click.option(
-    "--base-url", metavar="URL", help="Address of the API.  [default: TOGETHER_BASE_URL, or Together's own]"
-)
+@pair_options
+@model_option()
+@together_address
 @click.option("--n-epochs", type=int, help="Passes over the pairs.  [default: 3]")
 @_rate
 @click.option("--batch-size", metavar="N|max", help="Pairs in a batch.  [default: max]")
@@ -51,8 +32,8 @@ _thoughts = click.option(
     help="The higher, the nearer it stays to the model.  [default: the service's own]",
 )
 @click.option("--random-seed", type=int, help="Of first weights and order.  [default: the service's own]")
-@click.option("--suffix", metavar="NAME", help="In the name of the tuned model.  [default: the job's name]")
-@_thoughts
+@suffix_option
+@thoughts_option
 @pay_options
 def together(base: str | None, base_url: str | None, **asked: Any) -> int:
     """Tune a model on pairs at Together: the better answer wins.
@@ -69,26 +50,17 @@ def together(base: str | None, base_url: str | None, **asked: Any) -> int:
 
 
 @click.command()
-@_train
-@_model
-@click.option(
-    "--base-url", metavar="URL", help="Address of the API.  [default: FIREWORKS_BASE_URL, or Fireworks' own]"
-)
-@click.option(
-    "--account",
-    metavar="NAME",
-    help="Whose jobs.  [default: FIREWORKS_ACCOUNT_ID, or the only account that the key is of]",
-)
+@training.train_option("PAIRS", LAST_PAIRS)
+@model_option()
+@fireworks_address
 @click.option("--epochs", type=int, help="Passes over the pairs.  [default: 3]")
 @_rate
 @click.option("--lora-rank", type=int, help="Rank of the adapter.  [default: the service's own]")
 @click.option(
     "--beta", type=float, help="The higher, the nearer it stays to the model.  [default: the service's own]"
 )
-@click.option(
-    "--output-model", metavar="NAME", help="In the name of the tuned model.  [default: the job's name]"
-)
-@_thoughts
+@output_model_option
+@thoughts_option
 @pay_options
 def fireworks(base: str | None, base_url: str | None, account: str | None, **asked: Any) -> int:
     """Tune a model on pairs at Fireworks: the better answer wins.

@@ -7,6 +7,8 @@ from typing import Any
 import click
 
 from trajkit.cli import preference, training
+from trajkit.cli.local_options import base_option, output_options, recipe_options, template_options
+from trajkit.cli.option import thoughts_option
 
 
 def _none_given(context: click.Context, parameter: click.Parameter, given: tuple[Any, ...]) -> Any:
@@ -15,7 +17,9 @@ def _none_given(context: click.Context, parameter: click.Parameter, given: tuple
 
 
 @click.command()
-@preference.data_options("PAIRS", "the last pairs written here")
+@training.side_options("PAIRS", last=preference.LAST_PAIRS, cut_by="group")
+@base_option
+@template_options
 @click.option("--beta", type=float, help="The higher, the nearer it stays to the model.  [default: 0.1]")
 @click.option(
     "--loss-type",
@@ -25,7 +29,14 @@ def _none_given(context: click.Context, parameter: click.Parameter, given: tuple
     help="sigmoid, ipo, hinge, robust, apo_zero …; may be repeated.  [default: sigmoid]",
 )
 @click.option("--label-smoothing", type=float, help="robust: share of pairs that are the wrong way round.")
-@preference.learning_options("loss_weights=[1,0.2], ld_alpha=0.5, use_weighting=true")
+@recipe_options(
+    n_epochs="1",
+    learning_rate="0.00001",
+    row="a prompt with its answer",
+    such_as="loss_weights=[1,0.2], ld_alpha=0.5, use_weighting=true",
+)
+@output_options
+@thoughts_option
 @training.job_options
 def local(**asked: Any) -> int:
     """Tune a model on this machine: the better answer of each pair becomes more probable than the worse one.

@@ -6,38 +6,20 @@ from typing import Any
 
 import click
 
-from trajkit.cli.hosted import default_model, pay_options, train_hosted
-from trajkit.cli.sft_openai import NAMES, address_options, learning_options
+from trajkit.cli.hosted import default_model, pair_options, pay_options, train_hosted
+from trajkit.cli.option import thoughts_option
+from trajkit.cli.sft_openai import NAMES, address_options, learning_options, usual_model_option
 
 
 @click.command()
-@click.option("--train", metavar="PAIRS", help="What is learned; by default the last pairs written here.")
-@click.option("--val", metavar="PAIRS", help="What measures on the way.")
-@click.option(
-    "--val-fraction",
-    type=click.FloatRange(min=0, max=0.5),
-    default=0.1,
-    show_default=True,
-    help="Without --val: the share that measures, cut by group; 0 for none.",
-)
-@click.option(
-    "--model",
-    "base",
-    metavar="NAME",
-    help="The model to start from.  [default: of trajkit.toml, or of the profile]",
-)
+@pair_options
+@usual_model_option
 @address_options
 @learning_options
 @click.option(
     "--beta", metavar="X|auto", help="The higher, the nearer it stays to the model.  [default: auto]"
 )
-@click.option(
-    "--thoughts",
-    type=click.Choice(["keep", "strip", "think-text"]),
-    default="keep",
-    show_default=True,
-    help="What becomes of thoughts.",
-)
+@thoughts_option
 @pay_options
 def openai(base: str | None, profile: str | None, base_url: str | None, **asked: Any) -> int:
     """Tune a model on pairs at OpenAI, or wherever its fine-tuning API is spoken: the better answer wins.

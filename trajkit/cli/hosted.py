@@ -5,15 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import project, remember
+from trajkit._settings import project
 from trajkit.cli import output, training
-from trajkit.cli.jobs import Follower, print_job
+from trajkit.cli.launch import carry_out
+from trajkit.cli.option import Command, adding, overlong_option
 from trajkit.cli.page import visible
-from trajkit.cli.settings import settings_option
+from trajkit.cli.preference import LAST_PAIRS, pair_sides
+from trajkit.cli.settings import nested, settings_option
 from trajkit.cli.train_function import function_option, of_functions
 from trajkit.errors import RequestError
 
@@ -24,49 +26,44 @@ if TYPE_CHECKING:
     from trajkit.targets.job import TuneJob
     from trajkit.targets.runs import Runs
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
 _CENT = 0.01
 
 
-def hosted_options(command: Command) -> Command:
-    """Add every option that does not depend on the service; its own stand above, with `--model`."""
-    for option in (pay_options, training.row_options, function_option, training.store_options):
-        command = option(command)  # click shows the last applied first
-    return command
+pay_options = adding(
+    settings_option(
+        "--set", "more", "Anything else that the service takes, by its name there; may be repeated."
+    ),
+    click.option("--max-length", type=int, help="Most tokens of a row.  [default: the model's own limit]"),
+    overlong_option,
+    click.option("--tokenizer", metavar="NAME", help="Count with this one, as in `trajkit validate`."),
+    click.option(
+        "--prices",
+        "prices_file",
+        type=click.Path(path_type=Path),
+        help="A YAML file with prices and dates of your own, as in `trajkit tokens`.",
+    ),
+    training.job_options,
+)
+"""What does not depend on the service, nor on what is learned: `--set`, limits, prices, the job."""
+
+hosted_options = adding(
+    training.side_options(picks_best=False), function_option, training.row_options, pay_options
+)
+"""Every option of a supervised fine-tuning that does not depend on the service; its own stand above."""
+
+pair_options = training.side_options("PAIRS", last=LAST_PAIRS, cut_by="group", picks_best=False)
+"""What is learned by preference at a service, and what measures it."""
 
 
-def pay_options(command: Command) -> Command:
-    """Add those of them that do not say what is learned: `--set`, limits, prices, the job."""
-    for option in reversed(
-        (
-            settings_option(
-                "--set", "more", "Anything else that the service takes, by its name there; may be repeated."
-            ),
-            click.option(
-                "--max-length", type=int, help="Most tokens of a row.  [default: the model's own limit]"
-            ),
-            click.option(
-                "--overlong",
-                type=click.Choice(["error", "drop", "trim-history"]),
-                default="error",
-                show_default=True,
-                help="What becomes of longer rows.",
-            ),
-            click.option(
-                "--tokenizer", metavar="NAME", help="Count with this one, as in `trajkit validate`."
-            ),
-            click.option(
-                "--prices",
-                "prices_file",
-                type=click.Path(path_type=Path),
-                help="A YAML file with prices and dates of your own, as in `trajkit tokens`.",
-            ),
-            training.job_options,
-        )
-    ):
-        command = option(command)
-    return command
+def model_option(else_of: str = "trajkit.toml") -> Callable[[Command], Command]:
+    """`--model`, as `base`.
+
+    Args:
+        else_of: Where the model comes from without it.
+    """
+    return click.option(
+        "--model", "base", metavar="NAME", help=f"The model to start from.  [default: of {else_of}]"
+    )
 
 
 def default_model(prefix: str, usual: str | None) -> str:
@@ -89,23 +86,6 @@ def default_model(prefix: str, usual: str | None) -> str:
     return usual
 
 
-def typed_settings(more: Mapping[str, str]) -> dict[str, Any]:
-    """What `--set` gave, with `a.b=c` as the field b of a, and JSON where a value is some."""
-    found: dict[str, Any] = {}
-    for path, text in more.items():
-        try:
-            value = json.loads(text)
-        except ValueError:
-            value = text
-        place, names = found, path.split(".")
-        for name in names[:-1]:
-            place = place.setdefault(name, {})
-            if not isinstance(place, dict):
-                raise RequestError(f"--set {path}: {name} is no group")
-        place[names[-1]] = value
-    return found
-
-
 def train_hosted(
     service: Service, base: str, given: Mapping[str, Any], asked: dict[str, Any], *, method: str = "sft"
 ) -> int:
@@ -124,7 +104,7 @@ def train_hosted(
 
     runs = Runs(asked["runs_folder"])
     recipe = {name: value for name, value in given.items() if value is not None}
-    request = _request(method, base, recipe | typed_settings(asked["more"]), asked)
+    request = _request(method, base, nested(asked["more"], recipe, read=_value), asked)
     with output.Meter() as meter:
         prepared = prepare(
             request,
@@ -135,26 +115,18 @@ def train_hosted(
             is_dry_run=asked["dry_run"],
             on_progress=meter.show,
         )
-    for line in _plan(prepared, service):
-        output.talk(line)
-    job_id = prepared.job.job_id
-    if asked["dry_run"]:
-        if prepared.is_new:
-            runs.remove(job_id)
-        output.talk("dry run: nothing was sent")
-        return 0
-    if prepared.job.status not in ("running", "succeeded"):
-        _ask(prepared, runs, yes=asked["yes"])
-    remember("last_job", {"runs": str(runs.folder.absolute()), "job_id": job_id})
-    job = _started(runs, job_id)
-    if not asked["detach"]:
-        job = Follower(runs, job_id, None).wait()
-    print_job(runs, job, as_json=asked["as_json"])
-    return 1 if job.status in ("failed", "cancelled") else 0
+    return carry_out(
+        prepared,
+        runs,
+        asked,
+        plan=_plan(prepared, service),
+        start=_started,
+        question="Send the rows and pay for the job?",
+        nothing="nothing was sent",
+    )
 
 
 def _request(method: str, base: str, recipe: dict[str, Any], asked: dict[str, Any]) -> HostedRequest:
-    from trajkit.cli.preference import pair_sides
     from trajkit.targets.hosted.prepare import HostedRequest
 
     found = training.sides(of_functions(asked)) if method == "sft" else pair_sides(method, asked)
@@ -175,14 +147,12 @@ def _request(method: str, base: str, recipe: dict[str, Any], asked: dict[str, An
     )
 
 
-def _ask(prepared: Prepared, runs: Runs, *, yes: bool) -> None:
-    """Nothing is sent and paid for before somebody said yes; a job that nobody wanted is forgotten."""
+def _value(typed: str) -> Any:
+    """What was typed, as JSON where it is some: only the service knows what its fields are."""
     try:
-        training.confirm("Send the rows and pay for the job?", yes=yes)
-    except (click.exceptions.Exit, click.Abort, RequestError):
-        if prepared.is_new:
-            runs.remove(prepared.job.job_id)
-        raise
+        return json.loads(typed)
+    except ValueError:
+        return typed
 
 
 def _started(runs: Runs, job_id: str) -> TuneJob:

@@ -7,10 +7,14 @@ from typing import Any
 import click
 
 from trajkit.cli import preference, training
+from trajkit.cli.local_options import base_option, output_options, recipe_options, template_options
+from trajkit.cli.option import thoughts_option
 
 
 @click.command()
-@preference.data_options("PAIRS|STORE", "the last pairs written here, else the last store")
+@training.side_options("PAIRS|STORE", last=f"{preference.LAST_PAIRS}, else the last store", cut_by="group")
+@base_option
+@template_options
 @click.option("--good", metavar="SQL", help="Of a store: the episodes whose answers are good.")
 @click.option("--beta", type=float, help="The higher, the nearer it stays to the model.  [default: 0.1]")
 @click.option(
@@ -18,7 +22,14 @@ from trajkit.cli import preference, training
 )
 @click.option("--desirable-weight", type=float, help="How much a good answer counts.  [default: 1]")
 @click.option("--undesirable-weight", type=float, help="How much a bad one does.  [default: 1]")
-@preference.learning_options("weight_decay=0.01")
+@recipe_options(
+    n_epochs="1",
+    learning_rate="0.00001",
+    row="a prompt with its answer",
+    such_as="weight_decay=0.01",
+)
+@output_options
+@thoughts_option
 @training.job_options
 def local(**asked: Any) -> int:
     """Tune a model on this machine: good answers become more probable, and bad ones less.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from trajkit.cli import output
+from trajkit.cli.option import Command, adding
 from trajkit.cli.settings import settings_option
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from trajkit.targets.local.base_model import Sizes
     from trajkit.targets.local.recipe import LocalRecipe
     from trajkit.targets.runs import Runs
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _LORA = ("r", "lora_alpha", "lora_dropout")
 _RECIPE = (
@@ -33,61 +32,75 @@ _RECIPE = (
 )
 
 
-def recipe_options(command: Command) -> Command:
-    """Add the options that `given_recipe` reads, and `--set` for what has none."""
-    for option in reversed(
-        (
-            click.option("--num-train-epochs", type=float, help="Passes over the rows.  [default: 3]"),
-            click.option("--max-steps", type=int, help="Steps of the optimizer, instead of epochs."),
-            click.option("--learning-rate", type=float, help="At its highest.  [default: 0.0002]"),
-            click.option("--per-device-train-batch-size", type=int, help="Rows in a batch.  [default: 8]"),
-            click.option("--gradient-accumulation-steps", type=int, help="Batches of a step.  [default: 1]"),
-            click.option(
-                "--max-length",
-                type=int,
-                help="Most tokens of a row; a longer one is an error.  [default: 2048]",
-            ),
-            click.option("--r", type=int, help="Rank of the adapter.  [default: 16]"),
-            click.option("--lora-alpha", type=float, help="Its scale: alpha / r.  [default: 32]"),
-            click.option(
-                "--lora-dropout", type=float, help="Share of its inputs that a step leaves out.  [default: 0]"
-            ),
-            click.option("--seed", type=int, help="Of first weights and order.  [default: 0]"),
-            settings_option(
-                "--set",
-                "more",
-                "Anything else of the recipe, such as lora=null (all weights), lora.use_dora=true, optim=sgd,"
-                " gradient_checkpointing=true, early_stopping_patience=3; may be repeated.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+base_option = click.option(
+    "--model", "base", required=True, metavar="DIR|ID", help="The model to start from."
+)
+"""The model, as `base`."""
+
+template_options = adding(
+    click.option("--tokenizer", metavar="DIR|ID", help="Another one than the model's, which may have none."),
+    click.option(
+        "--chat-template",
+        metavar="NAME|FILE",
+        help="Another one than the tokenizer's: chatml, plain, or a file (Jinja).",
+    ),
+)
+"""`--tokenizer` and `--chat-template`: what turns a row into tokens."""
 
 
-def output_options(command: Command) -> Command:
-    """Add `--auto-batch`, `--merge` and `--report-to`, which `given_recipe` reads."""
-    for option in reversed(
-        (
-            click.option(
-                "--auto-batch",
-                is_flag=True,
-                default=None,
-                help="Where memory runs out, halve the batch, keep the rows of a step, and go on.",
-            ),
-            click.option(
-                "--merge",
-                is_flag=True,
-                default=None,
-                help="Write adapter and base as one model too, which needs no peft.",
-            ),
-            click.option(
-                "--report-to", type=click.Choice(["wandb", "tensorboard"]), help="Tell it every loss."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+def recipe_options(
+    *, n_epochs: str, learning_rate: str, row: str, such_as: str
+) -> Callable[[Command], Command]:
+    """The options that `given_recipe` reads for every method, and `--set` for what has none.
+
+    Args:
+        n_epochs: Passes over the rows where nobody says how many.
+        learning_rate: The same for the learning rate.
+        row: What `--max-length` limits.
+        such_as: What else `--set` reaches.
+    """
+    return adding(
+        click.option("--num-train-epochs", type=float, help=f"Passes over the rows.  [default: {n_epochs}]"),
+        click.option("--max-steps", type=int, help="Steps of the optimizer, instead of epochs."),
+        click.option("--learning-rate", type=float, help=f"At its highest.  [default: {learning_rate}]"),
+        click.option("--per-device-train-batch-size", type=int, help="Rows in a batch.  [default: 8]"),
+        click.option("--gradient-accumulation-steps", type=int, help="Batches of a step.  [default: 1]"),
+        click.option(
+            "--max-length",
+            type=int,
+            help=f"Most tokens of {row}; a longer one is an error.  [default: 2048]",
+        ),
+        click.option("--r", type=int, help="Rank of the adapter.  [default: 16]"),
+        click.option("--lora-alpha", type=float, help="Its scale: alpha / r.  [default: 32]"),
+        click.option(
+            "--lora-dropout", type=float, help="Share of its inputs that a step leaves out.  [default: 0]"
+        ),
+        click.option("--seed", type=int, help="Of first weights and order.  [default: 0]"),
+        settings_option(
+            "--set",
+            "more",
+            f"Anything else of the recipe, such as {such_as}, lora=null (all weights), optim=sgd,"
+            " gradient_checkpointing=true, early_stopping_patience=3; may be repeated.",
+        ),
+    )
+
+
+output_options = adding(
+    click.option(
+        "--auto-batch",
+        is_flag=True,
+        default=None,
+        help="Where memory runs out, halve the batch, keep the rows of a step, and go on.",
+    ),
+    click.option(
+        "--merge",
+        is_flag=True,
+        default=None,
+        help="Write adapter and base as one model too, which needs no peft.",
+    ),
+    click.option("--report-to", type=click.Choice(["wandb", "tensorboard"]), help="Tell it every loss."),
+)
+"""`--auto-batch`, `--merge` and `--report-to`, which `given_recipe` reads."""
 
 
 def given_recipe(asked: Mapping[str, Any], *more: str) -> dict[str, Any]:
@@ -118,11 +131,24 @@ def weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
     yield f"memory    {least} for weights, gradients and optimizer; what a batch takes comes on top"
 
 
-def left_lines(runs: Runs, job: TuneJob) -> Iterator[str]:
-    """The lines that say what a training left beside its record: the models, and the chart of the losses."""
-    from trajkit.targets.local.finish import MERGED, MODEL
-    from trajkit.targets.local.loss_page import LOSS_PAGE
+def price_lines(recipe: LocalRecipe) -> Iterator[str]:
+    """The lines of a plan that say who is told of the losses over the network, and what it costs."""
+    if recipe.report_to == "wandb":
+        yield "told      Weights & Biases: every loss and the recipe, over the network"
+    yield "price     none: it runs on this machine"
 
-    folder = runs.path(job.job_id)
-    names = {"model": MODEL, "merged": MERGED, "losses": LOSS_PAGE}
-    yield from (f"{name:9} {folder / file}" for name, file in names.items() if (folder / file).exists())
+
+def starting(recipe: LocalRecipe) -> Callable[[Runs, str], TuneJob]:
+    """What starts a prepared job here, and first takes note of what is asked of one that is there already.
+
+    Args:
+        recipe: As it is asked for now.
+    """
+    from trajkit.targets.local.finish import take_wishes
+    from trajkit.targets.local.launch import start
+
+    def begin(runs: Runs, job_id: str) -> TuneJob:
+        take_wishes(runs, job_id, recipe)
+        return start(runs, job_id)
+
+    return begin

@@ -40,6 +40,7 @@ COMMANDS = {
     "reserve": ("reserve", "Keep seeds for evaluation."),
     "mask": ("mask", "Keep steps as context that are not worth learning."),
     "weight": ("weight", "Give each step its weight in training."),
+    "redact": ("redact", "Take secrets and personal data out of a store."),
     "pairs": ("pairs", "Write preference pairs from the episodes of a store."),
     "score": ("score", "Add a metric from a function of your own."),
     "replay": ("replay", "Play a store's episodes again and compare every value."),
@@ -50,10 +51,15 @@ COMMANDS = {
     "kto": ("kto", "Tune a model on answers that are good or bad."),
     "jobs": ("jobs", "List, watch, end and resume fine-tuning jobs."),
     "try": ("try_", "Print what a tuned model and its base answer to one prompt of a store."),
+    "serve": ("serve", "Serve tuned models of this machine as an OpenAI-compatible API."),
     "register": ("register", "Add a tuned model to a gateway's configuration as a variant."),
+    "evaluate": ("evaluate", "Compare variants on held-out seeds."),
+    "report": ("report", "Say how variants did and how they differ, with charts."),
     "lineage": ("lineage", "Say what a model learned from, and which models saw an episode."),
     "validate": ("validate", "Say what a service or a trainer would refuse in a training file."),
     "tokens": ("tokens", "Count the tokens of a training file, and what they cost."),
+    "push": ("push", "Publish stores or a tuned model on the Hugging Face Hub."),
+    "pull": ("pull", "Read a dataset from the Hugging Face Hub into a store."),
     "run": ("run", "Run a recipe: several commands from one YAML file."),
 }
 

@@ -1,104 +1,26 @@
-"""What `trajkit dpo local` and `trajkit kto local` have in common: options, sides, plan, launch."""
+"""What `trajkit dpo local` and `trajkit kto local` have in common: sides, request, plan."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import click
-
-from trajkit._settings import project, remember, remembered
+from trajkit._settings import project, remembered
 from trajkit.cli import output, training
 from trajkit.cli.info import last_store
-from trajkit.cli.jobs import Follower, print_job
-from trajkit.cli.local_options import given_recipe
+from trajkit.cli.launch import carry_out
+from trajkit.cli.local_options import given_recipe, price_lines, starting
 from trajkit.cli.page import visible
-from trajkit.cli.settings import settings_option
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.targets.local.preference_prepare import PreferenceRequest, PreparedPreference
 
-Command = TypeVar("Command", bound=Callable[..., Any])
-
+LAST_PAIRS = "the last pairs written here"
+"""What is learned where nobody says what."""
 _WIDEST = 4 / 3
 """How much more good answers may count than bad ones: equation 8 of the paper on KTO."""
-
-
-def data_options(what: str, last: str) -> Callable[[Command], Command]:
-    """Add `--train`, `--val`, `--val-fraction` and `--model`.
-
-    Args:
-        what: What is learned from, as a metavar.
-        last: What is taken without `--train`.
-    """
-    return _adding(
-        click.option("--train", metavar=what, help=f"What is learned; by default {last}."),
-        click.option("--val", metavar=what, help="What measures on the way, and picks the best checkpoint."),
-        click.option(
-            "--val-fraction",
-            type=click.FloatRange(min=0, max=0.5),
-            default=0.1,
-            show_default=True,
-            help="Without --val: the share that measures, cut by group; 0 for none.",
-        ),
-        click.option("--model", "base", required=True, metavar="DIR|ID", help="The model to start from."),
-        click.option("--tokenizer", metavar="DIR|ID", help="Another tokenizer than the model's own."),
-        click.option(
-            "--chat-template",
-            metavar="NAME|FILE",
-            help="Another chat template than the tokenizer's: chatml, plain, or a file.",
-        ),
-    )
-
-
-def learning_options(example: str) -> Callable[[Command], Command]:
-    """Add the options of a recipe that all methods have, and `--set` for what has none.
-
-    Args:
-        example: What else `--set` reaches.
-    """
-    return _adding(
-        click.option("--num-train-epochs", type=float, help="Passes over the rows.  [default: 1]"),
-        click.option("--max-steps", type=int, help="Steps of the optimizer, instead of epochs."),
-        click.option("--learning-rate", type=float, help="At its highest.  [default: 0.00001]"),
-        click.option("--per-device-train-batch-size", type=int, help="Rows in a batch.  [default: 8]"),
-        click.option("--gradient-accumulation-steps", type=int, help="Batches of a step.  [default: 1]"),
-        click.option(
-            "--max-length",
-            type=int,
-            help="Most tokens of a prompt with its answer; a longer one is an error.  [default: 2048]",
-        ),
-        click.option("--r", type=int, help="Rank of the adapter.  [default: 16]"),
-        click.option("--lora-alpha", type=float, help="Its scale: alpha / r.  [default: 32]"),
-        click.option(
-            "--lora-dropout", type=float, help="Share of its inputs that a step leaves out.  [default: 0]"
-        ),
-        click.option("--seed", type=int, help="Of first weights and order.  [default: 0]"),
-        settings_option(
-            "--set",
-            "more",
-            f"Anything else of the recipe, such as {example}, lora=null (all weights), optim=sgd,"
-            " gradient_checkpointing=true, early_stopping_patience=3; may be repeated.",
-        ),
-        click.option(
-            "--thoughts",
-            type=click.Choice(["keep", "strip", "think-text"]),
-            default="keep",
-            show_default=True,
-            help="What becomes of thoughts.",
-        ),
-    )
-
-
-def _adding(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
-    def add(command: Command) -> Command:
-        for option in reversed(options):  # click shows them as decorators stand: the last applied first
-            command = option(command)
-        return command
-
-    return add
 
 
 def train_here(method: str, asked: Mapping[str, Any], *names: str) -> int:
@@ -112,7 +34,6 @@ def train_here(method: str, asked: Mapping[str, Any], *names: str) -> int:
     Returns:
         The exit code.
     """
-    from trajkit.targets.local.launch import start
     from trajkit.targets.local.preference_prepare import prepare_preference
     from trajkit.targets.runs import Runs
 
@@ -120,21 +41,14 @@ def train_here(method: str, asked: Mapping[str, Any], *names: str) -> int:
     request = _request(method, asked, names)
     with output.Meter() as meter:
         prepared = prepare_preference(request, runs, name=asked["name"], on_progress=meter.show)
-    for line in _plan(prepared, request):
-        output.talk(line)
-    job_id = prepared.job.job_id
-    if asked["dry_run"]:
-        if prepared.is_new:
-            runs.remove(job_id)
-        output.talk("dry run: nothing was trained")
-        return 0
-    training.confirm(yes=asked["yes"])
-    remember("last_job", {"runs": str(runs.folder.absolute()), "job_id": job_id})
-    job = start(runs, job_id)
-    if not asked["detach"]:
-        job = Follower(runs, job_id, prepared.n_steps).wait()
-    print_job(runs, job, as_json=asked["as_json"])
-    return 1 if job.status in ("failed", "cancelled") else 0
+    return carry_out(
+        prepared,
+        runs,
+        asked,
+        plan=_plan(prepared, request),
+        start=starting(request.recipe),
+        n_steps=prepared.n_steps,
+    )
 
 
 def _request(method: str, asked: Mapping[str, Any], names: tuple[str, ...]) -> PreferenceRequest:
@@ -228,7 +142,7 @@ def _plan(prepared: PreparedPreference, request: PreferenceRequest) -> Iterator[
     size = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
     rate = f"learning rate {recipe.learning_rate:g}"
     yield f"steps     {output.count(prepared.n_steps)} of {size} {noun}s, {rate}"
-    yield "price     none: it runs on this machine"
+    yield from price_lines(recipe)
 
 
 def _balance(prepared: PreparedPreference, request: PreferenceRequest) -> Iterator[str]:

@@ -65,8 +65,8 @@ class Share(click.ParamType[float]):
 @click.option("--traffic", type=Share(), metavar="SHARE", help="Its share, such as 5%.  [default: none]")
 @click.option(
     "--server",
-    type=click.Choice(["vllm", "transformers"]),
-    help="What serves a model of yours.  [default: vllm]",
+    type=click.Choice(["trajkit", "vllm", "transformers"]),
+    help="What serves a model of yours.  [default: vllm on a GPU, else trajkit]",
 )
 @click.option("--api-base", metavar="URL", help="Where a model of yours answers.  [default: port 8000 here]")
 @click.option("--api-key-location", metavar="WHERE", help="Such as env::MY_KEY.  [default: none]")

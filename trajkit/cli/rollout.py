@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from trajkit.cli.jobs import runs_option
 from trajkit.cli.settings import env_set, settings_option
 from trajkit.errors import RequestError
 
@@ -16,6 +17,12 @@ It plays through the gateway at TENSORZERO_GATEWAY_URL; else through one of its 
 TENSORZERO_CLICKHOUSE_URL, with --config; else on the local stack (`trajkit up`). There is no gateway process
 to start: that of TensorZero 2026.6.0 lives in the command that plays. The other policies need no gateway, and
 log nothing.
+
+\b
+--policy local plays a model of this machine in this process, many episodes in lock step:
+--policy-set temperature=1, top_p=1, max_new_tokens=128, json_mode=auto|schema|object|off, thinking=false.
+It is asked with the prompts of --function and --variant of --config, else with those of --policy openai.
+So are the steps of experts written down, as a model would have been asked and would have answered.
 
 What is finished is kept in .trajkit/runs, in a folder for these options: the same command again plays only
 what is missing, after Ctrl-C, a crash, an error or a limit. --new-run plays everything anew. Concurrency,
@@ -40,10 +47,15 @@ request was wrong; 3 a package is missing; 4 a service refused or is down; 5 a l
     default="gateway",
     show_default=True,
     metavar="POLICY",
-    help="Who plays: gateway, expert, noisy-expert, random, human, openai, or my_pkg.agent:MyAgent.",
+    help="Who plays: gateway, local, openai, expert, noisy-expert, random, human, or my_pkg.agent:MyAgent.",
 )
-@settings_option("--policy-set", "policy_settings", "A setting of your agent or of openai; may be repeated.")
-@click.option("--model", help="The model of the policy openai, and of an agent's calls that name none.")
+@settings_option(
+    "--policy-set", "policy_settings", "A setting of local, openai or an agent; may be repeated."
+)
+@click.option(
+    "--model",
+    help="The model of openai and of an agent's calls; of local a job's name, a folder, an id or a sample.",
+)
 @click.option(
     "--model-url",
     metavar="URL",
@@ -82,9 +94,7 @@ request was wrong; 3 a package is missing; 4 a service refused or is down; 5 a l
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 10_000),
-    default=16,
-    show_default=True,
-    help="Most requests in flight at once; fewer while a service asks for it.",
+    help="Most requests in flight at once; fewer while a service asks for it.  [default: 16; 64 with local]",
 )
 @click.option(
     "--timeout",
@@ -128,16 +138,18 @@ request was wrong; 3 a package is missing; 4 a service refused or is down; 5 a l
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="The gateway's tensorzero.toml."
 )
+@runs_option
 @click.option("-o", "--output", "store", type=click.Path(path_type=Path), help="Write a store as well.")
 @click.option("--new-run", is_flag=True, help="Play everything anew, also what was done before.")
 @click.option("--dry-run", is_flag=True, help="Say what would be played and what it may cost; play nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask before a model that costs money.")
 @click.option("--quiet", is_flag=True, help="Print only the result and errors.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON per episode, when it ends.")
-def rollout(dry_run: bool, yes: bool, quiet: bool, as_json: bool, **asked: Any) -> int:
+def rollout(runs_folder: Path, dry_run: bool, yes: bool, quiet: bool, as_json: bool, **asked: Any) -> int:
     """Play seeded episodes of ENVIRONMENT, log them, and say how they went."""
     from pydantic import ValidationError
 
+    from trajkit.cli.local_model import local_model
     from trajkit.cli.rollout_plan import confirm, show_plan
     from trajkit.cli.rollout_show import Show
     from trajkit.environments.quiet import kept_stdout
@@ -145,6 +157,8 @@ def rollout(dry_run: bool, yes: bool, quiet: bool, as_json: bool, **asked: Any) 
     from trajkit.rollout.session import open_run, prepare
 
     given = {name: value for name, value in asked.items() if value not in (None, (), {})}
+    if given.get("policy") == PolicyKind.LOCAL and "model" in given:
+        given |= local_model(given["model"], runs_folder).options
     try:
         options = Options.model_validate(given)
     except ValidationError as error:  # what click lets through: nan, or half of a surrogate pair

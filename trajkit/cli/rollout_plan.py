@@ -68,9 +68,10 @@ def heading(session: Session) -> str:
     where = f" through the gateway ({session.venue.name})" if session.function_name and session.venue else ""
     shard = f"; shard {plan.shard}" if plan.shard.of > 1 else ""
     tasks, variants = ", ".join(plan.tasks), ", ".join(plan.variants)
+    decodings = f"; {' and '.join(map(str, plan.decodings))}" if plan.decodings else ""
     return (
         f"{plural(plan.n_episodes, 'episode')} of {plan.env_id} for {plan.purpose.value}{where}: {tasks}; "
-        f"{variants}; seeds {plan.seeds}{shard}"
+        f"{variants}; seeds {plan.seeds}{shard}{decodings}"
     )
 
 

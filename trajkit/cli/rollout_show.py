@@ -31,11 +31,15 @@ class Show:
         run: With its journal open.
         quiet: Say nothing but results and errors.
         as_json: Print a line per episode instead of the table.
+        has_result: Print either at all; not where the command has a result of its own.
     """
 
-    def __init__(self, session: Session, run: Run, *, quiet: bool, as_json: bool) -> None:
+    def __init__(
+        self, session: Session, run: Run, *, quiet: bool, as_json: bool = False, has_result: bool = True
+    ) -> None:
         self._session = session
         self._run = run
+        self._has_result = has_result
         self._as_json = as_json
         self._say: Callable[[str], None] = (lambda text: None) if quiet else talk
         self._is_quiet = quiet
@@ -112,7 +116,7 @@ class Show:
         return f"{finished}; the others have no feedback{store}; the same command plays the rest"
 
     def _print_table(self) -> None:
-        if not self._as_json:
+        if self._has_result and not self._as_json:
             plan = self._run.plan
             print_table(self._run.table.rows([*plan.variants, *plan.tasks]))
 

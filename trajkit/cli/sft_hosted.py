@@ -6,7 +6,8 @@ from typing import Any
 
 import click
 
-from trajkit.cli.hosted import default_model, hosted_options, train_hosted
+from trajkit.cli.hosted import default_model, hosted_options, model_option, train_hosted
+from trajkit.cli.option import adding
 
 _TOGETHER = (
     *("n_epochs", "learning_rate", "batch_size", "n_evals", "lora", "lora_r", "lora_alpha", "lora_dropout"),
@@ -17,16 +18,36 @@ _FIREWORKS = (
     "output_model",
 )
 
-_model = click.option(
-    "--model", "base", metavar="NAME", help="The model to start from.  [default: of trajkit.toml]"
+together_address = click.option(
+    "--base-url", metavar="URL", help="Address of the API.  [default: TOGETHER_BASE_URL, or Together's own]"
 )
+"""Where Together is."""
+fireworks_address = adding(
+    click.option(
+        "--base-url",
+        metavar="URL",
+        help="Address of the API.  [default: FIREWORKS_BASE_URL, or Fireworks' own]",
+    ),
+    click.option(
+        "--account",
+        metavar="NAME",
+        help="Whose jobs.  [default: FIREWORKS_ACCOUNT_ID, or the only account that the key is of]",
+    ),
+)
+"""Where Fireworks is, and whose jobs."""
+suffix_option = click.option(
+    "--suffix", metavar="NAME", help="In the name of the tuned model.  [default: the job's name]"
+)
+"""Together's word for what tells tuned models apart."""
+output_model_option = click.option(
+    "--output-model", metavar="NAME", help="In the name of the tuned model.  [default: the job's name]"
+)
+"""Fireworks' word for the same."""
 
 
 @click.command()
-@_model
-@click.option(
-    "--base-url", metavar="URL", help="Address of the API.  [default: TOGETHER_BASE_URL, or Together's own]"
-)
+@model_option()
+@together_address
 @click.option("--n-epochs", type=int, help="Passes over the rows.  [default: 3]")
 @click.option(
     "--learning-rate", type=float, help="At its highest.  [default: 0.0002; 0.00001 with --no-lora]"
@@ -40,7 +61,7 @@ _model = click.option(
 @click.option("--lora-alpha", type=int, help="The adapter is scaled by alpha / r.  [default: twice --lora-r]")
 @click.option("--lora-dropout", type=float, help="Share of its inputs that a step leaves out.  [default: 0]")
 @click.option("--random-seed", type=int, help="Of first weights and order.  [default: the service's own]")
-@click.option("--suffix", metavar="NAME", help="In the name of the tuned model.  [default: the job's name]")
+@suffix_option
 @hosted_options
 def together(base: str | None, base_url: str | None, **asked: Any) -> int:
     """Tune a model at Together.
@@ -58,15 +79,8 @@ def together(base: str | None, base_url: str | None, **asked: Any) -> int:
 
 
 @click.command()
-@_model
-@click.option(
-    "--base-url", metavar="URL", help="Address of the API.  [default: FIREWORKS_BASE_URL, or Fireworks' own]"
-)
-@click.option(
-    "--account",
-    metavar="NAME",
-    help="Whose jobs.  [default: FIREWORKS_ACCOUNT_ID, or the only account that the key is of]",
-)
+@model_option()
+@fireworks_address
 @click.option("--epochs", type=int, help="Passes over the rows.  [default: 3]")
 @click.option("--learning-rate", type=float, help="At its highest.  [default: the service's own]")
 @click.option("--lora-rank", type=int, help="Rank of the adapter.  [default: the service's own]")
@@ -76,9 +90,7 @@ def together(base: str | None, base_url: str | None, **asked: Any) -> int:
     help="Most tokens that the training reads of a row.  [default: the service's own]",
 )
 @click.option("--batch-size-samples", type=int, help="Rows in a batch.  [default: the service's own]")
-@click.option(
-    "--output-model", metavar="NAME", help="In the name of the tuned model.  [default: the job's name]"
-)
+@output_model_option
 @hosted_options
 def fireworks(base: str | None, base_url: str | None, account: str | None, **asked: Any) -> int:
     """Tune a model at Fireworks.

@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import project, remember
+from trajkit._settings import project
 from trajkit.cli import output, training
-from trajkit.cli.jobs import Follower, print_job
-from trajkit.cli.local_options import given_recipe, left_lines, output_options, recipe_options, weight_lines
+from trajkit.cli.launch import carry_out
+from trajkit.cli.local_options import (
+    base_option,
+    given_recipe,
+    output_options,
+    price_lines,
+    recipe_options,
+    starting,
+    template_options,
+    weight_lines,
+)
+from trajkit.cli.option import overlong_option
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -21,21 +30,15 @@ _ROWS = ("unit", "thoughts", "overlong", "tokenizer", "chat_template", "allow_le
 
 
 @click.command()
-@training.store_options
-@click.option("--model", "base", required=True, metavar="DIR|ID", help="The model to start from.")
-@recipe_options
+@training.side_options()
+@base_option
+@recipe_options(n_epochs="3", learning_rate="0.0002", row="a row", such_as="lora.use_dora=true")
 @click.option(
     "--packing", is_flag=True, default=None, help="Several rows in a line; they never see each other."
 )
 @output_options
 @training.row_options
-@click.option(
-    "--overlong",
-    type=click.Choice(["error", "drop", "trim-history"]),
-    default="error",
-    show_default=True,
-    help="What becomes of rows that are too long.",
-)
+@overlong_option
 @click.option(
     "--best-by",
     type=click.Choice(["eval_loss", "episode_return"]),
@@ -46,50 +49,33 @@ _ROWS = ("unit", "thoughts", "overlong", "tokenizer", "chat_template", "allow_le
 @click.option(
     "--best-seeds", metavar="SEEDS", help="What it plays then, of those that `trajkit reserve` keeps."
 )
-@click.option("--tokenizer", metavar="DIR|ID", help="Another one than the model's, which may have none.")
-@click.option(
-    "--chat-template",
-    metavar="NAME|FILE",
-    help="Another one than the tokenizer's: chatml, plain, or a file (Jinja).",
-)
+@template_options
 @training.job_options
-def local(runs_folder: Path, dry_run: bool, yes: bool, detach: bool, as_json: bool, **asked: Any) -> int:
+def local(**asked: Any) -> int:
     """Tune a model on this machine: LoRA with transformers and peft.
 
     Each answer's loss counts by its weight in the store; nothing else of a row is learned, and nothing is
     cut off. The plan comes first. Ctrl-C stops the waiting and not the training, which has a process of its
     own. The same data, model and recipe are never trained twice: the job that is there is shown.
     """
-    from trajkit.targets.local.finish import take_wishes
-    from trajkit.targets.local.launch import start
     from trajkit.targets.local.prepare import prepare
     from trajkit.targets.runs import Runs
 
-    runs = Runs(runs_folder)
+    runs = Runs(asked["runs_folder"])
     request = _request(asked)
     with output.Meter() as meter:
         prepared = prepare(request, runs, name=asked["name"], on_progress=meter.show)
-    for line in _plan(prepared, request):
-        output.talk(line)
-    job_id = prepared.job.job_id
-    if dry_run:
-        if prepared.is_new:
-            runs.remove(job_id)
-        output.talk("dry run: nothing was trained")
-        return 0
-    training.confirm(yes=yes)
-    remember("last_job", {"runs": str(runs_folder.absolute()), "job_id": job_id})
-    take_wishes(runs, job_id, request.recipe)
-    job = start(runs, job_id)
-    if not detach:
-        job = Follower(runs, job_id, prepared.n_steps).wait()
-    for line in left_lines(runs, job):
-        output.talk(line)
-    print_job(runs, job, as_json=as_json)
-    return 1 if job.status in ("failed", "cancelled") else 0
+    return carry_out(
+        prepared,
+        runs,
+        asked,
+        plan=_plan(prepared, request),
+        start=starting(request.recipe),
+        n_steps=prepared.n_steps,
+    )
 
 
-def _request(asked: dict[str, Any]) -> LocalRequest:
+def _request(asked: Mapping[str, Any]) -> LocalRequest:
     from trajkit.targets.local.prepare import LocalRequest
     from trajkit.targets.local.recipe import LocalRecipe
 
@@ -104,7 +90,7 @@ def _request(asked: dict[str, Any]) -> LocalRequest:
     )
 
 
-def _play(asked: dict[str, Any]) -> dict[str, Any]:
+def _play(asked: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe of the episodes that choose the checkpoint; empty where none are played."""
     if asked["best_by"] == "eval_loss":
         if asked["best_seeds"] is not None:
@@ -137,6 +123,4 @@ def _plan(prepared: Prepared, request: LocalRequest) -> Iterator[str]:
         played = PlayRecipe.model_validate(told)
         worlds = f"{played.env} {', '.join(played.tasks)}, seeds {played.seeds}"
         yield f"chosen    by the mean return on {worlds}, played as {played.variant} at each validation"
-    if recipe.report_to == "wandb":
-        yield "told      Weights & Biases: every loss and the recipe, over the network"
-    yield "price     none: it runs on this machine"
+    yield from price_lines(recipe)

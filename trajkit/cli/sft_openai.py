@@ -6,54 +6,46 @@ from typing import Any
 
 import click
 
-from trajkit.cli.hosted import default_model, hosted_options, train_hosted
+from trajkit.cli.hosted import default_model, hosted_options, model_option, train_hosted
+from trajkit.cli.option import adding
 
 NAMES = ("n_epochs", "batch_size", "learning_rate_multiplier", "seed", "suffix")
 """What `learning_options` reads, by the service's names."""
 
 
-def address_options(command: Any) -> Any:
-    """Add `--profile` and `--base-url`: which service, and where."""
-    command = click.option(
-        "--base-url",
-        metavar="URL",
-        help="Address of the API, up to /v1.  [default: of the profile, or OPENAI_BASE_URL]",
-    )(command)
-    return click.option(
+address_options = adding(
+    click.option(
         "--profile",
         type=click.Choice(["openai", "azure", "nebius", "bedrock", "other"]),
         help="Who speaks the API there.  [default: whose address it is]",
-    )(command)
+    ),
+    click.option(
+        "--base-url",
+        metavar="URL",
+        help="Address of the API, up to /v1.  [default: of the profile, or OPENAI_BASE_URL]",
+    ),
+)
+"""`--profile` and `--base-url`: which service, and where."""
 
+learning_options = adding(
+    click.option("--n-epochs", metavar="N|auto", help="Passes over the rows.  [default: auto]"),
+    click.option("--batch-size", metavar="N|auto", help="Rows in a batch.  [default: auto]"),
+    click.option(
+        "--learning-rate-multiplier",
+        metavar="X|auto",
+        help="Times the service's own learning rate.  [default: auto]",
+    ),
+    click.option("--seed", type=int, help="Of the job.  [default: drawn by the service]"),
+    click.option("--suffix", metavar="NAME", help="In the name of the tuned model; up to 64 characters."),
+)
+"""The hyperparameters that all methods have."""
 
-def learning_options(command: Any) -> Any:
-    """Add the hyperparameters that all methods have."""
-    for option in reversed(
-        (
-            click.option("--n-epochs", metavar="N|auto", help="Passes over the rows.  [default: auto]"),
-            click.option("--batch-size", metavar="N|auto", help="Rows in a batch.  [default: auto]"),
-            click.option(
-                "--learning-rate-multiplier",
-                metavar="X|auto",
-                help="Times the service's own learning rate.  [default: auto]",
-            ),
-            click.option("--seed", type=int, help="Of the job.  [default: drawn by the service]"),
-            click.option(
-                "--suffix", metavar="NAME", help="In the name of the tuned model; up to 64 characters."
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+usual_model_option = model_option("trajkit.toml, or of the profile")
+"""The model, which a profile may have a usual one of."""
 
 
 @click.command()
-@click.option(
-    "--model",
-    "base",
-    metavar="NAME",
-    help="The model to start from.  [default: of trajkit.toml, or of the profile]",
-)
+@usual_model_option
 @address_options
 @learning_options
 @hosted_options

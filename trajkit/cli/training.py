@@ -15,7 +15,9 @@ from trajkit._settings import project
 from trajkit.cli import output
 from trajkit.cli.info import last_store
 from trajkit.cli.jobs import runs_option
+from trajkit.cli.option import Command, adding, thoughts_option
 from trajkit.cli.page import visible
+from trajkit.cli.settings import nested
 from trajkit.errors import NothingMatched, RequestError
 
 if TYPE_CHECKING:
@@ -23,7 +25,6 @@ if TYPE_CHECKING:
     from trajkit.schema import Model
     from trajkit.targets.job import TuneJob
 
-Command = TypeVar("Command", bound=Callable[..., Any])
 Recipe = TypeVar("Recipe", bound="Model")
 
 
@@ -57,67 +58,67 @@ class Targets(click.Group):
             formatter.write_dl([(name, text) for name, (_, text) in self._targets.items()])
 
 
-def store_options(command: Command) -> Command:
-    """Add `--train`, `--val` and `--val-fraction`, which `sides` reads."""
-    return _with(
-        command,
-        click.option(
-            "--train", metavar="STORE", help="What is learned; by default the last store written here."
-        ),
-        click.option(
-            "--val", metavar="STORE", help="What measures on the way, and picks the best checkpoint."
-        ),
+def train_option(what: str, last: str) -> Callable[[Command], Command]:
+    """`--train`: what is learned.
+
+    Args:
+        what: The kind of thing that it names, as a metavar.
+        last: What is taken without it.
+    """
+    return click.option("--train", metavar=what, help=f"What is learned; by default {last}.")
+
+
+def side_options(
+    what: str = "STORE",
+    *,
+    last: str = "the last store written here",
+    cut_by: str = "world",
+    picks_best: bool = True,
+) -> Callable[[Command], Command]:
+    """`--train`, `--val` and `--val-fraction`, which `sides` and `preference.pair_sides` read.
+
+    Args:
+        what: What is learned from, as a metavar.
+        last: What is taken without `--train`.
+        cut_by: What stays together where one is cut in two.
+        picks_best: Whether what measures chooses the checkpoint that is kept.
+    """
+    best = ", and picks the best checkpoint" if picks_best else ""
+    return adding(
+        train_option(what, last),
+        click.option("--val", metavar=what, help=f"What measures on the way{best}."),
         click.option(
             "--val-fraction",
             type=click.FloatRange(min=0, max=0.5),
             default=0.1,
             show_default=True,
-            help="Without --val: the share of the store that measures, cut by world; 0 for none.",
+            help=f"Without --val: the share that measures, cut by {cut_by}; 0 for none.",
         ),
     )
 
 
-def row_options(command: Command) -> Command:
-    """Add `--unit` and `--thoughts`: what becomes a row."""
-    return _with(
-        command,
-        click.option(
-            "--unit",
-            type=click.Choice(["episode", "step"]),
-            default="episode",
-            show_default=True,
-            help="What becomes a row: an append-only conversation with all its answers, or a step.",
-        ),
-        click.option(
-            "--thoughts",
-            type=click.Choice(["keep", "strip", "think-text"]),
-            default="keep",
-            show_default=True,
-            help="What becomes of thoughts.",
-        ),
-    )
+row_options = adding(
+    click.option(
+        "--unit",
+        type=click.Choice(["episode", "step"]),
+        default="episode",
+        show_default=True,
+        help="What becomes a row: an append-only conversation with all its answers, or a step.",
+    ),
+    thoughts_option,
+)
+"""`--unit` and `--thoughts`: what becomes a row."""
 
-
-def job_options(command: Command) -> Command:
-    """Add `--name`, `--allow-leak`, `--runs`, `--dry-run`, `--yes`, `--detach` and `--json`."""
-    return _with(
-        command,
-        click.option("--name", metavar="NAME", help="The job's name.  [default: of the model and the store]"),
-        click.option(
-            "--allow-leak", is_flag=True, help="Train although the stores share what they must not."
-        ),
-        runs_option,
-        click.option("--dry-run", is_flag=True, help="Print the plan and train nothing."),
-        click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option("--detach", is_flag=True, help="Do not wait: `trajkit jobs wait` does."),
-        click.option("--json", "as_json", is_flag=True, help="Print the job as JSON."),
-    )
-
-
-def _with(command: Command, *options: Callable[[Command], Command]) -> Command:
-    for option in reversed(options):  # click shows them as decorators stand: the last applied first
-        command = option(command)
-    return command
+job_options = adding(
+    click.option("--name", metavar="NAME", help="The job's name.  [default: of the model and the store]"),
+    click.option("--allow-leak", is_flag=True, help="Train although the stores share what they must not."),
+    runs_option,
+    click.option("--dry-run", is_flag=True, help="Print the plan and train nothing."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--detach", is_flag=True, help="Do not wait: `trajkit jobs wait` does."),
+    click.option("--json", "as_json", is_flag=True, help="Print the job as JSON."),
+)
+"""What the job is called and where it is kept, whether to ask, to wait, to print JSON."""
 
 
 class Sides(NamedTuple):
@@ -130,7 +131,7 @@ class Sides(NamedTuple):
 
 
 def sides(asked: Mapping[str, Any]) -> Sides:
-    """The two stores that `store_options` name; without `--val` one store is cut."""
+    """The two stores that `side_options` name; without `--val` one store is cut."""
     train = Path(asked["train"] or last_store())
     if asked["val"] is not None:
         return Sides(train, Path(asked["val"]))
@@ -173,26 +174,20 @@ def cut(train: Path, fraction: float) -> Sides:
     return Sides(goal / "train", goal / "val")
 
 
-def recipe(kind: type[Recipe], given: dict[str, Any], more: Mapping[str, Any]) -> Recipe:
+def recipe(kind: type[Recipe], given: dict[str, Any], more: Mapping[str, str]) -> Recipe:
     """What the options say, and over it what --set says.
 
     Args:
         kind: The recipe's model.
         given: Its fields that options gave.
-        more: Of --set: paths such as `lora.r` to values.
+        more: Of --set: paths such as `lora.r` to what was typed.
 
     Raises:
         RequestError: There is no such field, or its value cannot be.
     """
     from pydantic import ValidationError
 
-    for path, value in more.items():
-        place, names = given, path.split(".")
-        for name in names[:-1]:
-            place = place.setdefault(name, {}) if isinstance(place, dict) else None
-        if not isinstance(place, dict):
-            raise RequestError(f"--set {path}: {'.'.join(names[:-1])} is no group", hint="such as lora.r=8")
-        place[names[-1]] = _value(value)
+    given = nested(more, given, read=_value)
     try:
         return kind.model_validate(given)
     except ValidationError as error:
@@ -203,9 +198,9 @@ def recipe(kind: type[Recipe], given: dict[str, Any], more: Mapping[str, Any]) -
         raise RequestError(said, hint=f"the recipe has {', '.join(kind.model_fields)}") from error
 
 
-def _value(typed: Any) -> Any:
+def _value(typed: str) -> Any:
     """What was typed: null, lists and objects are JSON; what else a text is, its field knows."""
-    if isinstance(typed, str) and (typed == "null" or typed[:1] in ("[", "{")):
+    if typed == "null" or typed[:1] in ("[", "{"):
         try:
             return json.loads(typed)
         except ValueError:

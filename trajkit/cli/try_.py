@@ -13,13 +13,13 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
+from trajkit.cli.local_model import job_of, model_folder, refuse_stranger
 from trajkit.cli.page import visible
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.targets.job import TuneJob
     from trajkit.targets.question import Answered, Question, Sampling
-    from trajkit.targets.runs import Runs
 
 _HEADINGS = ("answer", "model", "tokens", "text")
 _NARROWEST = 30
@@ -99,23 +99,17 @@ def _answers(
 ) -> Iterator[Answered]:
     from trajkit.targets.jobs import LOCAL
     from trajkit.targets.local.answer import answers, tuned_model
-    from trajkit.targets.local.finish import MODEL
 
-    found = _job(model, runs_folder)
+    found = job_of(model, runs_folder)
     if found is None:
-        _refuse_stranger(model, runs_folder)
+        refuse_stranger(model, runs_folder)
         yield from answers(tuned_model(model, base), asked, drawn)
         return
     runs, job = found
     if job.target != LOCAL:
         yield from _hosted(job, base, asked, drawn, spends)
         return
-    # the folder that was named (a merged model has one of its own), else the job's
-    folder = Path(model) if _is_model(Path(model)) else runs.path(job.job_id) / MODEL
-    if not folder.is_dir():
-        raise RequestError(
-            f"job {job.job_id} has no model: it is {job.status}", hint=f"trajkit jobs wait {job.job_id}"
-        )
+    folder = model_folder(model, runs, job)
     yield from answers(tuned_model(str(folder), base or job.base, job=job.job_id), asked, drawn)
 
 
@@ -142,36 +136,6 @@ def _hosted(
             output.talk("nobody was asked")
             raise click.exceptions.Exit(1)
     return ask(plan, asked, drawn)
-
-
-def _job(name: str, runs_folder: Path) -> tuple[Runs, TuneJob] | None:
-    """The job of this name, or that this folder is (or is in); None where the name stands for itself."""
-    from trajkit.targets.runs import JOB_FILE, Runs
-
-    path = Path(name)
-    for folder in (runs_folder / name, path, path.parent):
-        if folder.is_dir() and (folder / JOB_FILE).is_file() and (folder != path.parent or path.is_dir()):
-            whole = folder.absolute()
-            runs = Runs(whole.parent)
-            return runs, runs.load(whole.name)
-    return None
-
-
-def _refuse_stranger(name: str, runs_folder: Path) -> None:
-    """Raise where a name can only be a job's, and is none: nobody has to wait for the Hub to say so."""
-    from trajkit._samples import SAMPLE_PREFIX
-    from trajkit.targets.runs import Runs
-
-    if Path(name).exists() or "/" in name or name.startswith(SAMPLE_PREFIX):
-        return
-    known = ", ".join(job.job_id for job in Runs(runs_folder).all()) or "none"
-    raise RequestError(
-        f"no job and no folder {name!r}", hint=f"jobs in {runs_folder}: {known}; an id is such as org/name"
-    )
-
-
-def _is_model(path: Path) -> bool:
-    return any((path / name).is_file() for name in ("adapter_config.json", "config.json"))
 
 
 def _talk(asked: Question) -> None:

@@ -66,16 +66,25 @@ def wilson(n_yes: int, n: int, *, confidence: float = CONFIDENCE) -> Interval | 
         confidence: Between 0 and 1.
     """
     _check_confidence(confidence)
-    if n == 0:
-        return None
+    return None if n == 0 else Interval(n_yes / n, *wilson_bounds(n_yes / n, n, confidence=confidence), n)
+
+
+def wilson_bounds(share: float, n: float, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The bounds of Wilson's score interval.
+
+    Args:
+        share: Of the trials that were a success.
+        n: Trials, above 0; a fraction where it is an effective number of them.
+        confidence: Between 0 and 1.
+    """
     z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share, z2 = n_yes / n, z * z
+    z2 = z * z
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
     # exactly 0 and 1 at the ends, where rounding would leave a trace
-    low = 0.0 if n_yes == 0 else max(0.0, middle - half)
-    high = 1.0 if n_yes == n else min(1.0, middle + half)
-    return Interval(share, low, high, n)
+    low = 0.0 if share == 0 else max(0.0, middle - half)
+    high = 1.0 if share == 1 else min(1.0, middle + half)
+    return low, high
 
 
 def t_interval(values: Values, *, confidence: float = CONFIDENCE) -> Interval | None:

@@ -130,6 +130,11 @@ def leak_of_pairs(
     )
 
 
+def worlds_of_pairs(pairs: Pairs) -> set[tuple[str | None, str | None, int]]:
+    """Environment, task and seed of the episodes on either side, where they are known."""
+    return {(world.env_id, world.task, world.seed) for world in _Side(pairs).worlds}
+
+
 def _shared(
     kind: LeakKind,
     ours: Mapping[Any, str],

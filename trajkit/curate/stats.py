@@ -69,7 +69,7 @@ def stats(
         NothingMatched: There is no episode.
         RequestError: `confidence` is not between 0 and 1, or there is no path.
     """
-    stores = [store for path in paths for store in _stores(path)]
+    stores = [store for path in paths for store in stores_in(path)]
     if not stores:
         raise RequestError("no store is named")
     for store in stores:
@@ -91,8 +91,12 @@ def stats(
             raise StoreError(f"{stores[0].path} could not be read: {first_line(error)}") from error
 
 
-def _stores(path: str | Path) -> Iterator[Store]:
-    """A store; of a folder that is none, the stores in it."""
+def stores_in(path: str | Path) -> Iterator[Store]:
+    """A store; of a folder that is none, the stores in it.
+
+    Raises:
+        StoreError: It is neither.
+    """
     folder = Path(path)
     inside = sorted(each.parent for each in folder.glob(f"*/{MANIFEST_NAME}")) if folder.is_dir() else []
     if inside and not (folder / MANIFEST_NAME).exists():

@@ -51,7 +51,7 @@ class TextWorld:
         self.task, self.max_steps = task, max_steps
         game, dash, _ = task.partition("-")
         self._game, self._fold = game, FOLDS[task.removeprefix(game)] if dash else FOLDS[""]
-        self._parameters = ",".join(f"{name}={value}" for name, value in parameters.items())
+        self._parameters = ",".join(f"{name}={_whole(name, value)}" for name, value in parameters.items())
         self._jvm: Jvm | None = None
         self._jvm = self._begun_jvm()
         self._seed: int | None = None
@@ -175,6 +175,14 @@ class TextWorld:
         self._path, self._place = jvm.path(), 0
         for action in self._done:
             self._act(action)
+
+
+def _whole(name: str, value: object) -> int:
+    """A parameter's value: the game would take any other text for some number of its own."""
+    try:
+        return int(str(value))
+    except ValueError as error:
+        raise RequestError(f"{name}={value!r} of {ENV_ID} is no whole number") from error
 
 
 INFO = EnvironmentInfo(env_id=ENV_ID, tasks=TASKS, rule=None, success="success >= 1", make=TextWorld)

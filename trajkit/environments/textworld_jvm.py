@@ -12,8 +12,9 @@ import os
 import shutil
 import subprocess
 import tempfile
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from trajkit._lazy import need
 from trajkit.errors import RequestError, RolloutError, StackError
@@ -50,8 +51,12 @@ class Jvm:
         except BaseException:
             self._errors.close()
             raise
+        # at the latest when Python ends, while there still is something to end it with
+        self._end = weakref.finalize(self, _end, self._owner, self._process, self._errors)
         try:
             self._gateway = self._connect()
+            self._end.detach()
+            self._end = weakref.finalize(self, _end, self._owner, self._process, self._errors, self._gateway)
             self._game: Any = self._gateway.jvm.textworldexpress.runtime.PythonInterface()
             said = str(self._game.load(game, parameters)).strip()
         except BaseException:
@@ -83,19 +88,7 @@ class Jvm:
 
     def close(self) -> None:
         """End the process. A second call does nothing; in a fork of the process that began it, too."""
-        if self._owner != os.getpid():
-            return
-        with contextlib.suppress(Exception):
-            self._gateway.close()
-        for pipe in (self._process.stdin, self._process.stdout, self._errors):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()  # it ends when nobody can speak to it any more
-        try:
-            self._process.wait(_END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._end()
 
     def _start(self) -> subprocess.Popen[bytes]:
         import py4j.java_gateway
@@ -114,7 +107,7 @@ class Jvm:
                 start_new_session=True,  # Ctrl-C is for us: an episode may still be brought to its end
             )
         except OSError as error:
-            raise StackError(f"Java does not start: {error}", hint=_HINT) from error
+            raise StackError(f"{_java()} does not start: {error}", hint=_HINT) from error
 
     def _connect(self) -> Any:
         from py4j.java_gateway import GatewayParameters, JavaGateway
@@ -126,7 +119,9 @@ class Jvm:
             self._errors.seek(0)
             said = self._errors.read().decode(errors="replace").strip().splitlines()
             shown = next((line for line in said if "Error" in line), said[-1] if said else "it said nothing")
-            raise StackError(f"Java does not start: {shown[:300]}", hint=_HINT)
+            if "UnsupportedClassVersionError" in shown:
+                raise StackError(f"{_java()} is too old for TextWorldExpress: {shown[:300]}", hint=_HINT)
+            raise StackError(f"{_java()} does not start: {shown[:300]}", hint=_HINT)
         return JavaGateway(gateway_parameters=GatewayParameters(port=int(port), auth_token=token))
 
     def _answer(self, name: str, *arguments: object) -> dict[str, Any]:
@@ -144,6 +139,26 @@ class Jvm:
             return getattr(self._game, name)(*arguments)
         except (Py4JError, OSError) as error:  # the process ended, or the game failed
             raise RolloutError(f"the game's Java process failed: {str(error).splitlines()[0]}") from error
+
+
+def _end(owner: int, process: subprocess.Popen[bytes], errors: IO[bytes], gateway: Any = None) -> None:
+    """End a process, in the one that began it."""
+    if owner != os.getpid():
+        return
+    if gateway is not None:
+        with contextlib.suppress(Exception):
+            gateway.close()
+        # else py4j tells it of each object that is collected later, and logs that nobody listens
+        gateway._gateway_client.is_connected = False
+    for pipe in (process.stdin, process.stdout, errors):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()  # it ends when nobody can speak to it any more
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _java() -> str:

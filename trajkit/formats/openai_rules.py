@@ -11,18 +11,20 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from trajkit.formats.base import Problem
+from trajkit.formats.pairing import slips
 
 MIN_ROWS = 10
 """`Training file has 7 example(s), but must have at least 10 examples`."""
 
 ROW_KEYS = frozenset({"messages", "tools", "parallel_tool_calls"})
 """What a row may say."""
-_MESSAGE_KEYS = {
+MESSAGE_KEYS = {
     "system": frozenset({"role", "content", "name"}),
     "user": frozenset({"role", "content", "name"}),
-    "assistant": frozenset({"role", "content", "name", "tool_calls", "weight"}),
+    "assistant": frozenset({"role", "content", "name", "tool_calls", "weight", "refusal"}),
     "tool": frozenset({"role", "content", "tool_call_id"}),
 }
+"""What a message of each role may say."""
 FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 """What a function may be called."""
 SPECIAL_TOKEN = re.compile(
@@ -49,10 +51,10 @@ def problems(row: dict[str, Any]) -> Iterator[Problem]:
 
 def _message_problems(message: dict[str, Any], where: str) -> Iterator[Problem]:
     role = message.get("role")
-    if role not in _MESSAGE_KEYS:
+    if role not in MESSAGE_KEYS:
         yield Problem("unknown role", where, repr(role))
         return
-    for key in sorted(message.keys() - _MESSAGE_KEYS[role]):
+    for key in sorted(message.keys() - MESSAGE_KEYS[role]):
         yield Problem(f"{key} in a message of role {role}", where)
     if not message.get("content") and not message.get("tool_calls") and role != "tool":
         yield Problem(f"empty {role} message", where)
@@ -61,7 +63,10 @@ def _message_problems(message: dict[str, Any], where: str) -> Iterator[Problem]:
     if message.get("weight", 0) not in (0, 1):
         yield Problem("weight other than 0 and 1", where, repr(message["weight"]))
     for index, call in enumerate(message.get("tool_calls", ())):
-        yield from _name_problems(call["function"]["name"], f"{where}.tool_calls.{index}.function.name")
+        at = f"{where}.tool_calls.{index}"
+        if not call["id"]:
+            yield Problem("tool call without an id", f"{at}.id")
+        yield from _name_problems(call["function"]["name"], f"{at}.function.name")
 
 
 def _order_problems(messages: Sequence[dict[str, Any]]) -> Iterator[Problem]:
@@ -74,24 +79,11 @@ def _order_problems(messages: Sequence[dict[str, Any]]) -> Iterator[Problem]:
 
 
 def _pairing_problems(messages: Sequence[dict[str, Any]]) -> Iterator[Problem]:
-    """Every call but those of the answer is followed at once by its result; every result has its call."""
-    waiting: dict[str, str] = {}
-    for position, message in enumerate(messages):
-        where = f"messages.{position}"
-        if message.get("role") == "tool":
-            call_id = message.get("tool_call_id", "")
-            if call_id and waiting.pop(call_id, None) is None:
-                yield Problem("tool result without its call", where, repr(call_id))
-            continue
-        yield from (Problem("tool call without its result", at, repr(call)) for call, at in waiting.items())
-        waiting = {}
-        for index, call in enumerate(message.get("tool_calls", ())):
-            at = f"{where}.tool_calls.{index}.id"
-            if not call["id"] or call["id"] in waiting:
-                yield Problem("tool call whose id is empty or there twice", at, repr(call["id"]))
-            waiting[call["id"]] = at
-    if messages and messages[-1].get("role") == "tool":
-        yield from (Problem("tool call without its result", at, repr(call)) for call, at in waiting.items())
+    for slip in slips(messages):
+        where = f"messages.{slip.message}"
+        if slip.call is not None:
+            where = f"{where}.tool_calls.{slip.call}.id"
+        yield Problem(slip.kind, where, repr(slip.call_id))
 
 
 def _name_problems(name: Any, where: str) -> Iterator[Problem]:

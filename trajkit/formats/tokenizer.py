@@ -184,9 +184,19 @@ class ChatTemplate:
         self.stops: frozenset[int] = frozenset(_stops(self._tokenizer))
         """The tokens that end a turn."""
 
+    @property
+    def tokenizer(self) -> Any:
+        """The tokenizer of transformers."""
+        return self._tokenizer
+
     def count(self, text: str) -> int:
         """Tokens of a text without any that begin or end it."""
-        return len(self._tokenizer.encode(text, add_special_tokens=False))
+        return len(self.encode(text))
+
+    def encode(self, text: str) -> list[int]:
+        """The tokens of a text without any that begin or end it; special tokens in it are themselves."""
+        tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
+        return tokens
 
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
         """A conversation, as the trainer writes it."""

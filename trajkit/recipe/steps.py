@@ -27,12 +27,16 @@ BELONG_TO_RUN = {
 _OUTPUT_WITH = {"register": "emit", "validate": "fix"}
 """Commands that take -o only together with another option."""
 
+_GATEWAY = "writes to the gateway's database; a model that is not the stand-in may cost money"
 _OUTSIDE = {
     "up": "starts services on this machine",
     "down": "stops the services on this machine",
-    "rollout": "writes to the gateway's database; a model that is not the stand-in may cost money",
+    "rollout": _GATEWAY,
+    "evaluate": _GATEWAY,
     "reserve": "changes trajkit.toml",
 }
+_SCRIPTED = ("expert", "noisy-expert", "random", "local")
+"""Policies that ask nobody outside of this process."""
 _HOSTED = "sends the rows to a service, which bills them"
 _TRAINING = ("sft ", "dpo ", "kto ")
 
@@ -211,12 +215,23 @@ def _outside(verb: Verb, options: Mapping[str, Value], folder: Path) -> str | No
         return _HOSTED
     if verb.name == "register" and not options.get("emit") and not _is_inside(options.get("config"), folder):
         return f"changes {options.get('config') or 'the configuration of trajkit.toml'}"
-    return _OUTSIDE.get(verb.name)
+    return None if _plays_here(verb, options) else _OUTSIDE.get(verb.name)
+
+
+def _plays_here(verb: Verb, options: Mapping[str, Value]) -> bool:
+    """Whether episodes are played in this process alone: scripted, or by models of this machine."""
+    if verb.name == "rollout":
+        return options.get("policy") in _SCRIPTED
+    if verb.name != "evaluate":
+        return False
+    variants = options.get("variants")
+    names_models = isinstance(variants, dict) or any("=" in text for text in texts_in(variants))
+    return options.get("through", "process" if names_models or options.get("model") else "") == "process"
 
 
 def _asks(verb: Verb, options: Mapping[str, Value], folder: Path) -> bool:
     """A step that can ask does so, unless everything it could cost or change is known to be in the folder."""
-    if verb.option("yes") is None:
+    if verb.option("yes") is None or _plays_here(verb, options):
         return False
     if verb.name.startswith(_TRAINING):
         return not verb.name.endswith(" local")

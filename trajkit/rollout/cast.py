@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
@@ -16,8 +16,12 @@ from trajkit.rollout.gateway_calls import Gateway
 from trajkit.rollout.gateway_policy import GatewayPolicy
 from trajkit.rollout.options import Options, PolicyKind
 from trajkit.rollout.plan import Plan
+from trajkit.rollout.players import demonstrated_prompts
 from trajkit.rollout.policies import Expert, NoisyExpert, Policy, Random
-from trajkit.rollout.venue import Venue, check_metrics, open_venue
+from trajkit.rollout.venue import check_metrics, open_venue
+
+if TYPE_CHECKING:
+    from trajkit.rollout.preparation import Session
 
 DEFAULT_NOISE = 0.3
 
@@ -26,30 +30,23 @@ class Cast:
     """The policies of one run.
 
     Args:
-        options: Which policy, and what it is given.
+        session: Which policy, what it is given, and where the gateway is.
         plan: What is played.
-        venue: Where the gateway is; None for a policy that needs none.
-        function_name: The gateway's function; None for a policy that needs none.
-        metrics: What episodes end with, to be logged at the gateway that they were played through.
         caller: Sends the requests of all of them.
         stack: Closes what is opened here.
     """
 
     def __init__(
         self,
-        options: Options,
+        session: Session,
         plan: Plan,
-        venue: Venue | None,
-        function_name: str | None,
-        metrics: Sequence[str],
         caller: Caller,
         stack: contextlib.AsyncExitStack,
     ) -> None:
-        self._options = options
+        self._session = session
+        self._options = session.options
         self._plan = plan
-        self._venue = venue
-        self._function_name = function_name
-        self._metrics = metrics
+        self._venue = session.venue
         self._caller = caller
         self._stack = stack
         self._gateway: Gateway | None = None
@@ -63,13 +60,15 @@ class Cast:
         """
         plan = self._plan
         if self._options.kind == PolicyKind.GATEWAY:
-            gateway, function_name = await self.gateway(), self._function_name or ""
+            gateway, function_name = await self.gateway(), self._session.function_name or ""
             return {
                 variant: GatewayPolicy(
                     gateway, plan, self._caller, function_name=function_name, variant_name=variant
                 )
                 for variant in plan.variants
             }
+        if self._options.kind == PolicyKind.LOCAL:
+            return self._local_policies()
         return {plan.variants[0]: self._policy()}
 
     async def gateway(self) -> Gateway:
@@ -92,11 +91,12 @@ class Cast:
         options, run_seed = self._options, self._plan.run_seed
         match options.kind:
             case PolicyKind.EXPERT:
-                return Expert()
+                return self._demonstrated(Expert())
             case PolicyKind.RANDOM:
                 return Random(run_seed)
             case PolicyKind.NOISY_EXPERT:
-                return NoisyExpert(run_seed, DEFAULT_NOISE if options.noise is None else options.noise)
+                noise = DEFAULT_NOISE if options.noise is None else options.noise
+                return self._demonstrated(NoisyExpert(run_seed, noise))
             case PolicyKind.HUMAN:
                 from trajkit.rollout.human import Human
 
@@ -105,6 +105,22 @@ class Cast:
                 return self._endpoint_policy()
             case _:
                 return self._agent()
+
+    def _demonstrated(self, policy: Policy) -> Policy:
+        from trajkit.rollout.demonstrated import Demonstrated
+
+        plan = self._plan
+        rule = environment_info(plan.env_id, plan.env_settings).rule
+        return Demonstrated(policy, demonstrated_prompts(self._session.templates, rule, history=plan.history))
+
+    def _local_policies(self) -> dict[str, Policy]:
+        from trajkit.rollout.local_policy import LocalModels, local_policies
+
+        plan, players = self._plan, self._session.players
+        models = LocalModels(players)
+        self._stack.push_async_callback(models.close)
+        rule = environment_info(plan.env_id, plan.env_settings).rule
+        return local_policies(players, models, plan, self._caller, rule)
 
     def _endpoint_policy(self) -> Policy:
         from trajkit.rollout.endpoint_policy import EndpointPolicy, read_settings
@@ -145,7 +161,7 @@ class Cast:
             ServiceError: It cannot be opened.
         """
         assert self._venue is not None
-        check_metrics(self._venue, self._metrics)
+        check_metrics(self._venue, self._session.metrics)
         return await self.gateway()
 
 

@@ -1,41 +1,22 @@
-"""Any OpenAI-compatible model as a policy, with a prompt of trajkit's own: `docs/agents.md` has its words."""
+"""Any OpenAI-compatible model as a policy, with the prompt that trajkit writes itself."""
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping, Sequence
-from enum import StrEnum
+from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, JsonValue, SecretStr, TypeAdapter, ValidationError
+from pydantic import Field, SecretStr, ValidationError
 
 from trajkit.environments.base import ActionRule
 from trajkit.errors import RequestError
 from trajkit.rollout.calling import Caller
 from trajkit.rollout.endpoint import Endpoint, Refused
-from trajkit.rollout.gateway_policy import history_text
+from trajkit.rollout.own_prompt import JsonMode, Question, read_action
 from trajkit.rollout.plan import Plan
 from trajkit.rollout.policies import Choice, Scripted, Situation
 from trajkit.rollout.seeds import derived_seed
 from trajkit.schema import Model
-from trajkit.schema.base import Json
-
-MOST_LISTED = 500
-"""With more actions the prompt lists none, and the schema allows any text: servers set such a limit."""
-
-
-class JsonMode(StrEnum):
-    """How the model is held to an answer that can be read."""
-
-    AUTO = "auto"
-    """By a schema; by less, once the server refuses that."""
-    SCHEMA = "schema"
-    """By a JSON schema that lists the actions."""
-    OBJECT = "object"
-    """By `{"type": "json_object"}`: some JSON object."""
-    OFF = "off"
-    """By the prompt alone; the answer is the action itself."""
 
 
 class EndpointSettings(Model):
@@ -106,10 +87,8 @@ class EndpointPolicy(Scripted):
 
     async def act(self, situation: Situation) -> Choice:
         """One call of the model; a second one when the server refuses the way in which the first was put."""
-        actions = self._rule.actions if self._rule else situation.environment.legal_actions()
-        listed = actions if len(actions) <= MOST_LISTED else ()
-        question = _Question(
-            situation, listed, self._rule is not None, self._plan.history, self.settings.thinking
+        question = Question.of(
+            situation, self._rule, history=self._plan.history, thinking=self.settings.thinking
         )
         while True:
             dialect = self._dialect
@@ -121,13 +100,13 @@ class EndpointPolicy(Scripted):
                         raise
                     self._dialect = plainer
                 continue
-            return Choice(read_action(done.answer.raw, listed, dialect.json_mode), done.answer)
+            return Choice(read_action(done.answer.raw, question.actions, dialect.json_mode), done.answer)
 
     async def close(self) -> None:
         """Close the connections."""
         await self._endpoint.close()
 
-    def _arguments(self, question: _Question, dialect: _Dialect) -> dict[str, Any]:
+    def _arguments(self, question: Question, dialect: _Dialect) -> dict[str, Any]:
         situation, settings = question.situation, self.settings
         arguments: dict[str, Any] = {
             "messages": question.messages(is_json=dialect.json_mode != JsonMode.OFF),
@@ -177,98 +156,3 @@ class _Dialect(NamedTuple):
 _MODES = (JsonMode.SCHEMA, JsonMode.OBJECT, JsonMode.OFF)
 _SAYS_FORMAT = re.compile(r"response.?format|json.?schema|json.?object|structured|grammar|guided")
 _SAYS_SEED = re.compile(r"\bseed\b")
-
-
-class _Question(NamedTuple):
-    """What the model is asked at one step."""
-
-    situation: Situation
-    actions: tuple[str, ...]
-    """The actions to choose from; none when any text may be one."""
-    is_fixed: bool
-    """The actions are the same at every step."""
-    history: int
-    thinking: bool
-
-    def messages(self, *, is_json: bool) -> list[dict[str, str]]:
-        """The prompt."""
-        system = [
-            f"You act in a world that is shown to you as text. Your mission: {self.situation.mission}",
-            "You choose one action at a time, and then see what it brought about.",
-        ]
-        user = []
-        if past := history_text(self.situation.past, self.history):
-            user.append(f"History:\n{past}")
-        user.append(f"Observation:\n{self.situation.observation}")
-        if self.actions:
-            (system if self.is_fixed else user).append(_listed(self.actions))
-        user.append(self._wanted(is_json))
-        return [
-            {"role": "system", "content": "\n\n".join(system)},
-            {"role": "user", "content": "\n\n".join(user)},
-        ]
-
-    def _wanted(self, is_json: bool) -> str:
-        which = "exactly one of the actions listed" if self.actions else "the action"
-        if not is_json:
-            return f"Answer with {which}, and nothing else."
-        example = {"thinking": "…"} if self.thinking else {}
-        shape = json.dumps({**example, "action": "…"}, ensure_ascii=False)
-        reason = ' First reason in "thinking", in a few sentences.' if self.thinking else ""
-        return f'Answer with one JSON object and nothing else: {shape}.{reason} "action" is {which}.'
-
-    def response_format(self, mode: JsonMode) -> dict[str, JsonValue] | None:
-        """What the server is told of the answer's shape."""
-        if mode == JsonMode.OBJECT:
-            return {"type": "json_object"}
-        if mode == JsonMode.OFF:
-            return None
-        action: dict[str, JsonValue] = {"type": "string"}
-        if self.actions:
-            action["enum"] = list(self.actions)
-        thinking: dict[str, JsonValue] = {"thinking": {"type": "string"}} if self.thinking else {}
-        properties: dict[str, JsonValue] = {**thinking, "action": action}
-        schema: dict[str, JsonValue] = {
-            "type": "object",
-            "properties": properties,
-            "required": list(properties),
-            "additionalProperties": False,
-        }
-        return {"type": "json_schema", "json_schema": {"name": "action", "strict": True, "schema": schema}}
-
-
-def _listed(actions: Sequence[str]) -> str:
-    return "\n".join(["The actions:", *(f"- {action}" for action in actions)])
-
-
-_JSON: TypeAdapter[JsonValue] = TypeAdapter(Json)
-_FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
-
-
-def read_action(raw: str | None, actions: Sequence[str], mode: JsonMode) -> JsonValue:
-    """The action that an answer names; None when it names none.
-
-    Args:
-        raw: The answer's text; None when there is none.
-        actions: The actions that were listed; none when any text may be one.
-        mode: What the model was asked for. Only where it was not JSON is any text an action.
-    """
-    text = (raw or "").strip()
-    found = _json(text)
-    if isinstance(found, dict):
-        return found.get("action")
-    for said in (text, found):
-        if isinstance(said, str) and said in actions:
-            return said
-    return text or None if mode == JsonMode.OFF else None
-
-
-def _json(text: str) -> JsonValue:
-    """The JSON that a text is, or that it holds in its first fence; None when there is none."""
-    fenced = _FENCED.search(text)
-    for candidate in (text, fenced[1] if fenced else ""):
-        try:
-            return _JSON.validate_json(candidate)
-        except ValidationError:
-            continue
-    return None

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import JsonValue, TypeAdapter
 
+from trajkit.rollout.called import called_action
 from trajkit.rollout.calling import Caller
 from trajkit.rollout.gateway_calls import Gateway, GatewayCalls, Inferred
 from trajkit.rollout.plan import Plan
@@ -51,7 +52,7 @@ class GatewayPolicy:
                 "episode_id": situation.episode_id,
                 "input": request_input(situation, history=self.plan.history),
                 "tags": {**situation.tags, "trajkit.step": str(situation.step_index)},
-                "params": {"chat_completion": {"seed": self._inference_seed(situation)}},
+                "params": {"chat_completion": self._parameters(situation)},
                 "cache_options": {"enabled": "off"},  # a cached answer is not a sample
             }
         )
@@ -63,9 +64,10 @@ class GatewayPolicy:
         """Log every metric of the episode."""
         return await self._calls.log(episode_id, metrics, tags)
 
-    def _inference_seed(self, situation: Situation) -> int:
-        task, seed = situation.job.task, situation.job.seed
-        return derived_seed("inference", self.plan.run_seed, task, seed, situation.step_index)
+    def _parameters(self, situation: Situation) -> dict[str, JsonValue]:
+        job = situation.job
+        seed = derived_seed("inference", self.plan.run_seed, job.task, job.seed, situation.step_index)
+        return {"seed": seed, **self.plan.decoding(job).parameters}
 
 
 def request_input(situation: Situation, *, history: int) -> dict[str, JsonValue]:
@@ -91,7 +93,7 @@ def history_text(past: Sequence[Past], n: int) -> str:
 
 
 def _action(inferred: Inferred) -> JsonValue:
-    """The field `action` of the answer; of a chat function that answers with no JSON, its whole text.
+    """The field `action` of the answer; of a chat function the argument of its tool call, or its text.
 
     Of a json function the gateway parses nothing that does not fit the schema.
     """
@@ -99,6 +101,9 @@ def _action(inferred: Inferred) -> JsonValue:
         parsed = inferred.response.output.parsed
     else:
         raw = inferred.answer.raw or ""
+        completion = inferred.answer.completion
+        if completion is not None and (called := called_action(completion)) is not None:
+            return called
         try:
             parsed = _JSON.validate_python(json.loads(raw))
         except ValueError:

@@ -183,13 +183,13 @@ class Journal:
 
     def begin(self, job: Job, episode_id: str) -> None:
         """Take note of an episode before anything is asked for it."""
-        self._write({"begun": {"episode_id": episode_id, "job": list(job)}}, is_urgent=False)
+        self._write({"begun": {"episode_id": episode_id, "job": list(job.parts)}}, is_urgent=False)
 
     def finish(self, job: Job, episode: Episode, score: Score) -> None:
         """Keep an episode whose feedback was acknowledged."""
         done = {
             "episode_id": episode.episode_id,
-            "job": list(job),
+            "job": list(job.parts),
             "n": episode.n_steps,
             "score": list(score),
         }

@@ -10,11 +10,18 @@ from pydantic import Field
 
 from trajkit.errors import RequestError
 from trajkit.rollout.limits import Limits, Prices
+from trajkit.rollout.local_player import LocalPlayer
 from trajkit.schema import Model, Purpose
 from trajkit.schema.base import Count, Name
 
 Dollars = Annotated[float, Field(ge=0)]
 """US dollars."""
+
+
+CONCURRENCY = 16
+"""Episodes at once, where nobody says."""
+LOCAL_CONCURRENCY = 64
+"""Episodes at once with a model in this process, which answers many almost as fast as one."""
 
 
 class PolicyKind(StrEnum):
@@ -32,6 +39,8 @@ class PolicyKind(StrEnum):
     """Whoever sits at the terminal."""
     OPENAI = "openai"
     """A model at any OpenAI-compatible URL."""
+    LOCAL = "local"
+    """Models of this machine, in this process."""
     MODULE = "module"
     """An agent of the user's own, by `module:Name`."""
 
@@ -48,15 +57,25 @@ class Options(Model):
     policy: Name = PolicyKind.GATEWAY.value
     """Who plays: a kind of policy, or `my_pkg.agent:MyAgent`."""
     policy_settings: dict[str, str] = {}
-    """Settings of an agent or of the policy openai, as they were typed."""
+    """Settings of an agent or of the policies openai and local, as they were typed."""
     model: Name | None = None
-    """The model of the policy openai, and of an agent's calls that name none."""
+    """The model of the policies openai and local, and of an agent's calls that name none."""
+    model_base: Name | None = None
+    """What the model of the policy local is an adapter to, where it does not say so itself."""
+    model_called: Name | None = None
+    """What the model of the policy local is called in stores; None for `model`."""
+    players: tuple[LocalPlayer, ...] = ()
+    """Who plays with the policy local, in the place of one model with the prompts of some variants."""
     model_url: Name | None = None
     """Address of an OpenAI-compatible server; None for OPENAI_BASE_URL, else OpenAI's own."""
     function: Name | None = None
-    """The gateway's function; None takes the one of trajkit.toml, the only one, or `act`."""
+    """The gateway's function; None takes the one of trajkit.toml, the only one, or `act`. Of a policy that
+    asks no gateway: the function whose prompts it is given."""
     variants: tuple[Name, ...] = ()
     """Variants of the function; `all` is every one; none is the only one."""
+    decodings: tuple[Name, ...] = ()
+    """Ways to draw answers, such as `greedy` or `temperature=1`, each for every variant; none leaves it to
+    the policy."""
     noise: Annotated[float, Field(ge=0, le=1)] | None = None
     """Probability of a slip of the noisy expert; None is 0.3 for it, and the only choice for others."""
     seeds: str | None = None
@@ -75,8 +94,8 @@ class Options(Model):
     """Latest steps shown to the model."""
     max_steps: Annotated[int, Field(ge=1)] | None = None
     """Actions after which an episode is cut off; None leaves that to the environment."""
-    concurrency: Annotated[int, Field(ge=1, le=10_000)] = 16
-    """Most requests in flight."""
+    concurrency: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    """Most requests in flight; None for 16, or 64 with the policy local."""
     timeout_s: Annotated[float, Field(gt=0)] = 180.0
     """Longest wait for one request, in seconds."""
     episode_timeout_s: Annotated[float, Field(gt=0)] | None = None
@@ -115,6 +134,13 @@ class Options(Model):
                 f"no policy {self.policy!r}", hint=f"known: {', '.join(known)}, or my_pkg.agent:MyAgent"
             )
         return PolicyKind(self.policy)
+
+    @property
+    def side_by_side(self) -> int:
+        """How many episodes are played at once."""
+        if self.kind == PolicyKind.HUMAN:
+            return 1
+        return self.concurrency or (LOCAL_CONCURRENCY if self.kind == PolicyKind.LOCAL else CONCURRENCY)
 
     @property
     def limits(self) -> Limits:

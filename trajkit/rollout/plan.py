@@ -10,9 +10,14 @@ from pydantic import Field, PlainSerializer, PlainValidator
 
 from trajkit._ids import uuid7
 from trajkit.errors import RequestError
+from trajkit.rollout.decoding import Decoding, as_decoding
 from trajkit.rollout.seeds import Seeds, as_seeds, derived_seed, shuffled
 from trajkit.schema import Model, Purpose
 from trajkit.schema.base import Count, Name, Text
+from trajkit.store.nameable import nearest
+
+DECODING_TAG = "trajkit.decoding"
+"""How the answers of an episode were drawn, where that was fixed for it."""
 
 
 class Job(NamedTuple):
@@ -22,6 +27,13 @@ class Job(NamedTuple):
     """Whose turn it is: a variant of the gateway's function, or the name of a scripted policy."""
     task: str
     seed: int
+    decoding: str = ""
+    """How its answers are drawn, as in `Plan.decodings`; empty where the plan fixes nothing."""
+
+    @property
+    def parts(self) -> tuple[str | int, ...]:
+        """What tells it from others, as hashes and journals have it."""
+        return tuple(self) if self.decoding else self[:3]
 
 
 class Shard(NamedTuple):
@@ -37,7 +49,7 @@ class Shard(NamedTuple):
 
     def has(self, job: Job) -> bool:
         """Whether a job is in this part: by a hash of it, so that each is in exactly one."""
-        return self.of == 1 or derived_seed("shard", *job) % self.of == self.number - 1
+        return self.of == 1 or derived_seed("shard", *job.parts) % self.of == self.number - 1
 
 
 def as_shard(value: object) -> Shard:
@@ -67,6 +79,10 @@ class Plan(Model):
     """Tasks to play, each on every seed."""
     variants: Annotated[tuple[Name, ...], Field(min_length=1)]
     """Policies to play with, by name, each on every task and seed."""
+    decodings: tuple[
+        Annotated[Decoding, PlainValidator(as_decoding), PlainSerializer(str, return_type=str)], ...
+    ] = ()
+    """Ways to draw answers, each for every variant, task and seed; none leaves it to the policies."""
     seeds: Annotated[Seeds, PlainValidator(as_seeds), PlainSerializer(str, return_type=str)]
     """Seeds to play, such as `0:20`."""
     shard: Annotated[Shard, PlainValidator(as_shard), PlainSerializer(str, return_type=str)] = Shard(1, 1)
@@ -93,7 +109,7 @@ class Plan(Model):
     @property
     def n_jobs(self) -> int:
         """Episodes of all shards together."""
-        return len(self.seeds) * len(self.tasks) * len(self.variants)
+        return len(self.seeds) * len(self.tasks) * len(self._players)
 
     @cached_property
     def n_episodes(self) -> int:
@@ -109,9 +125,9 @@ class Plan(Model):
         n_tasks = len(self.tasks)
         for place in shuffled(len(self.seeds) * n_tasks, "jobs", self.run_seed):
             task, seed = self.tasks[place % n_tasks], self.seeds[place // n_tasks]
-            jobs = [Job(variant, task, seed) for variant in self.variants]
+            jobs = [Job(variant, task, seed, decoding) for variant, decoding in self._players]
             if len(jobs) > 1:
-                jobs.sort(key=lambda job: derived_seed("turn", self.run_seed, *job))
+                jobs.sort(key=lambda job: derived_seed("turn", self.run_seed, *job.parts))
             yield from (job for job in jobs if self.shard.has(job))
 
     def position(self, job: Job) -> int:
@@ -121,17 +137,28 @@ class Plan(Model):
             ValueError: The plan has no such job.
         """
         of_seed = self.seeds.index(job.seed) * len(self.tasks) + self.tasks.index(job.task)
-        return of_seed * len(self.variants) + self.variants.index(job.variant)
+        return of_seed * len(self._players) + self._players.index((job.variant, job.decoding))
+
+    @cached_property
+    def _players(self) -> tuple[tuple[str, str], ...]:
+        """Each variant with each way to draw its answers."""
+        ways = [str(decoding) for decoding in self.decodings] or [""]
+        return tuple((variant, way) for way in ways for variant in self.variants)
+
+    def decoding(self, job: Job) -> Decoding:
+        """How the answers of an episode are drawn."""
+        return as_decoding(job.decoding) if job.decoding else Decoding()
 
     def tags(self, job: Job) -> dict[str, Text]:
         """The tags of an episode: on every inference and on its feedback."""
-        return {
+        tags = {
             "trajkit.env": self.env_name or self.env_id,
             "trajkit.task": job.task,
             "trajkit.seed": str(job.seed),
             "trajkit.purpose": self.purpose.value,
             "trajkit.run": self.run,
         }
+        return {**tags, DECODING_TAG: job.decoding} if job.decoding else tags
 
 
 def chosen(asked: tuple[str, ...], known: tuple[str, ...], *, noun: str, of: str) -> tuple[str, ...]:
@@ -143,5 +170,7 @@ def chosen(asked: tuple[str, ...], known: tuple[str, ...], *, noun: str, of: str
     names = tuple(dict.fromkeys(name for one in asked for name in (known if one == "all" else (one,))))
     for name in names:
         if name not in known:
-            raise RequestError(f"no {noun} {name!r} in {of}", hint=f"known: {', '.join(known)}, or all")
+            near = nearest(name, known)
+            like = f"{near}; " if near.startswith("nearest") else ""
+            raise RequestError(f"no {noun} {name!r} in {of}", hint=f"{like}known: {', '.join(known)}, or all")
     return names

@@ -78,6 +78,21 @@ class Answer(NamedTuple):
     """What else the service said of it."""
 
 
+class Demonstration(NamedTuple):
+    """What a model would have been asked at a step, and the answer that says what was done."""
+
+    function_name: str | None
+    """The gateway's function whose prompt it is; None for a prompt of trajkit's own."""
+    input: JsonValue
+    """The input as the gateway would store it; None for a prompt of trajkit's own."""
+    messages: tuple[Message, ...]
+    """The prompt."""
+    completion: Message
+    """The answer."""
+    tools: tuple[JsonObject, ...] | None
+    """Tools that the model could call; None for none."""
+
+
 class Choice(NamedTuple):
     """What a policy says, to be handed to the environment as it is."""
 
@@ -89,6 +104,8 @@ class Choice(NamedTuple):
     """What models were asked before that in the same step, oldest first."""
     note: str | None = None
     """Why there is no action, where it is not for lack of an answer."""
+    shows: Demonstration | None = None
+    """What a model may learn from it, where no model was asked."""
 
     def answers(self) -> tuple[Answer, ...]:
         """Every answer of the step, oldest first."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from pydantic import JsonValue
 
 from trajkit._settings import project, refuse_reserved
 from trajkit.environments import environment_info
+from trajkit.environments.base import ActionRule
 from trajkit.rollout.cast import DEFAULT_NOISE, model_url, shown_url
 from trajkit.rollout.costs import Estimate, estimate, paid_models
+from trajkit.rollout.decoding import as_decoding
 from trajkit.rollout.deliver import refuse_other
 from trajkit.rollout.journal import find_journal
 from trajkit.rollout.limits import Prices
+from trajkit.rollout.local_player import LocalPlayer
 from trajkit.rollout.options import Options, PolicyKind
 from trajkit.rollout.plan import Plan, chosen
-from trajkit.rollout.players import refuse_excluded, who_plays
+from trajkit.rollout.players import Who, demonstrated_prompts, refuse_excluded, who_plays
 from trajkit.rollout.scout import Sight, all_metrics, look
 from trajkit.rollout.seeds import chosen_seeds
+from trajkit.rollout.variant_prompts import VariantOf
 from trajkit.rollout.venue import Venue
 from trajkit.schema import Purpose
 
@@ -35,6 +41,14 @@ class Session(NamedTuple):
     """The gateway's function; None for a policy that needs none."""
     prices: Prices | None
     """What tokens cost; None when that is not known."""
+    players: tuple[LocalPlayer, ...] = ()
+    """Models of this machine, by the plan's variants; none for another policy."""
+    templates: VariantOf | None = None
+    """Whose prompts an expert's steps hold; None for those that trajkit writes itself."""
+    prompted: Mapping[str, JsonValue] = MappingProxyType({})
+    """What tells the players, or an expert's prompts, from others."""
+    remarks: Mapping[str, JsonValue] = MappingProxyType({})
+    """What its store says of where it comes from, beside what is known here; decides nothing."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -46,10 +60,13 @@ class Session(NamedTuple):
         """All that decides what is played; none of it is a secret."""
         options = self.options
         arguments: dict[str, JsonValue] = self.plan.model_dump(mode="json", exclude=_NOT_DECIDING)
+        if not self.plan.decodings:
+            del arguments["decodings"]
         arguments["policy"] = options.policy
+        arguments |= self.prompted
         if options.kind == PolicyKind.NOISY_EXPERT:
             arguments["noise"] = DEFAULT_NOISE if options.noise is None else options.noise
-        if options.policy_settings:
+        if options.policy_settings and options.kind != PolicyKind.LOCAL:
             arguments["policy_settings"] = dict(options.policy_settings)
         if options.kind in (PolicyKind.OPENAI, PolicyKind.MODULE):
             arguments["model"] = options.model
@@ -104,22 +121,39 @@ def prepare(options: Options) -> Session:
     settings = project()
     prices = options.prices(settings.input_price, settings.output_price)
     sights = tuple(look(info, task, seeds[0]) for task in tasks)
-    venue, function_name, variants = who_plays(options, kind, sights)
+    who = who_plays(options, kind, sights)
     plan = Plan(
         env_id=options.env_id,
         env_name="" if info.env_id == options.env_id else info.env_id,
         env_settings=options.env_settings,
         tasks=tasks,
-        variants=variants,
+        variants=who.variants,
+        decodings=tuple(dict.fromkeys(map(as_decoding, options.decodings))),
         seeds=seeds,
         shard=options.shard,
         purpose=options.purpose,
         run_seed=options.run_seed,
         history=options.history,
         max_steps=options.max_steps,
-        concurrency=1 if kind == PolicyKind.HUMAN else options.concurrency,
+        concurrency=options.side_by_side,
         timeout_s=options.timeout_s,
         episode_timeout_s=options.episode_timeout_s,
         retries=options.retries,
     )
-    return Session(options, plan, sights, venue, function_name, prices)
+    session = Session(options, plan, sights, who.venue, who.function_name, prices)
+    prompted = _prompted(who, info.rule, history=options.history)
+    return session._replace(players=who.players, templates=who.templates, prompted=prompted)
+
+
+def _prompted(who: Who, rule: ActionRule | None, *, history: int) -> dict[str, JsonValue]:
+    """What tells models of this machine, and the prompts of an expert, from others.
+
+    Raises:
+        RequestError: A model is not there, or a setting or a variant cannot be used.
+        ConfigError: The configuration cannot be used.
+    """
+    if who.players:
+        return {"players": [player.identity(rule, history=history) for player in who.players]}
+    if who.shows:
+        return {"prompts": demonstrated_prompts(who.templates, rule, history=history).digest}
+    return {}

@@ -11,7 +11,7 @@ from pydantic import JsonValue
 from trajkit.environments.base import Result
 from trajkit.rollout.faults import Fault
 from trajkit.rollout.plan import Job
-from trajkit.rollout.policies import Answer, Choice
+from trajkit.rollout.policies import Answer, Choice, Demonstration
 from trajkit.schema import (
     Episode,
     Feedback,
@@ -214,7 +214,22 @@ def _acted(index: int, step: PlayedStep, policy: str) -> Transition:
         legal_actions=step.legal_actions,
         extra=None if choice.note is None else {"note": choice.note},
     )
-    return ours if choice.answer is None else _answered(ours, choice.answer)
+    if choice.answer is not None:
+        return _answered(ours, choice.answer)
+    return ours if choice.shows is None else _demonstrated(ours, choice.shows)
+
+
+def _demonstrated(ours: Transition, shows: Demonstration) -> Transition:
+    """The transition with the prompt and the answer of a model that was never asked."""
+    return ours.model_copy(
+        update={
+            "function_name": shows.function_name,
+            "input": shows.input,
+            "messages": shows.messages,
+            "completion": shows.completion,
+            "tools": shows.tools,
+        }
+    )
 
 
 def _answered(ours: Transition, answer: Answer) -> Transition:

@@ -20,6 +20,7 @@ from trajkit.rollout.limits import Budget, LimitReached
 from trajkit.rollout.marking import mark_abandoned
 from trajkit.rollout.options import PolicyKind
 from trajkit.rollout.preparation import Session, prepare
+from trajkit.rollout.priced import priced
 from trajkit.rollout.record import RETURN_METRIC, Played, to_episode
 from trajkit.rollout.rows import Checked, Stored, check_rows
 from trajkit.rollout.runner import play
@@ -87,15 +88,7 @@ class Run:
     async def _play(self, on_played: Callable[[Played], None], on_step: Callable[[], None]) -> None:
         session = self.session
         async with contextlib.AsyncExitStack() as stack:
-            cast = Cast(
-                session.options,
-                self.plan,
-                session.venue,
-                session.function_name,
-                session.metrics,
-                self.caller,
-                stack,
-            )
+            cast = Cast(session, self.plan, self.caller, stack)
             if self.n_left == 0:
                 await self._mark_only(cast)
                 return
@@ -125,7 +118,8 @@ class Run:
     def _take(self, played: Played, on_played: Callable[[Played], None]) -> None:
         """An episode is in the journal before anybody hears of it."""
         if played.fault is None:
-            self.journal.finish(played.job, to_episode(played), score(played))
+            episode = priced(to_episode(played), self.session.prices)
+            self.journal.finish(played.job, episode, score(played))
         else:
             self.journal.abandon(played.episode_id, played.fault.kind.value, played.fault.message)
             if not self._may_have_rows(played, played.fault):
@@ -186,6 +180,7 @@ class Run:
         source: dict[str, JsonValue] = {"kind": KIND, "env_id": self.plan.env_id, "run": self.plan.run}
         if self.session.venue is not None:
             source["gateway"] = self.session.venue.name
+        source |= self.session.remarks
         return write_store(
             self.journal,
             goal,

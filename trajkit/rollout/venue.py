@@ -41,6 +41,8 @@ class Venue(NamedTuple):
     """The local model server, for a configuration that plays with it."""
     model: str | None = None
     """What takes the local model server's place."""
+    served: tuple[str, ...] = ()
+    """Names of the models that the local model server has; empty where it is the stand-in."""
     is_prepared: bool = False
     """The configuration is one that `trajkit up` made."""
     described_by: Path | None = None
@@ -113,6 +115,7 @@ def _on_local_stack(stack: LocalStack, config_file: Path | None) -> Venue:
         stack.clickhouse_url,
         model_url=None if is_prepared else stack.model_url,
         model=model,
+        served=stack.served,
         is_prepared=is_prepared,
         described_by=config_file,
         # neither its ports, which change with every start, nor the file's place
@@ -121,6 +124,7 @@ def _on_local_stack(stack: LocalStack, config_file: Path | None) -> Venue:
             *_digest(config_file, stack.model_url),
             model or "",
             f"mistakes {mistakes}",
+            *(stack.model_server.arguments if stack.model_server else ()),
         ),
     )
 
@@ -160,7 +164,9 @@ async def open_venue(venue: Venue) -> AsyncIterator[Gateway]:
         return
     with tempfile.TemporaryDirectory(prefix="trajkit-") as folder:
         copy = Path(folder) / "config"
-        config = prepare_config(venue.config_file, copy, model_url=venue.model_url, model=venue.model)
+        config = prepare_config(
+            venue.config_file, copy, model_url=venue.model_url, model=venue.model, served=venue.served
+        )
         async with open_gateway(config, clickhouse_url=venue.clickhouse_url) as gateway:
             yield gateway
 

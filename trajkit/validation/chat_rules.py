@@ -6,16 +6,16 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from trajkit.formats.openai_rules import FUNCTION_NAME, ROW_KEYS
+from trajkit.formats.openai_rules import FUNCTION_NAME, MESSAGE_KEYS, ROW_KEYS
+from trajkit.formats.pairing import slips
 from trajkit.validation.content_rules import content_flaws, text_flaws
 from trajkit.validation.finding import Flaw, Severity, shown, wrong_type
 from trajkit.validation.target import Target
 
-_MESSAGE_KEYS = {
-    "system": frozenset({"role", "content", "name"}),
-    "user": frozenset({"role", "content", "name"}),
-    "assistant": frozenset({"role", "content", "name", "tool_calls", "weight", "refusal"}),
-    "tool": frozenset({"role", "content", "tool_call_id"}),
+_PARTNERS = {
+    "tool result without its call": "put it right after the message with the call, once",
+    "two tool calls with one id": "give each an id of its own",
+    "tool call without its result": "add the tool message that answers it",
 }
 
 
@@ -70,7 +70,7 @@ def conversation_flaws(
             continue
         yield from message_flaws(message, where, target)
         role = message.get("role")
-        are_read = are_read and isinstance(role, str) and role in _MESSAGE_KEYS
+        are_read = are_read and isinstance(role, str) and role in MESSAGE_KEYS
     if not messages:
         yield Flaw("no message", path, "leave the row out")
     elif are_read:
@@ -82,12 +82,12 @@ def conversation_flaws(
 def message_flaws(message: dict[str, Any], where: str, target: Target) -> Iterator[Flaw]:
     """What is wrong with one message by itself."""
     role = message.get("role")
-    if not isinstance(role, str) or role not in _MESSAGE_KEYS:
-        hint = f"one of {', '.join(_MESSAGE_KEYS)}"
+    if not isinstance(role, str) or role not in MESSAGE_KEYS:
+        hint = f"one of {', '.join(MESSAGE_KEYS)}"
         kind = "role is missing" if role is None else "unknown role"
         yield Flaw(kind, f"{where}.role", hint, "" if role is None else shown(role))
         return
-    known = _MESSAGE_KEYS[role] | (
+    known = MESSAGE_KEYS[role] | (
         {"reasoning_content"} if target.has_thoughts and role == "assistant" else set()
     )
     for key in sorted(message.keys() - known):
@@ -222,30 +222,10 @@ def _order_flaws(messages: Sequence[dict[str, Any]], path: str, target: Target) 
 
 
 def _pairing_flaws(messages: Sequence[dict[str, Any]], path: str) -> Iterator[Flaw]:
-    """Every call but those of the last message is answered at once; every result has its call."""
-    waiting: dict[str, str] = {}
-    for position, message in enumerate(messages):
-        where = f"{path}[{position}]"
-        if message["role"] == "tool":
-            call_id = message.get("tool_call_id")
-            if isinstance(call_id, str) and waiting.pop(call_id, None) is None:
-                hint = "put it right after the message with the call, once"
-                yield Flaw("tool result without its call", f"{where}.tool_call_id", hint, shown(call_id))
-            continue
-        yield from _unanswered(waiting)
-        waiting = {}
-        for index, call_id in enumerate(_call_ids(message)):
-            at = f"{where}.tool_calls[{index}].id"
-            if call_id in waiting:
-                yield Flaw("two tool calls with one id", at, "give each an id of its own", shown(call_id))
-            waiting[call_id] = at
-    if messages[-1]["role"] == "tool":
-        yield from _unanswered(waiting)
-
-
-def _unanswered(waiting: dict[str, str]) -> Iterator[Flaw]:
-    for call_id, at in waiting.items():
-        yield Flaw("tool call without its result", at, "add the tool message that answers it", shown(call_id))
+    for slip in slips(messages):
+        where = f"{path}[{slip.message}]"
+        at = f"{where}.tool_call_id" if slip.call is None else f"{where}.tool_calls[{slip.call}].id"
+        yield Flaw(slip.kind, at, _PARTNERS[slip.kind], shown(slip.call_id))
 
 
 def _calls(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -253,12 +233,6 @@ def _calls(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for call in calls if isinstance(calls, list) else ():
         if isinstance(call, dict) and isinstance(call.get("function"), dict):
             yield call
-
-
-def _call_ids(message: dict[str, Any]) -> Iterator[str]:
-    for call in _calls(message):
-        if isinstance(call.get("id"), str) and call["id"]:
-            yield call["id"]
 
 
 def schema_flaws(messages: Sequence[dict[str, Any]], path: str, tools: Any) -> Iterator[Flaw]:

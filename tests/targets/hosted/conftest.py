@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.targets.hosted.life import ROW
 from tests.targets.hosted.openai_server import KEY, FakeOpenAI, serving
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
@@ -37,6 +39,14 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     two = [episode(f"e{n}", n, functions=("plan", "act"), weight=0.5) for n in range(20)]
     write_episodes(folder / "two", two, kind="test")
     return folder
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """A file that every service takes."""
+    path = tmp_path / "training.jsonl"
+    path.write_text(f"{json.dumps(ROW)}\n" * 50)
+    return path
 
 
 @pytest.fixture

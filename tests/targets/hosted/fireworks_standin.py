@@ -6,7 +6,8 @@ import json
 import re
 from typing import Any
 
-from tests.targets.hosted.loopback import Hangup, Loopback, Reply, Request
+from tests.targets.hosted.loopback import Hangup, Reply, Request
+from tests.targets.hosted.standin import StandIn
 
 KEY = "fw-key-of-a-test"
 ACCOUNT = "accounts/me"
@@ -15,50 +16,29 @@ LIFE = ("CREATING", "VALIDATING", "RUNNING", "RUNNING", "WRITING_RESULTS", "COMP
 N_STEPS = 4
 
 
-class FireworksStandIn(Loopback):
+class FireworksStandIn(StandIn):
     """Fireworks, as far as a fine-tuning needs it."""
 
     def __init__(self) -> None:
-        super().__init__(self._answer)
-        self.reset()
+        super().__init__(_ROUTES, key=KEY, life=LIFE)
 
     def reset(self) -> None:
         """Forget everything."""
-        self.requests.clear()
+        super().reset()
         self.accounts: list[dict[str, Any]] = [{"name": ACCOUNT, "email": "me@example.com", "state": "READY"}]
         self.datasets: dict[str, dict[str, Any]] = {}
-        self.contents: dict[str, bytes] = {}
-        self.jobs: dict[str, dict[str, Any]] = {}
-        self.life: tuple[str, ...] = LIFE
-        """The states of a job, one further with every look."""
-        self.why = "row 3 has no assistant message"
-        self.refuse: dict[str, Reply] = {}
-        """By `METHOD /path`, what is answered instead."""
-        self.refuse_once: dict[str, Reply] = {}
-        """The same, the next time alone."""
-        self.hang_up_after_create = False
         self.is_flat = True
         """Whether a line of the metrics has its numbers at the top, or under `data`."""
         self.n_early = 1
         """So often an upload is not there yet when it is asked to be looked at."""
-        self._ages: dict[str, int] = {}
 
-    def _answer(self, request: Request) -> Reply:
-        instead = self.refuse_once.pop(str(request), None) or self.refuse.get(str(request))
-        if instead is not None:
-            return instead
-        if request.path.startswith("/storage/"):
-            return self._store(request)
-        if request.key != KEY:
-            return Reply({"code": 16, "message": f"bad key {request.key}", "details": []}, 401)
-        for method, pattern, name in _ROUTES:
-            if method == request.method and (found := re.fullmatch(pattern, request.path)):
-                reply = getattr(self, name)(request, *found.groups())
-                return reply if isinstance(reply, Reply) else Reply(reply)
-        return _missing(request.path)
+    def _bad_key(self, key: str | None) -> Reply:
+        return Reply({"code": 16, "message": f"bad key {key}", "details": []}, 401)
+
+    def _missing(self, what: str) -> Reply:
+        return _missing(what)
 
     def _store(self, request: Request) -> Reply:
-        assert request.key is None, "a key was sent to storage"
         name = request.path.removeprefix("/storage/")
         if request.method == "GET":
             job = self.jobs[name]
@@ -161,8 +141,7 @@ class FireworksStandIn(Loopback):
             return _missing(name)
         job = self.jobs[name]
         if job["state"].removeprefix("JOB_STATE_") not in _RESTING:
-            self._ages[name] = min(self._ages[name] + 1, len(self.life) - 1)
-            job["state"] = f"JOB_STATE_{self.life[self._ages[name]]}"
+            job["state"] = f"JOB_STATE_{self._older(name)}"
         if job["state"] == "JOB_STATE_RUNNING":
             job["jobProgress"] = {"percent": 10 * self._ages[name], "epoch": 0}
         if job["state"] == "JOB_STATE_FAILED":

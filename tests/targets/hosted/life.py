@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -12,8 +12,11 @@ from trajkit.curate.split import split
 from trajkit.store.dataset import open_dataset
 from trajkit.targets.hosted import launch
 from trajkit.targets.hosted.prepare import HostedRequest, prepare
-from trajkit.targets.hosted.service import Service
+from trajkit.targets.hosted.service import Order, Service
 from trajkit.targets.runs import Runs
+
+ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]}
+"""A row that every service takes."""
 
 
 class Ready(NamedTuple):
@@ -45,6 +48,12 @@ def ready(service: Service, folder: Path, base: str, **recipe: object) -> Ready:
     )
     runs = Runs(folder / "runs")
     return Ready(runs, prepare(request, service, runs).job.job_id)
+
+
+def order(base: str, training_file: str, **about: Any) -> Order:
+    """An order of a job on fifty rows."""
+    usual: dict[str, Any] = {"mark": "0123456789abcdef" * 4, "name": "my Job", "n_rows": 50}
+    return Order(base=base, training_file=training_file, **usual | about)
 
 
 def quickly(monkeypatch: pytest.MonkeyPatch) -> None:

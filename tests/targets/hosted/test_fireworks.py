@@ -9,19 +9,17 @@ from typing import Any
 
 import pytest
 
-from tests.targets.hosted import sdk
+from tests.targets.hosted import life, sdk
 from tests.targets.hosted.fireworks_standin import ACCOUNT, KEY, MODEL, N_STEPS, FireworksStandIn
 from tests.targets.hosted.life import Ready, quickly, ready
 from tests.targets.hosted.loopback import Reply
 from trajkit.errors import RequestError, ServiceError
 from trajkit.targets.hosted import launch
-from trajkit.targets.hosted.failure import MissingKey, Unreachable
 from trajkit.targets.hosted.fireworks import Fireworks, connect
-from trajkit.targets.hosted.service import Order, Service
+from trajkit.targets.hosted.service import Order
 from trajkit.targets.job import JobStatus
 from trajkit.targets.step import Step
 
-ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]}
 CREATE = f"POST /v1/{ACCOUNT}/supervisedFineTuningJobs"
 
 
@@ -59,26 +57,8 @@ def job(fireworks: FireworksStandIn, prepared: Ready, tmp_path: Path) -> Ready:
     return prepared.copied(tmp_path / "runs")
 
 
-@pytest.fixture
-def rows(tmp_path: Path) -> Path:
-    path = tmp_path / "training.jsonl"
-    path.write_text(f"{json.dumps(ROW)}\n" * 50)
-    return path
-
-
 def order(**about: Any) -> Order:
-    usual: dict[str, Any] = {
-        "mark": "0123456789abcdef" * 4,
-        "name": "my Job",
-        "base": "qwen3-8b",
-        "training_file": f"{ACCOUNT}/datasets/none",
-        "n_rows": 50,
-    }
-    return Order(**usual | about)
-
-
-def test_it_is_a_service(service: Fireworks) -> None:
-    assert isinstance(service, Service)
+    return life.order(**{"base": "qwen3-8b", "training_file": f"{ACCOUNT}/datasets/none", **about})
 
 
 def test_a_job_is_uploaded_created_followed_and_named(fireworks: FireworksStandIn, job: Ready) -> None:
@@ -108,37 +88,12 @@ def test_rows_carry_the_weight_of_their_step(prepared: Ready) -> None:
     assert {row["weight"] for row in rows} == {1.0}
 
 
-def test_the_key_is_nowhere_in_the_folder_of_a_job(fireworks: FireworksStandIn, job: Ready) -> None:
-    launch.start(*job)
-    launch.follow(*job)
-    for path in job.folder.rglob("*"):
-        assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
-
-
 def test_losses_may_stand_a_level_deeper(fireworks: FireworksStandIn, job: Ready) -> None:
     fireworks.is_flat = False
     launch.start(*job)
     seen: list[Step] = []
     launch.follow(*job, on_step=seen.append)
     assert [step.loss for step in seen if step.loss] == [2 / n for n in range(1, N_STEPS + 1)]
-
-
-def test_the_same_job_is_found_and_never_made_twice(
-    fireworks: FireworksStandIn, job: Ready, prepared: Ready, tmp_path: Path
-) -> None:
-    launch.start(*job)
-    launch.start(*prepared.copied(tmp_path / "another machine"))
-    assert len(fireworks.jobs) == 1
-    assert sum(str(one) == CREATE for one in fireworks.requests) == 1
-    assert len(fireworks.datasets) == 2
-
-
-def test_a_job_whose_answer_was_lost_is_found_and_not_made_again(
-    fireworks: FireworksStandIn, job: Ready
-) -> None:
-    fireworks.hang_up_after_create = True
-    assert launch.start(*job).status == JobStatus.RUNNING
-    assert sum(str(one) == CREATE for one in fireworks.requests) == 1
 
 
 def test_a_job_that_is_made_by_another_process_meanwhile_is_taken_up(
@@ -150,16 +105,6 @@ def test_a_job_that_is_made_by_another_process_meanwhile_is_taken_up(
     fireworks.refuse_once[look] = Reply({"code": 5, "message": "not there yet", "details": []}, 404)
     assert service.create(asked).remote_id == look.removeprefix("GET /v1/")
     assert len(fireworks.jobs) == 1
-
-
-def test_a_service_that_is_down_is_not_asked_twice_to_create(fireworks: FireworksStandIn, job: Ready) -> None:
-    fireworks.refuse[CREATE] = Reply({"code": 14, "message": "overloaded", "details": []}, 503)
-    with pytest.raises(Unreachable, match=r"overloaded.*503"):
-        launch.start(*job)
-    assert sum(str(one) == CREATE for one in fireworks.requests) == 1
-    fireworks.refuse.clear()
-    assert launch.resume(*job).status == JobStatus.RUNNING
-    assert len(fireworks.datasets) == 2, "what was sent is not sent again"
 
 
 def test_a_job_that_fails_says_why_and_the_next_attempt_has_a_name_of_its_own(
@@ -182,15 +127,6 @@ def test_a_job_that_fails_says_why_and_the_next_attempt_has_a_name_of_its_own(
     assert str(done.result["model"]).endswith("-2")
 
 
-def test_a_word_of_theirs_that_is_not_known_is_a_job_that_runs(
-    fireworks: FireworksStandIn, job: Ready
-) -> None:
-    fireworks.life = ("CREATING", "POLISHING", "POLISHING", "EARLY_STOPPED")
-    launch.start(*job)
-    assert launch.refreshed(*job).status == JobStatus.RUNNING
-    assert launch.follow(*job).status == JobStatus.SUCCEEDED
-
-
 def test_a_job_that_fireworks_halted_goes_on_with_resume(fireworks: FireworksStandIn, job: Ready) -> None:
     launch.start(*job)
     for remote in fireworks.jobs.values():
@@ -199,12 +135,6 @@ def test_a_job_that_fireworks_halted_goes_on_with_resume(fireworks: FireworksSta
     assert launch.resume(*job).remote["state"]["is_paused"] is False  # type: ignore[index,call-overload]
     with pytest.raises(RequestError, match="cannot halt"):
         launch.pause(*job)
-
-
-def test_cancel_ends_the_job_there(fireworks: FireworksStandIn, job: Ready) -> None:
-    launch.start(*job)
-    assert launch.cancel(*job).status == JobStatus.CANCELLED
-    assert [one["state"] for one in fireworks.jobs.values()] == ["JOB_STATE_CANCELLED"]
 
 
 def test_rows_that_fireworks_does_not_take_are_named_and_removed(
@@ -258,20 +188,6 @@ def test_the_account_may_come_from_the_environment(
     assert fireworks.count("GET", "/v1/accounts") == 0
     assert service.settings == {"base_url": fireworks.url, "account": ACCOUNT}
     assert connect(service.settings).settings == service.settings
-
-
-def test_a_wrong_key_is_said_without_the_key(service: Fireworks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FIREWORKS_API_KEY", "fw-wrong-key")
-    with pytest.raises(ServiceError, match=r"bad key \[key\]") as caught:
-        service.preflight("qwen3-8b")
-    assert "FIREWORKS_API_KEY" in str(caught.value.hint)
-    assert "fw-wrong-key" not in f"{caught.value!r} {caught.value} {caught.value.__cause__!r}"
-
-
-def test_without_a_key_the_variable_is_named(service: Fireworks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("FIREWORKS_API_KEY")
-    with pytest.raises(MissingKey, match="FIREWORKS_API_KEY is not set"):
-        service.preflight("qwen3-8b")
 
 
 @pytest.mark.parametrize(

@@ -10,19 +10,17 @@ from typing import Any
 
 import pytest
 
-from tests.targets.hosted import sdk
-from tests.targets.hosted.life import Ready, quickly, ready
+from tests.targets.hosted import life, sdk
+from tests.targets.hosted.life import ROW, Ready, quickly, ready
 from tests.targets.hosted.loopback import Reply
 from tests.targets.hosted.together_standin import KEY, MODEL, N_STEPS, TogetherStandIn
 from trajkit.errors import RequestError, ServiceError
 from trajkit.targets.hosted import launch
-from trajkit.targets.hosted.failure import MissingKey, Unreachable
-from trajkit.targets.hosted.service import Order, Service
+from trajkit.targets.hosted.failure import Unreachable
+from trajkit.targets.hosted.service import Order
 from trajkit.targets.hosted.together import Together, connect
 from trajkit.targets.job import JobStatus
 from trajkit.targets.step import Step
-
-ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "yo"}]}
 
 
 @pytest.fixture(scope="module")
@@ -58,26 +56,8 @@ def job(together: TogetherStandIn, prepared: Ready, tmp_path: Path) -> Ready:
     return prepared.copied(tmp_path / "runs")
 
 
-@pytest.fixture
-def rows(tmp_path: Path) -> Path:
-    path = tmp_path / "training.jsonl"
-    path.write_text(f"{json.dumps(ROW)}\n" * 50)
-    return path
-
-
 def order(**about: Any) -> Order:
-    usual: dict[str, Any] = {
-        "mark": "0123456789abcdef" * 4,
-        "name": "my Job",
-        "base": MODEL,
-        "training_file": "file-1",
-        "n_rows": 50,
-    }
-    return Order(**usual | about)
-
-
-def test_it_is_a_service(service: Together) -> None:
-    assert isinstance(service, Service)
+    return life.order(**{"base": MODEL, "training_file": "file-1", **about})
 
 
 def test_a_job_is_uploaded_created_followed_and_named(together: TogetherStandIn, job: Ready) -> None:
@@ -102,41 +82,6 @@ def test_a_job_is_uploaded_created_followed_and_named(together: TogetherStandIn,
     assert names == ["me/tuned-3", "me/tuned-3-adapter", "me/tuned-6", "me/tuned-6-adapter"]
 
 
-def test_the_key_is_nowhere_in_the_folder_of_a_job(together: TogetherStandIn, job: Ready) -> None:
-    launch.start(*job)
-    launch.follow(*job)
-    for path in job.folder.rglob("*"):
-        assert path.is_dir() or KEY.encode() not in path.read_bytes(), path
-
-
-def test_the_same_job_is_found_and_never_made_twice(
-    together: TogetherStandIn, job: Ready, prepared: Ready, tmp_path: Path
-) -> None:
-    launch.start(*job)
-    launch.start(*prepared.copied(tmp_path / "another machine"))
-    assert len(together.jobs) == 1
-    assert together.count("POST", "/v1/fine-tunes") == 1
-    assert together.count("POST", "/v1/files") == 2, "two sides, each sent once"
-
-
-def test_a_job_whose_answer_was_lost_is_found_and_not_made_again(
-    together: TogetherStandIn, job: Ready
-) -> None:
-    together.hang_up_after_create = True
-    assert launch.start(*job).status == JobStatus.RUNNING
-    assert together.count("POST", "/v1/fine-tunes") == 1
-
-
-def test_a_service_that_is_down_is_not_asked_twice_to_create(together: TogetherStandIn, job: Ready) -> None:
-    together.refuse["POST /v1/fine-tunes"] = Reply({"error": {"message": "overloaded"}}, 503)
-    with pytest.raises(Unreachable, match=r"overloaded.*503"):
-        launch.start(*job)
-    assert together.count("POST", "/v1/fine-tunes") == 1
-    together.refuse.clear()
-    assert launch.resume(*job).status == JobStatus.RUNNING
-    assert together.count("POST", "/v1/files") == 2, "what was sent is not sent again"
-
-
 @pytest.mark.parametrize("status", ["error", "user_error"])
 def test_a_job_that_fails_says_why(together: TogetherStandIn, job: Ready, status: str) -> None:
     together.life = ("pending", "running", status)
@@ -145,21 +90,6 @@ def test_a_job_that_fails_says_why(together: TogetherStandIn, job: Ready, status
     assert done.status == JobStatus.FAILED
     assert together.why in str(done.error)
     assert not together.files, "what was sent is removed"
-
-
-def test_a_word_of_theirs_that_is_not_known_is_a_job_that_runs(together: TogetherStandIn, job: Ready) -> None:
-    together.life = ("pending", "polishing", "polishing", "completed")
-    launch.start(*job)
-    assert launch.refreshed(*job).status == JobStatus.RUNNING
-    assert launch.follow(*job).status == JobStatus.SUCCEEDED
-
-
-def test_cancel_ends_the_job_there(together: TogetherStandIn, job: Ready) -> None:
-    launch.start(*job)
-    assert launch.cancel(*job).status == JobStatus.CANCELLED
-    assert [one["status"] for one in together.jobs.values()] == ["cancelled"]
-    launch.start(*job)
-    assert len(together.jobs) == 2, "a cancelled job is no answer to the same order"
 
 
 def test_rows_that_together_does_not_take_are_named_and_removed(
@@ -239,28 +169,6 @@ def test_preflight_knows_the_longest_row_and_refuses_other_models(service: Toget
     with pytest.raises(ServiceError, match="does not tune no/model: Model is not supported") as caught:
         service.preflight("no/model")
     assert caught.value.hint is not None
-
-
-def test_a_wrong_key_is_said_without_the_key(service: Together, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOGETHER_API_KEY", "tgp-wrong-key")
-    with pytest.raises(ServiceError, match=r"Invalid API key provided: \[key\]") as caught:
-        service.preflight(MODEL)
-    assert "TOGETHER_API_KEY" in str(caught.value.hint)
-    assert "tgp-wrong-key" not in f"{caught.value!r} {caught.value} {caught.value.__cause__!r}"
-
-
-def test_without_a_key_the_variable_is_named(service: Together, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("TOGETHER_API_KEY")
-    with pytest.raises(MissingKey, match="TOGETHER_API_KEY is not set"):
-        service.preflight(MODEL)
-
-
-def test_nobody_there_is_unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TOGETHER_API_KEY", KEY)
-    with TogetherStandIn() as gone:
-        service = connect({"base_url": gone.url})
-    with pytest.raises(Unreachable, match="cannot be reached"):
-        service.preflight(MODEL)
 
 
 def test_a_page_that_is_no_api_is_told_as_such(together: TogetherStandIn, service: Together) -> None:

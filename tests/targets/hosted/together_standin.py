@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
-from tests.targets.hosted.loopback import Hangup, Loopback, Reply, Request
+from tests.targets.hosted.loopback import Hangup, Reply, Request
+from tests.targets.hosted.standin import StandIn
 
 KEY = "tgp-key-of-a-test"
 MODEL = "Qwen/Qwen3-8B"
@@ -14,45 +14,27 @@ LIFE = ("pending", "queued", "running", "running", "compressing", "uploading", "
 N_STEPS = 6
 
 
-class TogetherStandIn(Loopback):
+class TogetherStandIn(StandIn):
     """Together, as far as a fine-tuning needs it."""
 
     def __init__(self) -> None:
-        super().__init__(self._answer)
-        self.reset()
+        super().__init__(_ROUTES, key=KEY, life=LIFE)
 
     def reset(self) -> None:
         """Forget everything."""
-        self.requests.clear()
+        super().reset()
         self.files: dict[str, dict[str, Any]] = {}
-        self.contents: dict[str, bytes] = {}
-        self.jobs: dict[str, dict[str, Any]] = {}
-        self.life: tuple[str, ...] = LIFE
-        """The statuses of a job, one further with every look."""
-        self.why = "Line 3: the row has too many tokens"
-        self.refuse: dict[str, Reply] = {}
-        """By `METHOD /path`, what is answered instead."""
-        self.hang_up_after_create = False
         self.can_pay = True
-        self._ages: dict[str, int] = {}
 
-    def _answer(self, request: Request) -> Reply:
-        if (instead := self.refuse.get(str(request))) is not None:
-            return instead
-        if request.path.startswith("/storage/"):
-            return self._store(request)
-        if request.key != KEY:
-            said = {"message": f"Invalid API key provided: {request.key}", "type": "invalid_request_error"}
-            return Reply({"error": said}, 401)
-        for method, pattern, name in _ROUTES:
-            if method == request.method and (found := re.fullmatch(pattern, request.path)):
-                reply = getattr(self, name)(request, *found.groups())
-                return reply if isinstance(reply, Reply) else Reply(reply)
-        return _missing(request.path)
+    def _bad_key(self, key: str | None) -> Reply:
+        said = {"message": f"Invalid API key provided: {key}", "type": "invalid_request_error"}
+        return Reply({"error": said}, 401)
+
+    def _missing(self, what: str) -> Reply:
+        return _missing(what)
 
     def _store(self, request: Request) -> Reply:
         assert request.method == "PUT"
-        assert request.key is None, "a key was sent to storage"
         self.contents[request.path.removeprefix("/storage/")] = request.body
         return Reply(b"", headers={"ETag": f'"{len(request.body)}"'})
 
@@ -210,8 +192,7 @@ class TogetherStandIn(Loopback):
             return _missing(job_id)
         job = self.jobs[job_id]
         if job["status"] not in ("cancelled", "cancel_requested"):
-            self._ages[job_id] = min(self._ages[job_id] + 1, len(self.life) - 1)
-            job["status"] = self.life[self._ages[job_id]]
+            job["status"] = self._older(job_id)
         if job["status"] == "running":
             job["progress"] = {"estimate_available": True, "seconds_remaining": 60}
         if job["status"] == "completed":

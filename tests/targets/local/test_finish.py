@@ -13,12 +13,12 @@ import yaml
 
 from tests.browser import DESKTOP, PHONE, browser, opened
 from tests.tiny import make_tiny
+from trajkit.generation.old_names import old_names
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 from trajkit.targets.job import JobData, JobStatus, TuneJob
 from trajkit.targets.local.finish import take_wishes
 from trajkit.targets.local.loss_page import write_loss_page
-from trajkit.targets.local.old_names import old_names
 from trajkit.targets.local.prepare import LocalRequest, Prepared, prepare
 from trajkit.targets.local.recipe import LocalRecipe
 from trajkit.targets.local.worker import work

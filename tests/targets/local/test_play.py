@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,9 @@ import pytest
 
 from trajkit._seeds import as_seeds
 from trajkit._settings import Reservation
-from trajkit.errors import QueryError, RequestError
+from trajkit.errors import RequestError
 from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.generation.ask import Ask, Said
 from trajkit.store.dataset import open_dataset
 from trajkit.targets.local.base_model import load_base
 from trajkit.targets.local.play import Player, open_stage
@@ -54,13 +56,13 @@ class Heard:
     """Takes the prompts that the model is asked, and answers for it."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-        self.prompts: list[list[dict[str, Any]]] = []
+        self.prompts: list[Sequence[Mapping[str, Any]]] = []
         self.sizes: list[int] = []
 
-        def answers(player: Player, model: Any, prompts: list[list[dict[str, Any]]]) -> list[str]:
-            self.prompts += prompts
-            self.sizes.append(len(prompts))
-            return [text] * len(prompts)
+        def answers(player: Player, model: Any, asks: Sequence[Ask]) -> list[Said]:
+            self.prompts += [ask.messages for ask in asks]
+            self.sizes.append(len(asks))
+            return [Said(text, (), (), None, 0, 0, "stop")] * len(asks)
 
         monkeypatch.setattr(Player, "_answers", answers)
 
@@ -83,7 +85,7 @@ def test_only_reserved_seeds_are_played() -> None:
     assert caught.value.hint == "trajkit reserve babyai --seeds 305:312"
     with pytest.raises(RequestError, match="seed 300 of babyai pickup"):
         open_stage(RECIPE.model_copy(update={"tasks": ("pickup",)}), RESERVED)
-    with pytest.raises(QueryError, match="no variant 'other'"):
+    with pytest.raises(RequestError, match="no variant 'other'"):
         open_stage(RECIPE.model_copy(update={"variant": "other"}), RESERVED)
 
 

@@ -15,11 +15,11 @@ from trajkit.curate.pair_file import Pairs, open_pairs
 from trajkit.curate.pairs import pairs as pair_store
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.generation.old_names import old_names
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 from trajkit.targets.job import JobStatus
 from trajkit.targets.local.launch import follow, start
-from trajkit.targets.local.old_names import old_names
 from trajkit.targets.local.preference_prepare import PreferenceRequest, PreparedPreference, prepare_preference
 from trajkit.targets.local.preference_recipe import RECIPES, DpoRecipe, KtoRecipe
 from trajkit.targets.local.preference_tokens import tokenise_preferences, verdicts_of

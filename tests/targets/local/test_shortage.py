@@ -14,6 +14,7 @@ import pytest
 from tests.tiny import make_tiny
 from trajkit.errors import TrainingError
 from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.targets.local.preference_recipe import KtoRecipe
 from trajkit.targets.local.recipe import LocalRecipe
 from trajkit.targets.local.shortage import halved, out_of_memory
 from trajkit.targets.local.tokenised import Limit, tokenise
@@ -24,6 +25,7 @@ TRAIN = """
 import json, resource, sys, warnings
 from pathlib import Path
 from trajkit.errors import TrainingError
+from trajkit.targets.local.preference_recipe import KtoRecipe
 from trajkit.targets.local.recipe import LocalRecipe
 from trajkit.targets.local.train import train
 
@@ -129,3 +131,12 @@ def test_a_batch_of_one_cannot_be_halved() -> None:
     error = out_of_memory(one)
     assert isinstance(error, TrainingError)
     assert error.message == "out of memory with batches of 1 row"
+
+
+def test_a_batch_of_kto_keeps_two_answers_to_compare() -> None:
+    assert halved(KtoRecipe(per_device_train_batch_size=2, per_device_eval_batch_size=2)) is None
+    smaller = halved(KtoRecipe(per_device_train_batch_size=5, per_device_eval_batch_size=2))
+    assert smaller is None, "a fifth of a batch would be one answer"
+    alone = halved(KtoRecipe(loss_type="apo_zero_unpaired", per_device_train_batch_size=2))
+    assert alone is not None
+    assert alone.per_device_train_batch_size == 1

@@ -64,7 +64,7 @@ class Configuration:
 
     def variants(self, function: str) -> tuple[str, ...]:
         """The variants of a function; none when it is not declared."""
-        return tuple(table_in(table_in(self._function(function), "variants")))
+        return tuple(table_in(table_in(self.function(function), "variants")))
 
     def variant(self, function: str, name: str) -> Variant:
         """A variant of a function.
@@ -72,7 +72,7 @@ class Configuration:
         Raises:
             ConfigError: It is not one that has prompts of its own, or a file is missing.
         """
-        declared = self._function(function)
+        declared = self.function(function)
         variant = table_in(table_in(declared, "variants"), name)
         kind = variant.get("type", "chat_completion")
         if kind != "chat_completion":
@@ -94,8 +94,13 @@ class Configuration:
         found = self._texts.get(key)
         return self._load(key) if found is None else found
 
-    def _function(self, name: str) -> Mapping[str, Any]:
+    def function(self, name: str) -> Mapping[str, Any]:
+        """All that is declared of a function, the texts of its files inside; nothing when there is none."""
         return table_in(table_in(self._document, "functions"), name)
+
+    def tool(self, name: str) -> Mapping[str, Any]:
+        """All that is declared of a tool; nothing when there is none."""
+        return table_in(table_in(self._document, "tools"), name)
 
     def _all_templates(self) -> Iterator[_Named]:
         for function, declared in table_in(self._document, "functions").items():

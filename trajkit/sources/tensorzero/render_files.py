@@ -52,6 +52,10 @@ def _resolved(document: dict[str, Any], home: Path) -> dict[str, Any]:
         home: Its folder, which names in it are relative to.
     """
     done = {**document, "functions": _with_files(table_in(document, "functions"), home)}
+    if "tools" in document:
+        done["tools"] = {
+            name: _with_place(table, home) for name, table in table_in(document, "tools").items()
+        }
     access = table_in(table_in(document, "gateway"), "template_filesystem_access")
     if isinstance(base := access.get("base_path"), str):
         found = {**access, "base_path": str((home / base).resolve())}
@@ -69,6 +73,14 @@ def _with_files(table: Mapping[str, Any], home: Path, *, parent: str = "") -> di
         else:
             done[name] = value
     return done
+
+
+def _with_place(tool: Any, home: Path) -> dict[str, Any]:
+    """A tool with the place of its parameters, wherever it is read from."""
+    table = dict(table_in(tool))
+    if isinstance(name := table.get("parameters"), str):
+        table["parameters"] = str((home / name).resolve())
+    return table
 
 
 def _is_file_name(name: str, *, parent: str) -> bool:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from trajkit._lazy import need
 from trajkit._samples import model_path
 from trajkit.errors import RequestError
-from trajkit.targets.local.old_names import old_names
+from trajkit.generation.old_names import old_names
 from trajkit.targets.local.recipe import LocalRecipe, LoraRecipe
 
 

@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit._lazy import need
 from trajkit._seeds import as_seeds
 from trajkit._settings import Reservation
 from trajkit.environments import environment_info
 from trajkit.errors import RequestError, TrainingError
 from trajkit.formats.tokenizer import ChatTemplate
-from trajkit.rollout.endpoint_policy import JsonMode, read_action
-from trajkit.rollout.gateway_policy import request_input
+from trajkit.generation.ask import Ask, Said
+from trajkit.generation.generate import generate
+from trajkit.generation.model import LocalModel
+from trajkit.rollout.lockstep import LockStep
+from trajkit.rollout.own_prompt import JsonMode
 from trajkit.rollout.plan import Plan
 from trajkit.rollout.policies import Choice, Scripted, Situation
 from trajkit.rollout.record import RETURN_METRIC, Played
 from trajkit.rollout.runner import play
+from trajkit.rollout.seeds import derived_seed
 from trajkit.rollout.summary import Mean, Moments
-from trajkit.schema import Purpose
-from trajkit.sources.tensorzero.render import Renderer
-from trajkit.sources.tensorzero.render_snapshots import TemplateSource
+from trajkit.rollout.variant_prompts import VariantOf, VariantPrompts
+from trajkit.schema import Message, Purpose, Role, TextBlock
 from trajkit.targets.local.recipe import PlayRecipe
 
 _SIDE_BY_SIDE = 32
@@ -34,7 +35,7 @@ class Stage(NamedTuple):
 
     recipe: PlayRecipe
     """Seeds, and how answers are drawn."""
-    renderer: Renderer
+    prompts: VariantPrompts
     """Writes the prompts, as the function's variant does at the gateway."""
 
 
@@ -46,8 +47,7 @@ def open_stage(recipe: PlayRecipe, reserved: Sequence[Reservation] | None = None
         reserved: What the project keeps for evaluation, where that is to be checked.
 
     Raises:
-        RequestError: A seed is not reserved, or there is no such environment or task.
-        QueryError: The function has no such variant.
+        RequestError: A seed is not reserved, or there is no such environment, task, function or variant.
         ConfigError: The configuration cannot be used.
         MissingExtra: The environment's package or minijinja is not installed.
     """
@@ -63,11 +63,9 @@ def open_stage(recipe: PlayRecipe, reserved: Sequence[Reservation] | None = None
                 f"seed {free} of {recipe.env} {task} is not reserved, so that episodes of it may be learned",
                 hint=f"trajkit reserve {recipe.env} --seeds {recipe.seeds}",
             )
-    source = TemplateSource((), Path(recipe.config))
-    source.check([recipe.function], recipe.variant)
-    renderer = source.renderer(None, recipe.function, recipe.variant)
-    assert renderer is not None  # it was checked
-    return Stage(recipe, renderer)
+    which = VariantOf(Path(recipe.config), recipe.function, recipe.variant)
+    # answers are read as the function reads them, and held to nothing: what the model has learned shows so
+    return Stage(recipe, VariantPrompts(which, history=recipe.history, mode=JsonMode.OFF))
 
 
 class Player:
@@ -88,7 +86,6 @@ class Player:
         Raises:
             TrainingError: An episode could not be played.
         """
-        torch = need("torch", extra="local")
         recipe = self._stage.recipe
         plan = Plan(
             env_id=recipe.env,
@@ -107,68 +104,45 @@ class Player:
                 raise TrainingError(f"an episode could not be played: {played.fault.message}")
             returns.add(played.metrics[RETURN_METRIC])
 
-        devices = [model.device] if model.device.type == "cuda" else []
-        with torch.random.fork_rng(devices), torch.no_grad():  # the training draws what it would have drawn
-            torch.manual_seed(self._seed)
-            model.eval()
-            policy = _ModelPolicy(self._stage, lambda prompts: self._answers(model, prompts))
-            asyncio.run(play(plan, {recipe.variant: policy}, on_played=take))
+        model.eval()
+        # an adapter works from inside its base, which says itself what it takes
+        network = model.get_base_model() if hasattr(model, "get_base_model") else model
+        here = LocalModel.of(network, self._tokenizer)
+        asyncio.run(self._play(plan, here, take))
         mean = returns.mean()
         assert mean is not None  # there is a seed
         return mean
 
-    def _answers(self, model: Any, prompts: Sequence[Sequence[Mapping[str, Any]]]) -> list[str]:
-        """What the model answers to each prompt, all of them at once."""
-        torch = need("torch", extra="local")
-        tokens = [self._tokenizer.prompt(prompt) for prompt in prompts]
-        width = max(map(len, tokens))
-        stops = sorted(self._tokenizer.stops)
-        ids = torch.tensor([[stops[0] if stops else 0] * (width - len(each)) + list(each) for each in tokens])
-        seen = torch.tensor([[0] * (width - len(each)) + [1] * len(each) for each in tokens])
-        recipe = self._stage.recipe
-        drawn: dict[str, Any] = {"do_sample": False}
-        if recipe.temperature:
-            drawn = {"do_sample": True, "temperature": recipe.temperature, "top_k": 0, "top_p": 1.0}
-        made = model.generate(
-            input_ids=ids.to(model.device),
-            attention_mask=seen.to(model.device),
-            max_new_tokens=recipe.max_new_tokens,
-            eos_token_id=stops or None,
-            pad_token_id=stops[0] if stops else 0,
-            **drawn,
-        )
-        return [self._tokenizer.decode(answer) for answer in made[:, width:].tolist()]
+    async def _play(self, plan: Plan, model: LocalModel, take: Callable[[Played], None]) -> None:
+        lock_step: LockStep[Ask, Said] = LockStep(lambda asks: self._answers(model, asks))
+        try:
+            policy = _ModelPolicy(self._stage, lock_step, self._seed)
+            await play(plan, {plan.variants[0]: policy}, on_played=take)
+        finally:
+            await lock_step.close()
+
+    def _answers(self, model: LocalModel, asks: Sequence[Ask]) -> list[Said]:
+        """What the model answers, to all at once."""
+        return generate(model, asks)
 
 
 class _ModelPolicy(Scripted):
     """Asks the model; episodes that wait at the same time are answered at once."""
 
-    def __init__(self, stage: Stage, answers: Callable[[list[list[dict[str, Any]]]], list[str]]) -> None:
-        self._stage, self._answers = stage, answers
-        self._waiting: list[tuple[list[dict[str, Any]], asyncio.Future[str]]] = []
+    def __init__(self, stage: Stage, lock_step: LockStep[Ask, Said], seed: int) -> None:
+        self._stage, self._lock_step, self._seed = stage, lock_step, seed
 
     async def act(self, situation: Situation) -> Choice:
         """The action that the model names."""
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[str] = loop.create_future()
-        self._waiting.append((self._prompt(situation), future))
-        if len(self._waiting) == 1:
-            loop.call_soon(self._answer)  # after every episode that is ready has asked too
-        return Choice(read_action(await future, (), JsonMode.AUTO))
-
-    def _prompt(self, situation: Situation) -> list[dict[str, Any]]:
-        given = request_input(situation, history=self._stage.recipe.history)
-        made = self._stage.renderer.prompt(json.dumps(given))
-        system = [] if made.system is None else [{"role": "system", "content": made.system}]
-        return [*system, *json.loads(made.messages)]
-
-    def _answer(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        try:
-            answers = self._answers([prompt for prompt, _ in waiting])
-        except Exception as error:  # noqa: BLE001 -- it is raised where it was waited for
-            for _, future in waiting:
-                future.set_exception(error)
-            return
-        for (_, future), text in zip(waiting, answers, strict=True):
-            future.set_result(text)
+        job, recipe = situation.job, self._stage.recipe
+        prompt = self._stage.prompts.of(situation)
+        said = await self._lock_step.ask(
+            Ask(
+                prompt.messages,
+                max_new_tokens=recipe.max_new_tokens,
+                temperature=recipe.temperature,
+                seed=derived_seed("inference", self._seed, job.task, job.seed, situation.step_index),
+            )
+        )
+        answer = Message(role=Role.ASSISTANT, content=(TextBlock(text=said.text),))
+        return Choice(prompt.action(answer))

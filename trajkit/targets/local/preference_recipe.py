@@ -128,9 +128,14 @@ class KtoRecipe(PreferenceRecipe):
     @model_validator(mode="after")
     def _check_kto(self) -> Self:
         smallest = min(self.per_device_train_batch_size, self.per_device_eval_batch_size)
-        if self.loss_type == "kto" and smallest < 2:
+        if smallest < self.least_batch:
             raise ValueError("kto compares the answers of a batch: batch sizes are at least 2")
         return self
+
+    @property
+    def least_batch(self) -> int:
+        """Rows that a batch has at least: `kto` compares each with the others."""
+        return 2 if self.loss_type == "kto" else 1
 
 
 RECIPES: dict[str, type[DpoRecipe] | type[KtoRecipe]] = {"dpo": DpoRecipe, "kto": KtoRecipe}

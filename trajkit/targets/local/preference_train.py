@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 
 from trajkit._lazy import need
 from trajkit.errors import DataError
+from trajkit.generation.old_names import old_names
 from trajkit.targets.local.arguments import arguments_of, callbacks_of
 from trajkit.targets.local.base_model import count, load_base
 from trajkit.targets.local.checkpoint import last_checkpoint
-from trajkit.targets.local.old_names import old_names
 from trajkit.targets.local.preference_recipe import DpoRecipe, KtoRecipe
 from trajkit.targets.local.preference_trainer import (
     collator,

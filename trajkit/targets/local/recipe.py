@@ -129,6 +129,11 @@ class LocalRecipe(Model):
             raise ValueError("a quantised model cannot be trained whole: it needs an adapter (lora)")
         return self
 
+    @property
+    def least_batch(self) -> int:
+        """Rows that a batch has at least."""
+        return 1
+
     def training_arguments(self) -> dict[str, Any]:
         """What transformers' TrainingArguments take of it by the same names."""
         names = (

@@ -76,17 +76,18 @@ def is_out_of_disk(error: BaseException) -> bool:
 
 
 def halved(recipe: Recipe) -> Recipe | None:
-    """The same with at most half of the rows in a batch, and as many in a step; None for batches of one."""
+    """The same with at most half of the rows in a batch, and as many in a step; None for the smallest."""
     size, n_batches = recipe.per_device_train_batch_size, recipe.gradient_accumulation_steps
     of_a_step = size * n_batches
-    smaller = next((each for each in range(size // 2, 0, -1) if of_a_step % each == 0), None)
+    sizes = range(size // 2, recipe.least_batch - 1, -1)
+    smaller = next((each for each in sizes if of_a_step % each == 0), None)
     if smaller is None:
         return None
     return recipe.model_copy(
         update={
             "per_device_train_batch_size": smaller,
             "gradient_accumulation_steps": of_a_step // smaller,
-            "per_device_eval_batch_size": max(1, recipe.per_device_eval_batch_size // 2),
+            "per_device_eval_batch_size": max(recipe.least_batch, recipe.per_device_eval_batch_size // 2),
         }
     )
 

@@ -1,0 +1,382 @@
+"""`trajkit evaluate`, as a user types it: through the real gateway, and with models in this process."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.jobs import a_job
+from tests.rollout.loopback import Reply, said, serve
+from trajkit._settings import remembered
+from trajkit.cli.main import run
+from trajkit.rollout.options import Options
+from trajkit.rollout.session import prepare
+from trajkit.rollout.session import run as play
+from trajkit.schema import Episode, Transition, message
+from trajkit.stack.clickhouse import ClickHouse
+from trajkit.stack.gateway_config import prepare_config
+from trajkit.stack.local import recipe_config, start_stack, stop_stack
+from trajkit.store.dataset import open_dataset
+from trajkit.store.reader import open_store
+from trajkit.store.writer import write_episodes
+
+RECIPE = Path(__file__).parents[2] / "recipes" / "babyai"
+SHORT = ("--task", "goto", "--max-steps", "4")
+PROMPTS = ("--config", "babyai/tensorzero.toml", "--template-variant", "history_and_reasoning")
+GO = Reply(said('{"thinking": "", "action": "go forward"}'))
+TWICE = ("--variants", "base=sample:tiny-base,again=sample:tiny-base")
+
+Answers = Callable[[dict[str, Any], int], Reply]
+
+
+@pytest.fixture(scope="module")
+def stack_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("stack")
+    start_stack(recipe_config(), folder=folder)
+    try:
+        yield folder
+    finally:
+        stop_stack(folder=folder)
+
+
+@pytest.fixture
+def in_stack_folder(stack_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(stack_folder)
+    return stack_folder
+
+
+@pytest.fixture
+def ask(stack_folder: Path) -> Callable[[str], str]:
+    database = ClickHouse.find(stack_folder / ".trajkit" / "stack" / "clickhouse")
+    assert database is not None
+    return database.ask
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working folder with the recipe's configuration, and no gateway."""
+    monkeypatch.chdir(tmp_path)
+    shutil.copytree(RECIPE, "babyai")
+    return tmp_path
+
+
+def evaluated(capsys: pytest.CaptureFixture[str], *arguments: str, code: int = 0) -> dict[str, Any]:
+    """What `trajkit evaluate babyai … --json` prints."""
+    capsys.readouterr()
+    assert run(["evaluate", "babyai", *arguments, "--json"]) == code
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def estimate(document: dict[str, Any], variant: str, metric: str) -> dict[str, Any]:
+    (group,) = (each for each in document["groups"] if each["variant"] == variant)
+    (found,) = (each for each in group["estimates"] if (each["metric"], each["task"]) == (metric, None))
+    assert isinstance(found, dict)
+    return found
+
+
+# -- through the gateway ----------------------------------------------------------------------------------
+
+
+def test_variants_play_the_same_worlds_marked_as_evaluation(
+    in_stack_folder: Path, ask: Callable[[str], str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("--variants", "baseline,history", "--seeds", "200:203", *SHORT)
+    document = evaluated(capsys, *command, "--decoding", "temperature=0.25", "-o", "stores/first")
+    assert [group["variant"] for group in document["groups"]] == ["baseline", "history"]
+    assert [group["n_missing"] for group in document["groups"]] == [0, 0]
+    player = "agent (rule-player-not-a-language-model)"
+    assert document["evaluation"]["variants"] == {"baseline": player, "history": player}
+    assert {each["n_pairs"] for each in document["comparisons"]} == {3}
+
+    episodes = list(open_dataset("stores/first"))
+    assert len(episodes) == 6
+    assert {(one.task, one.seed) for one in episodes} == {("goto", 200), ("goto", 201), ("goto", 202)}
+    assert {one.purpose for one in episodes} == {"eval"}
+    assert {one.tags["trajkit.decoding"] for one in episodes} == {"temperature=0.25"}
+    assert remembered("last_store") == {"path": str(in_stack_folder / "stores" / "first")}
+    manifest = open_store("stores/first").manifest
+    assert manifest.source["evaluation"] == document["evaluation"]
+
+    of_run = f"tags['trajkit.run'] = '{document['run']}'"
+    for table in ("JsonInference", "FloatMetricFeedback"):
+        purposes = ask(f"SELECT DISTINCT tags['trajkit.purpose'] FROM tensorzero.{table} WHERE {of_run}")
+        assert purposes.split() == ["eval"]
+    drawn = ask(
+        "SELECT DISTINCT JSONExtractFloat(inference_params, 'chat_completion', 'temperature') "
+        f"FROM tensorzero.JsonInference WHERE {of_run}"
+    )
+    assert drawn.split() == ["0.25"]
+    sent = ask(
+        "SELECT count(), countIf(JSONExtractFloat(raw_request, 'temperature') = 0.25) "
+        "FROM tensorzero.ModelInference "
+        f"WHERE inference_id IN (SELECT id FROM tensorzero.JsonInference WHERE {of_run})"
+    )
+    n, n_drawn = map(int, sent.split())
+    assert n == n_drawn == sum(one.n_steps for one in episodes)
+
+    assert evaluated(capsys, *command, "--decoding", "temperature=0.25", "-o", "stores/first") == document
+
+
+@pytest.mark.usefixtures("in_stack_folder")
+def test_the_table_has_a_row_per_variant_and_the_difference_to_the_first(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["evaluate", "babyai", "--variants", "baseline,history", "--seeds", "200:202", *SHORT]) == 0
+    printed = capsys.readouterr()
+    groups, differences = printed.out.split("\n\n")
+    assert groups.split("\n")[0].split("  ")[0] == "variant"
+    assert [line.split()[:2] for line in groups.splitlines()[2:]] == [["baseline", "2"], ["history", "2"]]
+    rows = [line.split()[:3] for line in differences.splitlines()[2:]]
+    assert rows == [["history", "baseline", name] for name in ("success", "return", "length")]
+    assert "too few pairs for an interval: 2, not 10" in printed.err
+    assert "seeds 200:202 are not all reserved: `trajkit reserve babyai --seeds 200:202`" in printed.err
+    (store,) = Path("stores").glob("evaluation-*")
+    assert f"{store}  4 episodes" in printed.err
+
+
+@pytest.mark.usefixtures("in_stack_folder")
+@pytest.mark.parametrize(
+    ("arguments", "message", "hint"),
+    [
+        (["baseline,histry"], "no variant 'histry' in the function 'act'", "nearest: history"),
+        (["baseline,baseline"], "'baseline' is compared twice", ""),
+        (["baseline,"], "'baseline,' has an empty name", ""),
+        (["a="], "'a=' has an empty name", ""),
+        (["a=b", "--through", "gateway"], "a=b names a model", "--through process"),
+        (["baseline", "--template-variant", "history"], "--template-variant is for models", ""),
+        (["baseline", "--policy-set", "temperature=1"], "--policy-set is for models", ""),
+        (["baseline", "--decoding", "hot"], "'hot' is no decoding", "greedy"),
+        (["baseline", "--through", "process"], "the model agent (rule-player-not-a-language-model) of", ""),
+        (["histry", "--through", "process"], "no variant 'histry'", "nearest: history"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused_with_code_2(
+    arguments: list[str], message: str, hint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["evaluate", "babyai", "--seeds", "200:202", "--variants", *arguments]) == 2
+    printed = capsys.readouterr()
+    assert (message in printed.err, hint in printed.err, printed.out) == (True, True, ""), printed.err
+
+
+@pytest.fixture
+def own_model(in_stack_folder: Path, tmp_path: Path) -> Iterator[Callable[[Answers], list[str]]]:
+    """Arguments that name a configuration whose model answers as a test says."""
+    with contextlib.ExitStack() as stack:
+
+        def start(answer: Answers) -> list[str]:
+            address = stack.enter_context(serve(answer)).url.removesuffix("/v1")
+            return [
+                "--config",
+                str(prepare_config(RECIPE / "tensorzero.toml", tmp_path / "config", model_url=address)),
+            ]
+
+        yield start
+
+
+def test_a_server_that_dies_in_the_middle_costs_no_episode_and_doubles_none(
+    own_model: Callable[[Answers], list[str]],
+    ask: Callable[[str], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    lives_until = [7]
+
+    def answer(body: dict[str, Any], n: int) -> Reply:
+        return GO if n < lives_until[0] else Reply(None)
+
+    command = ["--variants", "baseline,history", "--seeds", "200:208", "--task", "goto", "--max-steps", "2"]
+    command += [*own_model(answer), "--retries", "0", "--concurrency", "2", "-o", "stores/died"]
+    assert run(["evaluate", "babyai", *command]) == 4
+    printed = capsys.readouterr()
+    assert "episodes in a row ended by connection" in printed.err
+    assert (printed.out, Path("stores/died").exists()) == ("", False)
+
+    lives_until[0] = 10_000
+    document = evaluated(capsys, *command)
+    assert [(group["n_episodes"], group["n_missing"]) for group in document["groups"]] == [(8, 0), (8, 0)]
+    episodes = list(open_dataset("stores/died"))
+    played = {((one.origin or {})["policy"], one.seed) for one in episodes}
+    assert len(episodes) == len(played) == 16
+    feedback = ask(
+        "SELECT count(), uniqExact(target_id) FROM tensorzero.FloatMetricFeedback "
+        f"WHERE metric_name = 'episode_return' AND tags['trajkit.run'] = '{document['run']}'"
+    )
+    assert feedback.split() == ["16", "16"]
+
+
+def test_a_model_that_answers_only_garbage_finishes_and_is_reported_as_such(
+    own_model: Callable[[Answers], list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = own_model(lambda body, n: Reply(said("I would rather not.")))
+    command = ("--variants", "baseline,history", "--seeds", "200:206", *SHORT, *config)
+    assert run(["evaluate", "babyai", *command, "-o", "stores/garbage"]) == 0
+    printed = capsys.readouterr()
+    for variant in ("baseline", "history"):
+        assert f"{variant}: 100% of 24 answers named no action" in printed.err
+    document = evaluated(capsys, *command, "-o", "stores/garbage")
+    assert [(each["n_judged"], each["n_invalid"]) for each in document["groups"]] == [(24, 24), (24, 24)]
+    success = estimate(document, "baseline", "success")
+    # none of 6: Wilson's upper bound is z²/(n + z²) with z = 1.96
+    assert (success["value"], success["low"]) == (0.0, 0.0)
+    assert success["high"] == pytest.approx(1.959964**2 / (6 + 1.959964**2), abs=1e-6)
+
+
+# -- in this process --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_models_of_this_machine_are_compared_without_a_gateway(capsys: pytest.CaptureFixture[str]) -> None:
+    command = (*TWICE, *PROMPTS, *SHORT, "--seeds", "200:206")
+    document = evaluated(capsys, *command, "--decoding", "greedy", "--decoding", "temperature=1", "-o", "out")
+    groups = [(group["variant"], group["decoding"]) for group in document["groups"]]
+    ways = ("greedy", "temperature=1")
+    assert groups == [(variant, way) for way in ways for variant in ("base", "again")]
+    assert document["evaluation"]["variants"] == {"base": "sample:tiny-base", "again": "sample:tiny-base"}
+    # the same model on the same worlds with the same draws: nothing may differ
+    found = [each for each in document["comparisons"] if each["metric"] == "n_output_tokens"]
+    assert [(each["baseline"], each["candidate"], each["difference"]) for each in found] == [
+        (f"base, {way}", f"again, {way}", 0.0) for way in ways
+    ]
+    episodes = list(open_dataset("out"))
+    assert len(episodes) == 24
+    step = episodes[0].steps[0]
+    assert (step.function_name, step.model_name) == ("act", "sample:tiny-base")
+    assert step.messages is not None
+    assert [said.role for said in step.messages] == ["system", "user"]
+    assert (episodes[0].origin or {})["mission"] in str(step.messages[0])
+
+
+def learned(path: str, seeds: range, *, env: str = "babyai") -> Path:
+    """A store of episodes that somebody learns from."""
+    step = Transition(
+        step_index=0,
+        messages=(message("user", "now?"),),
+        completion=message("assistant", "go"),
+        function_name="act",
+        variant_name="history_and_reasoning",
+    )
+    episodes = [
+        Episode(episode_id=f"e{seed}", source="test", env_id=env, task="goto", seed=seed, steps=(step,))
+        for seed in seeds
+    ]
+    write_episodes(Path(path), episodes, kind="test")
+    return Path(path)
+
+
+def tuned(seeds: range, **fields: Any) -> None:
+    """A job `tiny` that has learned these seeds, whose model is the sample's."""
+    a_job(learned("good", seeds), **fields)
+    shutil.rmtree("runs/tiny/model")
+    shutil.copytree(Path(__file__).parents[2] / "data" / "tiny-base", "runs/tiny/model")
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_seeds_that_a_model_has_learned_are_refused_unless_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tuned(range(198, 203))
+    command = ["--variants", "base=sample:tiny-base,tuned=tiny", "--config", "babyai/tensorzero.toml", *SHORT]
+    assert run(["evaluate", "babyai", *command, "--seeds", "200:204"]) == 2
+    refused = "not held out: job tiny (tuned) learned seed 200 of goto and 2 more"
+    assert refused in capsys.readouterr().err
+    assert not Path(".trajkit/runs").exists()
+
+    document = evaluated(capsys, *command, "--seeds", "200:204", "--allow-leak", "-o", "leaky")
+    assert document["evaluation"]["leaks"] == ["job tiny (tuned) learned seed 200 of goto and 2 more"]
+    assert open_store("leaky").manifest.source["evaluation"] == document["evaluation"]
+
+    assert (
+        run(["evaluate", "babyai", *command, "--seeds", "200:204", "--allow-leak", "-o", "leaky", "--quiet"])
+        == 0
+    )
+    printed = capsys.readouterr()
+    assert (
+        printed.out.splitlines()[-1] == "not held out: job tiny (tuned) learned seed 200 of goto and 2 more"
+    )
+    assert printed.err == ""
+
+    document = evaluated(capsys, *command, "--seeds", "203:206", "-o", "held_out")
+    assert document["evaluation"]["leaks"] == []
+    # both with the prompts that the tuned one has learned
+    prompts = {
+        (one.origin or {})["policy"]: one.steps[0].messages
+        for one in open_dataset("held_out")
+        if one.seed == 203
+    }
+    assert prompts["base"] == prompts["tuned"]
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_a_job_of_another_folder_has_learned_is_known_too(capsys: pytest.CaptureFixture[str]) -> None:
+    tuned(range(198, 203))
+    Path("runs").rename("others")
+    command = ["--variants", "tuned=others/tiny", "--config", "babyai/tensorzero.toml", *SHORT]
+    assert run(["evaluate", "babyai", *command, "--seeds", "200:204"]) == 2
+    assert "not held out: job tiny (tuned) learned seed 200 of goto and 2 more" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_what_chose_a_checkpoint_is_not_held_out(capsys: pytest.CaptureFixture[str]) -> None:
+    played = {"seeds": "300:310", "env": "babyai", "tasks": ["goto"]}
+    tuned(range(5), recipe={"play": played})
+    command = ["--variants", "tuned=tiny", "--config", "babyai/tensorzero.toml", *SHORT]
+    assert run(["evaluate", "babyai", *command, "--seeds", "305:320"]) == 2
+    assert "job tiny (tuned) was chosen by playing seed 305 of goto and 4 more" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_model_is_found_by_the_name_of_a_registered_variant(capsys: pytest.CaptureFixture[str]) -> None:
+    tuned(range(5))
+    assert run(["register", "tiny", "--config", "babyai/tensorzero.toml", "--variant", "mine", "--yes"]) == 0
+    command = ("--variants", "mine", "--config", "babyai/tensorzero.toml", "--through", "process", *SHORT)
+    document = evaluated(capsys, *command, "--seeds", "200:202", "-o", "out")
+    assert document["evaluation"]["variants"] == {"mine": "tiny"}
+    assert run(["evaluate", "babyai", *command, "--seeds", "2:9"]) == 2
+    assert "job tiny (mine) learned seed 2 of goto and 2 more" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["a=sample:none"], "there is no sample model 'none'"),
+        (["a=no_such_job"], "no job and no folder 'no_such_job'"),
+        (["a=sample:tiny-base", "--config", "babyai/tensorzero.toml"], "whose prompts does a get?"),
+        (["a=sample:tiny-base", "--template-variant", "history"], "where is the variant 'history'?"),
+        (["a=sample:tiny-base", *PROMPTS[:2], "--template-variant", "hist"], "no variant 'hist'"),
+        (["a=sample:tiny-base", "--function", "act"], "where is the function 'act'?"),
+        (["a=sample:tiny-base", "--policy-set", "hat=1"], "the policy local has no setting 'hat'"),
+        (["a", "--through", "process"], "nobody can tell which model 'a' is"),
+    ],
+)
+def test_a_model_that_cannot_play_is_refused_with_code_2(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["evaluate", "babyai", *SHORT, "--seeds", "200:202", "--variants", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_dry_run_says_what_would_be_played(capsys: pytest.CaptureFixture[str]) -> None:
+    document = evaluated(capsys, *TWICE, *PROMPTS, *SHORT, "--seeds", "200:206", "--dry-run")
+    assert (document["n_episodes"], document["n_done"], document["models"]) == (12, 0, [])
+    assert not Path("stores").exists()
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_episodes_for_training_are_no_evaluation() -> None:
+    from trajkit.errors import RequestError
+    from trajkit.evaluate.evaluation import evaluation
+
+    options = {"env_id": "babyai", "policy": "expert", "tasks": ("goto",), "seeds": "0:2"}
+    with pytest.raises(RequestError, match="played for eval, not for train"):
+        evaluation(prepare(Options.model_validate(options)))
+    made = evaluation(prepare(Options.model_validate({**options, "purpose": "eval", "store": "out"})))
+    play(made.session, on_played=lambda played: None)
+    assert open_store("out").manifest.source["evaluation"] == made.session.remarks["evaluation"]

@@ -1,0 +1,108 @@
+"""What every command that trains does with a prepared job: plan, question, start, waiting, outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from trajkit._settings import remember
+from trajkit.cli import output, training
+from trajkit.cli.jobs import Follower, print_job
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.targets.job import TuneJob
+    from trajkit.targets.runs import Runs
+
+
+class Prepared(Protocol):
+    """A job that can be started, wherever it runs."""
+
+    @property
+    def job(self) -> TuneJob:
+        """The job, saved."""
+
+    @property
+    def is_new(self) -> bool:
+        """False when the same job was there already: that is the one."""
+
+
+def carry_out(
+    prepared: Prepared,
+    runs: Runs,
+    asked: Mapping[str, Any],
+    *,
+    plan: Iterable[str],
+    start: Callable[[Runs, str], TuneJob],
+    n_steps: int | None = None,
+    question: str = "Train?",
+    nothing: str = "nothing was trained",
+) -> int:
+    """Show the plan, ask, start, wait, and say what came of it.
+
+    A job that nobody wanted in the end is forgotten; one that runs or has succeeded is not asked about again.
+
+    Args:
+        prepared: The job.
+        runs: Where it is kept.
+        asked: What `training.job_options` read.
+        plan: Its lines.
+        start: Starts the job; one that runs or has succeeded is left alone.
+        n_steps: Steps that it takes, for the progress line; None where that is not known yet.
+        question: What is asked.
+        nothing: What is said of a dry run.
+
+    Returns:
+        The exit code.
+    """
+    for line in plan:
+        output.talk(line)
+    job_id = prepared.job.job_id
+    if asked["dry_run"]:
+        _forget(prepared, runs)
+        output.talk(f"dry run: {nothing}")
+        return 0
+    if not _is_under_way(prepared.job):
+        _agree(prepared, runs, question, yes=asked["yes"])
+    remember("last_job", {"runs": str(runs.folder.absolute()), "job_id": job_id})
+    job = start(runs, job_id)
+    if not asked["detach"]:
+        job = Follower(runs, job_id, n_steps).wait()
+    if job.target == "local":
+        for line in left_lines(runs, job):
+            output.talk(line)
+    print_job(runs, job, as_json=asked["as_json"])
+    return 1 if job.status in ("failed", "cancelled") else 0
+
+
+def left_lines(runs: Runs, job: TuneJob) -> Iterator[str]:
+    """The lines that say what a training here left beside its record: models, and the chart of the losses."""
+    from trajkit.targets.local.finish import MERGED, MODEL
+    from trajkit.targets.local.loss_page import LOSS_PAGE
+
+    folder = runs.path(job.job_id)
+    names = {"model": MODEL, "merged": MERGED, "losses": LOSS_PAGE}
+    yield from (f"{name:9} {folder / file}" for name, file in names.items() if (folder / file).exists())
+
+
+def _is_under_way(job: TuneJob) -> bool:
+    """Whether nothing is left to agree to; a training here whose process is gone would start again."""
+    is_gone = job.process is not None and not job.process.is_running
+    return job.status == "succeeded" or (job.status == "running" and not is_gone)
+
+
+def _agree(prepared: Prepared, runs: Runs, question: str, *, yes: bool) -> None:
+    """Nothing is started, sent or paid for before somebody said yes."""
+    try:
+        training.confirm(question, yes=yes)
+    except (click.exceptions.Exit, click.Abort, RequestError):
+        _forget(prepared, runs)
+        raise
+
+
+def _forget(prepared: Prepared, runs: Runs) -> None:
+    """One that was there before is kept."""
+    if prepared.is_new:
+        runs.remove(prepared.job.job_id)

@@ -1,0 +1,44 @@
+"""Options that several commands have, and how a group of them becomes one decorator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def adding(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
+    """One decorator for several options, which help shows in the order given.
+
+    Args:
+        options: As `click.option` makes them, or other decorators of this kind.
+    """
+
+    def add(command: Command) -> Command:
+        for option in reversed(options):  # click shows them as decorators stand: the last applied first
+            command = option(command)
+        return command
+
+    return add
+
+
+thoughts_option = click.option(
+    "--thoughts",
+    type=click.Choice(["keep", "strip", "think-text"]),
+    default="keep",
+    show_default=True,
+    help="What becomes of thoughts.",
+)
+"""What a row that is trained on has of thoughts, as `thoughts`."""
+
+overlong_option = click.option(
+    "--overlong",
+    type=click.Choice(["error", "drop", "trim-history"]),
+    default="error",
+    show_default=True,
+    help="What becomes of rows that are too long.",
+)
+"""The same of rows over the limit, as `overlong`."""

@@ -1,0 +1,57 @@
+"""How answers are drawn, where whoever plays does not leave that to the policy."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, ValidationError
+
+from trajkit.errors import RequestError
+from trajkit.schema import Model
+
+GREEDY, CONFIG = "greedy", "config"
+_EXAMPLES = "greedy, config (as the variant says itself), temperature=1, or temperature=0.7,top_p=0.9"
+
+
+class Decoding(Model):
+    """How answers are drawn. What is None is left to the policy: a variant's configuration, a server."""
+
+    temperature: Annotated[float, Field(ge=0, le=100)] | None = None
+    """Spread of the answers; 0 takes the likeliest token each time."""
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    """Share of the likeliest tokens that are drawn from."""
+
+    @property
+    def parameters(self) -> dict[str, float]:
+        """What is fixed, by the names that OpenAI gives it."""
+        return self.model_dump(exclude_none=True)
+
+    def __str__(self) -> str:
+        """As it is typed."""
+        if self.temperature == 0 and self.top_p is None:
+            return GREEDY
+        return ",".join(f"{name}={value:g}" for name, value in self.parameters.items()) or CONFIG
+
+
+def as_decoding(value: object) -> Decoding:
+    """A way to draw answers from its text.
+
+    Raises:
+        RequestError: It is none.
+    """
+    if isinstance(value, Decoding):
+        return value
+    text = str(value)
+    if text in (GREEDY, CONFIG):
+        return Decoding(temperature=0) if text == GREEDY else Decoding()
+    pairs = [piece.partition("=") for piece in text.split(",")]
+    names = [name.strip() for name, _, _ in pairs]
+    if len(set(names)) < len(names) or not all(mark for _, mark, _ in pairs):
+        raise RequestError(f"{text!r} is no decoding", hint=_EXAMPLES)
+    try:
+        return Decoding.model_validate({name.strip(): value.strip() for name, _, value in pairs})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise RequestError(
+            f"{text!r} is no decoding: {first['loc'][0]}: {first['msg']}", hint=_EXAMPLES
+        ) from error
