@@ -110,6 +110,6 @@ def test_a_name_that_there_is_not_lists_those_that_are(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(TrajkitError) as caught:
-        load("babyai_local")
+        load("babyai_local_stf")
     assert caught.value.hint is not None
     assert caught.value.hint.startswith("nearest: babyai_local_sft")

@@ -14,6 +14,7 @@ from trajkit.environments import environment_info, make
 from trajkit.rollout.agent import AgentPolicy, load_agent
 from trajkit.rollout.calling import Caller
 from trajkit.rollout.endpoint_policy import EndpointPolicy, EndpointSettings
+from trajkit.rollout.local_player import LocalSettings
 from trajkit.rollout.models import Models
 from trajkit.rollout.own_prompt import JsonMode
 from trajkit.rollout.plan import Job, Plan
@@ -118,8 +119,18 @@ def test_the_page_names_what_a_turn_and_an_opening_have():
     assert set(Opening._fields) == set(re.findall(r"`(\w+)`", begin))
 
 
+def settings_in(text: str) -> list[tuple[str, str]]:
+    """The settings that a part of the page names, and their defaults."""
+    return re.findall(r"^\| `(\w+)=\w+` \| (.*?) \|", text, re.MULTILINE)
+
+
+def test_the_page_names_the_settings_of_the_policy_local():
+    section = PAGE.partition("## A model of this machine")[2].partition("\n## ")[0]
+    assert {name for name, _ in settings_in(section)} == set(LocalSettings.model_fields)
+
+
 def test_the_page_names_the_settings_of_the_policy_openai_and_their_defaults():
-    rows = re.findall(r"^\| `(\w+)=\w+` \| (.*?) \|", PAGE, re.MULTILINE)
+    rows = settings_in(PAGE.partition("## A model of this machine")[0])
     defaults = EndpointSettings().model_dump(mode="json")
     assert {name for name, _ in rows} == set(defaults)
     written = {"the server's": "None"} | {"false": "False"}
