@@ -199,6 +199,20 @@ def test_sharegpt_joins_what_would_break_the_turns_and_says_so() -> None:
     assert problems("sharegpt", twice) == ["gpt where it is the other's turn"]
 
 
+def test_sharegpt_has_a_result_in_an_answer_after_what_asked_for_it() -> None:
+    row = BY_NAME["sharegpt"].row(
+        one_answer((message("user", "go"), said("assistant", result(), call())), message("assistant", "in"))
+    )
+    speakers = [turn["from"] for turn in row.value["conversations"]]
+    assert speakers == ["human", "function_call", "observation", "gpt"]
+    assert row.problems == ()
+
+
+def test_sharegpt_names_a_thought_that_is_no_answers() -> None:
+    row = BY_NAME["sharegpt"].row(one_answer((said("user", "go", THOUGHT),), message("assistant", "in")))
+    assert [loss.kind for loss in row.losses] == [LossKind.THOUGHT]
+
+
 def test_vertex_has_the_system_message_beside_the_contents() -> None:
     row = BY_NAME["vertex"].row(TALK)
     assert row.value["systemInstruction"] == {"role": "system", "parts": [{"text": "Play."}]}

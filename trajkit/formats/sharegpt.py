@@ -56,20 +56,31 @@ class _Writer:
         self.problems: list[Problem] = []
 
     def add(self, message: Message, where: str) -> None:
+        if message.role != Role.ASSISTANT:
+            self._results(message, where)
+            text = self._text(message, where)
+            if text or not any(isinstance(b, ToolResultBlock) for b in message.content):
+                self._say("system" if message.role == Role.SYSTEM else "human", text, where)
+            return
+        self._answer(message, where)
+        self._results(message, where)  # what a service called by itself, after the model had asked for it
+
+    def _results(self, message: Message, where: str) -> None:
         for index, block in enumerate(message.content):
             if isinstance(block, ToolResultBlock):
                 self.losses.append(Loss(LossKind.TOOL_CALL_ID, f"{where}.content.{index}"))
                 self._say("observation", block.result, where)
+            elif isinstance(block, ThoughtBlock) and message.role != Role.ASSISTANT:
+                self.losses.append(Loss(LossKind.THOUGHT, f"{where}.content.{index}"))
+
+    def _answer(self, message: Message, where: str) -> None:
         thoughts = [self._thought(b, f"{where}.content.{i}") for i, b in enumerate(message.content)]
         thought = "\n".join(filter(None, thoughts))
         if sum(map(bool, thoughts)) > 1:
             self.losses.append(Loss(LossKind.JOINED_TEXT, where))
         text = self._text(message, where)
         calls = [block for block in message.content if isinstance(block, ToolCallBlock)]
-        if message.role != Role.ASSISTANT:
-            if text or not any(isinstance(b, ToolResultBlock) for b in message.content):
-                self._say("system" if message.role == Role.SYSTEM else "human", text, where)
-        elif calls:
+        if calls:
             if text:
                 self.losses.append(Loss(LossKind.TEXT_BESIDE_CALL, where))
             value = self._calls(calls, where)
