@@ -15,10 +15,18 @@ from trajkit.stack.clickhouse_engine import GRANTS
 HOST = "127.0.0.1"
 """The only address it listens on, and the only one that its users may come from."""
 
+_MOST_PARTS = 100_000
+"""Parts of a table before the server makes inserts wait. The gateway leaves one with each inference; they are
+merged soon after, and feedback whose episode has to wait for that is refused."""
+
 _CONFIG = """<clickhouse>
   <http_port>{port}</http_port>
   <listen_host>{host}</listen_host>
   <users_config>users.xml</users_config>
+  <merge_tree>
+    <parts_to_delay_insert>{most_parts}</parts_to_delay_insert>
+    <parts_to_throw_insert>{most_parts}</parts_to_throw_insert>
+  </merge_tree>
 </clickhouse>
 """
 _USERS = """<clickhouse>
@@ -63,7 +71,7 @@ def write_configuration(folder: Path, *, port: int, users: Sequence[User]) -> No
     )
     named = [_user_xml(user) for user in users]
     write_text(folder / "users.xml", _USERS.format(users="".join([default, *named])), mode=0o600)
-    write_text(folder / "config.xml", _CONFIG.format(port=port, host=HOST))
+    write_text(folder / "config.xml", _CONFIG.format(port=port, host=HOST, most_parts=_MOST_PARTS))
 
 
 def _user_xml(user: User) -> str:
