@@ -42,3 +42,12 @@ overlong_option = click.option(
     help="What becomes of rows that are too long.",
 )
 """The same of rows over the limit, as `overlong`."""
+
+confidence_option = click.option(
+    "--confidence",
+    type=click.FloatRange(0, 1, min_open=True, max_open=True),
+    default=0.95,
+    show_default=True,
+    help="Of every interval.",
+)
+"""How sure the intervals are that a command tells, as `confidence`."""

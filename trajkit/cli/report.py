@@ -12,6 +12,7 @@ from trajkit.cli import output
 from trajkit.cli.derived import columns_given
 from trajkit.cli.info import last_store
 from trajkit.cli.jobs import runs_option
+from trajkit.cli.option import confidence_option
 from trajkit.cli.page import visible
 from trajkit.errors import RequestError
 
@@ -76,13 +77,7 @@ ledger; with several sizes there is a learning curve.
 @click.option(
     "--metric", "metrics", multiple=True, callback=columns_given, metavar="NAME", help="A further metric."
 )
-@click.option(
-    "--confidence",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.95,
-    show_default=True,
-    help="Of every interval.",
-)
+@confidence_option
 @click.option(
     "--resamples",
     type=click.IntRange(min=100),

@@ -9,6 +9,7 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.info import last_store
+from trajkit.cli.option import confidence_option
 from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
@@ -30,13 +31,7 @@ The intervals take episodes as independent: several attempts at one seed say les
     metavar="NAME",
     help="The metric whose mean is told.  [default: episode_return, else total_reward]",
 )
-@click.option(
-    "--confidence",
-    type=click.FloatRange(0, 1, min_open=True, max_open=True),
-    default=0.95,
-    show_default=True,
-    help="Of every interval.",
-)
+@confidence_option
 @click.option(
     "--bootstrap",
     "resamples",

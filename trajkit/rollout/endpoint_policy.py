@@ -6,15 +6,15 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field, SecretStr, ValidationError
+from pydantic import Field, SecretStr
 
 from trajkit.environments.base import ActionRule
-from trajkit.errors import RequestError
 from trajkit.rollout.calling import Caller
 from trajkit.rollout.endpoint import Endpoint, Refused
 from trajkit.rollout.own_prompt import JsonMode, Question, read_action
 from trajkit.rollout.plan import Plan
 from trajkit.rollout.policies import Choice, Scripted, Situation
+from trajkit.rollout.policy_settings import settings_of
 from trajkit.rollout.seeds import derived_seed
 from trajkit.schema import Model
 
@@ -38,17 +38,7 @@ def read_settings(settings: Mapping[str, str]) -> EndpointSettings:
     Raises:
         RequestError: One is not known, or its value cannot be.
     """
-    try:
-        return EndpointSettings.model_validate(dict(settings))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = str(first["loc"][0])
-        if name not in EndpointSettings.model_fields:
-            known = ", ".join(EndpointSettings.model_fields)
-            raise RequestError(
-                f"the policy openai has no setting {name!r}", hint=f"it has {known}"
-            ) from error
-        raise RequestError(f"the setting {name}={settings[name]!r}: {first['msg']}") from error
+    return settings_of("openai", EndpointSettings, settings)
 
 
 class EndpointPolicy(Scripted):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field, JsonValue, ValidationError
+from pydantic import Field, JsonValue
 
 from trajkit.environments.base import ActionRule
 from trajkit.errors import RequestError
 from trajkit.generation.located import Located, fingerprint, located
 from trajkit.rollout.own_prompt import JsonMode, OwnPrompts
+from trajkit.rollout.policy_settings import settings_of
 from trajkit.rollout.prompt import Prompts
 from trajkit.rollout.variant_prompts import Sampling, VariantOf, VariantPrompts
 from trajkit.schema import Model
@@ -64,7 +64,7 @@ class LocalPlayer(Model):
         Raises:
             RequestError: One is not known, or its value cannot be.
         """
-        return read_local_settings(self.settings)
+        return settings_of("local", LocalSettings, self.settings)
 
     @property
     def templates(self) -> VariantOf | None:
@@ -129,23 +129,6 @@ class LocalPlayer(Model):
             "prompts": self.prompts(rule, history=history).digest,
             "settings": dict(self.settings),
         }
-
-
-def read_local_settings(settings: Mapping[str, str]) -> LocalSettings:
-    """The settings from their texts.
-
-    Raises:
-        RequestError: One is not known, or its value cannot be.
-    """
-    try:
-        return LocalSettings.model_validate(dict(settings))
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        name = str(first["loc"][0])
-        if name not in LocalSettings.model_fields:
-            known = ", ".join(LocalSettings.model_fields)
-            raise RequestError(f"the policy local has no setting {name!r}", hint=f"it has {known}") from error
-        raise RequestError(f"the setting {name}={settings[name]!r}: {first['msg']}") from error
 
 
 def _first(*values: float | None) -> float:
