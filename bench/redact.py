@@ -7,15 +7,16 @@ prompt has an e-mail address, a token and a home path, all drawn. Three jobs:
 
 clean    search a store in which nothing is (what publishing does each time)
 scan     search the one with secrets
-redact   write it without them: read, search, replace, hash, write (the last two as any verb does)
+redact   write it without them: read, search, replace, hash and write what changed, copy the rest
 
-Time is that of all threads of the process, so that the rate is that of one core. Exit 1 when a limit is
-missed.
+Time is that of all threads of the process, so that the rate is that of one core; before it, each job has run
+once. Exit 1 when a limit is missed.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 import sys
 import tempfile
@@ -78,7 +79,7 @@ def main() -> int:
         print(
             f"{asked.steps:,} steps, {n_bytes(folder / 'secret') / 1e6:,.0f} MB of text, {n_found:,} values"
         )
-        goals = iter(range(asked.rounds))
+        goals = itertools.count()
         jobs: dict[str, tuple[Path, Callable[[], object]]] = {
             "clean": (folder / "clean", lambda: scan(folder / "clean")),
             "scan": (folder / "secret", lambda: scan(folder / "secret")),
@@ -90,6 +91,7 @@ def main() -> int:
         rates = {}
         for job, (store, run) in jobs.items():
             size, seconds = n_bytes(store), []
+            run()  # imports, and files that the system keeps
             for _ in range(asked.rounds):
                 began = time.process_time()
                 run()
@@ -99,8 +101,8 @@ def main() -> int:
                 f"{job:8} {rates[job]:7.0f} MB/s per core  ({statistics.median(seconds):.2f} s of one core)"
             )
         left = scan(folder / "redacted-0").n_found
-    is_good = min(rates["clean"], rates["scan"]) >= MIN_MB_PER_S and not left and n_found
-    print(f"limit: {MIN_MB_PER_S:g} MB/s for a search, nothing left: {'kept' if is_good else 'MISSED'}")
+    is_good = min(rates.values()) >= MIN_MB_PER_S and not left and n_found
+    print(f"limit: {MIN_MB_PER_S:g} MB/s for each, nothing left: {'kept' if is_good else 'MISSED'}")
     return 0 if is_good else 1
 
 

@@ -145,9 +145,16 @@ def measured(port: int, n_clients: int, seconds: float) -> tuple[float, float, f
     for number in range(2 * n_clients):
         ask(port, number)
     usages: list[dict[str, Any]] = []
+    failures: list[Exception] = []
     start = time.perf_counter()
 
     def client(place: int) -> None:
+        try:
+            keep_asking(place)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            failures.append(error)
+
+    def keep_asking(place: int) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
         connection.connect()
         connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -163,6 +170,8 @@ def measured(port: int, n_clients: int, seconds: float) -> tuple[float, float, f
     for thread in threads:
         thread.join()
     took = time.perf_counter() - start
+    if failures:  # who was not answered asks no more, and the rate would be that of fewer clients
+        raise SystemExit(f"{len(failures)} of {n_clients} clients were not answered: {failures[0]!r}")
     n_in, n_out = (
         statistics.fmean(each[name] for each in usages) for name in ("prompt_tokens", "completion_tokens")
     )

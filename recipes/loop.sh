@@ -8,6 +8,7 @@
 #
 # `make loop` runs it in loop/; `make loop THROUGH=gateway` measures through the gateway and not in process. What is
 # done is not done again: after a kill the same command goes on, and when all is done it shows the result again.
+# `bash recipes/loop.sh FOLDER process --set rollouts.seeds=0:40` plays less: what follows is for `trajkit run`.
 set -euo pipefail
 
 recipe=$(cd "$(dirname "$0")" && pwd)/babyai_local.yaml
@@ -28,5 +29,7 @@ cd "$folder"
 touch trajkit.toml  # the worlds that are kept for evaluation are written down here
 trap 'trajkit down >/dev/null 2>&1 || true' EXIT
 
-trajkit run "$recipe" -o "$goal" --yes "${more[@]}"
-trajkit report "$goal/evaluated" --baseline baseline --baseline baseline_control --runs "$goal/runs"
+was_done=0
+[ -d "$goal/compared" ] && was_done=1
+trajkit run "$recipe" -o "$goal" --yes "${more[@]}" "${@:3}"
+[ "$was_done" = 0 ] || trajkit report "$goal/evaluated" --baseline baseline --baseline baseline_control --runs "$goal/runs"

@@ -64,9 +64,9 @@ class Lab:
         """A store of this training seed."""
         return self.folder / "stores" / f"{name}-{self.seed}"
 
-    def trajkit(self, *arguments: str | int | Path, leaves: Path) -> None:
+    def trajkit(self, *arguments: str | int | Path, leaves: Path | None = None) -> None:
         """Run a command, unless what it leaves is there."""
-        if leaves.exists():
+        if leaves is not None and leaves.exists():
             return
         words = ["trajkit", *map(str, arguments)]
         print("$", *words, flush=True)
@@ -75,6 +75,14 @@ class Lab:
         if done.returncode:
             raise SystemExit(f"{done.stdout}{done.stderr}\nexit code {done.returncode}")
         print(f"  {time.monotonic() - started:.0f} s", flush=True)
+
+    def reserve(self) -> None:
+        """Keep the worlds to measure on for nothing else: whoever would play or learn them is refused."""
+        self.trajkit("reserve", "babyai", *_tasks(FIVE), "--seeds", self._held_out)
+
+    @property
+    def _held_out(self) -> str:
+        return f"{HELD_OUT}:{HELD_OUT + self.size.worlds}"
 
     def played(self, name: str, model: str, tasks: Sequence[str], *, turn: int = 0) -> Path:
         """Episodes of a model, or of the expert, on training worlds of its own."""
@@ -105,6 +113,12 @@ class Lab:
         n = max(1, round(wanted * n_episodes / n_steps))
         return self.derived("select", pool, name, "--sample", n, "--seed", self.seed)
 
+    def merged(self, stores: Sequence[Path], name: str) -> Path:
+        """All episodes of some stores."""
+        goal = self.store(name)
+        self.trajkit("merge", *stores, "-o", goal, leaves=goal)
+        return goal
+
     def tuned(self, name: str, store: Path, model: str = MODEL) -> str:
         """A model tuned on a store, by the name of its job."""
         job = f"{name}-{self.seed}"
@@ -121,7 +135,7 @@ class Lab:
         self.trajkit(
             *("evaluate", "babyai", "--variants", f"{model.name}={model.model}", *_tasks(tasks)),
             *("--config", CONFIG, "--template-variant", PROMPTS, "--decoding", "temperature=1"),
-            *("--seeds", f"{HELD_OUT}:{HELD_OUT + self.size.worlds}", "--run-seed", self.seed),
+            *("--seeds", self._held_out, "--run-seed", self.seed),
             *("--runs", "runs", "--quiet", "-o", store),
             leaves=store,
         )
@@ -203,22 +217,20 @@ def thresholds(lab: Lab) -> Iterator[Model]:
 
 def rounds(lab: Lab) -> Iterator[Model]:
     """Two tasks, three rounds: play, choose, train the base on all that was chosen, play again with that."""
-    model, chosen = MODEL, list[Path]()
+    model, (chosen, control) = MODEL, lab.filtered(_own_two(lab), "good", f"episode_return > {GOOD}")
+    played, good, job = [_own_two(lab)], [chosen], "good"
     for number in range(1, 4):
-        store = _own_two(lab) if number == 1 else lab.played(f"round-{number}", model, TWO, turn=number - 1)
-        name = "good" if number == 1 else f"round-{number}-good"
-        chosen.append(lab.filtered(store, name, f"episode_return > {GOOD}")[0])
-        job = name if number == 1 else f"round-{number}"
-        model = lab.tuned(job, _together(lab, chosen, number))
-        yield Model(f"round {number}", job, model)
-
-
-def _together(lab: Lab, chosen: Sequence[Path], number: int) -> Path:
-    if len(chosen) == 1:
-        return chosen[0]
-    goal = lab.store(f"rounds-to-{number}")
-    lab.trajkit("merge", *chosen, "-o", goal, leaves=goal)
-    return goal
+        if number > 1:
+            job = f"round-{number}"
+            played.append(lab.played(job, model, TWO, turn=number - 1))
+            good.append(lab.filtered(played[-1], f"{job}-good", f"episode_return > {GOOD}")[0])
+            chosen = lab.merged(good, f"rounds-to-{number}")
+            control = lab.drawn_like(chosen, lab.merged(played, f"played-to-{number}"), f"{job}-control")
+        yield Model(
+            f"random sample as round {number}", f"{job}-control", lab.tuned(f"{job}-control", control)
+        )
+        model = lab.tuned(job, chosen)
+        yield Model(f"round {number}", job, model, f"{job}-control")
 
 
 TABLES: Mapping[str, tuple[Table, Sequence[str]]] = {
@@ -272,6 +284,7 @@ def main() -> None:
     (folder / PROJECT_FILE).touch()  # what is reserved is reserved here
     size = Size(asked.episodes, asked.worlds)
     labs = [Lab(folder, int(seed), size) for seed in asked.seeds.split(",")]
+    labs[0].reserve()
     for name in asked.tables:
         table, tasks = TABLES[name]
         made = facts(*lines(labs, table, tasks), tasks)

@@ -312,6 +312,50 @@ def test_seeds_that_a_model_has_learned_are_refused_unless_that_is_said(
     assert prompts["base"] == prompts["tuned"]
 
 
+LIGHTHOUSE = """
+class Lighthouse:
+    def reset(self, seed):
+        return "Light the lamp.", "Dusk."
+
+    def step(self, text):
+        return "Night.", float(text == "light"), text == "light", False
+
+    def legal_actions(self):
+        return ("light", "wait")
+"""
+
+
+def test_prompts_of_another_environment_are_not_played(
+    elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(elsewhere))
+    Path("lighthouse.py").write_text(LIGHTHOUSE, encoding="utf-8")
+    Path("trajkit.toml").write_text('config = "babyai/tensorzero.toml"\n', encoding="utf-8")
+    command = ["evaluate", "lighthouse:Lighthouse", "--variants", "base=sample:tiny-base", "--seeds", "0:1"]
+    # nobody named that configuration: the model gets the prompt that fits any environment
+    assert run([*command, "--max-steps", "1", "-o", "out", "--quiet"]) == 0
+    ((step,),) = (episode.steps for episode in open_dataset("out"))
+    assert (step.function_name, step.action_valid) == (None, True)
+    assert "- light" in str(step.messages)
+    for asked in (["--template-variant", "baseline"], ["--config", str(RECIPE / "tensorzero.toml")]):
+        capsys.readouterr()
+        assert run([*command, *asked]) == 2
+        error = capsys.readouterr().err
+        assert "is not for lighthouse:Lighthouse: it is about 'turn left'" in error
+    tools = str(RECIPE.parent / "babyai_tools" / "tensorzero.toml")
+    assert run([*command, "--config", tools]) == 2
+    assert "babyai_tools/tensorzero.toml is not for lighthouse" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_who_learned_no_functions_prompts_plays_without(capsys: pytest.CaptureFixture[str]) -> None:
+    tuned(range(5), function=None, variants=())
+    Path("trajkit.toml").write_text('config = "babyai/tensorzero.toml"\n', encoding="utf-8")
+    command = ["--variants", "base=sample:tiny-base,tuned=tiny", *SHORT, "--seeds", "200:201", "-o", "out"]
+    evaluated(capsys, *command)
+    assert {step.function_name for one in open_dataset("out") for step in one.steps} == {None}
+
+
 @pytest.mark.usefixtures("elsewhere")
 def test_what_a_job_of_another_folder_has_learned_is_known_too(capsys: pytest.CaptureFixture[str]) -> None:
     tuned(range(198, 203))

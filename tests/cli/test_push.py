@@ -66,6 +66,8 @@ def test_a_split_goes_there_loads_with_datasets_and_comes_back(
         assert json.loads(line)["commit"] == told["commit"]
         assert TOKEN not in line
         open_store(tmp_path / "data" / side)
+    assert run(["info", "data/train"]) == 0
+    assert f"published tester/data at {told['commit'][:12]}, tag v1" in capsys.readouterr().out
 
     environment = {
         **os.environ,
@@ -170,3 +172,52 @@ def test_a_model_is_sent_with_its_card(
     assert "base_model: org/base" in standin.file("model", "tester/tiny", "README.md").decode()
     sent = next(path for path in repository.commits[-1].files if path.endswith(".safetensors"))
     assert standin.file("model", "tester/tiny", sent) == (tmp_path / "model" / sent).read_bytes()
+
+
+def test_secrets_in_a_models_files_stop_it(
+    standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    mail = "joe.doe" + "@corp.io"
+    shutil.copytree(model_path("sample:tiny-base"), tmp_path / "model")
+    (tmp_path / "model" / "README.md").write_text(f"# mine\n\nWrite to {mail}.\n")
+    asked = ["push", "model", "tester/tiny", "--base", "org/base", "--yes"]
+    assert run(asked) == 1
+    shown = capsys.readouterr().err
+    assert "secrets: model: 1 email in README.md" in shown
+    assert mail not in shown
+    assert not standin.repositories
+    assert run([*asked, "--allow-findings"]) == 0
+    assert standin.repositories["model", "tester/tiny"].private
+
+
+# what betterleaks and gitleaks do with standard input, with one rule
+SCANNER = """#!PYTHON
+import json, sys
+options = dict(zip(sys.argv, sys.argv[1:] + [""]))
+found = [{"RuleID": "a-rule"} for line in sys.stdin if "go forward" in line or "tiny" in line]
+with open(options["--report-path"], "w") as file:
+    json.dump(found, file)
+sys.exit(int(options["--exit-code"]) if found else 0)
+"""
+
+
+def test_another_scanner_on_the_path_is_asked_too(
+    standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "betterleaks"
+    program.write_text(SCANNER.replace("PYTHON", sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    step = Transition(
+        step_index=0, messages=(message("user", "x"),), completion=message("assistant", "go forward")
+    )
+    write_episodes(tmp_path / "store", [Episode(episode_id="a", source="t", steps=(step,))], kind="test")
+    shutil.copytree(model_path("sample:tiny-base"), tmp_path / "model")
+    for what, more in (("store", ()), ("model", ("--base", "org/base"))):
+        assert run(["push", what, "tester/it", "--yes", *more]) == 1
+        shown = capsys.readouterr().err
+        assert "betterleaks: it finds a-rule" in shown
+        assert "error: betterleaks finds" in shown
+    assert not standin.repositories
+    assert run(["push", "store", "tester/it", "--yes", "--no-gate"]) == 0

@@ -1,18 +1,23 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
-import re
-import subprocess
-import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 
+from tests.cli.terminal import plain, seen
 from trajkit.cli.main import run
-from trajkit.schema import Episode, Feedback, Transition, message
+from trajkit.schema import (
+    Episode,
+    Feedback,
+    Message,
+    ThoughtBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    Transition,
+    message,
+)
 from trajkit.store.writer import write_episodes
 
 LONG = "a wall of words " * 30
@@ -135,29 +140,96 @@ def test_a_beginning_of_several_lists_them(store: Path, capsys: pytest.CaptureFi
     assert "hint: 0199-abc, 0199-abd" in capsys.readouterr().err
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="needs a pseudo-terminal")
 def test_on_a_terminal_it_is_coloured_and_wrapped(store: Path) -> None:
-    outer, inner = pty.openpty()
-    environment = {**os.environ, "COLUMNS": "60", "TERM": "xterm-256color"}
-    environment.pop("NO_COLOR", None)
-    root = Path(__file__).parents[2]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trajkit", "show", str(store), "0"], stdout=inner, cwd=root, env=environment
+    printed = seen(["show", str(store), "0"], columns=60, folder=store.parent)
+    assert "\x1b[1mepisode 0199-abc\x1b[0m" in printed
+    assert "\x1b[31maction: jump" in printed
+    lines = plain(printed).splitlines()
+    assert max(map(len, lines[:-2])) <= 60  # the last ones may hold a path
+    assert " ".join(plain(printed).split()).count("wall of words") == 30
+    assert "next of 2: trajkit show" in plain(printed)
+    assert f"{len(lines) - 3} lines: --steps 0:5 prints some, `| less` turns pages" in lines
+    assert "\x1b[3" not in seen(["show", str(store), "0"], columns=60, folder=store.parent, NO_COLOR="1")
+
+
+@pytest.fixture
+def talk(tmp_path: Path) -> Path:
+    """A conversation with tools, thoughts, masks and weights, as other tools leave it."""
+    call = ToolCallBlock(id="c1", name="search", arguments=json.dumps({"query": "x" * 90, "limit": 3}))
+    rows = {"rows": [{"id": number, "note": "y" * 40} for number in range(3)], "ok": True}
+    steps = (
+        Transition(
+            step_index=0,
+            messages=(message("system", "Help. " * 100), message("user", "Who is new?")),
+            completion=Message(role="assistant", content=(ThoughtBlock(text="I think hard."), call)),
+            n_input_tokens=1200,
+            n_output_tokens=64,
+            latency_s=0.734,
+        ),
+        Transition(
+            step_index=1,
+            n_prompt_kept=3,
+            messages=(
+                Message(
+                    role="tool",
+                    content=(ToolResultBlock(id="c1", name="search", result=json.dumps(rows)),),
+                ),
+                message("user", "Well?"),
+            ),
+            completion=message("assistant", "Nobody."),
+            loss_weight=0.0,
+            mask_reason="not selected",
+        ),
+        Transition(
+            step_index=2,
+            n_prompt_kept=6,
+            messages=(message("user", "Thanks"),),
+            completion=message("assistant", "Bye"),
+            loss_weight=0.35,
+            demonstration="Goodbye",
+        ),
     )
-    os.close(inner)
-    printed = b""
-    while True:
-        try:
-            piece = os.read(outer, 65536)
-        except OSError:  # Linux ends a pseudo-terminal with an error
-            break
-        if not piece:
-            break
-        printed += piece
-    os.close(outer)
-    assert process.wait(30) == 0
-    assert b"\x1b[1mepisode 0199-abc\x1b[0m" in printed
-    assert b"\x1b[31maction: jump" in printed
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", printed.decode().replace("\r", ""))
-    assert max(len(line) for line in plain.splitlines()) <= 60
-    assert " ".join(plain.split()).count("wall of words") == 30
+    write_episodes(tmp_path / "talk", [Episode(episode_id="t", source="test", steps=steps)], kind="test")
+    return tmp_path / "talk"
+
+
+def test_a_conversation_shows_what_is_new_its_tools_and_what_each_answer_counts(
+    talk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["show", str(talk), "0"]) == 0
+    first, second, third = capsys.readouterr().out.split("\nstep ")[1:]
+    assert "… (600 characters; --full-prompts prints them)\nmessage, user: Who is new?" in first
+    assert "  [thought: 13 characters, --thoughts]\n" in first
+    query = f'    "query": "{"x" * 90}",'
+    assert f'  [tool call c1] search({{\n  {query[2:]}\n    "limit": 3\n  }})\n' in first
+    assert "spent: 1,200 tokens in, 64 out, 0.734 s\n" in first
+    assert "reward" not in first  # nobody measured it
+    assert f'  {{\n    "rows": [\n      {{"id": 0, "note": "{"y" * 40}"}},\n' in second
+    assert "message, user: Well?\nanswer: Nobody.\nnot learned: not selected\n" in second
+    assert third.startswith("2\nmessage, user: Thanks\nanswer: Bye\nbetter answer: Goodbye\nweight: 0.35\n")
+
+
+def test_thoughts_are_shown_on_request_and_steps_can_be_chosen(
+    talk: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["show", str(talk), "0", "--thoughts", "--steps", "0"]) == 0
+    printed = capsys.readouterr().out
+    assert "[thought] I think hard." in printed
+    assert "step 1" not in printed
+    assert run(["show", str(talk), "0", "--steps", "1:"]) == 0
+    printed = capsys.readouterr().out
+    assert [f"step {number}" in printed for number in range(3)] == [False, True, True]
+
+
+@pytest.mark.parametrize("steps", ["7", "3:", "2:1", "one", "0-2"])
+def test_steps_that_are_not_there_are_refused(
+    talk: Path, capsys: pytest.CaptureFixture[str], steps: str
+) -> None:
+    assert run(["show", str(talk), "0", "--steps", steps]) == 2
+    assert f"--steps {steps}" in capsys.readouterr().err
+
+
+def test_json_in_a_narrow_terminal_keeps_its_margins(talk: Path) -> None:
+    printed = plain(seen(["show", str(talk), "0", "--steps", "1"], columns=50, folder=talk.parent))
+    assert max(map(len, printed.splitlines())) <= 50
+    assert f'      {{"id": 0, "note":\n      "{"y" * 40}"}},' in printed

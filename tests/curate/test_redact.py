@@ -12,12 +12,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from tests.curate.planted import KEY_KINDS, Planted, harmless, planted
 from trajkit.curate.redact import redact, scan
 from trajkit.curate.redact_shape import KINDS
-from trajkit.curate.redact_text import Finder, leaves
+from trajkit.curate.redact_text import Finder
+from trajkit.curate.redact_walk import leaves
 from trajkit.errors import RequestError
 from trajkit.schema import (
     Episode,
@@ -30,7 +32,7 @@ from trajkit.schema import (
     message,
 )
 from trajkit.store.dataset import open_dataset
-from trajkit.store.reader import open_store
+from trajkit.store.reader import open_store, verify
 
 N_EACH = 300
 DRAW = random.Random(7)
@@ -206,13 +208,15 @@ def test_no_way_of_writing_it_hides_a_value(text: str) -> None:
     import pyarrow as pa
 
     from trajkit.curate.redact_column import Search
-    from trajkit.curate.redact_text import Placeholders
+    from trajkit.curate.redact_placeholder import Placeholders
     from trajkit.store.layout import STEPS
 
     column = next(column for column in STEPS if column.name == "observation")
     search = Search(Finder(), Placeholders())
-    made = search.column(pa.chunked_array([[text]]), "steps", column)
-    assert made is not None
+    values = pa.chunked_array([[text]])
+    changed = search.column(values, "steps", column)
+    assert changed is not None
+    made = changed.applied(values)
     assert "corp.io" not in made.to_pylist()[0].replace("@db.corp.io", "")
     assert search.report().n_found == 1
     if text.startswith("{"):
@@ -268,6 +272,47 @@ def test_numbers_go_on_where_an_earlier_pass_ended(
     messages = one(tmp_path / "clean").steps[0].messages
     assert messages is not None
     assert messages[0].text == "[EMAIL_41] wrote to [EMAIL_42]"
+
+
+def test_numbers_go_on_wherever_the_earlier_placeholder_stands(
+    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
+) -> None:
+    texts = [f"write to {MAIL}", "[EMAIL_41] wrote"]  # it is met after the first value has its number
+    path = write([episode(f"e{n}", step(messages=(message("user", each),))) for n, each in enumerate(texts)])
+    redact(path, tmp_path / "clean")
+    said = [each.steps[0].messages[0].text for each in open_dataset(tmp_path / "clean")]  # type: ignore[index]
+    assert said == ["write to [EMAIL_42]", "[EMAIL_41] wrote"]
+    assert scan(tmp_path / "clean").found == ()
+
+
+def test_episodes_without_any_keep_their_hashes_and_the_others_get_theirs(
+    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
+) -> None:
+    path = write(episode(f"e{n}", step(), step(1, observation=MAIL if n % 3 == 0 else "x")) for n in range(9))
+    made = redact(path, tmp_path / "clean")
+    verify(open_store(tmp_path / "clean"), deep=True)
+    hashes = [
+        {
+            row["episode_id"]: row["content_hash"]
+            for part in open_store(each).parts("episodes")
+            for row in pq.read_table(part, columns=["episode_id", "content_hash"]).to_pylist()
+        }
+        for each in (path, tmp_path / "clean")
+    ]
+    assert {name for name in hashes[0] if hashes[0][name] != hashes[1][name]} == {"e0", "e3", "e6"}
+    assert [each.n_steps for each in open_dataset(tmp_path / "clean")] == [2] * 9
+    again = redact(path, tmp_path / "again")
+    assert made.manifest is not None
+    assert again.manifest is not None
+    assert made.manifest.digest == again.manifest.digest
+
+
+def test_a_store_without_rows_is_redacted_too(
+    write: Callable[[Iterable[Episode]], Path], tmp_path: Path
+) -> None:
+    made = redact(write([]), tmp_path / "clean")
+    assert made.report.found == ()
+    assert open_store(tmp_path / "clean").manifest.counts.n_episodes == 0
 
 
 def test_kinds_can_be_left_alone(write: Callable[[Iterable[Episode]], Path]) -> None:

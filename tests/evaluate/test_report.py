@@ -13,7 +13,7 @@ from trajkit.evaluate.report import report
 from trajkit.evaluate.report_charts import charts
 from trajkit.evaluate.report_model import Training
 from trajkit.evaluate.report_object import Report
-from trajkit.evaluate.report_text import group_table, number
+from trajkit.evaluate.report_text import group_table, notes, number
 from trajkit.schema import Episode
 
 FEW = 500
@@ -103,7 +103,43 @@ def test_decodings_are_groups_of_their_own(played: Played, evaluated: Evaluated)
         ("a, greedy", "greedy"),
         ("a, temperature=1", "temperature=1"),
     ]
+    # nothing else could be compared
     assert found.comparisons[0].difference == -1
+
+
+@pytest.fixture(scope="module")
+def four(played: Played, evaluated: Evaluated) -> Path:
+    """`a` and `b`, each greedy and at temperature 1; `c` is greedy alone."""
+    drawn = [(variant, way) for way in ("greedy", "temperature=1") for variant in ("a", "b")]
+    return evaluated(
+        played(variant, seed, decoding=way, is_success=variant == "b")
+        for variant, way in [*drawn, ("c", "top_p=0.5")]
+        for seed in range(12)
+    )
+
+
+def pairs(found: Report) -> list[tuple[str, str]]:
+    return list(dict.fromkeys((each.baseline, each.candidate) for each in found.comparisons))
+
+
+def test_variants_are_compared_with_those_of_the_same_decoding(four: Path) -> None:
+    within = [("a, greedy", "b, greedy"), ("a, temperature=1", "b, temperature=1")]
+    found = report(four, resamples=FEW)
+    assert pairs(found) == within
+    assert any("c, top_p=0.5 is compared with nothing" in note for note in found.notes)
+    assert set(found.n_improved) == {f"{candidate} against {one}" for one, candidate in within}
+    # the name of a variant stands for its groups of all decodings
+    assert pairs(report(four, baseline="a", resamples=FEW)) == within
+    assert pairs(report(four, baseline="b, greedy", resamples=FEW)) == [("b, greedy", "a, greedy")]
+
+
+def test_decodings_are_compared_when_somebody_asks(four: Path) -> None:
+    names = ["a, greedy", "a, temperature=1", "b, greedy", "b, temperature=1", "c, top_p=0.5"]
+    found = report(four, across_decodings=True, resamples=FEW)
+    assert sorted(pairs(found)) == [(names[0], other) for other in names[1:]]
+    assert not any("compared with nothing" in note for note in found.notes)
+    # who is alone with a decoding and is named has nobody else to be compared with
+    assert sorted(pairs(report(four, baseline="c", resamples=FEW))) == [(names[4], one) for one in names[:4]]
 
 
 def test_stores_can_be_named(played: Played, evaluated: Evaluated) -> None:
@@ -306,9 +342,19 @@ def test_names_from_elsewhere_cannot_break_the_page_or_the_table(
     assert "<b>" not in found.markdown()
 
 
-def test_the_report_is_a_public_verb():
-    assert trajkit.report is report
+def test_the_report_is_a_public_verb(two_sides: Path, found: Report) -> None:
+    assert trajkit.report(two_sides, resamples=FEW) == found
     assert trajkit.Report is Report
+
+
+def test_what_could_not_be_said_of_several_measures_is_said_once(
+    played: Played, evaluated: Evaluated
+) -> None:
+    few = report(evaluated([played(name, seed) for name in "ab" for seed in range(3)]), resamples=FEW)
+    assert list(notes(few.comparisons)) == [
+        "b against a, success, return, length, invalid answers: too few pairs for an interval: 3, not 10",
+        "b against a, success: too few pairs for a test: 0 of 3 pairs differ, and fewer than 6 prove nothing",
+    ]
 
 
 def test_numbers_have_the_decimals_that_they_need(found: Report) -> None:

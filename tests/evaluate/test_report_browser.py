@@ -57,6 +57,31 @@ def test_the_page_draws_every_chart_and_asks_for_nothing(
     assert found.asked == []
 
 
+def test_long_names_are_told_apart_on_a_phone(
+    chromium: Any, played: Callable[..., Episode], evaluated: Callable[..., Path], tmp_path: Path
+) -> None:
+    drawn = [(f"history_and_reasoning_{end}", way) for end in "ab" for way in ("greedy", "temperature=1")]
+    store = evaluated(played(name, seed, decoding=way) for name, way in drawn for seed in range(12))
+    sizes = {name: Training(model=name, n_episodes=ord(name[-1]), n_learned=9) for name, _ in drawn}
+    page = tmp_path / "report.html"
+    page.write_text(report(store, resamples=500, trainings=sizes).page(), encoding="utf-8")
+    assert "<h1>history_and_reasoning_a, history_and_reasoning_b</h1>" in page.read_text(encoding="utf-8")
+    with opened(chromium, page, size=PHONE) as found:
+        found.page.wait_for_function(_ALL_DRAWN)
+        for place in ("#chart-success .role-axis-label", "#chart-learning-curve .role-legend-label"):
+            names = found.page.locator(f"{place} text").all_text_contents()
+            shown = [name for name in names if name.startswith("hist")]
+            assert len(shown) == len(set(shown)) == 4, names
+        assert "hist…_b, temperature=1" in shown
+        # what stands beside a plot leaves it most of the width
+        plot, legend = (
+            found.page.locator(f"#chart-learning-curve svg {part}").first.bounding_box()
+            for part in ("path.background", ".role-legend")
+        )
+        assert plot["width"] > 0.6 * PHONE["width"]
+        assert legend["x"] + legend["width"] <= PHONE["width"]
+
+
 def test_axes_of_means_begin_at_zero(chromium: Any, written: Path) -> None:
     with opened(chromium, written, size=DESKTOP) as found:
         found.page.wait_for_function(_ALL_DRAWN)

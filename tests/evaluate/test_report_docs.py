@@ -34,4 +34,4 @@ def test_the_page_names_only_options_and_expressions_that_there_are() -> None:
     rollout = {"--task", "--policy", "--seeds", "--purpose", "--quiet", "--noise"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) - known - rollout == set()
     rows = re.findall(r"^\| `([^`]+[<>][^`]+)` \|", PAGE, flags=re.MULTILINE)
-    assert len([requirement(row) for row in rows]) == 5
+    assert len([requirement(row) for row in rows]) == 6

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ from trajkit.errors import QueryError
 from trajkit.evaluate.report import report
 from trajkit.evaluate.report_object import Report
 from trajkit.evaluate.require import NotHeld, require, requirement
+from trajkit.schema import Episode
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +31,38 @@ def found(two_sides: Path) -> Report:
 )
 def test_what_holds_passes(found: Report, text: str) -> None:
     require(found, [requirement(text)])
+
+
+def test_a_variant_is_meant_in_every_decoding_or_in_one(
+    played: Callable[..., Episode], evaluated: Callable[..., Path]
+) -> None:
+    ways = ("greedy", "temperature=0.7,top_p=0.9")
+    drawn = [(name, way) for way in ways for name in ("base", "tuned")]
+    wins = {("tuned", "greedy")}
+    found = report(
+        evaluated(
+            played(name, seed, decoding=way, is_success=(name, way) in wins)
+            for name, way in drawn
+            for seed in range(12)
+        ),
+        resamples=500,
+    )
+    both, first, second = (
+        requirement(f"success[{where}].low > 0")
+        for where in (
+            "candidate=tuned, baseline=base",
+            "candidate=tuned, decoding=greedy",
+            "decoding=temperature=0.7,top_p=0.9, candidate=tuned",
+        )
+    )
+    assert [len(each.of(found)) for each in (both, first, second)] == [2, 1, 1]
+    require(found, [first])
+    for each in (both, second):
+        with pytest.raises(NotHeld, match=r"tuned, temperature=0\.7,top_p=0\.9 against base"):
+            require(found, [each])
+    with pytest.raises(QueryError, match="about no comparison") as error:
+        require(found, [requirement("success[decoding=hot].low > 0")])
+    assert "decoding: greedy, temperature=0.7,top_p=0.9" in (error.value.hint or "")
 
 
 def test_what_does_not_hold_is_told_with_its_value(found: Report) -> None:

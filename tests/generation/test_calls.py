@@ -10,10 +10,11 @@ import jsonschema
 import pytest
 
 from tests.tiny import byte_tokenizer
+from trajkit.formats.chat_rows import functions
 from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.generation.ask import Ask, AskError, ToolCall
 from trajkit.generation.call_style import OWN, CallStyle, call_style, with_tools
-from trajkit.generation.calls import read_calls
+from trajkit.generation.calls import read_calls, tools_of
 from trajkit.generation.generate import generate
 from trajkit.generation.model import LocalModel
 
@@ -175,3 +176,17 @@ def test_a_model_whose_template_knows_no_tools_calls_them_in_our_way(gpt2: Path)
 def test_tools_that_are_none_are_refused(fresh: LocalModel, how: dict[str, Any], words: str) -> None:
     with pytest.raises(AskError, match=words):
         generate(fresh, [ask(1, **how)])
+
+
+def test_a_tool_is_told_as_training_rows_have_it_however_it_was_sent():
+    told = {"name": "move", "description": "Move.", "parameters": MOVE, "strict": True}
+    trained = list(functions([told], []))
+    beside = {"type": "function", "function": {"name": "move", "description": "Move.", "parameters": MOVE}}
+    sent = [
+        {"type": "function", "function": told},
+        {**beside, "strict": True},  # as TensorZero sends it
+        {"function": dict(reversed(told.items()))},
+    ]
+    heard = [tools_of(ask(1, tools=[tool])) for tool in sent]
+    # as text: the order of the fields is part of the prompt
+    assert [json.dumps(tools.listed) for tools in heard if tools] == [json.dumps(trained)] * len(sent)

@@ -1,9 +1,10 @@
-"""The wheel, and an environment of its own with the wheel and the core only."""
+"""The wheel and the source distribution, and an environment that has the wheel and the core only."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,23 @@ ROOT = Path(__file__).parent.parent.parent
 @pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel of this checkout."""
-    folder = tmp_path_factory.mktemp("wheel")
-    _run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, ROOT)
-    (built,) = folder.glob("trajkit-*.whl")
-    return built
+    return _built("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="session")
+def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution of this checkout."""
+    return _built("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
+
+
+@pytest.fixture(scope="session")
+def rebuilt(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel that the source distribution makes, with nothing else around it."""
+    folder = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(folder, filter="data")
+    (inside,) = folder.iterdir()
+    return _built("wheel", inside, tmp_path_factory.mktemp("rebuilt"))
 
 
 @pytest.fixture(scope="session")
@@ -29,8 +43,15 @@ def narrow(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bin"
 
 
-def _run(*command: object) -> None:
+def _built(target: str, source: Path, folder: Path) -> Path:
+    """What the build backend makes of a source folder; the one that is pinned, so no network is needed."""
+    _run(sys.executable, "-m", "hatchling", "build", "-t", target, "-d", folder, cwd=source)
+    (built,) = folder.glob("trajkit-*")
+    return built
+
+
+def _run(*command: object, cwd: Path | None = None) -> None:
     done = subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, check=False, timeout=280
+        [str(part) for part in command], capture_output=True, text=True, check=False, timeout=280, cwd=cwd
     )
     assert done.returncode == 0, done.stdout + done.stderr

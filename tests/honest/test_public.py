@@ -13,11 +13,12 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def documented() -> set[str]:
-    """The names in the first column of the README's table of names."""
+    """The names in the first columns of the tables in the README and in the page about Python."""
     section = (
         (ROOT / "README.md").read_text(encoding="utf-8").partition("## In Python")[2].partition("\n## ")[0]
     )
-    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("| `")]
+    functions = (ROOT / "docs" / "python.md").read_text(encoding="utf-8").partition("## The functions")[2]
+    rows = [line.split("|")[1] for line in f"{section}{functions}".splitlines() if line.startswith("| `")]
     return {name for cell in rows for name in re.findall(r"`(\w+)", cell)}
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import subprocess
+import tarfile
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
 
 from trajkit.cli.main import COMMANDS
 
 ROOT = Path(__file__).parent.parent.parent
+LARGEST_BYTES = 5_000_000
 
 
 def run(narrow: Path, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -39,14 +42,40 @@ def test_the_wheel_carries_the_samples_and_the_recipes(wheel):
     assert len(recipes) > 1
     assert recipes <= names
     assert "trajkit/py.typed" in names
-    assert not [name for name in names if name.startswith(("tests/", "bench/"))]
 
 
 def test_the_wheel_carries_every_file_that_the_package_reads(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
-    tracked = [path for path in (ROOT / "trajkit").rglob("*") if path.suffix in {".py", ".sql", ".typed"}]
-    assert {path.relative_to(ROOT).as_posix() for path in tracked} <= names
+    there = [path for path in (ROOT / "trajkit").rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    assert {".html", ".js", ".css", ".py", ".sql", ".typed"} - {path.suffix for path in there} == set()
+    assert {path.relative_to(ROOT).as_posix() for path in there} <= names
+
+
+def test_the_wheel_says_what_it_is(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        (about,) = [name for name in names if name.endswith(".dist-info/METADATA")]
+        metadata = Metadata.from_email(archive.read(about), validate=True)
+        licence = archive.read(about.replace("METADATA", "licenses/LICENSE"))
+        scripts = archive.read(about.replace("METADATA", "entry_points.txt")).decode()
+    assert metadata.license_expression == "Apache-2.0"
+    assert licence == (ROOT / "LICENSE").read_bytes()
+    assert metadata.description == (ROOT / "README.md").read_text(encoding="utf-8")
+    assert metadata.description_content_type == "text/markdown"
+    assert "trajkit = trajkit.cli.main:main" in scripts
+    assert wheel.stat().st_size < LARGEST_BYTES
+    assert not [name for name in names if "__pycache__" in name or name.startswith(("tests/", "bench/"))]
+
+
+def test_the_source_distribution_makes_the_same_wheel(wheel, sdist, rebuilt):
+    with zipfile.ZipFile(wheel) as ours, zipfile.ZipFile(rebuilt) as theirs:
+        checksums = [{each.filename: each.CRC for each in one.infolist()} for one in (ours, theirs)]
+    assert checksums[0] == checksums[1]
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "LICENSE", "README.md", "CHANGELOG.md", "docs/architecture.md"} <= names
+    assert not [name for name in names if name.startswith((".venv", ".git/", ".trajkit", "dist/"))]
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -69,6 +98,27 @@ def test_the_sample_answers_a_query_with_only_the_core(narrow, tmp_path):
     assert done.returncode == 0, done.stderr
     manifest = json.loads((ROOT / "data" / "babyai-sample" / "manifest.json").read_text(encoding="utf-8"))
     assert json.loads(done.stdout) == {"n": manifest["counts"]["n_episodes"]}
+
+
+def test_the_sample_is_shown_counted_and_converted_with_only_the_core(narrow, tmp_path):
+    for arguments in (
+        ("show", "sample:babyai", "0"),
+        ("stats", "sample:babyai"),
+        ("convert", "sample:babyai", "--to", "openai-sft", "-o", "train.jsonl"),
+    ):
+        done = run(narrow, tmp_path, *arguments)
+        assert done.returncode == 0, (arguments, done.stderr)
+    first = (tmp_path / "train.jsonl").read_text(encoding="utf-8").partition("\n")[0]
+    assert json.loads(first)["messages"][-1]["role"] == "assistant"
+
+
+def test_the_doctor_is_content_with_only_the_core(narrow, tmp_path):
+    done = run(narrow, tmp_path, "doctor", "--json")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (packages,) = [each for each in json.loads(done.stdout)["sections"] if each["name"] == "packages"]
+    notes = {each["name"]: each["todo"] for each in packages["checks"] if each["standing"] == "note"}
+    assert notes["local"] == "pip install 'trajkit[local]'"
+    assert "core" not in notes
 
 
 @pytest.mark.parametrize(

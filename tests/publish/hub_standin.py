@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
+import importlib.util
 import json
 import re
 import socket
@@ -12,6 +13,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlparse
 
@@ -73,6 +75,7 @@ class HubStandin:
         self.requests: list[tuple[str, str]] = []
         self.faults: list[Fault] = []
         self.is_expired = False
+        self.user = "tester"
         self.url = ""
 
     def dataset(self, name: str) -> Repository:
@@ -88,6 +91,12 @@ class HubStandin:
         oid = hashlib.sha1(repr((kind, name, sorted(files))).encode()).hexdigest()
         self.repositories[kind, name] = Repository(private, {"main": [Commit(oid, entries, "theirs")]})
 
+    def branch(self, kind: str, name: str, branch: str, files: dict[str, bytes]) -> None:
+        """A branch of such a repository, with files of its own."""
+        entries = {path: _small(data) for path, data in files.items()}
+        oid = hashlib.sha1(repr((kind, name, branch, sorted(files))).encode()).hexdigest()
+        self.repositories[kind, name].heads[branch] = [Commit(oid, entries, "theirs")]
+
     def commit_of_somebody_else(self, name: str) -> None:
         commits = self.dataset(name).commits
         files = {**commits[-1].files, "theirs.txt": _small(b"theirs")}
@@ -96,6 +105,54 @@ class HubStandin:
     def commits(self, name: str) -> int:
         """How often it was committed to main, the first one not counted."""
         return len(self.dataset(name).commits) - 1
+
+
+# those of the Hub that a dataset of ours could have; the whole list is on its page about repositories
+_LICENCES = [
+    "apache-2.0",
+    "mit",
+    "openrail",
+    "cc0-1.0",
+    "cc-by-4.0",
+    "cc-by-sa-4.0",
+    "cc-by-nc-4.0",
+    "cc-by-nc-sa-4.0",
+    "bsd-3-clause",
+    "gpl-3.0",
+    "odc-by",
+    "odbl",
+    "other",
+    "unknown",
+]
+
+
+def _faults(fields: dict[str, Any]) -> Iterator[str]:
+    """What the Hub says against the metadata of a card, by the lists that its own library has."""
+
+    def many(name: str) -> list[Any]:
+        value = fields.get(name)
+        return [] if value is None else value if isinstance(value, list) else [value]
+
+    found = importlib.util.find_spec("datasets")  # its import takes seconds
+    assert found is not None
+    resources = Path(str(found.origin)).parent / "utils" / "resources"
+    lists = {
+        "license": _LICENCES,
+        "language": json.loads((resources / "languages.json").read_text()),
+        "size_categories": json.loads((resources / "size_categories.json").read_text()),
+        "annotations_creators": json.loads((resources / "creators.json").read_text())["annotations"],
+        "task_categories": ["text-generation"],
+    }
+    for name, known in lists.items():
+        for value in many(name):
+            if value not in known:
+                yield f'"{name}" must be one of [{", ".join(list(known)[:5])}, ...]'
+    for name in ("tags", "datasets"):
+        if not all(isinstance(each, str) and each for each in many(name)):
+            yield f'"{name}" must be an array of strings'
+    for config in many("configs"):
+        if not isinstance(config, dict) or not config.get("config_name") or not config.get("data_files"):
+            yield '"configs" need a config_name and data_files'
 
 
 def _small(data: bytes) -> dict[str, Any]:
@@ -185,7 +242,12 @@ class _Handler(BaseHTTPRequestHandler):
             orgs = [{"name": "team", "roleInOrg": "write"}, {"name": "readers", "roleInOrg": "read"}]
             return self._send(
                 200,
-                {"type": "user", "name": "tester", "orgs": orgs, "auth": {"accessToken": {"role": role}}},
+                {
+                    "type": "user",
+                    "name": self.hub.user,
+                    "orgs": orgs,
+                    "auth": {"accessToken": {"role": role}},
+                },
             )
         if path == "/api/validate-yaml":
             return self._validate(json.loads(body))
@@ -210,13 +272,11 @@ class _Handler(BaseHTTPRequestHandler):
             fields = yaml.safe_load(text)
         except yaml.YAMLError:
             fields = None
-        errors = [] if isinstance(fields, dict) else [{"message": "no metadata"}]
-        if not errors and fields.get("license") == "nonsense":
-            errors = [{"message": '"license" must be one of [apache-2.0, mit, ...]'}]
-        self._send(400 if errors else 200, {"errors": errors, "warnings": []})
+        errors = list(_faults(fields)) if isinstance(fields, dict) else ["no metadata"]
+        self._send(400 if errors else 200, {"errors": [{"message": each} for each in errors], "warnings": []})
 
     def _create(self, asked: dict[str, Any]) -> None:
-        name = f"{asked.get('organization') or 'tester'}/{asked['name']}"
+        name = f"{asked.get('organization') or self.hub.user}/{asked['name']}"
         kind = asked.get("type", "model")
         if (kind, name) in self.hub.repositories:
             return self._refuse(409, "You already created this repo")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 
 from trajkit.curate.replay import replay
 from trajkit.errors import RequestError
-from trajkit.publish.card import CardWish, check_wish, dataset_card
+from trajkit.publish.card import CardWish, check_wish, dataset_card, size_category
 from trajkit.publish.contents import make_contents
 from trajkit.publish.facts import facts_of
+from trajkit.publish.hub import Hub
 from trajkit.publish.sources import splits_of
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
@@ -97,6 +99,7 @@ def test_it_counts_what_a_search_found_and_never_shows_it(tmp_path: Path) -> Non
     [
         ({"license": "My licence"}, "no identifier of a licence"),
         ({"languages": ("Klingon",)}, "no code of a language"),
+        ({"languages": ("en-US",)}, "no code of a language"),
         ({"tags": ("a\nb",)}, "has to be one line"),
         ({"pretty_name": " "}, "has to be one line"),
     ],
@@ -104,6 +107,23 @@ def test_it_counts_what_a_search_found_and_never_shows_it(tmp_path: Path) -> Non
 def test_metadata_that_the_hub_would_refuse_is_told(wish: dict[str, Any], said: str) -> None:
     with pytest.raises(RequestError, match=said):
         check_wish(CardWish(repository="me/data", **wish))
+
+
+def test_the_hub_takes_the_card(hub: Hub, sides: Path, tmp_path: Path) -> None:
+    text = card(tmp_path / "repo", sides, license="apache-2.0", languages=("en", "code"), tags=("robots",))
+    hub.check_card(text, "dataset")
+    for wrong in (text.replace("1K<n<10K", "n>1B"), text.replace("- en\n", "- en-US\n")):
+        assert wrong != text
+        with pytest.raises(RequestError, match=r"the Hub refuses the card: .* must be one of"):
+            hub.check_card(wrong, "dataset")
+
+
+@pytest.mark.parametrize("n_rows", [0, 999, 1_000, 5_000_000_000, 20_000_000_000])
+def test_every_size_is_one_of_the_hubs(n_rows: int) -> None:
+    import datasets
+
+    listed = Path(datasets.__file__).parent / "utils" / "resources" / "size_categories.json"
+    assert size_category(n_rows) in json.loads(listed.read_text())
 
 
 def test_a_name_cannot_break_the_metadata(sides: Path, tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
 from trajkit.publish.contents import Contents, make_contents
 from trajkit.publish.restore import restore
+from trajkit.publish.shards import ShardWriter
 from trajkit.publish.sources import splits_of
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset
@@ -145,6 +148,21 @@ def test_files_have_page_indexes_and_row_groups_that_the_viewer_opens(sides: Pat
         for group in range(metadata.num_row_groups):
             assert metadata.row_group(group).total_byte_size < 286 << 20
             assert metadata.row_group(group).column(0).has_offset_index
+
+
+def test_what_did_not_change_has_the_same_bytes_in_the_next_version(tmp_path: Path) -> None:
+    """Content-defined chunks: rows before it do not move the others into other pages."""
+    draw = random.Random(5)
+    words = ["".join(draw.choices("abcdefgh", k=6)) for _ in range(500)]
+    rows = [" ".join(draw.choices(words, k=60)) for _ in range(12_000)]
+    data = []
+    for name, more in (("one", 0), ("two", 40)):
+        batch = pa.RecordBatch.from_pydict({"text": [*(f"new {n}" for n in range(more)), *rows]})
+        with ShardWriter(tmp_path / name, batch.schema) as writer:
+            writer.add(batch)
+        data.append((tmp_path / name).read_bytes())
+    probes = [data[0][at : at + 64] for at in range(10_000, len(data[0]) - 10_000, 5_000)]
+    assert sum(probe in data[1] for probe in probes) > 0.6 * len(probes)
 
 
 def test_a_part_that_changed_is_told_before_anything_is_written(sides: Path, tmp_path: Path) -> None:

@@ -19,11 +19,20 @@ WRITTEN = (
 )
 
 
+MAIL = "joe.doe" + "@corp.io"
+
+
+def weights(**metadata: str) -> bytes:
+    """A file of safetensors without a tensor, as its format describes it."""
+    header = json.dumps({"__metadata__": metadata}).encode()
+    return len(header).to_bytes(8, "little") + header
+
+
 @pytest.fixture
 def adapter(tmp_path: Path) -> Path:
     folder = tmp_path / "model"
     folder.mkdir()
-    (folder / "adapter_model.safetensors").write_bytes(b"weights")
+    (folder / "adapter_model.safetensors").write_bytes(weights())
     (folder / "adapter_config.json").write_text(json.dumps({"base_model_name_or_path": "/home/me/base"}))
     (folder / "training_args.bin").write_bytes(b"pickled")
     (folder / "optimizer.pt").write_bytes(b"state")
@@ -98,10 +107,43 @@ def test_a_folder_without_weights_is_refused(adapter: Path) -> None:
 def test_a_whole_model_does_not_say_where_it_lay(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
-    (model / "model.safetensors").write_bytes(b"weights")
+    (model / "model.safetensors").write_bytes(weights())
     (model / "config.json").write_text(json.dumps({"_name_or_path": "/home/me/base", "model_type": "llama"}))
     made = contents(model)
     assert json.loads((made.folder / "config.json").read_text()) == {"model_type": "llama"}
     assert yaml.safe_load((made.folder / "README.md").read_text().split("---\n")[1])["library_name"] == (
         "transformers"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("README.md", f"# mine\n\nAsk {MAIL}.\n".encode()),
+        ("adapter_config.json", json.dumps({"revision": f"by {MAIL}"}).encode()),
+        ("tokenizer_config.json", json.dumps({"chat_template": f"You work for {MAIL}."}).encode()),
+        ("chat_template.jinja", f"{{# {MAIL} #}}".encode()),
+        ("adapter_model.safetensors", weights(by=MAIL)),
+    ],
+)
+def test_every_text_of_a_model_is_searched(adapter: Path, name: str, data: bytes) -> None:
+    (adapter / name).write_bytes(data)
+    made = contents(adapter)
+    assert [(each.kind, each.place, each.n_found) for each in made.scanned.found] == [("email", name, 1)]
+    assert f"- 1 email in {name}" in (made.folder / "README.md").read_text()
+
+
+def test_a_model_in_which_nothing_is_found_says_so(adapter: Path) -> None:
+    card = (contents(adapter).folder / "README.md").read_text()
+    assert "2 files of text were searched, and nothing was found." in card
+
+
+def test_patterns_of_the_user_hold_for_models_too(adapter: Path) -> None:
+    made = contents(adapter, patterns={"title": "job"})
+    assert made.scanned.n_by_kind == {"title": 1}
+
+
+def test_damaged_weights_are_not_sent(adapter: Path) -> None:
+    (adapter / "adapter_model.safetensors").write_bytes(b"weights")
+    with pytest.raises(DataError, match="does not begin as safetensors do"):
+        contents(adapter)

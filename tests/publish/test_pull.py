@@ -12,8 +12,9 @@ import pytest
 
 from tests.publish.hub_standin import Fault, HubStandin
 from trajkit.errors import RequestError, StoreError, TrajkitError
+from trajkit.publish.data_files import data_files
 from trajkit.publish.hub import Hub
-from trajkit.publish.pull import data_files, pull
+from trajkit.publish.pull import pull
 from trajkit.sources.files.importing import Wish
 from trajkit.store.dataset import open_dataset
 
@@ -80,6 +81,29 @@ def test_the_default_configuration_of_the_card_is_read(standin: HubStandin, hub:
 def test_a_broken_card_does_not_hide_the_files(standin: HubStandin, hub: Hub, tmp_path: Path) -> None:
     standin.put("dataset", NAME, {"README.md": b"---\na: [\n---\n", "a.jsonl": lines(CHAT)})
     assert pull(hub, NAME, tmp_path / "store").stores[0].n_episodes == 1
+
+
+def test_what_is_in_other_files_is_read_as_the_hub_converted_it(
+    standin: HubStandin, hub: Hub, tmp_path: Path
+) -> None:
+    standin.put("dataset", NAME, {"chats.csv": b"a,b\n", "chats.py": b"# a script\n"})
+    with pytest.raises(RequestError, match="no files that are read here"):
+        pull(hub, NAME, tmp_path / "none")
+    branch = {
+        "default/train/0000.parquet": parquet(CHAT),
+        "default/train/0001.parquet": parquet(CHAT),
+        "default/test/0000.parquet": parquet(CHAT),
+        "other/partial-train/0000.parquet": parquet(CHAT),
+    }
+    standin.branch("dataset", NAME, "refs/convert/parquet", branch)
+    assert pull(hub, NAME, tmp_path / "all").stores[0].n_episodes == 3
+    assert pull(hub, NAME, tmp_path / "train", splits=["train"]).stores[0].n_episodes == 2
+    with pytest.raises(RequestError, match="no split 'val'"):
+        pull(hub, NAME, tmp_path / "val", splits=["val"])
+    with pytest.raises(RequestError, match="only a beginning as Parquet: partial-train"):
+        pull(hub, NAME, tmp_path / "other", configuration="other")
+    part = pull(hub, NAME, tmp_path / "other", configuration="other", splits=["partial-train"])
+    assert part.stores[0].n_episodes == 1
 
 
 def test_files_are_of_a_split_by_their_names() -> None:

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 
+from trajkit._settings import project
 from trajkit.store.dataset import open_dataset
 
 ROOT = Path(__file__).parents[2]
@@ -25,7 +26,7 @@ def results(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     monkeypatch.syspath_prepend(str(ROOT / "recipes"))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     yield importlib.import_module("results")
-    for name in ("results", "results_table"):
+    for name in [name for name in sys.modules if name.startswith("results")]:
         sys.modules.pop(name)
 
 
@@ -34,8 +35,10 @@ def test_the_page_shows_the_numbers_beside_it(results: ModuleType, path: Path) -
     said = json.loads(path.read_text(encoding="utf-8"))
     page = PAGE.read_text(encoding="utf-8")
     assert said["table"] == path.stem
-    assert results.placed(page, path.stem, results.markdown(said["lines"])) == page
-    assert f"python recipes/results.py {path.stem} " in page
+    script = said.get("made_by", "results.py")
+    writer = importlib.import_module(f"{Path(script).stem}_table")
+    assert results.placed(page, path.stem, writer.markdown(said["lines"])) == page
+    assert f"python recipes/{script} {path.stem} " in page
 
 
 def test_the_page_has_no_table_without_numbers(results: ModuleType) -> None:
@@ -62,6 +65,45 @@ def test_a_random_sample_is_as_large_as_what_it_stands_beside(results: ModuleTyp
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "stores").rglob("manifest.json")}
     lab.filtered(lab.played("demonstrations", "expert", ("goto",)), "short", "n_steps <= 4")
     assert {path: path.stat().st_mtime_ns for path in before} == before
+
+
+def test_worlds_that_are_measured_on_cannot_be_played_to_train(results: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "trajkit.toml").touch()
+    lab = results.Lab(tmp_path, results.HELD_OUT // results.APART, results.Size(episodes=2, worlds=1))
+    lab.reserve()
+    lab.reserve()  # a second run has the same worlds
+    (kept,) = project(tmp_path).reserved
+    assert (kept.tasks, str(kept.seeds)) == (results.FIVE, "100000")
+    with pytest.raises(SystemExit, match="seed 100000 of babyai goto is reserved for evaluation"):
+        lab.played("leaking", "expert", ("goto",))
+    assert not lab.store("leaking").exists()
+
+
+def test_each_round_has_a_random_sample_beside_it(results: ModuleType, tmp_path: Path) -> None:
+    class Paper(results.Lab):
+        """Writes down what would be run; nothing is played or learned."""
+
+        def trajkit(self, *arguments: str | int | Path, leaves: Path | None = None) -> None:
+            commands.append([str(word).removeprefix(f"{tmp_path}/stores/") for word in arguments])
+
+    commands: list[list[str]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(results, "learned", lambda store: (40, 2) if "rounds" in store.name else (120, 9))
+        models = list(results.rounds(Paper(tmp_path, 0, results.Size(4, 2))))
+    assert [(model.name, model.control) for model in models] == [
+        ("good-control", None), ("good", "good-control"),
+        ("round-2-control", None), ("round-2", "round-2-control"),
+        ("round-3-control", None), ("round-3", "round-3-control"),
+    ]  # fmt: skip
+    by_goal = {command[-1]: command for command in commands if command[-2] == "-o"}
+    # drawn from all that was played so far, with as many answers as all that was chosen so far
+    assert by_goal["played-to-3-0"][1:4] == ["own-two-0", "round-2-0", "round-3-0"]
+    assert by_goal["rounds-to-3-0"][1:4] == ["good-0", "round-2-good-0", "round-3-good-0"]
+    assert by_goal["round-3-control-0"][:4] == ["select", "played-to-3-0", "--sample", "3"]
+    (plays,) = (
+        [word for word in command if ":" in word] for command in commands if "round-3-0" in command[-1:]
+    )
+    assert plays == ["8:12"]  # worlds of its own
 
 
 def test_a_difference_shows_its_sign_and_its_interval(results: ModuleType) -> None:

@@ -57,11 +57,12 @@ def check_env(
     from trajkit.environments.contract import Status, check
     from trajkit.environments.quiet import kept_stdout, overheard
     from trajkit.rollout.seeds import chosen_seeds
+    from trajkit.verbs.checks import checked_tasks
 
     chosen = list(chosen_seeds(seeds=seeds))
-    wanted = () if "all" in tasks else tuple(dict.fromkeys(tasks))
     found: list[Check] = []
     with kept_stdout(), overheard(), output.Meter() as meter:
+        wanted = checked_tasks(tasks)
         for one in check(env_id, env_settings, tasks=wanted, seeds=chosen, n_steps=steps, limit_s=timeout):
             found.append(one)
             meter.show(f"{visible(one.task)}: {one.name}", len(found), None)

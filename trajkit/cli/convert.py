@@ -9,8 +9,8 @@ import click
 
 from trajkit._memory import keeping_freed_memory
 from trajkit.cli import output
-from trajkit.cli.info import last_store
 from trajkit.cli.page import visible
+from trajkit.verbs.place import last_store
 
 if TYPE_CHECKING:
     from trajkit.convert.conversion import Conversion

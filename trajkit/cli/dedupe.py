@@ -6,9 +6,9 @@ from pathlib import Path
 
 import click
 
-from trajkit.cli.derived import goal_of, print_derived
-from trajkit.cli.info import last_store
+from trajkit.cli.derived import print_derived
 from trajkit.cli.output import Meter, plural, result, talk
+from trajkit.verbs.place import goal_of, last_store
 
 _EPILOG = """\
 A step that repeats another stays as context and is not learned; an episode leaves when it repeats another, or

@@ -1,16 +1,15 @@
-"""What every command that makes a store of a store has in common: where it goes, its tally, its last line."""
+"""What every command that makes a store of a store has in common: its tally, its last line."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import project, remember
 from trajkit.cli.output import Cell, count, plural, result, result_json, table, talk
 from trajkit.cli.page import visible
+from trajkit.verbs.place import remember_store
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry, Manifest
@@ -19,18 +18,6 @@ if TYPE_CHECKING:
 def columns_given(ctx: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> tuple[str, ...]:
     """Names that may come one by one, or several with commas."""
     return tuple(name.strip() for text in value for name in text.split(",") if name.strip())
-
-
-def goal_of(verb: str, given: Path | None) -> Path:
-    """Where the new store goes: what -o says, else `<stores>/<verb>-<UTC time>` with a number where taken."""
-    if given is not None:
-        return given
-    base = Path(project().stores) / f"{verb}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    goal, number = base, 1
-    while goal.exists():
-        number += 1
-        goal = base.with_name(f"{base.name}-{number}")
-    return goal
 
 
 def print_entry(entry: LineageEntry) -> None:
@@ -77,7 +64,7 @@ def print_derived(
     if goal is None or manifest is None:
         talk("dry run: nothing was written")
         return
-    remember("last_store", {"path": str(goal.absolute())})
+    remember_store(goal)
     if not as_json:
         result(store_line(goal, manifest))
 

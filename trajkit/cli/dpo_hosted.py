@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from trajkit.cli import training
-from trajkit.cli.hosted import default_model, model_option, pair_options, pay_options, train_hosted
+from trajkit.cli.hosted import model_option, pair_options, pay_options, train_hosted
 from trajkit.cli.option import thoughts_option
 from trajkit.cli.preference import LAST_PAIRS
 from trajkit.cli.sft_hosted import fireworks_address, output_model_option, suffix_option, together_address
@@ -43,6 +43,7 @@ def together(base: str | None, base_url: str | None, **asked: Any) -> int:
     `trajkit sft together`.
     """
     from trajkit.targets.hosted.services import connect
+    from trajkit.verbs.started import default_model
 
     service = connect("together", {} if base_url is None else {"base_url": base_url})
     given = {name: asked[name] for name in _TOGETHER}
@@ -70,6 +71,7 @@ def fireworks(base: str | None, base_url: str | None, account: str | None, **ask
     before you agree. Keys and jobs are as with `trajkit sft fireworks`.
     """
     from trajkit.targets.hosted.services import connect
+    from trajkit.verbs.started import default_model
 
     settings = {"base_url": base_url, "account": account}
     service = connect("fireworks", {name: value for name, value in settings.items() if value is not None})

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from trajkit.cli.hosted import default_model, pair_options, pay_options, train_hosted
+from trajkit.cli.hosted import pair_options, pay_options, train_hosted
 from trajkit.cli.option import thoughts_option
 from trajkit.cli.sft_openai import NAMES, address_options, learning_options, usual_model_option
 
@@ -29,6 +29,7 @@ def openai(base: str | None, profile: str | None, base_url: str | None, **asked:
     `trajkit sft openai`.
     """
     from trajkit.targets.hosted.services import connect
+    from trajkit.verbs.started import default_model
 
     settings = {"profile": profile, "base_url": base_url}
     service = connect("openai", {name: value for name, value in settings.items() if value is not None})

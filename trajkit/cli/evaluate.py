@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,15 +13,10 @@ from trajkit.cli.option import Command, adding
 from trajkit.cli.output import talk
 from trajkit.cli.rollout import rollout
 from trajkit.cli.settings import settings_option
-from trajkit.errors import RequestError
+from trajkit.verbs.evaluate import GATEWAY, PROCESS
 
 if TYPE_CHECKING:
-    from trajkit.cli.contenders import Contender
     from trajkit.evaluate.evaluation import Evaluation
-    from trajkit.registry.lineage import Lineage
-    from trajkit.rollout.session import Session
-
-GATEWAY, PROCESS = "gateway", "process"
 
 _EPILOG = """\
 Variants are those of a function, played through the gateway as `trajkit rollout` finds it. Or they are models
@@ -132,18 +127,18 @@ def evaluate(
     trajkit evaluate babyai --variants baseline,history --seeds 200:220
     trajkit evaluate babyai --variants base=sample:tiny-base,tuned=JOB --seeds 200:220 --decoding greedy
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.cli.contenders import lineage_in, typed
     from trajkit.cli.rollout_plan import confirm, show_plan
+    from trajkit.verbs.evaluate import prepared
 
-    contenders = typed(variants, model)
-    known = lineage_in(runs_folder)
-    where = through or (PROCESS if any(one.model is not None for one in contenders) else GATEWAY)
-    if where == GATEWAY:
-        refuse = {"--model": model, "--template-variant": template_variant}
-        refuse["--policy-set"] = asked["policy_settings"]
-        evaluation = _through_gateway(contenders, known, asked, refuse, allow_leak)
-    else:
-        evaluation = _in_process(contenders, known, asked, runs_folder, template_variant, allow_leak)
+    evaluation = prepared(
+        variants,
+        asked,
+        runs_folder,
+        through=through,
+        model=model,
+        template_variant=template_variant,
+        allow_leak=allow_leak,
+    )
     if not quiet:
         _tell(evaluation)
     if dry_run:
@@ -151,70 +146,6 @@ def evaluate(
         return 0
     confirm(evaluation.session, yes=yes)
     return _play(evaluation, quiet=quiet, as_json=as_json)
-
-
-def _through_gateway(
-    contenders: Sequence[Contender],
-    known: Lineage,
-    asked: dict[str, Any],
-    in_process: dict[str, Any],
-    allow_leak: bool,
-) -> Evaluation:
-    from trajkit.cli.contenders import models_behind
-    from trajkit.evaluate.evaluation import evaluation
-
-    named = next((one for one in contenders if one.model is not None), None)
-    if named is not None and in_process["--model"] is None:
-        raise RequestError(
-            f"{named.name}={named.model} names a model, and the gateway plays what its configuration says",
-            hint="--through process, or the names of variants alone",
-        )
-    for option, value in in_process.items():
-        if value:
-            raise RequestError(f"{option} is for models in this process", hint="--through process")
-    del asked["policy_settings"]
-    session = _prepared(asked, variants=tuple(one.name for one in contenders))
-    behind = models_behind(session, known)
-    return evaluation(session, seen=behind.seen, models=behind.models, allow_leak=allow_leak)
-
-
-def _in_process(
-    contenders: Sequence[Contender],
-    known: Lineage,
-    asked: dict[str, Any],
-    runs_folder: Path,
-    template_variant: str | None,
-    allow_leak: bool,
-) -> Evaluation:
-    from trajkit.cli.local_contenders import cast_of, find_stage
-    from trajkit.evaluate.evaluation import evaluation
-
-    stage = find_stage(asked.pop("config_file"), asked.pop("function"))
-    cast = cast_of(
-        contenders,
-        known,
-        stage,
-        runs_folder=runs_folder,
-        template_variant=template_variant,
-        settings=asked.pop("policy_settings"),
-    )
-    session = _prepared(asked, policy="local", players=cast.players)
-    return evaluation(session, seen=cast.behind.seen, models=cast.behind.models, allow_leak=allow_leak)
-
-
-def _prepared(asked: dict[str, Any], **more: Any) -> Session:
-    from pydantic import ValidationError
-
-    from trajkit.rollout.options import Options
-    from trajkit.rollout.session import prepare
-
-    given = {name: value for name, value in asked.items() if value not in (None, (), {})}
-    try:
-        options = Options.model_validate({**given, **more, "purpose": "eval"})
-    except ValidationError as error:  # what click lets through: nan, or half of a surrogate pair
-        first = error.errors(include_url=False)[0]
-        raise RequestError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    return prepare(options)
 
 
 def _tell(evaluation: Evaluation) -> None:

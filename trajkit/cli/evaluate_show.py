@@ -33,41 +33,23 @@ def print_result(run: Run, store: Path, leaks: Sequence[str], *, quiet: bool, as
     Raises:
         StoreError: The store cannot be read.
     """
-    found = _report(store)
-    comparisons = list(_within_decodings(found))
-    plan = run.plan
-    n_planned = plan.n_jobs // (len(plan.variants) * max(1, len(plan.decodings)))
-    if as_json:
-        result_json(_document(run, store, found, comparisons, n_planned))
-    else:
-        _print(found, comparisons, n_planned)
-        for leak in leaks:
-            result(f"not held out: {leak}")
-    if not quiet:
-        for note in _notes(found, comparisons):
-            talk(f"note: {note}")
-
-
-def _report(store: Path) -> Report:
-    """The report that compares every group with the first whose answers were drawn in the same way."""
     from trajkit.evaluate.report import report
 
     found = report(store)
-    firsts = {group.decoding: group.name for group in reversed(found.groups)}
-    return found if len(firsts) == 1 else report(store, baseline=list(firsts.values())[::-1])
+    plan = run.plan
+    n_planned = plan.n_jobs // (len(plan.variants) * max(1, len(plan.decodings)))
+    if as_json:
+        result_json(_document(run, store, found, n_planned))
+    else:
+        _print(found, n_planned)
+        for leak in leaks:
+            result(f"not held out: {leak}")
+    if not quiet:
+        for note in _notes(found):
+            talk(f"note: {note}")
 
 
-def _within_decodings(found: Report) -> Iterator[Comparison]:
-    """The differences between groups whose answers were drawn in the same way."""
-    decodings = {group.name: group.decoding for group in found.groups}
-    for each in found.comparisons:
-        if decodings[each.baseline] == decodings[each.candidate]:
-            yield each
-
-
-def _document(
-    run: Run, store: Path, found: Report, comparisons: Sequence[Comparison], n_planned: int
-) -> dict[str, Any]:
+def _document(run: Run, store: Path, found: Report, n_planned: int) -> dict[str, Any]:
     plan = run.plan
     groups = [group.model_dump(mode="json") for group in found.groups]
     return {
@@ -79,12 +61,12 @@ def _document(
         **run.session.remarks,
         "n_planned": n_planned,
         "groups": [{**group, "n_missing": n_planned - group["n_episodes"]} for group in groups],
-        "comparisons": [each.model_dump(mode="json") for each in comparisons],
+        "comparisons": [each.model_dump(mode="json") for each in found.comparisons],
         "notes": list(found.notes),
     }
 
 
-def _print(found: Report, comparisons: Sequence[Comparison], n_planned: int) -> None:
+def _print(found: Report, n_planned: int) -> None:
     """The report's own tables: all measures of each variant, and the differences that matter first."""
     from trajkit.evaluate.report_text import difference_table, group_table
 
@@ -92,14 +74,14 @@ def _print(found: Report, comparisons: Sequence[Comparison], n_planned: int) -> 
     missing = [count(n_planned - group.n_episodes) for group in found.groups]
     rows = [(*row, n) for row, n in zip(groups.rows, missing, strict=True)]
     _print_table(groups._replace(headings=(*groups.headings, "missing"), rows=rows))
-    if comparisons:
+    if found.comparisons:
         result()
-        _print_table(difference_table(_shown(found, comparisons)))
+        _print_table(difference_table(_shown(found)))
 
 
-def _shown(found: Report, comparisons: Sequence[Comparison]) -> list[Comparison]:
+def _shown(found: Report) -> list[Comparison]:
     """Differences of success, return and length."""
-    return [each for each in comparisons if each.metric in (*found.measures[:2], _LENGTH)]
+    return [each for each in found.comparisons if each.metric in (*found.measures[:2], _LENGTH)]
 
 
 def _print_table(shown: Table) -> None:
@@ -107,11 +89,11 @@ def _print_table(shown: Table) -> None:
     table(columns, shown.rows)
 
 
-def _notes(found: Report, comparisons: Sequence[Comparison]) -> Iterator[str]:
+def _notes(found: Report) -> Iterator[str]:
     """What a reader must know beside the numbers."""
     from trajkit.evaluate.report_text import notes
 
-    yield from notes(_shown(found, comparisons))
+    yield from notes(_shown(found))
     yield from found.notes
     for group in found.groups:
         if group.n_judged and group.n_invalid >= _MOSTLY * group.n_judged:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import project, remember
+from trajkit._settings import project
 from trajkit.cli.output import Cell, Meter, count, plural, result, result_json, table, talk
-from trajkit.cli.server_options import access_of, refuse_server_options, server_options
+from trajkit.cli.server_options import access_of, server_options
 from trajkit.errors import RequestError
+from trajkit.verbs.export import export_goal, export_request
+from trajkit.verbs.place import remember_store
+from trajkit.verbs.server import refuse_server_options
 
 if TYPE_CHECKING:
     from trajkit.schema import Manifest
-    from trajkit.sources.request import ExportRequest, MetricCondition, Tally
+    from trajkit.sources.request import ExportRequest, Tally
 
 _BOUNDS = ("min", "max")
 
@@ -146,7 +148,7 @@ def export(
     if not location.is_database:
         refuse_server_options(access, why="a store is read on this machine")
     request = _request(ctx.meta["trajkit.conditions"], asked)
-    goal = None if dry_run else goal or _goal(Path(defaults.stores), request)
+    goal = None if dry_run else export_goal(Path(defaults.stores), request, goal)
     talk(f"reading {shown(location)} (from {location.named_by})")
     with Meter() as meter:
         tally, manifest = export_from(location, request, goal, on_progress=meter.show, access=access)
@@ -158,41 +160,27 @@ def export(
     if goal is None or manifest is None:
         talk("dry run: nothing was written")
         return
-    remember("last_store", {"path": str(goal.absolute())})
+    remember_store(goal)
     if not as_json:
         kept = f"{plural(manifest.counts.n_episodes, 'episode')}  {plural(manifest.counts.n_steps, 'step')}"
         result(f"{goal}  {kept}  digest {manifest.digest[:12]}")
 
 
 def _request(given: list[tuple[str, str]], asked: dict[str, Any]) -> ExportRequest:
-    from pydantic import ValidationError
-
-    from trajkit.sources.request import ExportRequest, parse_shard, parse_time
-    from trajkit.sources.tensorzero.after import earlier
+    from trajkit.sources.request import parse_time
 
     values: dict[str, Any] = {
-        name: value
-        for name, value in asked.items()
-        if value not in (None, ()) and name not in ("metric", *_BOUNDS)
+        name: value for name, value in asked.items() if value != () and name not in ("metric", *_BOUNDS)
     }
     values["tags"] = _tags(asked["tags"])
     for option in ("since", "until", "as_of"):
         if asked[option] is not None:
             values[option] = parse_time(asked[option], option=f"--{option.replace('_', '-')}")
-    try:
-        if asked["after"] is not None:
-            values["after"] = earlier(asked["after"])
-        if asked["shard"] is not None:
-            values["shard"] = parse_shard(asked["shard"])
-        return ExportRequest(**values | {"metrics": tuple(_conditions(given))})
-    except ValidationError as error:
-        raise RequestError(_first_message(error)) from error
+    return export_request(values, _conditions(given))
 
 
-def _conditions(given: list[tuple[str, str]]) -> list[MetricCondition]:
-    from pydantic import ValidationError
-
-    from trajkit.sources.request import MetricCondition, parse_bound
+def _conditions(given: list[tuple[str, str]]) -> list[dict[str, Any]]:
+    from trajkit.sources.request import parse_bound
 
     found: list[dict[str, Any]] = []
     for option, text in given:
@@ -210,18 +198,7 @@ def _conditions(given: list[tuple[str, str]]) -> list[MetricCondition]:
             raise RequestError(f"--metric {found[-1]['name']} has two --{option}")
         else:
             found[-1][option] = parse_bound(text, option=f"--{option}")
-    try:
-        return [MetricCondition(**condition) for condition in found]
-    except ValidationError as error:
-        raise RequestError(_first_message(error)) from error
-
-
-def _first_message(error: Any) -> str:
-    """The validator's own words, without pydantic's prefix."""
-    first = error.errors()[0]
-    where = ".".join(map(str, first["loc"]))
-    text = first["msg"].removeprefix("Value error, ")
-    return f"{where}: {text}" if where and first["type"] != "value_error" else text
+    return found
 
 
 def _tags(given: tuple[str, ...]) -> dict[str, str]:
@@ -234,18 +211,6 @@ def _tags(given: tuple[str, ...]) -> dict[str, str]:
             raise RequestError(f"--tag {key} is there with two values", hint="a tag has one value")
         tags[key] = value
     return tags
-
-
-def _goal(stores: Path, request: ExportRequest) -> Path:
-    """`<stores>/<metric>-<UTC time>`, with a number where two exports fall into one second."""
-    name = request.metrics[0].name if request.metrics else "export"
-    safe = "".join(character if character.isalnum() or character in "-_." else "-" for character in name)
-    base = stores / f"{safe.strip('.') or 'export'}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    goal, number = base, 1
-    while goal.exists():
-        number += 1
-        goal = base.with_name(f"{base.name}-{number}")
-    return goal
 
 
 def _warn_refused(tally: Tally, request: ExportRequest) -> None:

@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import project
 from trajkit.cli import output, training
 from trajkit.cli.launch import carry_out
 from trajkit.cli.option import Command, adding, overlong_option
 from trajkit.cli.page import visible
 from trajkit.cli.preference import LAST_PAIRS, pair_sides
-from trajkit.cli.settings import nested, settings_option
+from trajkit.cli.settings import settings_option
 from trajkit.cli.train_function import function_option, of_functions
-from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.targets.hosted.prepare import HostedRequest, Prepared
+    from trajkit.targets.hosted.prepare import Prepared
     from trajkit.targets.hosted.remote import Estimate
     from trajkit.targets.hosted.service import Service
     from trajkit.targets.job import TuneJob
@@ -66,26 +64,6 @@ def model_option(else_of: str = "trajkit.toml") -> Callable[[Command], Command]:
     )
 
 
-def default_model(prefix: str, usual: str | None) -> str:
-    """The model of `trajkit.toml` where it is of this service, else the usual one.
-
-    Args:
-        prefix: The gateway's word for the service, such as `openai`.
-        usual: None where there is none.
-
-    Raises:
-        RequestError: There is neither.
-    """
-    named = project().model or ""
-    if named.startswith(f"{prefix}::"):
-        return named.removeprefix(f"{prefix}::")
-    if usual is None:
-        raise RequestError(
-            "which model is tuned?", hint=f'--model NAME, or model = "{prefix}::NAME" in trajkit.toml'
-        )
-    return usual
-
-
 def train_hosted(
     service: Service, base: str, given: Mapping[str, Any], asked: dict[str, Any], *, method: str = "sft"
 ) -> int:
@@ -101,10 +79,13 @@ def train_hosted(
     from trajkit.targets.hosted.prepare import prepare
     from trajkit.targets.runs import Runs
     from trajkit.validation.prices import load_prices
+    from trajkit.verbs.request import nested
+    from trajkit.verbs.started import hosted_request
 
     runs = Runs(asked["runs_folder"])
     recipe = {name: value for name, value in given.items() if value is not None}
-    request = _request(method, base, nested(asked["more"], recipe, read=_value), asked)
+    sides = training.sides(of_functions(asked)) if method == "sft" else pair_sides(method, asked)
+    request = hosted_request(method, base, nested(asked["more"], recipe, read=_value), sides, asked)
     with output.Meter() as meter:
         prepared = prepare(
             request,
@@ -123,27 +104,6 @@ def train_hosted(
         start=_started,
         question="Send the rows and pay for the job?",
         nothing="nothing was sent",
-    )
-
-
-def _request(method: str, base: str, recipe: dict[str, Any], asked: dict[str, Any]) -> HostedRequest:
-    from trajkit.targets.hosted.prepare import HostedRequest
-
-    found = training.sides(of_functions(asked)) if method == "sft" else pair_sides(method, asked)
-    train, validation = found
-    about = {name: asked[name] for name in ("unit",) if name in asked}
-    return HostedRequest(
-        method=method,
-        base=base,
-        train=train,
-        validation=validation,
-        recipe=recipe,
-        **about,
-        thoughts=asked["thoughts"],
-        overlong=asked["overlong"],
-        max_length=asked["max_length"],
-        tokenizer=asked["tokenizer"],
-        allow_leak=asked["allow_leak"],
     )
 
 

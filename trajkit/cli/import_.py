@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from trajkit._settings import remember
-from trajkit.cli.derived import goal_of, print_entry
+from trajkit.cli.derived import print_entry
 from trajkit.cli.output import Meter, count, plural, result, result_json, talk
 from trajkit.cli.page import visible
+from trajkit.verbs.place import goal_of
 
 if TYPE_CHECKING:
     from trajkit.sources.files.importing import Imported

@@ -11,8 +11,10 @@ import click
 from trajkit._settings import project
 from trajkit.cli import output
 from trajkit.cli.page import visible
-from trajkit.cli.server_options import access_of, refuse_server_options, server_options
+from trajkit.cli.server_options import access_of, server_options
 from trajkit.errors import RequestError
+from trajkit.verbs.place import last_store
+from trajkit.verbs.server import refuse_server_options
 
 if TYPE_CHECKING:
     from trajkit.sources.access import Access
@@ -96,22 +98,9 @@ def _describe(store: str, as_json: bool) -> None:
     _lineage(summary)
 
 
-def last_store() -> str:
-    """The store that a command in this folder wrote last.
-
-    Raises:
-        RequestError: None is remembered.
-    """
-    from trajkit._settings import remembered
-
-    value = remembered("last_store")
-    path = value.get("path") if isinstance(value, dict) else None
-    if not isinstance(path, str):
-        raise RequestError("no STORE given, and no command has written one here", hint="try sample:babyai")
-    return path
-
-
 def _lines(summary: Summary) -> Iterator[str]:
+    from trajkit.publish.record import publications
+
     counts = summary.counts
     yield f"{visible(str(summary.path))}: {visible(summary.kind)}, checksums match"
     yield (
@@ -129,6 +118,9 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield f"purpose   {_tally(summary.purposes)}"
     yield f"outcome   {_tally(summary.outcomes)}"
     yield f"tokens    {_tokens(summary)}"
+    for each in publications(summary.path):
+        tag = f", tag {each.tag}" if each.tag else ""
+        yield visible(f"published {each.repository} at {each.commit[:12]}{tag}, {_time(each.published_at)}")
 
 
 def _tokens(summary: Summary) -> str:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from trajkit._settings import remembered
 from trajkit.cli import output
 from trajkit.cli.page import visible
 from trajkit.errors import RequestError
+from trajkit.verbs.jobs import find_job
 
 if TYPE_CHECKING:
     from trajkit.targets.job import TuneJob
@@ -67,7 +67,7 @@ def show(job: str | None, runs_folder: Path, as_json: bool) -> None:
     """Show JOB; without one, the last that was started here."""
     from trajkit.targets.jobs import refreshed
 
-    runs, job_id = _find(job, runs_folder)
+    runs, job_id = find_job(job, runs_folder)
     print_job(runs, refreshed(runs, job_id), as_json=as_json, is_long=True)
 
 
@@ -78,7 +78,7 @@ def show(job: str | None, runs_folder: Path, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def wait(job: str | None, runs_folder: Path, timeout_s: float | None, as_json: bool) -> int:
     """Wait until JOB has ended. Exit 1 when it ended without a model."""
-    runs, job_id = _find(job, runs_folder)
+    runs, job_id = find_job(job, runs_folder)
     ended = Follower(runs, job_id, None).wait(timeout_s)
     print_job(runs, ended, as_json=as_json)
     return 0 if ended.status == "succeeded" else 1
@@ -91,7 +91,7 @@ def cancel(job: str | None, runs_folder: Path) -> None:
     """End JOB. One on this machine can be resumed from its last checkpoint; at a service it is over."""
     from trajkit.targets.jobs import cancel as end
 
-    runs, job_id = _find(job, runs_folder)
+    runs, job_id = find_job(job, runs_folder)
     print_job(runs, end(runs, job_id), as_json=False)
 
 
@@ -102,7 +102,7 @@ def pause(job: str | None, runs_folder: Path) -> None:
     """Halt JOB at a service that can do that; `resume` goes on with it."""
     from trajkit.targets.jobs import pause as halt
 
-    runs, job_id = _find(job, runs_folder)
+    runs, job_id = find_job(job, runs_folder)
     print_job(runs, halt(runs, job_id), as_json=False)
 
 
@@ -115,26 +115,12 @@ def resume(job: str | None, runs_folder: Path, detach: bool, as_json: bool) -> i
     """Go on with JOB: here from its last checkpoint, at a service with what was halted or cut off."""
     from trajkit.targets.jobs import resume as go_on
 
-    runs, job_id = _find(job, runs_folder)
+    runs, job_id = find_job(job, runs_folder)
     found = go_on(runs, job_id)
     if not detach:
         found = Follower(runs, job_id, None).wait()
     print_job(runs, found, as_json=as_json)
     return 1 if found.status in ("failed", "cancelled") else 0
-
-
-def _find(job: str | None, runs_folder: Path) -> tuple[Runs, str]:
-    """The job that is named, or the last one; checked to be there."""
-    from trajkit.targets.runs import Runs
-
-    runs = Runs(runs_folder)
-    if job is None:
-        last = remembered("last_job")
-        if last is None:
-            raise RequestError("no job was started here", hint="`trajkit jobs list` names those in a folder")
-        runs, job = Runs(Path(last["runs"])), last["job_id"]
-    runs.load(job)
-    return runs, job
 
 
 class Follower:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,22 +11,12 @@ from trajkit._settings import remember
 from trajkit.cli import output, training
 from trajkit.cli.jobs import Follower, print_job
 from trajkit.errors import RequestError
+from trajkit.verbs.started import forget, is_under_way
 
 if TYPE_CHECKING:
     from trajkit.targets.job import TuneJob
     from trajkit.targets.runs import Runs
-
-
-class Prepared(Protocol):
-    """A job that can be started, wherever it runs."""
-
-    @property
-    def job(self) -> TuneJob:
-        """The job, saved."""
-
-    @property
-    def is_new(self) -> bool:
-        """False when the same job was there already: that is the one."""
+    from trajkit.verbs.started import Prepared
 
 
 def carry_out(
@@ -61,10 +51,10 @@ def carry_out(
         output.talk(line)
     job_id = prepared.job.job_id
     if asked["dry_run"]:
-        _forget(prepared, runs)
+        forget(prepared, runs)
         output.talk(f"dry run: {nothing}")
         return 0
-    if not _is_under_way(prepared.job):
+    if not is_under_way(prepared.job):
         _agree(prepared, runs, question, yes=asked["yes"])
     remember("last_job", {"runs": str(runs.folder.absolute()), "job_id": job_id})
     job = start(runs, job_id)
@@ -87,22 +77,10 @@ def left_lines(runs: Runs, job: TuneJob) -> Iterator[str]:
     yield from (f"{name:9} {folder / file}" for name, file in names.items() if (folder / file).exists())
 
 
-def _is_under_way(job: TuneJob) -> bool:
-    """Whether nothing is left to agree to; a training here whose process is gone would start again."""
-    is_gone = job.process is not None and not job.process.is_running
-    return job.status == "succeeded" or (job.status == "running" and not is_gone)
-
-
 def _agree(prepared: Prepared, runs: Runs, question: str, *, yes: bool) -> None:
     """Nothing is started, sent or paid for before somebody said yes."""
     try:
         training.confirm(question, yes=yes)
     except (click.exceptions.Exit, click.Abort, RequestError):
-        _forget(prepared, runs)
+        forget(prepared, runs)
         raise
-
-
-def _forget(prepared: Prepared, runs: Runs) -> None:
-    """One that was there before is kept."""
-    if prepared.is_new:
-        runs.remove(prepared.job.job_id)

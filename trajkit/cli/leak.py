@@ -6,7 +6,6 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.page import visible
-from trajkit.errors import RequestError
 
 _EPILOG = """\
 A shared episode id, world (environment, task and seed) or initial state is a leak, and so is an episode of a
@@ -31,14 +30,10 @@ counted: small worlds do read alike. A leak makes the exit code 1.
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def leak(train: str, evaluation: str | None, strict_text: bool, near: float, as_json: bool) -> None:
     """Look for what the stores TRAIN and EVAL have in common; without EVAL, for reserved worlds only."""
-    from trajkit._settings import reserved
     from trajkit.curate.leak import leak as find_leaks
+    from trajkit.verbs.checks import refuse_nothing
 
-    if evaluation is None and not reserved():
-        raise RequestError(
-            f"nothing to compare {train} with: no EVAL, and no seeds are reserved",
-            hint="trajkit leak TRAIN EVAL; `trajkit reserve babyai --seeds 200:220` reserves some",
-        )
+    refuse_nothing(train, evaluation)
     report = find_leaks(train, evaluation, strict_text=strict_text, near=near)
     for line in report.unchecked():
         output.talk(visible(line))

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import remembered
 from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.page import visible
 from trajkit.cli.training import near
-from trajkit.errors import ConfigError, RequestError, StoreError
+from trajkit.errors import ConfigError
 
 if TYPE_CHECKING:
     from trajkit.registry.ledger import Learned, Registration, TunedModel
-    from trajkit.registry.lineage import EpisodeLineage, Lineage, ModelLineage, StoreLineage
+    from trajkit.registry.lineage import EpisodeLineage, ModelLineage, StoreLineage
     from trajkit.registry.use import Unknown, Use
     from trajkit.schema import LineageEntry
 
@@ -42,7 +41,10 @@ def lineage(thing: str | None, runs_folder: Path, as_json: bool) -> None:
     trajkit lineage history_and_reasoning_sft     which episodes trained this variant?
     trajkit lineage 0190a1b2-…                    which models saw this episode?
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    found = _answers(_known(runs_folder), thing or _last_job())
+    from trajkit.verbs.ancestry import answers, last_job
+    from trajkit.verbs.contenders import lineage_in
+
+    found = answers(lineage_in(runs_folder), thing or last_job())
     if as_json:
         output.result_json([each.model_dump(mode="json") for each in found])
         return
@@ -51,56 +53,6 @@ def lineage(thing: str | None, runs_folder: Path, as_json: bool) -> None:
             output.result()
         for line in _lines(each):
             output.result(visible(line))
-
-
-def _last_job() -> str:
-    last = remembered("last_job")
-    if last is None:
-        raise RequestError("whose lineage?", hint="a model, a variant, a store or an episode")
-    return str(last["job_id"])
-
-
-def _known(runs_folder: Path) -> Lineage:
-    from trajkit.cli.tuned import all_models
-    from trajkit.registry.ledger import Ledger
-    from trajkit.registry.lineage import Lineage
-    from trajkit.targets.runs import Runs
-
-    return Lineage(all_models(Runs(runs_folder)), Ledger(runs_folder).standing())
-
-
-def _answers(known: Lineage, thing: str) -> Sequence[ModelLineage | StoreLineage | EpisodeLineage]:
-    """What is known of a thing, whatever it is.
-
-    Raises:
-        RequestError: It is nothing that is known here.
-    """
-    if (store := _store(known, thing)) is not None:
-        return [store]
-    if models := known.find_models(thing):
-        return [known.of_model(model) for model in models]
-    if digests := known.find_digests(thing):
-        return [known.of_store(digest) for digest in digests]
-    episode = known.of_episode(thing)
-    if episode.sights:
-        return [episode]
-    from trajkit.store.nameable import nearest
-
-    for doubt in episode.doubts:
-        output.talk(f"not known of {visible(doubt.model.name)}: {visible(doubt.reason)}")
-    hint = "no episode of that id was learned; " + nearest(thing, known.names)
-    raise RequestError(f"nothing is known of {thing!r}", hint=hint)
-
-
-def _store(known: Lineage, thing: str) -> StoreLineage | None:
-    """A store or pairs by their folder; None when it is neither."""
-    from trajkit.cli.tuned import manifest_of
-
-    try:
-        manifest = manifest_of(thing)
-    except StoreError:
-        return None
-    return known.of_store(manifest.digest, path=thing, history=manifest.lineage)
 
 
 def _lines(found: ModelLineage | StoreLineage | EpisodeLineage) -> Iterator[str]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,25 +12,8 @@ from trajkit.cli.option import Command, adding
 from trajkit.cli.settings import settings_option
 
 if TYPE_CHECKING:
-    from trajkit.targets.job import TuneJob
     from trajkit.targets.local.base_model import Sizes
     from trajkit.targets.local.recipe import LocalRecipe
-    from trajkit.targets.runs import Runs
-
-_LORA = ("r", "lora_alpha", "lora_dropout")
-_RECIPE = (
-    "num_train_epochs",
-    "max_steps",
-    "learning_rate",
-    "per_device_train_batch_size",
-    "gradient_accumulation_steps",
-    "max_length",
-    "seed",
-    "auto_batch",
-    "merge",
-    "report_to",
-)
-
 
 base_option = click.option(
     "--model", "base", required=True, metavar="DIR|ID", help="The model to start from."
@@ -51,7 +34,7 @@ template_options = adding(
 def recipe_options(
     *, n_epochs: str, learning_rate: str, row: str, such_as: str
 ) -> Callable[[Command], Command]:
-    """The options that `given_recipe` reads for every method, and `--set` for what has none.
+    """The options of every method's recipe, and `--set` for what has none.
 
     Args:
         n_epochs: Passes over the rows where nobody says how many.
@@ -100,20 +83,7 @@ output_options = adding(
     ),
     click.option("--report-to", type=click.Choice(["wandb", "tensorboard"]), help="Tell it every loss."),
 )
-"""`--auto-batch`, `--merge` and `--report-to`, which `given_recipe` reads."""
-
-
-def given_recipe(asked: Mapping[str, Any], *more: str) -> dict[str, Any]:
-    """The fields of a recipe that were given.
-
-    Args:
-        asked: The command's options.
-        more: Names of options beside those of `recipe_options`.
-    """
-    names = [name for name in (*_RECIPE, *more) if asked.get(name) is not None]
-    given: dict[str, Any] = {name: asked[name] for name in names}
-    given["lora"] = {name: asked[name] for name in _LORA if asked[name] is not None}
-    return given
+"""`--auto-batch`, `--merge` and `--report-to`, which make fields of the recipe."""
 
 
 def weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
@@ -136,19 +106,3 @@ def price_lines(recipe: LocalRecipe) -> Iterator[str]:
     if recipe.report_to == "wandb":
         yield "told      Weights & Biases: every loss and the recipe, over the network"
     yield "price     none: it runs on this machine"
-
-
-def starting(recipe: LocalRecipe) -> Callable[[Runs, str], TuneJob]:
-    """What starts a prepared job here, and first takes note of what is asked of one that is there already.
-
-    Args:
-        recipe: As it is asked for now.
-    """
-    from trajkit.targets.local.finish import take_wishes
-    from trajkit.targets.local.launch import start
-
-    def begin(runs: Runs, job_id: str) -> TuneJob:
-        take_wishes(runs, job_id, recipe)
-        return start(runs, job_id)
-
-    return begin

@@ -58,9 +58,12 @@ COMMANDS = {
     "lineage": ("lineage", "Say what a model learned from, and which models saw an episode."),
     "validate": ("validate", "Say what a service or a trainer would refuse in a training file."),
     "tokens": ("tokens", "Count the tokens of a training file, and what they cost."),
+    "view": ("view", "Look at episodes in a browser of this machine."),
     "push": ("push", "Publish stores or a tuned model on the Hugging Face Hub."),
     "pull": ("pull", "Read a dataset from the Hugging Face Hub into a store."),
     "run": ("run", "Run a recipe: several commands from one YAML file."),
+    "doctor": ("doctor", "Say what is installed, configured and reachable, and what to do."),
+    "completion": ("completion", "Print the script that lets a shell complete."),
 }
 
 
@@ -107,6 +110,10 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
+    if "_TRAJKIT_COMPLETE" in os.environ:
+        from trajkit.cli.completion import answer
+
+        answer()
     if arguments is None:
         hide_passwords()
     prefer_little_memory()

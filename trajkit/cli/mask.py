@@ -64,9 +64,9 @@ def mask(
     \b
     trajkit mask stores/goto --reason invalid --reason loop
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.cli.derived import goal_of, print_derived
-    from trajkit.cli.info import last_store
+    from trajkit.cli.derived import print_derived
     from trajkit.curate.mask import mask as mask_store
+    from trajkit.verbs.place import goal_of, last_store
 
     if dry_run and not reasons:
         reasons = _REASONS

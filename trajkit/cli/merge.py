@@ -6,7 +6,8 @@ from pathlib import Path
 
 import click
 
-from trajkit.cli.derived import goal_of, print_derived
+from trajkit.cli.derived import print_derived
+from trajkit.verbs.place import goal_of
 
 _EPILOG = """\
 For the shards of an export (`--shard 3/16`), for what `export --after` brought, or for stores of different

@@ -60,10 +60,12 @@ def table(columns: Sequence[Cell], rows: Iterable[Sequence[str]], *, err: bool =
     from trajkit.cli.page import visible
 
     lines = [[cell.heading for cell in columns], *[[visible(text) for text in row] for row in rows]]
-    widths = [max(_width(line[i]) for line in lines) for i in range(len(columns))]
+    widths = [max(width_of(line[i]) for line in lines) for i in range(len(columns))]
     for number, line in enumerate(lines):
         cells = [
-            " " * (width - _width(text)) + text if column.is_number else text + " " * (width - _width(text))
+            " " * (width - width_of(text)) + text
+            if column.is_number
+            else text + " " * (width - width_of(text))
             for column, text, width in zip(columns, line, widths, strict=True)
         ]
         click.echo("  ".join(cells).rstrip(), err=err)
@@ -71,7 +73,8 @@ def table(columns: Sequence[Cell], rows: Iterable[Sequence[str]], *, err: bool =
             click.echo("  ".join("-" * width for width in widths), err=err)
 
 
-def _width(text: str) -> int:
+def width_of(text: str) -> int:
+    """Columns that a text takes on a terminal."""
     from rich.cells import cell_len
 
     return cell_len(text)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import unicodedata
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,6 +14,8 @@ from trajkit.cli import output
 if TYPE_CHECKING:
     from rich.console import Console
 
+_INDENT = 2
+"""Columns by which a text below its name is set in."""
 _ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
@@ -39,6 +42,12 @@ def _shown(character: str, is_line: bool) -> str:
     return character
 
 
+def styled(text: str, **style: Any) -> str:
+    """The text in a style of `click.style`, where stdout is a terminal and nobody said NO_COLOR."""
+    is_plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if is_plain else click.style(text, **style)
+
+
 class Page:
     """Prints headings and texts on stdout; on a terminal in colour and wrapped at its width, else plain."""
 
@@ -47,27 +56,53 @@ class Page:
 
         self._console: Console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
         self._has_text = False
+        self.n_lines = 0
+        """Lines that were printed on a terminal."""
+
+    @property
+    def n_lines_of_screen(self) -> int | None:
+        """How many lines are seen at once; None where this is no terminal."""
+        return self._console.height if self._console.is_terminal else None
 
     def heading(self, text: str) -> None:
         """A line that starts something, with an empty one before it unless it is the first."""
         if self._has_text:
             output.result()
+            self.n_lines += 1
         self._put(visible(text), "bold")
 
     def field(self, name: str, text: str, *, style: str = "") -> None:
         """A name with its text; a text of several lines goes below it, set in."""
-        text = visible(text, is_line=False)
-        if "\n" not in text:
+        text, name = visible(text, is_line=False), visible(name)
+        if "\n" not in text and not self._is_too_wide(f"{name}: {text}"):
             self._put(f"{name}: {text}", style)
             return
         self._put(f"{name}:", style)
-        self._put("\n".join(f"  {line}" for line in text.splitlines()), style)
+        self._put(text, style, indent=_INDENT)
 
-    def _put(self, text: str, style: str) -> None:
+    def _is_too_wide(self, line: str) -> bool:
+        return self._console.is_terminal and output.width_of(line) > self._console.width
+
+    def _put(self, text: str, style: str, *, indent: int = 0) -> None:
+        self._has_text = True
+        if not self._console.is_terminal:  # as it is: what comes next may look for a line
+            margin = " " * indent
+            click.echo("\n".join(f"{margin}{line}" for line in text.split("\n")))
+            return
+        for line in text.split("\n"):
+            printed = self._wrapped(line, style, indent)
+            self.n_lines += printed.count("\n")
+            # click writes it, so that a reader that goes away (`| head`) ends the command like any other
+            click.echo(printed, nl=False, color=True)
+
+    def _wrapped(self, line: str, style: str, indent: int) -> str:
+        """A line at the width of the terminal; what is wrapped stays behind its own margin."""
+        from rich.padding import Padding
         from rich.text import Text
 
-        self._has_text = True
+        own = len(line) - len(line.lstrip(" "))
+        margin = min(indent + own, self._console.width // 2)
         with self._console.capture() as captured:
-            self._console.print(Text(text, style=style), soft_wrap=not self._console.is_terminal)
-        # click writes it, so that a reader that goes away (`| head`) ends the command like any other
-        click.echo(captured.get(), nl=False, color=self._console.is_terminal)
+            text = Text(line[own:], style=style)
+            self._console.print(Padding(text, (0, 0, 0, margin), expand=False))
+        return captured.get()

@@ -78,9 +78,9 @@ def pairs(
     \b
     trajkit pairs stores/goto --margin 0.1
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.cli.derived import goal_of, print_entry
-    from trajkit.cli.info import last_store
+    from trajkit.cli.derived import print_entry
     from trajkit.curate.pairs import pairs as pair_store
+    from trajkit.verbs.place import goal_of, last_store
 
     goal = None if dry_run else goal_of("pairs", goal)
     made = pair_store(store or last_store(), goal, verify=not no_verify, **asked)

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajkit._settings import project, remembered
 from trajkit.cli import output, training
-from trajkit.cli.info import last_store
 from trajkit.cli.launch import carry_out
-from trajkit.cli.local_options import given_recipe, price_lines, starting
+from trajkit.cli.local_options import price_lines
 from trajkit.cli.page import visible
-from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.targets.local.preference_prepare import PreferenceRequest, PreparedPreference
+    from trajkit.verbs.sides import Sides
 
 LAST_PAIRS = "the last pairs written here"
 """What is learned where nobody says what."""
@@ -36,9 +33,12 @@ def train_here(method: str, asked: Mapping[str, Any], *names: str) -> int:
     """
     from trajkit.targets.local.preference_prepare import prepare_preference
     from trajkit.targets.runs import Runs
+    from trajkit.verbs.request import preference_request
+    from trajkit.verbs.started import here
 
     runs = Runs(asked["runs_folder"])
-    request = _request(method, asked, names)
+    sides = pair_sides(method, asked)
+    request = preference_request(method, asked, sides, names, read=training.read_setting)
     with output.Meter() as meter:
         prepared = prepare_preference(request, runs, name=asked["name"], on_progress=meter.show)
     return carry_out(
@@ -46,70 +46,16 @@ def train_here(method: str, asked: Mapping[str, Any], *names: str) -> int:
         runs,
         asked,
         plan=_plan(prepared, request),
-        start=starting(request.recipe),
+        start=here(request.recipe),
         n_steps=prepared.n_steps,
     )
 
 
-def _request(method: str, asked: Mapping[str, Any], names: tuple[str, ...]) -> PreferenceRequest:
-    from trajkit.targets.local.preference_prepare import PreferenceRequest
-    from trajkit.targets.local.preference_recipe import RECIPES
-
-    recipe = training.recipe(RECIPES[method], given_recipe(asked, *names), asked["more"])
-    sides = pair_sides(method, asked)
-    return PreferenceRequest(
-        method=method,
-        base=asked["base"],
-        train=sides.train,
-        validation=sides.validation,
-        recipe=recipe,
-        good=asked.get("good"),
-        tokenizer=asked["tokenizer"],
-        chat_template=asked["chat_template"],
-        thoughts=asked["thoughts"],
-        allow_leak=asked["allow_leak"],
-    )
-
-
-def pair_sides(method: str, asked: Mapping[str, Any]) -> training.Sides:
+def pair_sides(method: str, asked: Mapping[str, Any]) -> Sides:
     """What is learned and what measures; without `--val` one is cut."""
-    from trajkit.curate.pair_file import MANIFEST_NAME
+    from trajkit.verbs.sides import pair_sides as found
 
-    train = Path(asked["train"] or _last(method))
-    if (train / MANIFEST_NAME).is_file():
-        if asked["val"] is not None:
-            return training.Sides(train, Path(asked["val"]))
-        return _cut(train, asked["val_fraction"]) if asked["val_fraction"] else training.Sides(train, None)
-    if method == "dpo":
-        return training.Sides(train, None)  # it says itself that it is none
-    return training.sides({**asked, "train": str(train)})
-
-
-def _last(method: str) -> str:
-    """The last pairs that were written here; for `kto` the last store, where no pairs were."""
-    if (last := remembered("last_pairs")) is not None:
-        return str(last["path"])
-    if method == "kto":
-        return last_store()
-    raise RequestError("no --train, and no pairs were written here", hint="`trajkit pairs` writes some")
-
-
-def _cut(train: Path, fraction: float) -> training.Sides:
-    """The two sides of a set of pairs; those of an earlier cut are taken again."""
-    from trajkit.curate.pair_cut import TRAIN, VALIDATION, cut_pairs
-    from trajkit.curate.pair_file import open_pairs
-
-    pairs = open_pairs(train)
-    goal = Path(project().stores) / f"pairs-{pairs.manifest.digest[:12]}-{fraction:g}"
-    if not goal.exists():
-        found = cut_pairs(pairs, goal, fraction=fraction)
-        words = f"{1 - fraction:.0%} of the groups to learn, {fraction:.0%} to measure"
-        output.talk(f"{goal}  the pairs, cut by group: {words}")
-        if found.n_parted:
-            output.talk(
-                f"left out: {output.plural(found.n_parted, 'pair')} whose episodes came to different sides"
-            )
-    return training.Sides(goal / TRAIN, goal / VALIDATION)
+    return found(method, asked["train"], asked["val"], asked["val_fraction"], say=output.talk)
 
 
 def _plan(prepared: PreparedPreference, request: PreferenceRequest) -> Iterator[str]:

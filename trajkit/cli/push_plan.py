@@ -9,6 +9,8 @@ from trajkit.cli import output
 from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
+    from trajkit.curate.redact_gate import Opinion
+    from trajkit.curate.redact_report import RedactReport
     from trajkit.publish.contents import Contents
     from trajkit.publish.facts import Facts
     from trajkit.publish.push import PushPlan
@@ -30,12 +32,21 @@ def fact_lines(facts: Facts) -> Iterator[str]:
     if not facts.replayed:
         yield "replay: not known (`trajkit replay` plays the episodes again)"
     for scanned in facts.scanned:
-        report = scanned.report
-        if not report.n_found:
-            yield f"secrets: {scanned.split}: nothing found in {output.plural(report.n_texts, 'text')}"
-        for found in report.found:
-            what = f"{found.n_found:,} {visible(found.kind)} in {visible(found.place)}"
-            yield f"secrets: {scanned.split}: {what}"
+        yield from scanned_lines(scanned.report, scanned.split)
+
+
+def scanned_lines(report: RedactReport, where: str = "model") -> Iterator[str]:
+    """What the search for secrets found, by kind and place."""
+    if not report.n_found:
+        yield f"secrets: {where}: nothing found in {output.plural(report.n_texts, 'text')}"
+    for found in report.found:
+        yield f"secrets: {where}: {found.n_found:,} {visible(found.kind)} in {visible(found.place)}"
+
+
+def opinion_line(opinion: Opinion) -> str:
+    """What another scanner says."""
+    rules = ", ".join(f"{visible(rule)} {n:,}" for rule, n in sorted(opinion.n_by_rule.items()))
+    return f"{opinion.program}: {f'it finds {rules}' if rules else 'nothing found'}"
 
 
 def content_lines(contents: Contents) -> Iterator[str]:

@@ -10,7 +10,6 @@ import click
 from trajkit.cli.output import Cell, count, plural, size, table, talk
 from trajkit.cli.page import visible
 from trajkit.cli.settings import settings_option
-from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.curate.redact_report import RedactReport
@@ -18,7 +17,8 @@ if TYPE_CHECKING:
 _EPILOG = """\
 Found are keys and tokens of some fifty services by their shapes, private keys (PEM), JWTs, URLs with
 credentials, e-mail addresses, phone numbers, IP addresses and the names in home paths. docs/redact.md lists
-the kinds, and how many of them are found.
+the kinds, and how many of them are found. --pii adds what presidio and a spaCy model see: it needs
+trajkit[pii] and, for names, a model such as that of `python -m spacy download en_core_web_lg`.
 
 A line of --pattern-file is NAME=REGEX; one that begins with # is passed over.
 """
@@ -38,6 +38,15 @@ A line of --pattern-file is NAME=REGEX; one that begins with # is passed over.
     help="Such patterns, one on a line.",
 )
 @click.option("--skip", metavar="KIND", multiple=True, help="Leave this kind as it is; may be repeated.")
+@click.option(
+    "--pii", is_flag=True, help="Look for names, places and accounts too, with presidio: it takes far longer."
+)
+@click.option(
+    "--pii-model",
+    metavar="MODEL",
+    help="The spaCy model with which presidio reads, by name or folder; `none` for no names. Asks for --pii."
+    "  [default: en_core_web_lg]",
+)
 @click.option("-o", "--output", "goal", type=click.Path(path_type=Path), help="The store to write.")
 @click.option("--dry-run", is_flag=True, help="Print what is there and write nothing.")
 @click.option(
@@ -51,6 +60,8 @@ def redact(
     patterns: dict[str, str],
     pattern_file: Path | None,
     skip: tuple[str, ...],
+    pii: bool,
+    pii_model: str | None,
     goal: Path | None,
     dry_run: bool,
     gate: bool,
@@ -65,14 +76,17 @@ def redact(
     \b
     trajkit redact stores/goto -o stores/public --pattern "customer=C-[0-9]{6}"
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.cli.derived import goal_of, print_derived
-    from trajkit.cli.info import last_store
+    from trajkit.cli.derived import print_derived
     from trajkit.curate.redact import redact as redact_store
     from trajkit.curate.redact_gate import second_opinion
+    from trajkit.curate.redact_pii import MODEL
+    from trajkit.verbs.checks import patterns_of
+    from trajkit.verbs.place import goal_of, last_store
 
-    named = patterns | _patterns_of(pattern_file)
+    named = patterns | patterns_of(pattern_file)
     goal = None if dry_run else goal_of("redact", goal)
-    made = redact_store(store or last_store(), goal, patterns=named, skip=skip)
+    model = pii_model or (MODEL if pii else None)
+    made = redact_store(store or last_store(), goal, patterns=named, skip=skip, pii=model)
     opinion = second_opinion(goal) if gate and goal is not None else None
     if not as_json:
         _print(made.report)
@@ -86,20 +100,6 @@ def redact(
     rules = ", ".join(f"{visible(rule)} {count(n)}" for rule, n in sorted(opinion.n_by_rule.items()))
     talk(f"{opinion.program}: {f'it still finds {rules}' if rules else 'nothing found'}")
     return 1 if rules else 0
-
-
-def _patterns_of(file: Path | None) -> dict[str, str]:
-    if file is None:
-        return {}
-    patterns = {}
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        name, equals, pattern = line.partition("=")
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        if not equals or not name.strip():
-            raise RequestError(f"{file} line {number} is not NAME=REGEX")
-        patterns[name.strip()] = pattern.strip()
-    return patterns
 
 
 def _print(report: RedactReport) -> None:

@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-import trajkit
-from trajkit._settings import STATE_FOLDER, project
 from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.page import visible
 from trajkit.cli.training import confirm, near
-from trajkit.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
-    from trajkit.cli.candidate import Candidate
-    from trajkit.registry.configuration import Configuration
-    from trajkit.registry.ledger import Ledger, Registration
+    from trajkit.registry.ledger import Ledger
+    from trajkit.verbs.candidate import Candidate
 
 UNCHANGED = "nothing was changed"
 RESTART = "a running gateway must be restarted: it does not read its configuration again"
-_CONFIG = "tensorzero.toml"
-_OF_A_SERVER = ("server", "api_base", "api_key_location", "name", "served_as")
-_NOT_TO_UNDO = (*_OF_A_SERVER, "template_variant", "traffic", "emit")
-_NOT_TO_EMIT = ("variant", "traffic", "dry_run")
 _STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 _EPILOG = """\
@@ -92,20 +83,17 @@ def register(job: str | None, runs_folder: Path, undo: bool, emit: str | None, *
     trajkit register --config tensorzero.toml --function act \\
         --template-variant history_and_reasoning --variant history_and_reasoning_sft
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.cli.candidate import candidate, refuse_options
     from trajkit.registry.ledger import Ledger
+    from trajkit.verbs.candidate import candidate
+    from trajkit.verbs.register import check
 
-    if asked["goal"] is not None and emit is None:
-        raise RequestError("-o is for --emit", hint="the configuration is written in its place")
+    check(asked, emit=emit, undo=undo)
     ledger = Ledger(runs_folder)
     if undo:
-        from trajkit.cli.register_undo import take_back
+        from trajkit.cli.register_undo import undo_last
 
-        refuse_options({**asked, "emit": emit}, _NOT_TO_UNDO, "--undo")
-        take_back(ledger, job, asked)
+        undo_last(ledger, job, asked)
         return
-    if emit is not None:
-        refuse_options(asked, _NOT_TO_EMIT, "--emit")
     found = candidate(job, runs_folder, asked)
     if emit is not None:
         from trajkit.cli.register_emit import print_settings
@@ -116,124 +104,37 @@ def register(job: str | None, runs_folder: Path, undo: bool, emit: str | None, *
 
 
 def _register(found: Candidate, ledger: Ledger, asked: dict[str, Any]) -> None:
-    from trajkit.registry import change
-    from trajkit.registry.configuration import Configuration
-    from trajkit.registry.variant import register as add
+    from trajkit.verbs.register import plan, written_down
 
-    pattern = known_config(asked["config"])
-    if pattern is None:
-        raise RequestError("which configuration?", hint=f"--config {_CONFIG}, or `config` in trajkit.toml")
-    before = Configuration.read(pattern)
-    names = names_of(found, before, asked)
-    made = add(before, model=found.model, traffic=asked["traffic"], **names)
-    change.check_writable(before, made.configuration)
-    lines = change.diff(before, made.configuration)
+    planned = plan(found, asked)
     if not asked["as_json"]:
-        print_diff(lines)
-    for note in (*made.notes, *found.notes):
+        print_diff(planned.diff)
+    for note in planned.notes:
         output.talk(f"note: {note}")
-    placeholders = _check(before, made.configuration) if lines else ()
+    if planned.diff:
+        output.talk("the gateway loads it")
+    if planned.placeholders:
+        output.talk(
+            f"not set on this machine, and needed where the gateway runs: {', '.join(planned.placeholders)}"
+        )
     said: dict[str, Any] = {
-        **names,
+        **planned.names,
         "model": found.tuned.name,
-        "config": pattern,
-        "diff": lines,
-        "notes": [*made.notes, *found.notes],
-        "placeholders": placeholders,
+        "config": planned.pattern,
+        "diff": planned.diff,
+        "notes": planned.notes,
+        "placeholders": planned.placeholders,
         "serve": found.command,
         "registration_id": None,
         "is_written": False,
     }
-    is_known = any(_is_same(each, found, pattern, names) for each in ledger.standing())
-    if not lines and not is_known and not asked["dry_run"]:
-        # somebody wrote it by hand, or the ledger is another: lineage shall know of it
-        _write(found, before, made.configuration, ledger, pattern, names)
-    if lines and not asked["dry_run"]:
+    if planned.diff and not asked["dry_run"]:
         confirm("Write it?", yes=asked["yes"], verb="writes", refused=UNCHANGED)
-        registration = _write(found, before, made.configuration, ledger, pattern, names)
+    registration = None if asked["dry_run"] else written_down(planned, ledger)
+    if planned.diff and registration is not None:
         said |= {"registration_id": registration.registration_id, "is_written": True}
         said["backups"] = [str(file.backup) for file in registration.files]
     _print_outcome(said, asked)
-
-
-def known_config(asked: str | None) -> str | None:
-    """The configuration that is asked for, else that of `trajkit.toml`, else the one that is here."""
-    return asked or project().config or (_CONFIG if Path(_CONFIG).is_file() else None)
-
-
-def names_of(found: Candidate, before: Configuration, asked: dict[str, Any]) -> dict[str, str]:
-    """Function, template and name of the new variant: what is asked for, else what the steps were of."""
-    function = asked["function"] or found.function
-    if function is None:
-        known = found.functions or tuple(before.get("functions") or ())
-        of = "the learned steps are of" if found.functions else "the configuration has"
-        raise RequestError("which function?", hint=f"--function NAME; {of} {', '.join(known) or 'none'}")
-    template = asked["template_variant"] or (found.variants[0] if len(found.variants) == 1 else None)
-    if template is None:
-        from trajkit.registry.variant import variants_of
-
-        known = found.variants or tuple(variants_of(before, function))
-        of = "the learned steps are of" if found.variants else "the function has"
-        raise RequestError(
-            "which variant's prompts?", hint=f"--template-variant NAME; {of} {', '.join(known) or 'none'}"
-        )
-    variant = asked["variant"] or f"{template}_{found.tuned.method or 'tuned'}"
-    return {"function": function, "template_variant": template, "variant": variant}
-
-
-def _check(before: Configuration, after: Configuration) -> tuple[str, ...]:
-    """Let the gateway load it; say what it had to be given."""
-    from trajkit.registry.check import check_loads
-
-    try:
-        given = check_loads(after)
-    except ConfigError as refused:
-        try:
-            check_loads(before)
-        except ConfigError as old:
-            if old.message == refused.message:
-                hint = "it refuses it as it is now, too: mend that first; nothing was changed"
-                raise ConfigError(old.message, hint=hint) from refused
-        raise
-    output.talk("the gateway loads it")
-    if given:
-        output.talk(f"not set on this machine, and needed where the gateway runs: {', '.join(given)}")
-    return given
-
-
-def _write(
-    found: Candidate,
-    before: Configuration,
-    after: Configuration,
-    ledger: Ledger,
-    pattern: str,
-    names: dict[str, str],
-) -> Registration:
-    from trajkit.registry import change
-    from trajkit.registry.ledger import Registration
-
-    now = datetime.now(UTC)
-    registration_id = f"{now:%Y%m%dT%H%M%S%f}-{names['variant']}"
-    safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in registration_id)
-    files = change.write(before, after, STATE_FOLDER / "backups" / safe)
-    registration = Registration(
-        registration_id=registration_id,
-        model=found.tuned,
-        **names,
-        config=str(Path(pattern).absolute()),
-        files=files,
-        registered_at=now,
-        trajkit_version=trajkit.__version__,
-    )
-    ledger.add(registration)
-    return registration
-
-
-def _is_same(known: Registration, found: Candidate, pattern: str, names: dict[str, str]) -> bool:
-    """Whether the ledger has this registration."""
-    of = {"function": known.function, "template_variant": known.template_variant, "variant": known.variant}
-    is_here = known.config == str(Path(pattern).absolute())
-    return of == names and is_here and known.model.name == found.tuned.name
 
 
 def print_diff(lines: list[str]) -> None:

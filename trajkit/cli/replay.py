@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit.cli import output
-from trajkit.cli.info import last_store
 from trajkit.cli.page import visible
 from trajkit.cli.settings import env_set
 from trajkit.errors import DataError
+from trajkit.verbs.place import last_store
 
 if TYPE_CHECKING:
     from trajkit.curate.judged import Replay
@@ -66,8 +66,8 @@ def replay(
     trajkit replay stores/train
     trajkit replay --fill stores/exported -o stores/filled
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.cli.derived import goal_of
     from trajkit.curate.replay import replay as replay_store
+    from trajkit.verbs.place import goal_of
 
     if goal is None and (fill or only_verified) and not dry_run:
         goal = goal_of("replay", None)

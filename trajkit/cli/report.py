@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,26 +9,29 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.derived import columns_given
-from trajkit.cli.info import last_store
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.option import confidence_option
 from trajkit.cli.page import visible
 from trajkit.errors import RequestError
+from trajkit.verbs.place import last_store
 
 if TYPE_CHECKING:
-    from trajkit.evaluate.report_model import ReportData, Training, Unaliased
+    from trajkit.evaluate.report_model import ReportData, Unaliased
     from trajkit.evaluate.report_text import Table
-    from trajkit.registry.ledger import TunedModel
 
 _EPILOG = """\
 Tasks weigh the same, and a world (environment, task and seed) counts once, however often it was tried.
 Success has Wilson's interval, other means the bootstrap's within tasks. Differences are taken pair by pair,
 over the worlds that both played. Where any episode was played for evaluation, the others are left out.
 
+Where answers were drawn in several ways, variants are compared within each: --baseline A is then A with every
+decoding. One that is alone with its decoding is compared with the others, if --baseline names it.
+
 --require takes MEASURE.FIELD, one of >, >=, <, <=, and a number. Fields are difference, low, high,
 baseline_value, candidate_value, standard_error, n_pairs and p_value of every comparison over all tasks;
-MEASURE[goto].FIELD is about one task, MEASURE[candidate=tuned, baseline=base].FIELD about one pair. Measures
-are success, episode_return (or total_reward), n_steps, n_output_tokens, n_input_tokens, invalid and cost_usd.
+MEASURE[goto].FIELD is about one task, MEASURE[candidate=tuned, baseline=base].FIELD about one pair, and
+decoding=greedy about answers that were drawn so. Measures are success, episode_return (or total_reward),
+n_steps, n_output_tokens, n_input_tokens, invalid and cost_usd.
 
 What a tuned variant learned from is found by its name, or its model's, among the jobs under --runs and their
 ledger; with several sizes there is a learning curve.
@@ -52,6 +54,9 @@ ledger; with several sizes there is a learning curve.
     multiple=True,
     metavar="NAME",
     help="The variant that the others are compared with; may be repeated.  [default: the first]",
+)
+@click.option(
+    "--across-decodings", is_flag=True, help="Compare also answers that were drawn in different ways."
 )
 @click.option(
     "--require",
@@ -92,6 +97,7 @@ def report(
     stores: tuple[str, ...],
     goal: Path | None,
     baselines: tuple[str, ...],
+    across_decodings: bool,
     required: tuple[str, ...],
     trained_on: tuple[str, ...],
     trained: tuple[str, ...],
@@ -112,6 +118,7 @@ def report(
     from trajkit._files import refuse_existing
     from trajkit.evaluate.report import report as report_of
     from trajkit.evaluate.require import require, requirement
+    from trajkit.verbs.report import trainings
 
     wanted = [requirement(text) for text in required]
     if goal is not None:
@@ -119,8 +126,9 @@ def report(
     found = report_of(
         *(stores or (last_store(),)),
         baseline=baselines,
+        across_decodings=across_decodings,
         trained_on=trained_on,
-        trainings=_trainings(runs_folder, trained),
+        trainings=trainings(runs_folder, _named(trained)),
         metrics=metrics,
         confidence=confidence,
         resamples=resamples,
@@ -142,40 +150,15 @@ def report(
         output.talk(f"holds: {each.text}")
 
 
-def _trainings(runs_folder: Path, trained: tuple[str, ...]) -> Callable[[str], Training | None]:
-    """Finds what a variant learned from, among the models that are known here."""
-    from trajkit.cli.tuned import all_models
-    from trajkit.registry.ledger import Ledger
-    from trajkit.registry.lineage import Lineage
-    from trajkit.store.nameable import nearest
-    from trajkit.targets.runs import Runs
-
-    known = Lineage(all_models(Runs(runs_folder)), Ledger(runs_folder).standing())
-    named: dict[str, TunedModel] = {}
+def _named(trained: tuple[str, ...]) -> dict[str, str]:
+    """The job of a variant, by the variant's name."""
+    named: dict[str, str] = {}
     for text in trained:
         name, mark, model = text.partition("=")
         if not (mark and name and model):
             raise RequestError(f"--trained {text!r} is not NAME=JOB", hint="such as --trained tuned=my-job")
-        models = known.find_models(model)
-        if not models:
-            raise RequestError(f"--trained {text!r}: no model {model!r}", hint=nearest(model, known.names))
-        named[name] = models[0]
-
-    def find(name: str) -> Training | None:
-        models = [named[name]] if name in named else known.find_models(name)
-        return _training(models[0]) if len(models) == 1 else None
-
-    return find
-
-
-def _training(model: TunedModel) -> Training | None:
-    from trajkit.evaluate.report_model import Training
-
-    if model.train is None:
-        return None
-    return Training(
-        model=model.job_id or model.name, n_episodes=model.train.n_episodes, n_learned=model.train.n_learned
-    )
+        named[name] = model
+    return named
 
 
 def _print(found: ReportData) -> None:
@@ -210,10 +193,11 @@ def _unaliased(found: ReportData, rest: Unaliased) -> None:
     from trajkit.evaluate.report_text import difference_table, group_table
 
     output.result()
-    output.result(f"aliased text: {rest.n_aliased:,} of {rest.n_worlds:,} worlds; the others alone:")
+    others = "; the others alone:" if rest.n_aliased and rest.groups else ""
+    output.result(f"aliased text: {rest.n_aliased:,} of {rest.n_worlds:,} worlds{others}")
     for text in rest.leaks:
         output.talk(f"leak: {visible(text)}")
-    if rest.groups:
+    if others:
         _table(group_table(found, rest.groups))
         _table(difference_table(rest.comparisons))
 

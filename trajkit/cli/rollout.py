@@ -10,7 +10,6 @@ import click
 
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.settings import env_set, settings_option
-from trajkit.errors import RequestError
 
 _EPILOG = """\
 It plays through the gateway at TENSORZERO_GATEWAY_URL; else through one of its own on the database at
@@ -147,24 +146,14 @@ request was wrong; 3 a package is missing; 4 a service refused or is down; 5 a l
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON per episode, when it ends.")
 def rollout(runs_folder: Path, dry_run: bool, yes: bool, quiet: bool, as_json: bool, **asked: Any) -> int:
     """Play seeded episodes of ENVIRONMENT, log them, and say how they went."""
-    from pydantic import ValidationError
-
-    from trajkit.cli.local_model import local_model
     from trajkit.cli.rollout_plan import confirm, show_plan
     from trajkit.cli.rollout_show import Show
     from trajkit.environments.quiet import kept_stdout
-    from trajkit.rollout.options import Options, PolicyKind
+    from trajkit.rollout.options import PolicyKind
     from trajkit.rollout.session import open_run, prepare
+    from trajkit.verbs.rollout import rollout_options
 
-    given = {name: value for name, value in asked.items() if value not in (None, (), {})}
-    if given.get("policy") == PolicyKind.LOCAL and "model" in given:
-        given |= local_model(given["model"], runs_folder).options
-    try:
-        options = Options.model_validate(given)
-    except ValidationError as error:  # what click lets through: nan, or half of a surrogate pair
-        first = error.errors(include_url=False)[0]
-        raise RequestError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
-    session = prepare(options)
+    session = prepare(rollout_options(asked, runs_folder))
     if dry_run:
         show_plan(session, as_json=as_json)
         return 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -13,7 +12,7 @@ from trajkit.cli.rollout_progress import Progress
 from trajkit.errors import TrajkitError
 
 if TYPE_CHECKING:
-    from trajkit.rollout.deliver import Prompts, Written
+    from trajkit.rollout.deliver import Written
     from trajkit.rollout.record import Played
     from trajkit.rollout.session import Run, Session
     from trajkit.rollout.summary import Mean, Row, Score
@@ -63,7 +62,9 @@ class Show:
             raise
         self._print_table()
         self._tell()
-        written = run.write(_prompts(self._session))
+        from trajkit.verbs.rollout import prompts_of
+
+        written = run.write(prompts_of(self._session))
         if written is not None:
             self._tell_store(written)
         is_complete = self._check_rows()
@@ -153,7 +154,7 @@ class Show:
         self._say(f"{plural(budget.n_calls, 'call')}  {tokens}{unmetered}{money}")
 
     def _tell_store(self, written: Written) -> None:
-        from trajkit._settings import remember
+        from trajkit.verbs.place import remember_store
 
         if written.n_without_prompt:
             self._say(
@@ -162,7 +163,7 @@ class Show:
             )
         counts = written.manifest.counts
         self._say(f"{written.path}  {plural(counts.n_episodes, 'episode')}  {plural(counts.n_steps, 'step')}")
-        remember("last_store", {"path": str(written.path.absolute())})
+        remember_store(written.path)
 
     def _check_rows(self) -> bool:
         """Whether a gateway that somebody else runs has kept every row, where its database can be asked."""
@@ -172,11 +173,11 @@ class Show:
         if venue.clickhouse_url is None:
             self._say("rows were not counted: TENSORZERO_CLICKHOUSE_URL does not say where the database is")
             return True
-        from trajkit.sources.tensorzero.rows import stored_rows
+        from trajkit.verbs.rollout import rows_of
 
-        missing, extra = self._run.check_rows(
-            functools.partial(stored_rows, venue.clickhouse_url.get_secret_value())
-        )
+        checked = rows_of(self._run)
+        assert checked is not None  # the database is known
+        missing, extra = checked
         for one in missing:
             rows = f"{plural(one.n_inferences, 'inference')} and {count(one.n_feedback)} feedback"
             talk(f"missing in the database: {rows} of episode {one.episode_id}")
@@ -193,16 +194,6 @@ class Show:
         else:
             self._say(f"every row of {plural(self._run.journal.n_done, 'episode')} is in the database")
         return not missing
-
-
-def _prompts(session: Session) -> Prompts | None:
-    """Who knows the exact prompts: the database behind the gateway, where its address is known."""
-    database = session.venue.clickhouse_url if session.venue else None
-    if database is None or session.options.store is None:
-        return None
-    from trajkit.sources.tensorzero.prompts import rendered_prompts
-
-    return functools.partial(rendered_prompts, database.get_secret_value())
 
 
 def _line(episode: Episode, score: Score, message: str | None) -> dict[str, Any]:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli.derived import columns_given, goal_of, print_derived, store_line
-from trajkit.cli.info import last_store
+from trajkit.cli.derived import columns_given, print_derived, store_line
 from trajkit.cli.output import plural, result, talk
+from trajkit.verbs.place import goal_of, last_store
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry

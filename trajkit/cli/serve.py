@@ -10,10 +10,8 @@ import click
 from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.page import visible
-from trajkit.errors import ConfigError, RequestError
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-_ENVIRONMENT = "env::"
 
 
 @click.command()
@@ -75,11 +73,12 @@ def serve(
     trajkit serve goto-sft
     trajkit serve goto-sft pickup-sft --name goto --name pickup --port 0
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.cli.served import wanted_models
     from trajkit.serving.served_models import served_models
     from trajkit.serving.server import serve as serve_model
+    from trajkit.verbs.served import wanted_models
+    from trajkit.verbs.services import api_key
 
-    key = _key(api_key_location)
+    key = api_key(api_key_location)
     served = served_models(wanted_models(models, names, base, runs_folder))
     loaded = served.open(device=device)
     output.talk(f"loaded {visible(', '.join(loaded.names))} on {loaded.voice(None).device}")
@@ -106,20 +105,3 @@ def serve(
     finally:
         loaded.close()
     output.talk("ended")
-
-
-def _key(location: str | None) -> str | None:
-    """The key that clients have to bring.
-
-    Raises:
-        RequestError: The location is none.
-        ConfigError: The variable is not set.
-    """
-    if location is None:
-        return None
-    if not location.startswith(_ENVIRONMENT):
-        raise RequestError(f"--api-key-location {location!r} is not in the environment", hint="env::NAME")
-    key = os.environ.get(variable := location.removeprefix(_ENVIRONMENT))
-    if not key:
-        raise ConfigError(f"{variable} is not set", hint="it holds the key that clients have to bring")
-    return key

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from trajkit.errors import RequestError
-
 if TYPE_CHECKING:
     from trajkit.sources.access import Access
 
@@ -79,20 +77,3 @@ def access_of(given: dict[str, Any]) -> Access:
 
     names = [name for name in Access.model_fields if name in given]
     return Access(**{name: given.pop(name) for name in names})
-
-
-def refuse_server_options(access: Access, *, why: str) -> None:
-    """Raise when one of the options was given where no server is asked.
-
-    Raises:
-        RequestError: One was.
-    """
-    spelled = {
-        "max_threads": "--max-threads",
-        "max_memory_bytes": "--max-server-memory",
-        "max_seconds": "--timeout",
-        "ca_certificate": "--ca-cert",
-    }
-    for name, option in spelled.items():
-        if getattr(access, name) is not None:
-            raise RequestError(f"{option} is for databases: {why}")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import click
-
-from trajkit.errors import RequestError
 
 
 def settings_option(flag: str, name: str, text: str) -> Callable[[Any], Any]:
@@ -26,33 +23,6 @@ def settings_option(flag: str, name: str, text: str) -> Callable[[Any], Any]:
         return typed(given, option=flag)
 
     return click.option(flag, name, multiple=True, metavar="NAME=VALUE", callback=read, help=text)
-
-
-def nested(
-    settings: Mapping[str, str], given: Mapping[str, Any] | None = None, *, read: Callable[[str], Any]
-) -> dict[str, Any]:
-    """What `--set` says, put over what other options gave: `a.b=c` is the field b of a.
-
-    Args:
-        settings: Paths to what was typed.
-        given: Fields that are there already; it is left as it is.
-        read: Makes a value of what was typed.
-
-    Raises:
-        RequestError: A path leads through something that has no fields.
-    """
-    found = copy.deepcopy(dict(given or {}))
-    for path, text in settings.items():
-        *groups, last = path.split(".")
-        place: Any = found
-        for n_names, name in enumerate(groups, start=1):
-            place = place.setdefault(name, {})
-            if not isinstance(place, dict):
-                raise RequestError(
-                    f"--set {path}: {'.'.join(groups[:n_names])} is no group", hint="such as lora.r=8"
-                )
-        place[last] = read(text)
-    return found
 
 
 env_set = settings_option("--env-set", "env_settings", "A setting of the environment; may be repeated.")

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from trajkit.cli.hosted import default_model, hosted_options, model_option, train_hosted
+from trajkit.cli.hosted import hosted_options, model_option, train_hosted
 from trajkit.cli.option import adding
 
 _TOGETHER = (
@@ -71,6 +71,7 @@ def together(base: str | None, base_url: str | None, **asked: Any) -> int:
     data, model and recipe are never paid for twice: the job that is there is found, here or at Together.
     """
     from trajkit.targets.hosted.services import connect
+    from trajkit.verbs.started import default_model
 
     service = connect("together", {} if base_url is None else {"base_url": base_url})
     return train_hosted(
@@ -101,6 +102,7 @@ def fireworks(base: str | None, base_url: str | None, account: str | None, **ask
     data, model and recipe are never paid for twice: the job that is there is found, here or at Fireworks.
     """
     from trajkit.targets.hosted.services import connect
+    from trajkit.verbs.started import default_model
 
     settings = {"base_url": base_url, "account": account}
     service = connect("fireworks", {name: value for name, value in settings.items() if value is not None})

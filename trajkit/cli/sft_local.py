@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import project
 from trajkit.cli import output, training
 from trajkit.cli.launch import carry_out
 from trajkit.cli.local_options import (
     base_option,
-    given_recipe,
     output_options,
     price_lines,
     recipe_options,
-    starting,
     template_options,
     weight_lines,
 )
 from trajkit.cli.option import overlong_option
-from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.targets.local.prepare import LocalRequest, Prepared
-
-_ROWS = ("unit", "thoughts", "overlong", "tokenizer", "chat_template", "allow_leak")
 
 
 @click.command()
@@ -60,9 +54,11 @@ def local(**asked: Any) -> int:
     """
     from trajkit.targets.local.prepare import prepare
     from trajkit.targets.runs import Runs
+    from trajkit.verbs.request import local_request
+    from trajkit.verbs.started import here
 
     runs = Runs(asked["runs_folder"])
-    request = _request(asked)
+    request = local_request(asked, training.sides(asked), read=training.read_setting)
     with output.Meter() as meter:
         prepared = prepare(request, runs, name=asked["name"], on_progress=meter.show)
     return carry_out(
@@ -70,40 +66,9 @@ def local(**asked: Any) -> int:
         runs,
         asked,
         plan=_plan(prepared, request),
-        start=starting(request.recipe),
+        start=here(request.recipe),
         n_steps=prepared.n_steps,
     )
-
-
-def _request(asked: Mapping[str, Any]) -> LocalRequest:
-    from trajkit.targets.local.prepare import LocalRequest
-    from trajkit.targets.local.recipe import LocalRecipe
-
-    given = given_recipe(asked, "packing") | _play(asked)
-    train, validation = training.sides(asked)
-    return LocalRequest(
-        base=asked["base"],
-        train=train,
-        validation=validation,
-        recipe=training.recipe(LocalRecipe, given, asked["more"]),
-        **{name: asked[name] for name in _ROWS},
-    )
-
-
-def _play(asked: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe of the episodes that choose the checkpoint; empty where none are played."""
-    if asked["best_by"] == "eval_loss":
-        if asked["best_seeds"] is not None:
-            raise RequestError("--best-seeds is for --best-by episode_return")
-        return {}
-    if asked["best_seeds"] is None:
-        raise RequestError(
-            "--best-by episode_return needs --best-seeds: some of the reserved ones, kept apart from those"
-            " of a report",
-            hint="trajkit reserve babyai --seeds 300:320, then --best-seeds 300:320",
-        )
-    config = project().config
-    return {"play": {"seeds": asked["best_seeds"], **({"config": config} if config else {})}}
 
 
 def _plan(prepared: Prepared, request: LocalRequest) -> Iterator[str]:

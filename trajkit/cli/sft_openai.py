@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from trajkit.cli.hosted import default_model, hosted_options, model_option, train_hosted
+from trajkit.cli.hosted import hosted_options, model_option, train_hosted
 from trajkit.cli.option import adding
 
 NAMES = ("n_epochs", "batch_size", "learning_rate_multiplier", "seed", "suffix")
@@ -59,6 +59,7 @@ def openai(base: str | None, profile: str | None, base_url: str | None, **asked:
     service.
     """
     from trajkit.targets.hosted.services import connect
+    from trajkit.verbs.started import default_model
 
     settings = {"profile": profile, "base_url": base_url}
     service = connect("openai", {name: value for name, value in settings.items() if value is not None})

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit.cli import output
-from trajkit.cli.derived import goal_of, store_line
-from trajkit.cli.info import last_store
+from trajkit.cli.derived import store_line
 from trajkit.cli.page import visible
+from trajkit.verbs.place import goal_of, last_store
 
 if TYPE_CHECKING:
     from trajkit.curate.split import Split

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from trajkit.cli import output
-from trajkit.cli.info import last_store
 from trajkit.cli.option import confidence_option
-from trajkit.cli.page import visible
+from trajkit.cli.page import styled, visible
+from trajkit.verbs.place import last_store
 
 if TYPE_CHECKING:
     from trajkit.curate.stats_model import Stats
+    from trajkit.curate.stats_text import Table
 
 _LONGEST = 60
 """Characters of an action that are printed."""
+_BAR = 30
+"""Columns of a bar that is all."""
+_GAP = 2
+"""Columns between those of a table."""
 
 _EPILOG = """\
 Shares have Wilson's interval, means Student's t, or with --bootstrap the percentiles of so many resamples.
@@ -88,7 +96,7 @@ def _print(found: Stats) -> None:
     from trajkit.curate.stats_text import facts, funnel_rows, group_rows, spread_rows
 
     names = ", ".join(visible(str(path)) for path in found.stores)
-    output.result(names)
+    output.result(styled(names, bold=True))
     output.result(f"{100 * found.confidence:.4g}% intervals: Wilson for success, {found.interval} for means")
     output.result()
     groups = shown_groups(found)
@@ -106,23 +114,56 @@ def _print(found: Stats) -> None:
     lines = list(facts(found))
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
-        output.result(f"{name:<{width}}  {text}")
+        output.result(f"{styled(f'{name:<{width}}', dim=True)}  {text}")
     if found.coverage.actions:
         output.result()
-        total = found.n_steps - found.coverage.n_without_action
-        rows: list[tuple[str, ...]] = [
-            (_cut(one.action), output.count(one.n), f"{one.n / total:.1%}") for one in found.coverage.actions
-        ]
-        _table((("action", "steps", "share"), rows))
+        _table(_actions(found))
     output.result()
     _table(funnel_rows(found))
+
+
+def _actions(found: Stats) -> Table:
+    """Which actions there were; on a terminal with a bar for each share."""
+    total = found.n_steps - found.coverage.n_without_action
+    rows: list[tuple[str, ...]] = [
+        (_cut(one.action), output.count(one.n), f"{one.n / total:.1%}") for one in found.coverage.actions
+    ]
+    if not sys.stdout.isatty():
+        return ("action", "steps", "share"), rows
+    bars = [(*row, _bar(one.n / total)) for row, one in zip(rows, found.coverage.actions, strict=True)]
+    return ("action", "steps", "share", f"{'of all':<{_BAR}}"), bars
+
+
+def _bar(share: float) -> str:
+    return f"{'━' * round(_BAR * share):<{_BAR}}"
 
 
 def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
-def _table(table: tuple[tuple[str, ...], list[tuple[str, ...]]]) -> None:
+def _table(table: Table) -> None:
+    """Print a table; on a terminal that is narrower, as several with the same first column."""
     headings, rows = table
-    cells = [output.Cell(heading, is_number=place > 0) for place, heading in enumerate(headings)]
-    output.table(cells, [[visible(cell) for cell in row] for row in rows])
+    rows = [tuple(visible(cell) for cell in row) for row in rows]
+    blocks = [tuple(range(len(headings)))]
+    if sys.stdout.isatty():
+        widths = [max(map(output.width_of, column)) for column in zip(headings, *rows, strict=True)]
+        blocks = list(_blocks(widths, shutil.get_terminal_size().columns))
+    for n_before, block in enumerate(blocks):
+        if n_before:
+            output.result()
+        cells = [output.Cell(headings[place], is_number=place > 0) for place in block]
+        output.table(cells, [[row[place] for place in block] for row in rows])
+
+
+def _blocks(widths: list[int], n_columns: int) -> Iterator[tuple[int, ...]]:
+    """The columns of each part: the first, and as many as fit, at least one."""
+    block, taken = [0], widths[0]
+    for place, width in enumerate(widths[1:], start=1):
+        if len(block) > 1 and taken + _GAP + width > n_columns:
+            yield tuple(block)
+            block, taken = [0], widths[0]
+        block.append(place)
+        taken += _GAP + width
+    yield tuple(block)

@@ -7,25 +7,20 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import project
 from trajkit.cli import output
-from trajkit.cli.info import last_store
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.option import Command, adding, thoughts_option
 from trajkit.cli.page import visible
-from trajkit.cli.settings import nested
-from trajkit.errors import NothingMatched, RequestError
+from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.curate.leak_report import LeakReport
-    from trajkit.schema import Model
     from trajkit.targets.job import TuneJob
-
-Recipe = TypeVar("Recipe", bound="Model")
+    from trajkit.verbs.sides import Sides
 
 
 class Targets(click.Group):
@@ -121,84 +116,14 @@ job_options = adding(
 """What the job is called and where it is kept, whether to ask, to wait, to print JSON."""
 
 
-class Sides(NamedTuple):
-    """What is learned, and what measures it."""
-
-    train: Path
-    """The store that is learned."""
-    validation: Path | None
-    """The store that measures; None for none."""
-
-
 def sides(asked: Mapping[str, Any]) -> Sides:
     """The two stores that `side_options` name; without `--val` one store is cut."""
-    train = Path(asked["train"] or last_store())
-    if asked["val"] is not None:
-        return Sides(train, Path(asked["val"]))
-    train = without_evaluation(train)
-    return cut(train, asked["val_fraction"]) if asked["val_fraction"] else Sides(train, None)
+    from trajkit.verbs.sides import sides as found
+
+    return found(asked["train"], asked["val"], asked["val_fraction"], say=output.talk)
 
 
-def without_evaluation(train: Path) -> Path:
-    """The store, or one of its episodes that were not played for evaluation where it has such."""
-    from trajkit.curate.select import select
-    from trajkit.store.reader import open_store
-    from trajkit.store.summary import summarize
-
-    store = open_store(train)
-    if not (n_evaluation := summarize(store).purposes.get("eval", 0)):
-        return train
-    goal = Path(project().stores) / f"sft-{store.manifest.digest[:12]}-train"
-    if not goal.exists():
-        select(train, goal, where="purpose <> 'eval'")
-    output.talk(f"{goal}  the store without its {output.plural(n_evaluation, 'evaluation episode')}")
-    return goal
-
-
-def cut(train: Path, fraction: float) -> Sides:
-    """The two sides of a store; those of an earlier cut are taken again."""
-    from trajkit.curate.split import split
-    from trajkit.store.reader import open_store
-
-    digest = open_store(train).manifest.digest
-    goal = Path(project().stores) / f"sft-{digest[:12]}-{fraction:g}"
-    if not goal.exists():
-        try:
-            split(train, goal, ratio={"train": 1 - fraction, "val": fraction})
-        except NothingMatched as error:
-            hint = "--val names a store that measures, --val-fraction 0 measures nothing"
-            raise NothingMatched(error.message, hint=hint) from error
-        output.talk(
-            f"{goal}  the store, cut by world: {1 - fraction:.0%} to learn, {fraction:.0%} to measure"
-        )
-    return Sides(goal / "train", goal / "val")
-
-
-def recipe(kind: type[Recipe], given: dict[str, Any], more: Mapping[str, str]) -> Recipe:
-    """What the options say, and over it what --set says.
-
-    Args:
-        kind: The recipe's model.
-        given: Its fields that options gave.
-        more: Of --set: paths such as `lora.r` to what was typed.
-
-    Raises:
-        RequestError: There is no such field, or its value cannot be.
-    """
-    from pydantic import ValidationError
-
-    given = nested(more, given, read=_value)
-    try:
-        return kind.model_validate(given)
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        said = f"{where}: {message}" if where else message
-        raise RequestError(said, hint=f"the recipe has {', '.join(kind.model_fields)}") from error
-
-
-def _value(typed: str) -> Any:
+def read_setting(typed: str) -> Any:
     """What was typed: null, lists and objects are JSON; what else a text is, its field knows."""
     if typed == "null" or typed[:1] in ("[", "{"):
         try:

@@ -5,32 +5,23 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
-from trajkit.cli.local_model import job_of, model_folder, refuse_stranger
 from trajkit.cli.page import visible
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.targets.job import TuneJob
+    from trajkit.targets.hosted.chat import ChatPlan
     from trajkit.targets.question import Answered, Question, Sampling
 
 _HEADINGS = ("answer", "model", "tokens", "text")
 _NARROWEST = 30
 _PROMPT_END = 300
-
-
-class _Spends(NamedTuple):
-    """Whether money may be spent."""
-
-    yes: bool
-    dry_run: bool
 
 
 @click.command("try")
@@ -79,12 +70,19 @@ def try_(
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.store.dataset import open_dataset
     from trajkit.targets.question import Sampling, question
+    from trajkit.verbs.try_ import answers_of
 
     asked = question(open_dataset(store), place)
     drawn = Sampling(**sampling).checked()
     _talk(asked)
-    spends = _Spends(yes=yes, dry_run=dry_run)
-    answers = list(_answers(model, base, runs_folder, asked, drawn, spends=spends))
+    answers = answers_of(
+        model,
+        base,
+        runs_folder,
+        asked,
+        drawn,
+        agree=lambda plan: _agree(plan, drawn, yes=yes, dry_run=dry_run),
+    )
     if as_json:
         output.result_json(_document(asked, drawn, answers))
         return
@@ -94,31 +92,8 @@ def try_(
         output.talk(f"note: cut after {most}; --max-new-tokens for more")
 
 
-def _answers(
-    model: str, base: str | None, runs_folder: Path, asked: Question, drawn: Sampling, *, spends: _Spends
-) -> Iterator[Answered]:
-    from trajkit.targets.jobs import LOCAL
-    from trajkit.targets.local.answer import answers, tuned_model
-
-    found = job_of(model, runs_folder)
-    if found is None:
-        refuse_stranger(model, runs_folder)
-        yield from answers(tuned_model(model, base), asked, drawn)
-        return
-    runs, job = found
-    if job.target != LOCAL:
-        yield from _hosted(job, base, asked, drawn, spends)
-        return
-    folder = model_folder(model, runs, job)
-    yield from answers(tuned_model(str(folder), base or job.base, job=job.job_id), asked, drawn)
-
-
-def _hosted(
-    job: TuneJob, base: str | None, asked: Question, drawn: Sampling, spends: _Spends
-) -> list[Answered]:
-    from trajkit.targets.hosted.chat import ask, chat_plan
-
-    plan = chat_plan(job, asked, drawn, base=base)
+def _agree(plan: ChatPlan, drawn: Sampling, *, yes: bool, dry_run: bool) -> bool:
+    """Say what a service is asked, and ask whether to."""
     output.talk(f"asks      {plan.url}, with the key of {plan.key_variable}")
     output.talk(f"models    {visible(plan.base)} and {visible(plan.tuned)}")
     output.talk(
@@ -126,16 +101,16 @@ def _hosted(
         f"{output.plural(plan.n_prompt_tokens, 'token')} and an answer of up to {drawn.max_new_tokens:,}"
     )
     output.talk("price     the service's own for so many tokens")
-    if spends.dry_run:
+    if dry_run:
         output.talk("dry run: nobody was asked")
         raise click.exceptions.Exit(0)
-    if not spends.yes:
+    if not yes:
         if not (sys.stdin.isatty() and output.is_terminal()):
             raise RequestError("asking a service costs money", hint="--yes asks, --dry-run does not")
         if not click.confirm("Ask?", err=True):
             output.talk("nobody was asked")
             raise click.exceptions.Exit(1)
-    return ask(plan, asked, drawn)
+    return True
 
 
 def _talk(asked: Question) -> None:

@@ -11,10 +11,8 @@ import click
 
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.output import Cell, count, result, result_json, table, talk
-from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.stack.local import Serves
     from trajkit.stack.process import Process
     from trajkit.stack.state import LocalStack
 
@@ -75,24 +73,11 @@ def up(
     The ports are on 127.0.0.1 only. What runs, and where, is kept in .trajkit/stack.json. A second `up`
     starts what has died, on the same data, and reads the configuration again.
     """
-    from trajkit._settings import project
-    from trajkit.stack.local import recipe_config, start_stack
     from trajkit.stack.state import local_stack
+    from trajkit.verbs.services import start
 
-    settings = project()
-    source = config or (Path(settings.config) if settings.config else recipe_config())
     before = local_stack()
-    if served and model:
-        raise RequestError("--model and --serve both say what answers", hint="leave one out")
-    serves = _serves(served, runs_folder)
-    state = start_stack(
-        source,
-        data_folder=data,
-        mistakes=mistakes,
-        model=None if serves else model or settings.model,
-        serves=serves,
-        say=talk,
-    )
+    state = start(config, data, mistakes, model, served, runs_folder, say=talk)
     if before is not None and before.processes == state.processes:
         talk("it was up already; the configuration was read again")
     if as_json:
@@ -156,26 +141,6 @@ def down(delete_data: bool, as_json: bool) -> None:
         talk("nothing was up in this folder")
     if deleted:
         result(f"deleted the database in {deleted}")
-
-
-def _serves(models: tuple[str, ...], runs_folder: Path) -> Serves | None:
-    """What the model server is to load; None for the stand-in."""
-    from trajkit.cli.served import wanted_models
-    from trajkit.serving.served_models import served_models
-    from trajkit.stack.local import Serves
-
-    if not models:
-        return None
-    pairs = [_model_and_name(each) for each in models]
-    wanted = wanted_models([model for model, _ in pairs], [name for _, name in pairs], None, runs_folder)
-    served = served_models(wanted)
-    named = tuple(each.name for each in wanted)
-    return Serves(served.arguments(named), named)
-
-
-def _model_and_name(text: str) -> tuple[str, str | None]:
-    model, _, name = text.rpartition("=")
-    return (text, None) if not model or Path(text).exists() else (model, name)
 
 
 def _print_services(state: LocalStack) -> None:

@@ -72,9 +72,9 @@ def weight(
     \b
     trajkit weight stores/goto --scheme exponential --temperature 0.1
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.cli.derived import goal_of, print_derived
-    from trajkit.cli.info import last_store
+    from trajkit.cli.derived import print_derived
     from trajkit.curate.weight import weight as weight_store
+    from trajkit.verbs.place import goal_of, last_store
 
     options = {name: value for name, value in asked.items() if value not in (None, ())}
     goal = None if dry_run else goal_of("weight", goal)

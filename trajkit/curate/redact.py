@@ -2,33 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
-import pyarrow.compute as pc
+from typing import NamedTuple
 
 from trajkit._files import refuse_existing
 from trajkit.curate.derive import Derivation, deriving
-from trajkit.curate.redact_column import Search, text_columns
+from trajkit.curate.redact_column import Search
+from trajkit.curate.redact_part import part_names, redact_part, search_part
+from trajkit.curate.redact_pii import ENTITIES, PiiReader
+from trajkit.curate.redact_placeholder import Placeholders, word_of
 from trajkit.curate.redact_report import RedactReport
 from trajkit.curate.redact_shape import KINDS
-from trajkit.curate.redact_text import Finder, Placeholders, word_of
+from trajkit.curate.redact_text import Finder
 from trajkit.errors import RequestError
 from trajkit.schema import LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import literal
-from trajkit.store.layout import TABLES, quoted
 from trajkit.store.writer import StoreWriter
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,40}")
-_PLACEHOLDER = r"\[[A-Z][A-Z0-9_]*_[0-9]{1,18}\]"
-_SHOWN_TO_THE_MODEL = ("messages", "tools", "completion")
 
 
 class Redacted(NamedTuple):
@@ -40,8 +33,25 @@ class Redacted(NamedTuple):
     report: RedactReport
 
 
+class Sought(NamedTuple):
+    """What is looked for."""
+
+    finder: Finder
+    """Everywhere."""
+    prose: Finder
+    """Where people and models write."""
+
+    def search(self, taken: Mapping[str, int] | None = None) -> Search:
+        """A search for it that has found nothing yet."""
+        return Search(self.finder, Placeholders(taken), prose=self.prose)
+
+
 def scan(
-    path: str | Path, *, patterns: Mapping[str, str] | None = None, skip: Sequence[str] = ()
+    path: str | Path,
+    *,
+    patterns: Mapping[str, str] | None = None,
+    skip: Sequence[str] = (),
+    pii: str | None = None,
 ) -> RedactReport:
     """Say what secrets and personal data stand in a store, by kind and place and never what they are.
 
@@ -50,16 +60,37 @@ def scan(
         patterns: More to look for: names of kinds to regular expressions (Python's). The group `value`, else
             the first group, else the whole match is the value.
         skip: Kinds that are not looked for.
+        pii: Name or folder of the spaCy model with which presidio looks for names, places and accounts too;
+            `none` for its patterns alone, which know no names; None to do without presidio.
 
     Raises:
-        RequestError: A pattern is none or has a name that cannot be, or there is no such kind.
+        RequestError: A pattern is none or has a name that cannot be, or there is no such kind or model.
+        MissingExtra: `pii` is asked for, and presidio is not installed.
         StoreError: The store cannot be read.
     """
-    finder = _finder(patterns or {}, skip)
+    sought = _sought(patterns or {}, skip, pii)
     with deriving(path, verifies_beside=True) as derivation:
-        report = _searched(derivation, finder).report()
+        report = _searched(derivation, sought).report()
         derivation.verified()
         return report
+
+
+def scan_texts(
+    texts: Iterable[tuple[str, str]], *, patterns: Mapping[str, str] | None = None
+) -> RedactReport:
+    """The same for texts that are in no store; JSON is walked.
+
+    Args:
+        texts: Each with what to call its place.
+        patterns: As `scan` takes them.
+
+    Raises:
+        RequestError: A pattern is none or has a name that cannot be.
+    """
+    search = _sought(patterns or {}, (), None).search()
+    for place, text in texts:
+        search.text(text, place)
+    return search.report()
 
 
 def redact(
@@ -68,6 +99,7 @@ def redact(
     *,
     patterns: Mapping[str, str] | None = None,
     skip: Sequence[str] = (),
+    pii: str | None = None,
 ) -> Redacted:
     """Write a store without secrets and personal data: each value becomes a placeholder such as `[EMAIL_1]`.
 
@@ -81,40 +113,36 @@ def redact(
         goal: The folder that exists afterwards; None to count and write nothing.
         patterns: As `scan` takes them. The lineage has their names alone.
         skip: Kinds that stay as they are.
+        pii: As `scan` takes it.
 
     Raises:
-        RequestError: A pattern is none or has a name that cannot be, or there is no such kind.
+        RequestError: A pattern is none or has a name that cannot be, or there is no such kind or model.
+        MissingExtra: `pii` is asked for, and presidio is not installed.
         StoreError: `goal` exists, or a store cannot be read or written.
     """
-    finder = _finder(patterns or {}, skip)
+    sought = _sought(patterns or {}, skip, pii)
     arguments: JsonObject = {"patterns": [*sorted(patterns or {})], "skip": [*skip]}
+    if pii is not None:
+        arguments["pii"] = Path(pii).name
     with deriving(path) as derivation:
         if goal is None:
-            report = _searched(derivation, finder).report()
+            report = _searched(derivation, sought).report()
             return Redacted(None, _entry(derivation, arguments, report), report)
         refuse_existing(goal)
-        search = Search(finder, Placeholders(_taken(derivation)))
-        before = derivation.store.manifest
-        with StoreWriter(
-            goal,
-            kind="redact",
-            metrics=before.metrics,
-            source=search.document(before.source, "manifest.source"),
-            as_of=before.as_of,
-            split=before.split,
-        ) as writer:
-            for part in derivation.parts():
-                _write_part(derivation, writer, search, part)
-            lineage = [_lineage(each, search) for each in before.lineage]
-            report = search.report()
-            manifest = writer.finish(lineage=(*lineage, _entry(derivation, arguments, report)))
-        return Redacted(manifest, manifest.lineage[-1], report)
+        taken: dict[str, int] = {}
+        while True:
+            search = sought.search(taken)
+            manifest = _written(derivation, goal, search, arguments)
+            if manifest is not None:
+                return Redacted(manifest, manifest.lineage[-1], search.report())
+            taken = search.clashes()
 
 
-def _finder(patterns: Mapping[str, str], skip: Sequence[str]) -> Finder:
+def _sought(patterns: Mapping[str, str], skip: Sequence[str], pii: str | None) -> Sought:
+    kinds = KINDS if pii is None else (*KINDS, *ENTITIES)
     own = {}
     for name, pattern in patterns.items():
-        if not _NAME.fullmatch(name) or word_of(name) in map(word_of, KINDS):
+        if not _NAME.fullmatch(name) or word_of(name) in map(word_of, kinds):
             raise RequestError(
                 f"a pattern cannot be called {name!r}",
                 hint="letters, digits, _ and -, and no kind that there is already",
@@ -125,9 +153,10 @@ def _finder(patterns: Mapping[str, str], skip: Sequence[str]) -> Finder:
             raise RequestError(f"the pattern {name} is no regular expression: {error.msg}") from None
         if own[name].match(""):
             raise RequestError(f"the pattern {name} fits no text at all", hint="+ in the place of *")
-    if unknown := [kind for kind in skip if kind not in KINDS]:
-        raise RequestError(f"no kind {unknown[0]!r}", hint=f"kinds: {', '.join(KINDS)}")
-    return Finder(own, skip)
+    if unknown := [kind for kind in skip if kind not in kinds]:
+        raise RequestError(f"no kind {unknown[0]!r}", hint=f"kinds: {', '.join(kinds)}")
+    finder = Finder(own, skip)
+    return Sought(finder, finder if pii is None else Finder(own, skip, reader=PiiReader(pii, skip)))
 
 
 def _entry(derivation: Derivation, arguments: JsonObject, report: RedactReport) -> LineageEntry:
@@ -135,98 +164,37 @@ def _entry(derivation: Derivation, arguments: JsonObject, report: RedactReport) 
     return derivation.entry(verb="redact", arguments={**arguments, "found": numbers})
 
 
-def _searched(derivation: Derivation, finder: Finder) -> Search:
+def _searched(derivation: Derivation, sought: Sought) -> Search:
     """Everything is read, and nothing written."""
-    search = Search(finder, Placeholders())
+    search = sought.search()
     manifest = derivation.store.manifest
     search.document(manifest.source, "manifest.source")
     for entry in manifest.lineage:
         _lineage(entry, search)
-    for part in derivation.parts():
-        for table in TABLES:
-            columns = text_columns(table)
-            rows = _rows(derivation, table, part, [column.name for column in columns])
-            for column in columns:
-                search.column(rows.column(column.name), table, column)
+    for part in part_names(derivation.store):
+        search_part(derivation.store, part, search)
     return search
+
+
+def _written(derivation: Derivation, goal: Path, search: Search, arguments: JsonObject) -> Manifest | None:
+    """The new store; None, and nothing is left, where a value got a placeholder that was there already."""
+    before = derivation.store.manifest
+    with StoreWriter(
+        goal,
+        kind="redact",
+        metrics=before.metrics,
+        source=search.document(before.source, "manifest.source"),
+        as_of=before.as_of,
+        split=before.split,
+    ) as writer:
+        for part in part_names(derivation.store):
+            redact_part(derivation.store, part, search, writer, derivation.connection)
+        lineage = [_lineage(each, search) for each in before.lineage]
+        if search.clashes():
+            return None
+        return writer.finish(lineage=(*lineage, _entry(derivation, arguments, search.report())))
 
 
 def _lineage(entry: LineageEntry, search: Search) -> LineageEntry:
     """An entry as it may be told: its arguments and its reasons name what people typed."""
     return LineageEntry.model_validate(search.document(entry.model_dump(mode="json"), "manifest.lineage"))
-
-
-def _write_part(derivation: Derivation, writer: StoreWriter, search: Search, part: str) -> None:
-    names = {}
-    for table in TABLES:
-        rows = _rows(derivation, table, part)
-        changed = {}
-        for column in text_columns(table):
-            made = search.column(rows.column(column.name), table, column)
-            if made is not None:
-                changed[column.name] = made
-        for name, values in _without_tokens(rows, changed).items():
-            rows = rows.set_column(rows.schema.get_field_index(name), name, values)
-        names[table] = f"trajkit_redacted_{table}"
-        derivation.connection.register(names[table], rows)
-    writer.add(
-        derivation.connection, episodes=names["episodes"], steps=names["steps"], feedback=names["feedback"]
-    )
-    for name in names.values():
-        derivation.connection.unregister(name)
-
-
-def _rows(derivation: Derivation, table: str, part: str, names: Sequence[str] | None = None) -> pa.Table:
-    """The rows of a part, with JSON as its text."""
-    texts = {column.name for column in TABLES[table] if column.sql_type == "JSON"}
-    chosen = names or [row[0] for row in derivation.connection.execute(f"DESCRIBE {table}").fetchall()]
-    columns = [
-        f"CAST({quoted(name)} AS VARCHAR) AS {quoted(name)}" if name in texts else quoted(name)
-        for name in chosen
-    ]
-    found: pa.Table = derivation.connection.sql(
-        f"SELECT {', '.join(columns)} FROM {table} {part}"
-    ).to_arrow_table()
-    return found
-
-
-def _without_tokens(rows: pa.Table, changed: Mapping[str, Any]) -> dict[str, Any]:
-    """The columns that change: where texts did, their token ids and log probabilities are gone."""
-    made = dict(changed)
-    shown = [name for name in _SHOWN_TO_THE_MODEL if name in changed]
-    if not shown or "prompt_token_ids" not in rows.schema.names:
-        return made
-    differs = {name: _differs(rows.column(name), changed[name]) for name in shown}
-    any_differs = functools.reduce(np.logical_or, differs.values())
-    episodes = rows.column("episode_id").combine_chunks()
-    # prompts go on from step to step
-    gone = {"prompt_token_ids": pc.is_in(episodes, value_set=episodes.filter(pa.array(any_differs)))}
-    if "completion" in differs:
-        answered = pa.array(differs["completion"])
-        gone |= {"completion_token_ids": answered, "logprobs": answered}
-    for name, mask in gone.items():
-        column = rows.column(name).combine_chunks()
-        made[name] = pc.if_else(mask, pa.scalar(None, column.type), column)
-    return made
-
-
-def _differs(before: pa.ChunkedArray[Any], after: pa.ChunkedArray[Any]) -> npt.NDArray[np.bool_]:
-    """Row by row; what is null stays it."""
-    unequal: Any = pc.not_equal(before, after)
-    return np.asarray(pc.fill_null(unequal, False).to_numpy())
-
-
-def _taken(derivation: Derivation) -> dict[str, int]:
-    """The highest number of every kind of placeholder that an earlier pass left here."""
-    taken: dict[str, int] = {}
-    for table in TABLES:
-        for column in text_columns(table):
-            text = f"CAST({quoted(column.name)} AS VARCHAR)"
-            rows = derivation.connection.execute(
-                f"SELECT DISTINCT unnest(regexp_extract_all({text}, {literal(_PLACEHOLDER)}))"
-                f" FROM {table} WHERE regexp_matches({text}, '_[0-9]+\\]')"
-            ).fetchall()
-            for (placeholder,) in rows:
-                word, _, number = placeholder[1:-1].rpartition("_")
-                taken[word] = max(taken.get(word, 0), int(number))
-    return taken

@@ -8,13 +8,13 @@ import shutil
 import subprocess
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from trajkit.curate.derive import Derivation, deriving
 from trajkit.curate.redact_column import text_columns
-from trajkit.curate.redact_text import leaves
+from trajkit.curate.redact_walk import leaves
 from trajkit.errors import RequestError
 from trajkit.store.layout import TABLES, quoted
 
@@ -40,8 +40,6 @@ def program_on_path() -> str | None:
 def second_opinion(path: str | Path) -> Opinion | None:
     """Ask the scanner that is installed about every text of a store; None where none is.
 
-    The texts go into its standard input, JSON as the texts that are in it, and nothing of them is kept.
-
     Args:
         path: The store, or `sample:NAME`.
 
@@ -49,10 +47,24 @@ def second_opinion(path: str | Path) -> Opinion | None:
         RequestError: The scanner failed.
         StoreError: The store cannot be read.
     """
+    if program_on_path() is None:
+        return None
+    with deriving(path) as derivation:
+        return opinion_of(_texts(derivation))
+
+
+def opinion_of(texts: Iterable[str]) -> Opinion | None:
+    """The same about any texts.
+
+    They go into its standard input, and nothing of them is kept.
+
+    Raises:
+        RequestError: The scanner failed.
+    """
     program = program_on_path()
     if program is None:
         return None
-    with tempfile.TemporaryDirectory() as folder, deriving(path) as derivation:
+    with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.json"
         command = [
             *(program, "stdin", "--no-banner", "--redact=100", "--exit-code", str(_FOUND)),
@@ -67,7 +79,7 @@ def second_opinion(path: str | Path) -> Opinion | None:
         ):
             assert process.stdin is not None
             with contextlib.suppress(BrokenPipeError):  # its exit code says why
-                process.stdin.writelines(_texts(derivation))
+                process.stdin.writelines(text.encode("utf-8", "replace") + b"\n" for text in texts)
                 process.stdin.close()
         if process.returncode not in (0, _FOUND):
             words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
@@ -79,7 +91,8 @@ def second_opinion(path: str | Path) -> Opinion | None:
         return Opinion(program, dict(Counter(str(each.get("RuleID", "?")) for each in found or ())))
 
 
-def _texts(derivation: Derivation) -> Iterator[bytes]:
+def _texts(derivation: Derivation) -> Iterator[str]:
+    """The texts of a store, each once; of JSON the texts that are in it."""
     for table in TABLES:
         for column in text_columns(table):
             name = quoted(column.name)
@@ -89,7 +102,4 @@ def _texts(derivation: Derivation) -> Iterator[bytes]:
             while batch := rows.fetchmany(1000):
                 for (text,) in batch:
                     if text is not None:
-                        yield from (
-                            leaf.encode("utf-8", "replace") + b"\n"
-                            for leaf in leaves(text, is_json=column.sql_type == "JSON")
-                        )
+                        yield from leaves(text, is_json=column.sql_type == "JSON")

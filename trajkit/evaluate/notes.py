@@ -48,6 +48,12 @@ def notes_on(
     without = sum(world is None for group in groups for world in group.worlds)
     if without:
         yield f"{without:,} episodes have no seed: they cannot be paired"
+    alone = [group for group in groups if all(group.name not in pair for pair in compared)]
+    for group in alone if compared else ():
+        yield (
+            f"{group.name} is compared with nothing: no other group was drawn in this way "
+            "(--across-decodings compares it)"
+        )
     worlds = {group.name: set(group.worlds) - {None} for group in groups}
     for one, other in compared:
         n_both, n_all = len(worlds[one] & worlds[other]), len(worlds[one] | worlds[other])

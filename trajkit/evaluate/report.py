@@ -16,13 +16,13 @@ from trajkit.evaluate.compare import Comparison, compare
 from trajkit.evaluate.estimate import estimates
 from trajkit.evaluate.groups import Group, Source, name_groups, paired, read_episodes, read_groups, sources_of
 from trajkit.evaluate.notes import notes_on
+from trajkit.evaluate.opponents import opponents
 from trajkit.evaluate.per_success import per_success
 from trajkit.evaluate.regressions import changed
 from trajkit.evaluate.report_model import GroupResult, StoreSide, Training, Unaliased
 from trajkit.evaluate.report_object import Report
 from trajkit.evaluate.resample import Resampling
 from trajkit.store.engine import connect, first_line, interruptible
-from trajkit.store.nameable import nearest
 
 RESAMPLES = 10_000
 
@@ -30,6 +30,7 @@ RESAMPLES = 10_000
 def report(
     *stores: str | Path,
     baseline: str | Sequence[str] = (),
+    across_decodings: bool = False,
     trained_on: str | Path | Sequence[str | Path] = (),
     trainings: Mapping[str, Training] | Callable[[str], Training | None] | None = None,
     metrics: Sequence[str] = (),
@@ -47,7 +48,9 @@ def report(
 
     Args:
         stores: Evaluation stores, or folders of them; `NAME=STORE` says what the episodes of one are called.
-        baseline: Groups that every other one is compared with; none for the first.
+        baseline: Groups that the others are compared with, or variants; none for the first of each decoding.
+        across_decodings: Compare also groups whose answers were drawn in different ways. Otherwise that is
+            done only where a baseline is alone with its decoding.
         trained_on: Stores that the compared models learned from: results are also given on the worlds alone
             that read like none of theirs.
         trainings: What a model was trained on, for the learning curve, by the name of the group, the variant
@@ -78,7 +81,8 @@ def report(
         try:
             with interruptible(connection):
                 wanted = [baseline] if isinstance(baseline, str) else list(baseline)
-                return _Reading(connection, sources, how, metrics, wanted, find).report(learned)
+                reading = _Reading(connection, sources, how, metrics, find)
+                return reading.report(wanted, learned, across_decodings=across_decodings)
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             raise StoreError(f"{sources[0].store.path} could not be read: {first_line(error)}") from error
 
@@ -92,7 +96,6 @@ class _Reading:
         sources: Sequence[Source],
         how: Resampling,
         metrics: Sequence[str],
-        baselines: Sequence[str],
         training: Callable[[str], Training | None],
     ) -> None:
         self._connection = connection
@@ -102,21 +105,18 @@ class _Reading:
         self._named = name_groups(connection, sources)
         self._groups, self._tasks = read_groups(connection, self._named, self._measures)
         self._training = training
-        names = [group.name for group in self._groups]
-        for name in baselines:
-            if name not in names:
-                raise RequestError(f"no variant {name!r} in these stores", hint=nearest(name, names))
-        self._baselines = list(dict.fromkeys(baselines)) or names[:1]
 
-    def report(self, learned: Sequence[Source]) -> Report:
+    def report(
+        self, baselines: Sequence[str], learned: Sequence[Source], *, across_decodings: bool
+    ) -> Report:
         """All of it."""
+        compared = opponents(self._groups, baselines, across_decodings=across_decodings)
         results = tuple(self._results(self._groups))
-        compared = list(self._compared())
         regressions, improved = [], {}
         for one, other in compared:
             worse, improved[f"{other} against {one}"] = changed(self._connection, self._sources, one, other)
             regressions += worse
-        comparisons = tuple(self._comparisons(self._groups))
+        comparisons = tuple(self._comparisons(self._groups, compared))
         measured = {each.metric for result in results for each in result.estimates}
         return Report(
             trajkit_version=trajkit.__version__,
@@ -132,10 +132,10 @@ class _Reading:
             regressions=tuple(regressions),
             n_improved=improved,
             notes=tuple(notes_on(self._connection, self._groups, compared)),
-            unaliased=self._unaliased(learned) if learned else None,  # last: it leaves episodes out
+            unaliased=self._unaliased(learned, compared) if learned else None,  # last: it leaves episodes out
         )
 
-    def _unaliased(self, learned: Sequence[Source]) -> Unaliased:
+    def _unaliased(self, learned: Sequence[Source], compared: Sequence[tuple[str, str]]) -> Unaliased:
         found: Aliases = leave_out(self._connection, learned, self._sources)
         groups, self._tasks = read_groups(self._connection, self._named, self._measures)
         return Unaliased(
@@ -144,7 +144,7 @@ class _Reading:
             n_aliased=found.n_aliased,
             leaks=found.leaks,
             groups=tuple(self._results(groups)),
-            comparisons=tuple(self._comparisons(groups)),
+            comparisons=tuple(self._comparisons(groups, compared)),
         )
 
     def _results(self, groups: Sequence[Group]) -> Iterator[GroupResult]:
@@ -196,16 +196,11 @@ class _Reading:
             [group.name],
         ).fetchall()
 
-    def _compared(self) -> Iterator[tuple[str, str]]:
-        """Each baseline with each other group; two baselines once."""
-        for place, one in enumerate(self._baselines):
-            for group in self._groups:
-                if group.name != one and group.name not in self._baselines[:place]:
-                    yield one, group.name
-
-    def _comparisons(self, groups: Sequence[Group]) -> Iterator[Comparison]:
+    def _comparisons(
+        self, groups: Sequence[Group], compared: Sequence[tuple[str, str]]
+    ) -> Iterator[Comparison]:
         by_name = {group.name: group for group in groups}
-        for one, other in self._compared():
+        for one, other in compared:
             if one in by_name and other in by_name:
                 pairs = paired(by_name[one], by_name[other])
                 yield from compare((one, other), pairs, self._tasks, self._how, self._measures)

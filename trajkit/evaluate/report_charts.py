@@ -16,7 +16,9 @@ from trajkit.evaluate.report_marks import (
     inline,
     means,
     names_axis,
+    names_legend,
     row_of,
+    ticks,
     tooltip,
 )
 from trajkit.evaluate.report_model import ReportData
@@ -38,6 +40,7 @@ _OUTCOME_COLORS = {
     "error": "#cc79a7",
     "unknown": "#8a8a8a",
 }
+_PLAIN = "#8a8a8a"
 _RARE = ("invalid", "cost_usd")
 
 _SAID = {
@@ -113,7 +116,9 @@ def _differences(report: ReportData) -> Iterator[Drawn]:
     by_measure: dict[str, list[Comparison]] = {}
     for each in report.comparisons:
         by_measure.setdefault(each.metric, []).append(each)
-    several = len({each.baseline for each in report.comparisons}) > 1
+    pairs = {(each.baseline, each.candidate) for each in report.comparisons}
+    several = len(pairs) > len({candidate for _, candidate in pairs})
+    is_one = len({baseline for baseline, _ in pairs}) == 1
     for measure, found in by_measure.items():
         if measure in _RARE and all(each.difference == 0 for each in found):
             continue
@@ -125,7 +130,7 @@ def _differences(report: ReportData) -> Iterator[Drawn]:
                 row = row_of(name, each.difference, each.low, each.high, None, measure, signed=True)
                 rows.append({**row, "task": _short(each.task, report)})
         said = "Candidate less baseline, over the worlds that both played."
-        if not several and report.comparisons:
+        if is_one:
             said = f"Less {report.comparisons[0].baseline}, over the worlds that both played."
         said += _rest(len({row["name"] for row in rows}), len(COLORS))
         yield Drawn(
@@ -148,23 +153,26 @@ def _learning(report: ReportData) -> Drawn | None:
         found = group.estimate("success")
         if found is not None and (group.training is not None or group.name in baselines):
             row = row_of(group.name, found.value, found.low, found.high, found.standard_error, "success")
-            rows.append({**row, "size": 0 if group.training is None else group.training.n_episodes})
+            size = 0 if group.training is None else group.training.n_episodes
+            rows.append({**row, "size": size, "way": group.decoding or ""})
     alt = need("altair", extra="report")
     title = "Success over the episodes learned"
-    x = alt.X("size:Q", title="episodes in the training store", axis=alt.Axis(tickCount=6))
+    x = alt.X("size:Q", title="episodes in the training store", axis=alt.Axis(tickCount=ticks(alt)))
     y = alt.Y("value:Q", title="success", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
-    base = alt.Chart(inline(rows)).encode(x=x, tooltip=tooltip(alt))
-    labels = base.mark_text(dy=-12, dx=6, align="left").encode(y=y, text="name:N")
+    low = alt.Y("low:Q", title="success", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%"))
+    names = [row["name"] for row in rows][: len(COLORS)]
+    painted = [_colors(report)[name] for name in names]
+    scale = alt.Scale(domain=names, range=painted)
+    color = alt.Color("name:N", title=None, sort=names, scale=scale, legend=names_legend(alt, names))
+    shown = alt.Chart(inline([row for row in rows if row["name"] in names])).encode(x=x)
+    mean = alt.Y("mean(value):Q", title="success")
     chart = alt.layer(
-        base.mark_line(opacity=0.5, color=COLORS[0]).encode(y=alt.Y("mean(value):Q", title="success")),
-        base.mark_rule(strokeWidth=2, color=COLORS[0]).encode(
-            y=alt.Y("low:Q", title="success", scale=alt.Scale(domain=[0, 1]), axis=alt.Axis(format="%")),
-            y2="high:Q",
-        ),
-        base.mark_point(size=80, filled=True, opacity=1, color=COLORS[0]).encode(y=y),
-        *([labels] if len(rows) <= len(COLORS) else []),
+        shown.mark_line(opacity=0.5, color=_PLAIN).encode(y=mean, detail="way:N"),
+        shown.mark_rule(strokeWidth=2).encode(y=low, y2="high:Q", color=color, tooltip=tooltip(alt)),
+        shown.mark_point(size=80, filled=True, opacity=1).encode(y=y, color=color, tooltip=tooltip(alt)),
     ).properties(width=WIDTH, height=260, description=title)
     said = "Each tuned variant, and the baseline at 0; the line joins means of those with as many episodes."
+    said += _rest(len(rows), len(COLORS))
     return Drawn("learning-curve", title, said, chart, learning_table(report))
 
 
@@ -186,7 +194,7 @@ def _outcomes(report: ReportData) -> Drawn:
             x=alt.X(
                 "share:Q",
                 title="share of episodes",
-                axis=alt.Axis(format="%", tickCount=6),
+                axis=alt.Axis(format="%", tickCount=ticks(alt)),
                 scale=alt.Scale(domain=[0, 1]),
             ),
             color=alt.Color(
@@ -242,6 +250,5 @@ def _short(task: str | None, report: ReportData) -> str:
 def _file(measure: str) -> str:
     """A measure as the name of a file."""
     named = {"n_steps": "length", "n_output_tokens": "generated-tokens", "n_input_tokens": "input-tokens"}
-    return named.get(measure) or "".join(c if c.isalnum() else "-" for c in heading(measure).lower()).strip(
-        "-"
-    )
+    words = "".join(c if c.isalnum() else " " for c in heading(measure).lower()).split()
+    return named.get(measure) or "-".join(words)

@@ -88,7 +88,7 @@ def _unaliased(report: ReportData) -> Iterator[str]:
     yield f"Aliased text: {found.n_aliased:,} of {found.n_worlds:,} worlds."
     yield from (f"- leak: {_plain(text)}" for text in found.leaks)
     for table in (group_table(report, found.groups), difference_table(found.comparisons)):
-        if table.rows:
+        if table.rows and found.n_aliased:
             yield ""
             yield from _table(table)
 

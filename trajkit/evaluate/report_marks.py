@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,10 @@ MOST_ROWS = 40
 
 WIDTH: Any = 620
 """In the files; the page sets `container`."""
+
+_LONGEST_NAME = 22
+_CUTS = ((9, 12), (4, 17), (16, 5), (12, 9), (1, 20), (20, 1))
+"""Characters that are kept of a longer name, at its begin and at its end."""
 
 
 def means(rows: Sequence[Mapping[str, Any]], title: str, measure: str) -> Any:
@@ -69,7 +74,7 @@ def grouped(
             title=None,
             sort=names,
             scale=alt.Scale(domain=names, range=painted),
-            legend=alt.Legend(orient="top", columns=2, symbolType="circle") if len(names) > 1 else None,
+            legend=names_legend(alt, names) if len(names) > 1 else None,
         ),
         "tooltip": ["task:N", *tooltip(alt)],
     }
@@ -92,8 +97,13 @@ def across(alt: Any, measure: str, title: str, *, is_gain: bool = False) -> Any:
         "value:Q",
         title=title,
         scale=alt.Scale(domain=[0, 1]) if is_share and not is_gain else alt.Scale(zero=True, nice=True),
-        axis=alt.Axis(tickCount=6, **({"format": "+%" if is_gain else "%"} if is_share else {})),
+        axis=alt.Axis(tickCount=ticks(alt), **({"format": "+%" if is_gain else "%"} if is_share else {})),
     )
+
+
+def ticks(alt: Any) -> Any:
+    """How many numbers an axis has: fewer on a phone."""
+    return alt.ExprRef("width < 300 ? 4 : 6")
 
 
 def row_of(
@@ -127,7 +137,30 @@ def _known(rows: Sequence[Mapping[str, Any]], field: str) -> list[Mapping[str, A
 
 def names_axis(alt: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
     """A row for each name, in their order."""
-    return alt.Y("name:N", title=None, sort=list(dict.fromkeys(row["name"] for row in rows)))
+    names = list(dict.fromkeys(row["name"] for row in rows))
+    return alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelExpr=_shown(names)))
+
+
+def names_legend(alt: Any, names: Sequence[str]) -> Any:
+    """The names above a chart: two in a row, one on a phone."""
+    columns = alt.ExprRef("width < 400 ? 1 : 2")
+    return alt.Legend(orient="top", columns=columns, symbolType="circle", labelExpr=_shown(names))
+
+
+def _shown(names: Sequence[str]) -> str:
+    """What stands for each name, as Vega writes it."""
+    return f"({json.dumps(short_names(names))})[datum.label]"
+
+
+def short_names(names: Sequence[str]) -> dict[str, str]:
+    """Names that fit beside a chart: long ones lose their middle where they still differ without it."""
+    for begin, end in _CUTS:
+        found = {
+            name: name if len(name) <= _LONGEST_NAME else f"{name[:begin]}…{name[-end:]}" for name in names
+        }
+        if len(set(found.values())) == len(found):
+            return found
+    return {name: name for name in names}
 
 
 def tooltip(alt: Any) -> list[Any]:

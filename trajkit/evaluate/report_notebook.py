@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
-from html import escape
 
+from trajkit import _notebook as html
 from trajkit.errors import MissingExtra
 from trajkit.evaluate.report_charts import charts
 from trajkit.evaluate.report_model import ReportData
@@ -15,11 +15,11 @@ from trajkit.evaluate.report_text import Table, difference_table, group_table, s
 
 def notebook_html(report: ReportData) -> str:
     """HTML to stand among other things; without the packages that draw, the tables alone."""
-    return f"<div>{''.join(_parts(report))}</div>"
+    return html.framed(_parts(report))
 
 
 def _parts(report: ReportData) -> Iterator[str]:
-    yield f"<p>{escape(said_of(report))}</p>"
+    yield html.line(said_of(report))
     yield _table(group_table(report))
     if report.comparisons:
         yield _table(difference_table(report.comparisons))
@@ -27,14 +27,12 @@ def _parts(report: ReportData) -> Iterator[str]:
         drawn = list(charts(report))
         pictures = [base64.b64encode(svg(each).encode()).decode() for each in drawn]
     except MissingExtra as error:
-        yield f"<p>{escape(str(error))}</p>"
+        yield html.line(str(error))
         return
     for each, picture in zip(drawn, pictures, strict=True):
-        yield f'<h4>{escape(each.title)}</h4><img alt="{escape(each.title)}" style="max-width: 100%" '
-        yield f'src="data:image/svg+xml;base64,{picture}">'
+        yield html.title(each.title)
+        yield f'<img alt="{html.safe(each.title)}" src="data:image/svg+xml;base64,{picture}">'
 
 
 def _table(table: Table) -> str:
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in table.headings)
-    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+    return html.table(table.headings, table.rows, n_text=table.n_text)

@@ -47,6 +47,11 @@ class Report(ReportData):
 
         return save(self, Path(folder))
 
+    def __repr__(self) -> str:
+        names = ", ".join(group.name for group in self.groups)
+        episodes = f"{self.n_episodes:,} {'episode' if self.n_episodes == 1 else 'episodes'}"
+        return f"<Report of {episodes}: {names}>"
+
     def _repr_markdown_(self) -> str:
         return self.markdown()
 

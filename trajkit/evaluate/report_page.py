@@ -37,6 +37,8 @@ ul { color: var(--soft); padding-left: 1.2rem; } li { margin: .2rem 0; overflow-
 li b { color: var(--ink); } a { color: var(--accent); } code { overflow-wrap: anywhere; }
 th.name, td.name { text-align: left; } .inner { padding-left: 1rem; }
 td.text { text-align: left; white-space: normal; min-width: 12rem; } .wrong { color: var(--second); }
+@media (min-width: 900px) { body > .scroll { width: max-content; min-width: 100%;
+  max-width: calc(100vw - 4rem); margin-left: 50%; transform: translateX(-50%); } }
 """
 _DRAW = """
 const night = matchMedia("(prefers-color-scheme: dark)");
@@ -64,7 +66,7 @@ def page(report: ReportData) -> str:
         MissingExtra: Altair or vl-convert is not installed.
     """
     drawn = list(charts(report))
-    names = ", ".join(group.name for group in report.groups)
+    names = _names(report)
     body = "".join(
         [
             f"<style>{_STYLE}</style>",
@@ -87,6 +89,12 @@ def page(report: ReportData) -> str:
     text = f'{head}<meta http-equiv="Content-Security-Policy" content="{_POLICY}"><title>{rest}'
     before, _, after = text.rpartition("</body>")
     return f"{before}{scripts}</body>{after}"
+
+
+def _names(report: ReportData) -> str:
+    """What is compared; a variant that was drawn in several ways once."""
+    names = [group.name.removesuffix(f", {group.decoding or 'config'}") for group in report.groups]
+    return ", ".join(dict.fromkeys(names))
 
 
 def _first(report: ReportData) -> Iterator[str]:
@@ -187,15 +195,16 @@ def _unaliased(report: ReportData) -> Iterator[str]:
     yield "<h2>Worlds that read like nothing learned</h2>"
     yield (
         f"<p>Aliased text: {found.n_aliased:,} of {found.n_worlds:,} worlds read at their start like an "
-        "episode of a training store. The others alone:</p>"
+        f"episode of a training store.{' The others alone:' if found.n_aliased and found.groups else ''}</p>"
     )
     if found.leaks:
         yield _listed([f'<b class="wrong">leak</b> {escape(text)}' for text in found.leaks])
     if not found.groups:
         yield "<p>No world is left.</p>"
         return
-    yield _html(group_table(report, found.groups))
-    yield _html(difference_table(found.comparisons))
+    if found.n_aliased:
+        yield _html(group_table(report, found.groups))
+        yield _html(difference_table(found.comparisons))
 
 
 def _stores(report: ReportData) -> Iterator[str]:

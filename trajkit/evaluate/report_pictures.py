@@ -40,7 +40,10 @@ LIGHT = config("#1c2430", "#5b6675", "#dfe3e8", None)
 """As the page is by day."""
 DARK = config("#e6e9ee", "#9aa5b3", "#333b46", None)
 """And by night."""
-_PAPER = config("#1c2430", "#5b6675", "#dfe3e8", "#ffffff")
+# a reader's font may be wider than the one that labels were measured with
+_PAPER = config("#1c2430", "#5b6675", "#dfe3e8", "#ffffff") | {
+    "padding": {"left": 20, "top": 5, "right": 12, "bottom": 5}
+}
 
 
 def spec(drawn: Drawn, *, is_wide: bool = False) -> dict[str, Any]:

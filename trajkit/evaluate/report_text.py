@@ -232,7 +232,11 @@ def caution(report: ReportData) -> str | None:
 
 
 def notes(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """What could not be said of differences over all tasks."""
+    """What could not be said of differences over all tasks; the same of several measures once."""
+    told: dict[tuple[str, str, str], list[str]] = {}
     for each in comparisons:
         if each.note is not None and each.task is None:
-            yield f"{each.candidate} against {each.baseline}, {heading(each.metric)}: {each.note}"
+            for why in each.note.split("; "):
+                told.setdefault((each.candidate, each.baseline, why), []).append(heading(each.metric))
+    for (candidate, baseline, why), measures in told.items():
+        yield f"{candidate} against {baseline}, {', '.join(measures)}: {why}"

@@ -34,7 +34,8 @@ _FORM = re.compile(
 _HINT = (
     "MEASURE[TASK].FIELD > NUMBER, such as 'success.low > 0' or 'success[task=goto, candidate=tuned].low > 0'"
 )
-_KEYS = ("task", "candidate", "baseline")
+_DECODING = "decoding"
+_KEYS = ("task", "candidate", "baseline", _DECODING)
 
 
 class NotHeld(TrajkitError):
@@ -47,7 +48,7 @@ class Requirement(NamedTuple):
     text: str
     metric: str
     where: Mapping[str, str]
-    """`task`, `candidate`, `baseline`; without a task it is about all of them together."""
+    """`task`, `candidate`, `baseline`, `decoding`; without a task it is about all of them together."""
     field: str
     test: str
     value: float
@@ -58,7 +59,8 @@ class Requirement(NamedTuple):
         Raises:
             QueryError: There is none.
         """
-        found = [each for each in report.comparisons if self._is_about(each)]
+        ways = {group.name: group.decoding or "config" for group in report.groups}
+        found = [each for each in report.comparisons if self._is_about(each, ways)]
         if found:
             return found
         if not report.comparisons:
@@ -69,8 +71,11 @@ class Requirement(NamedTuple):
         known = {
             "measure": sorted({each.metric for each in report.comparisons}),
             **{
-                key: sorted({getattr(each, key) or "" for each in report.comparisons} - {""}) for key in _KEYS
+                key: sorted({getattr(each, key) or "" for each in report.comparisons} - {""})
+                for key in _KEYS
+                if key != _DECODING
             },
+            _DECODING: sorted(set(ways.values())) if len(set(ways.values())) > 1 else [],
         }
         listed = "; ".join(f"{key}: {', '.join(names)}" for key, names in known.items() if names)
         raise QueryError(f"--require {self.text!r} is about no comparison here", hint=listed)
@@ -80,11 +85,16 @@ class Requirement(NamedTuple):
         value = getattr(comparison, self.field)
         return value is not None and _TESTS[self.test](value, self.value)
 
-    def _is_about(self, each: Comparison) -> bool:
+    def _is_about(self, each: Comparison, ways: Mapping[str, str]) -> bool:
         task = self.where.get("task")
         is_task = each.task is None if task is None else each.task is not None and _names(each.task, task)
-        others = all(getattr(each, key) == name for key, name in self.where.items() if key != "task")
-        return each.metric == self.metric and is_task and others
+        sides = ((each.candidate, "candidate"), (each.baseline, "baseline"))
+        others = all(
+            self.where.get(key, name) in (name, name.removesuffix(f", {ways.get(name)}"))
+            for name, key in sides
+        )
+        is_way = self.where.get(_DECODING) in (None, ways.get(each.candidate))
+        return each.metric == self.metric and is_task and others and is_way
 
 
 def requirement(text: str) -> Requirement:
@@ -137,10 +147,13 @@ def _names(task: str, asked: str) -> bool:
 
 
 def _where(text: str, inside: str) -> dict[str, str]:
-    """`goto`, or `task=goto, candidate=tuned`."""
+    """`goto`, or `task=goto, candidate=tuned`. A decoding may have a comma: `temperature=0.7,top_p=0.9`."""
     found: dict[str, str] = {}
     for piece in filter(None, (piece.strip() for piece in inside.split(","))):
         key, is_named, name = (part.strip() for part in piece.partition("="))
+        if is_named and key not in _KEYS and list(found)[-1:] == [_DECODING]:
+            found[_DECODING] += f",{piece}"
+            continue
         if not is_named:
             key, name = "task", key
         if key not in _KEYS or key in found or not name:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from trajkit.formats.chat_rows import TOOL_FIELDS
 from trajkit.generation.ask import Ask, AskError, ToolCall
 from trajkit.generation.call_style import CallStyle
 from trajkit.generation.grammar import Grammars, json_rule
@@ -18,7 +19,7 @@ class Tools(NamedTuple):
     """What may be called."""
 
     listed: Sequence[Mapping[str, Any]]
-    """What the model is told of, in OpenAI's shape."""
+    """What the model is told of, in OpenAI's shape and as training rows have it, field by field."""
     callable: Sequence[Mapping[str, Any]]
     """The functions that it may call: those, or the one that was chosen for it."""
     must_call: bool
@@ -44,6 +45,7 @@ def tools_of(ask: Ask) -> Tools | None:
             raise AskError("a tool is to be called, and there are none", param="tool_choice")
         return None
     functions = [_function(tool) for tool in listed]
+    listed = [{"type": "function", "function": function} for function in functions]
     if isinstance(choice, Mapping):
         wanted = (choice.get("function") or choice).get("name")
         chosen = [function for function in functions if function["name"] == wanted]
@@ -111,7 +113,11 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
         raise AskError(f"a tool cannot be called {name!r}", param="tools")
     if parameters is not None and not isinstance(parameters, Mapping):
         raise AskError(f"the parameters of the tool {name} are not a JSON schema", param="tools")
-    return function
+    # TensorZero says `strict` beside the function. A model was tuned on one spelling and one order of the fields,
+    # and another is another prompt to it.
+    said = {"strict": tool.get("strict"), **function}
+    known = {field: said[field] for field in TOOL_FIELDS if said.get(field) is not None}
+    return known | {field: value for field, value in function.items() if field not in TOOL_FIELDS}
 
 
 def _call(function: Mapping[str, Any], style: CallStyle) -> str:

@@ -10,19 +10,19 @@ from trajkit.curate.stats_text import facts as told_facts
 from trajkit.curate.stats_text import funnel_rows, group_rows
 from trajkit.errors import RequestError
 from trajkit.publish.card_columns import column_rows
-from trajkit.publish.commands import command_of
 from trajkit.publish.contents import TRACES, Contents
 from trajkit.publish.conversations import SFT
 from trajkit.publish.facts import Facts
 from trajkit.publish.markdown import code, front_matter, plain, table, tex
 from trajkit.schema import Model
 from trajkit.schema.base import Name, Text
+from trajkit.store.commands import command_of
 
 CARD = "README.md"
 """The file."""
 
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_LANGUAGE = re.compile(r"[a-z]{2,3}(-[A-Za-z0-9]+)*|code")
+_LANGUAGE = re.compile(r"[a-z]{2,3}|code")
 _SIZES = (
     (1_000, "n<1K"),
     (10_000, "1K<n<10K"),
@@ -31,6 +31,7 @@ _SIZES = (
     (10_000_000, "1M<n<10M"),
     (100_000_000, "10M<n<100M"),
     (1_000_000_000, "100M<n<1B"),
+    (10_000_000_000, "1B<n<10B"),
 )
 _MOST_GROUPS = 20
 
@@ -68,7 +69,9 @@ def check_wish(wish: CardWish) -> None:
         )
     for language in wish.languages:
         if not _LANGUAGE.fullmatch(language):
-            raise RequestError(f"{language!r} is no code of a language", hint="such as en, de, zh")
+            raise RequestError(
+                f"{language!r} is no code of a language", hint="of ISO 639, such as en, de, zh; or code"
+            )
     for tag in (*wish.tags, wish.title):
         if not tag.strip() or "\n" in tag:
             raise RequestError(f"{tag!r} cannot be a tag or a name: it has to be one line")
@@ -98,7 +101,7 @@ def _metadata(contents: Contents, facts: Facts, wish: CardWish) -> dict[str, Any
         "pretty_name": wish.title,
         "tags": list(dict.fromkeys(tags)),
         "task_categories": ["text-generation"],
-        "size_categories": [_size(n_rows)],
+        "size_categories": [size_category(n_rows)],
         "annotations_creators": ["machine-generated"],
         "configs": [
             {
@@ -111,8 +114,9 @@ def _metadata(contents: Contents, facts: Facts, wish: CardWish) -> dict[str, Any
     }
 
 
-def _size(n_rows: int) -> str:
-    return next((name for most, name in _SIZES if n_rows < most), "n>1B")
+def size_category(n_rows: int) -> str:
+    """How many rows there are, in the Hub's words."""
+    return next((name for most, name in _SIZES if n_rows < most), "10B<n<100B")
 
 
 def _lines(contents: Contents, facts: Facts, wish: CardWish) -> Iterator[str]:

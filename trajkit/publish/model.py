@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
 
 from trajkit._files import sha256_file, write_text
+from trajkit.curate.redact_report import RedactReport
 from trajkit.errors import DataError, RequestError
 from trajkit.publish.card import CARD, CardWish
 from trajkit.publish.markdown import front_matter, plain, table
+from trajkit.publish.model_scan import scan_model
 from trajkit.publish.record import RECORD, PublishedFile, Record, record_text
 from trajkit.schema import Model
 from trajkit.schema.base import Name, Text
@@ -62,6 +64,8 @@ class ModelContents(NamedTuple):
     """What the repository will say of itself."""
     is_adapter: bool
     """Whether it needs its base to run."""
+    scanned: RedactReport
+    """Secrets and personal data in the card, the settings and the tokenizer, by kind and file."""
 
 
 def is_model(folder: Path) -> bool:
@@ -76,8 +80,9 @@ def make_model_contents(
     origin: Origin,
     *,
     measured: Measured | None = None,
+    patterns: Mapping[str, str] | None = None,
 ) -> ModelContents:
-    """Copy what a model needs to run into a folder, with its card and the record.
+    """Copy what a model needs to run into a folder, with its card and the record, and search it for secrets.
 
     States of optimizers, checkpoints and pickled files stay here.
 
@@ -87,10 +92,11 @@ def make_model_contents(
         wish: What a person said.
         origin: What it was made of.
         measured: What an evaluation says; None for no evaluation.
+        patterns: More that must not be published: names to regular expressions.
 
     Raises:
         RequestError: It is no model, or an adapter whose base is a path of this machine.
-        DataError: A file of settings is damaged.
+        DataError: A file of settings, or one of weights, is damaged.
     """
     if not is_model(model):
         raise RequestError(f"{model} holds no model: no {_ADAPTER} and no {_WHOLE}")
@@ -101,14 +107,17 @@ def make_model_contents(
         shutil.copyfile(model / name, folder / name)
     is_adapter = (model / _ADAPTER).is_file()
     base = _base(folder, origin.base, is_adapter=is_adapter)
-    write_text(folder / CARD, _card(model, wish, origin, base, measured, is_adapter=is_adapter))
+    card = _card(model, wish, origin, base, measured, is_adapter=is_adapter)
+    write_text(folder / CARD, card)
+    scanned = scan_model(folder, [*names, CARD], patterns=patterns)
+    write_text(folder / CARD, card + "".join(f"{line}\n" for line in _privacy(scanned)))
     files = tuple(
         PublishedFile(path=name, sha256=sha256_file(folder / name), n_bytes=(folder / name).stat().st_size)
         for name in names
     )
     record = Record(kind="model", files=files)
     write_text(folder / RECORD, record_text(record))
-    return ModelContents(folder, record, is_adapter)
+    return ModelContents(folder, record, is_adapter, scanned)
 
 
 def _is_taken(path: Path) -> bool:
@@ -222,3 +231,12 @@ def _evaluation(measured: Measured | None) -> Iterator[str]:
     yield from table(measured.headings, measured.rows)
     if measured.said:
         yield from ("", plain(measured.said))
+
+
+def _privacy(scanned: RedactReport) -> Iterator[str]:
+    yield from ("", "## Secrets and personal data", "")
+    if not scanned.n_found:
+        yield f"{scanned.n_texts:,} files of text were searched, and nothing was found."
+        return
+    yield f"{scanned.n_texts:,} files of text were searched, and these were published all the same:"
+    yield from ("", *(f"- {each.n_found:,} {each.kind} in {plain(each.place)}" for each in scanned.found))

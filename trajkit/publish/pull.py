@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,8 @@ import yaml
 
 from trajkit._files import building_folder, refuse_existing, sha256_file
 from trajkit.errors import RequestError, StoreError
+from trajkit.publish.converted import converted, converted_files
+from trajkit.publish.data_files import DATA, data_files
 from trajkit.publish.hub import Hub
 from trajkit.publish.record import RECORD, PublishedStore, Record, read_record
 from trajkit.publish.remote import Remote, checked_name
@@ -24,8 +25,6 @@ from trajkit.sources.files.importing import Imported, Wish, import_files
 from trajkit.store.layout import TABLES
 from trajkit.store.reader import open_store
 
-_DATA = (".parquet", ".jsonl", ".ndjson", ".json")
-_NO_DATA = re.compile(r"(^|/)(dataset_infos?|state|config|\.[^/]*)\.json$|^trajkit\.json$")
 _FRONT = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
 
 OnProgress = Callable[[str, int, int | None], None]
@@ -103,7 +102,18 @@ def pull(
         work = Path(folder) / f"{repository.replace('/', '--')}@{remote.commit[:12]}"
         if RECORD in remote.files:
             return _ours(hub, repository, remote, work, goal, splits, on_progress)
-        return _theirs(hub, repository, remote, work, goal, configuration, splits, wish, on_progress)
+        return _theirs(
+            hub,
+            repository,
+            remote,
+            work,
+            goal,
+            configuration,
+            splits,
+            wish,
+            on_progress,
+            is_newest=revision is None,
+        )
 
 
 def _ours(
@@ -152,12 +162,17 @@ def _theirs(
     splits: Sequence[str],
     wish: Wish | None,
     on_progress: OnProgress,
+    *,
+    is_newest: bool,
 ) -> Pulled:
     names = data_files(remote.files, _card(hub, repository, remote, work), configuration, splits)
+    made = converted(hub, repository) if not names and is_newest else None
+    if made is not None:
+        remote, names = made, converted_files(made.files, configuration, splits)
     if not names:
         raise RequestError(
             f"{repository} has no files that are read here",
-            hint=f"files of conversations or traces end in {', '.join(_DATA)}",
+            hint=f"files of conversations or traces end in {', '.join(DATA)}",
         )
     data = work.parent / "files" / work.name
     _download(hub, repository, remote, data, None, names, on_progress)
@@ -172,66 +187,6 @@ def _theirs(
         imported=imported,
         entry=entry,
     )
-
-
-def data_files(
-    files: Iterable[str], card: dict[str, Any], configuration: str | None, splits: Sequence[str]
-) -> list[str]:
-    """The files of a configuration, as the card's `configs` name them; without those every file of data.
-
-    Args:
-        files: The repository's.
-        card: Metadata of its card.
-        configuration: Which; None for the default.
-        splits: Those to read; none for all.
-
-    Raises:
-        RequestError: There is no such configuration or split.
-    """
-    data = sorted(path for path in files if path.endswith(_DATA) and not _NO_DATA.search(path))
-    configs = [each for each in card.get("configs") or () if isinstance(each, dict)]
-    if not configs:
-        if configuration is not None:
-            raise RequestError(f"no configuration {configuration!r}", hint="the dataset names none")
-        chosen = [path for path in data if not splits or _is_of_split(path, splits)]
-        if data and not chosen:
-            raise RequestError(f"no file is named for {', '.join(splits)}", hint=f"files: {_some(data)}")
-        return chosen
-    by_name = {str(each.get("config_name")): each for each in configs}
-    if configuration is not None and configuration not in by_name:
-        raise RequestError(f"no configuration {configuration!r}", hint=f"there are: {', '.join(by_name)}")
-    default = next((name for name, each in by_name.items() if each.get("default")), None)
-    name = configuration or default or ("default" if "default" in by_name else next(iter(by_name)))
-    patterns = dict(_patterns(by_name[name].get("data_files")))
-    if unknown := [split for split in splits if split not in patterns]:
-        raise RequestError(f"{name} has no split {unknown[0]!r}", hint=f"there are: {', '.join(patterns)}")
-    wanted = [each for split, many in patterns.items() if not splits or split in splits for each in many]
-    return [path for path in data if any(_fits(path, pattern) for pattern in wanted)]
-
-
-def _patterns(said: Any) -> Iterable[tuple[str, list[str]]]:
-    """Split and its patterns; `data_files` may be a pattern, a list of them, or one per split."""
-    if isinstance(said, str):
-        yield "train", [said]
-        return
-    plain: list[str] = []
-    for each in said if isinstance(said, list) else ():
-        if isinstance(each, dict):
-            path = each.get("path")
-            yield str(each.get("split", "train")), [path] if isinstance(path, str) else list(path or ())
-        else:
-            plain.append(str(each))
-    if plain:
-        yield "train", plain
-
-
-def _fits(path: str, pattern: str) -> bool:
-    return fnmatchcase(path, pattern) or fnmatchcase(path, pattern.replace("**/", ""))
-
-
-def _is_of_split(path: str, splits: Sequence[str]) -> bool:
-    words = re.split(r"[^A-Za-z0-9]+", path.rpartition(".")[0])
-    return any(split in words for split in splits)
 
 
 def _card(hub: Hub, repository: str, remote: Remote, work: Path) -> dict[str, Any]:
@@ -293,7 +248,3 @@ def _pulled(split: str | None, path: Path, manifest: Manifest) -> PulledStore:
         n_episodes=manifest.counts.n_episodes,
         n_steps=manifest.counts.n_steps,
     )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pydantic import JsonValue
 
 import trajkit
+from trajkit._loop import run_to_end
 from trajkit.errors import TrajkitError
 from trajkit.rollout.calling import Caller
 from trajkit.rollout.cast import Cast
@@ -83,7 +84,7 @@ class Run:
             RolloutError: The environment or the agent fails every time.
             StoreError: The journal cannot be written.
         """
-        asyncio.run(self._play(on_played, on_step))
+        run_to_end(self._play(on_played, on_step))
 
     async def _play(self, on_played: Callable[[Played], None], on_step: Callable[[], None]) -> None:
         session = self.session

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from pydantic import JsonValue
 
+from trajkit.environments import environment_info, known
 from trajkit.errors import ConfigError, RequestError
 from trajkit.rollout.called import called_action
 from trajkit.rollout.fitting import fits
@@ -131,6 +132,28 @@ class VariantPrompts:
         return VariantPrompt(
             messages, self._schema, self._tools, given, self._output_schema, self._tool_choice
         )
+
+
+def listed_actions(config: Path, function: str) -> tuple[str, ...]:
+    """The actions that a function is made for; none where any text may be one.
+
+    They are those that its answers are held to, by a schema or by a tool's parameters; else those of a known
+    environment, where its prompts name every one.
+
+    Raises:
+        ConfigError: The configuration cannot be used.
+    """
+    declared, which = from_file(config), VariantOf(config, function, "")
+    table = declared.function(function)
+    answer = table_in(table_in(_output_schema(table, which) or {}, "properties"), "action")
+    called = [_tool(declared, str(name), which)["parameters"] for name in table.get("tools", ())]
+    fields = [answer, *(field for each in called for field in table_in(each, "properties").values())]
+    listed = [value for field in fields for value in table_in(field).get("enum", ())]
+    if listed:
+        return tuple(map(str, listed))
+    texts = json.dumps(dict(table), default=str)
+    rules = (environment_info(name).rule for name in known())
+    return next((rule.actions for rule in rules if rule and all(one in texts for one in rule.actions)), ())
 
 
 _STRICT = ("strict", "tool", "implicit_tool")

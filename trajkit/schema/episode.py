@@ -211,6 +211,16 @@ class Episode(Model):
                 return prompt
         raise IndexError(f"episode {self.episode_id} has {self.n_steps} steps; there is no step {step_index}")
 
+    def __repr__(self) -> str:
+        from trajkit.schema.notebook import episode_line
+
+        return f"<Episode {self.episode_id} of {episode_line(self)}>"
+
+    def _repr_html_(self) -> str:
+        from trajkit.schema.notebook import episode_html
+
+        return episode_html(self)
+
 
 def kept(before: tuple[Message, ...], answer: Message | None, prompt: tuple[Message, ...]) -> int:
     """How many leading messages of `prompt` need not be stored again.

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from trajkit._lazy import need
+from trajkit._loop import run_to_end
 from trajkit.errors import StackError
 from trajkit.generation.batcher import Batcher
 from trajkit.generation.generate import SIDE_BY_SIDE
@@ -65,7 +66,7 @@ def serve(
         server.capture_signals = contextlib.nullcontext  # it would raise them again at the end
         url = f"http://{_shown(host)}:{listening.getsockname()[1]}/v1"
         with _ended_by_signals(server):
-            asyncio.run(_run(server, listening, lambda: on_ready(url)))
+            run_to_end(_run(server, listening, lambda: on_ready(url)))
     finally:
         batcher.close()
         listening.close()

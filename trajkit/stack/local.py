@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import re
 import shutil
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import trajkit
+from trajkit._loop import run_to_end
 from trajkit._settings import STATE_FOLDER
 from trajkit.errors import ConfigError, StackError
 from trajkit.stack import process as processes
@@ -226,7 +226,7 @@ def _configure(
             served=server.models if server else (),
         )
         say("opening the gateway once, so that TensorZero's tables exist")
-        asyncio.run(create_schema(prepared, database.secret_url))
+        run_to_end(create_schema(prepared, database.secret_url))
         shutil.rmtree(goal, ignore_errors=True)
         fresh.replace(goal)
     finally:

@@ -6,13 +6,10 @@ For work on BabyAI without any model, key or network. Run as `python -m trajkit.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import http.server
 import json
 import logging
 import signal
-import socket
-import socketserver
 import sys
 import threading
 import time
@@ -25,8 +22,8 @@ from pydantic import ValidationError
 
 from trajkit.errors import RequestError, StackError
 from trajkit.stack.chat_completion import MODEL, Player, Refusal, complete, read_request
+from trajkit.stack.loopback import HOST, LoopbackServer
 
-_HOST = "127.0.0.1"
 _LONGEST_BODY = 32 << 20
 _IDLE_S = 600
 _GRACE_S = 2.0
@@ -49,14 +46,14 @@ class ModelServer:
         try:
             self._server = _Server(player, port)
         except (OSError, OverflowError) as error:
-            raise StackError(f"the model server cannot listen on {_HOST}:{port}: {error}") from error
+            raise StackError(f"the model server cannot listen on {HOST}:{port}: {error}") from error
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
         self._thread.start()
 
     @property
     def url(self) -> str:
         """Address without `/v1`."""
-        return f"http://{_HOST}:{self._server.server_address[1]}"
+        return f"http://{HOST}:{self._server.server_address[1]}"
 
     def close(self) -> None:
         """Take no more requests, finish those that came, and end. A second call does nothing."""
@@ -124,39 +121,10 @@ def serve(
             pass
 
 
-class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    daemon_threads = True
-    allow_reuse_address = sys.platform != "win32"
-    request_queue_size = 512
-
+class _Server(LoopbackServer):
     def __init__(self, player: Player, port: int) -> None:
         self.player = player
-        self._connections: set[socket.socket] = set()
-        self._changed = threading.Condition()
-        super().__init__((_HOST, port), _Handler)
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        with self._changed:
-            self._connections.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        super().shutdown_request(request)
-        with self._changed:
-            self._connections.discard(request)
-            self._changed.notify_all()
-
-    def end_connections(self, grace_s: float) -> None:
-        """Read nothing more, so that idle connections end at once and busy ones after their answer."""
-        with self._changed:
-            for connection in self._connections:
-                with contextlib.suppress(OSError):  # the client may have gone first
-                    connection.shutdown(socket.SHUT_RD)
-            self._changed.wait_for(lambda: not self._connections, timeout=grace_s)
-
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            _log.exception("the model server could not answer")
+        super().__init__(port, _Handler)
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):

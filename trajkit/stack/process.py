@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import platform
@@ -178,3 +179,12 @@ def _bury(pid: int) -> None:
     child = _children.get(pid)
     if child is not None and child.poll() is not None:
         del _children[pid]
+
+
+@atexit.register
+def _let_go() -> None:
+    """Bury what has ended unseen, and drop the handles of the rest: services are meant to outlive this."""
+    for pid in list(_children):
+        _bury(pid)
+    for child in _children.values():
+        child.returncode = 0  # else its handle warns that nobody waits for it

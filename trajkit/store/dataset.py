@@ -158,6 +158,11 @@ class Dataset:
         size = f"{counts.n_episodes:,} episodes, {counts.n_steps:,} steps"
         return f"<Dataset {self.store.path.name}{verbs} of {size}>"
 
+    def _repr_html_(self) -> str:
+        from trajkit.store.notebook import dataset_html
+
+        return dataset_html(self)
+
     def _then(self, verb: Verb) -> Dataset:
         try_verb(self.store, verb)
         return replace(self, verbs=(*self.verbs, verb))

@@ -43,7 +43,9 @@ def connect(
     connection = duckdb.connect(config=dict(_CONFIG))
     folder = spill or Path(tempfile.gettempdir()) / f"trajkit-spill-{secrets.token_hex(6)}"
     connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("SET enable_progress_bar = false")
+    # in Jupyter without ipywidgets DuckDB has no bar, and refuses to be told so
+    with contextlib.suppress(duckdb.InvalidInputException):
+        connection.execute("SET enable_progress_bar = false")
     connection.execute(f"SET temp_directory = {literal(str(folder))}")
     if memory_limit is not None:
         connection.execute(f"SET memory_limit = {literal(memory_limit)}")

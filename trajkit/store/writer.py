@@ -42,6 +42,8 @@ class Late(NamedTuple):
     columns are spelled as the store spells them."""
     most_rows: int = 2**31
     """Rows that are filled and written at a time: of long texts few make much memory."""
+    spelled: tuple[str, ...] = ()
+    """Other JSON columns that the relation has as text, and sound: closed ones spelled as the store does."""
 
 
 class Rows(NamedTuple):
@@ -148,10 +150,10 @@ class StoreWriter:
         late: Late | None = None,
     ) -> Rows:
         """The rows of whole episodes as `write` takes them. The arguments are those of `add`."""
-        keys, order = (late.keys, late.order) if late else ((), ())
+        keys, order, spelled = (late.keys, late.order, late.spelled) if late else ((), (), ())
         selects = {
             "episodes": (self._select("episodes", episodes), ()),
-            "steps": (self._select("steps", steps, keys), order),
+            "steps": (self._select("steps", steps, keys, spelled), order),
             "feedback": (self._select("feedback", feedback), ()),
         }
         batches = {
@@ -185,17 +187,33 @@ class StoreWriter:
             self._write(table, number, batches[table], finished=functools.partial(hashed, table))
         self._write("episodes", number, _with_hashes(of_episodes, hashes.table()))
 
-    def copy(self, store: Store) -> None:
+    def keep(self, rows: Mapping[str, pa.Table]) -> None:
+        """Write rows of whole episodes that a store has, with the hashes that it has of them.
+
+        Args:
+            rows: By table, with all columns, in the order of a part of that store, whose metrics are those of
+                this writer. Without episodes nothing is written.
+
+        Raises:
+            StoreError: The disk is full, or the folder cannot be written.
+        """
+        number = next(self._numbers)
+        for table in TABLES:
+            self._write(table, number, rows[table].to_batches())
+
+    def copy(self, store: Store, name: str | None = None) -> None:
         """Take over the parts of a store as they are, with the hashes of their episodes.
 
         Args:
             store: Its checksums have been verified, and its metrics are those of this writer.
+            name: Of the parts that are taken over, such as `part-00000.parquet`; None for all.
 
         Raises:
             StoreError: The disk is full, or the folder cannot be written.
         """
         folder = self._open_folder()
-        written = [part for part in store.manifest.parts if part.n_rows]  # without any, `finish` makes one
+        # without any rows, `finish` makes a part
+        written = [part for part in store.manifest.parts if part.n_rows and name in (None, _name(part))]
         number_by_name = {name: next(self._numbers) for name in sorted({_name(part) for part in written})}
         with writing(self._goal):
             for part in written:
@@ -267,8 +285,10 @@ class StoreWriter:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def _select(self, table: str, relation: str, keys: Sequence[str] = ()) -> str:
-        casts = [_cast(column) for column in columns(table, self._metrics)]
+    def _select(
+        self, table: str, relation: str, keys: Sequence[str] = (), spelled: Sequence[str] = ()
+    ) -> str:
+        casts = [_cast(column, is_spelled=column.name in spelled) for column in columns(table, self._metrics)]
         return f"SELECT {', '.join([*casts, *keys])} FROM {relation}"
 
     def _write(
@@ -340,8 +360,10 @@ def _name(part: Part) -> str:
     return part.path.rpartition("/")[2]
 
 
-def _cast(column: Column) -> str:
+def _cast(column: Column, *, is_spelled: bool) -> str:
     name = quoted(column.name)
+    if is_spelled:
+        return f"CAST({name} AS VARCHAR) AS {name}"  # as JSON it would be parsed once more
     if column.is_closed:
         # the order of its fields is fixed: with one spelling, too, the text itself can be hashed
         return f"CAST(nullif(CAST(json(CAST({name} AS VARCHAR)) AS VARCHAR), 'null') AS JSON) AS {name}"

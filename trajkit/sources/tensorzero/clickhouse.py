@@ -269,6 +269,7 @@ class ClickHouse:
             f" WHERE {in_chosen('episode_id', episode_ids)} AND {is_seen(request)}"
             for table in ("JsonInference", "ChatInference")
         )
+        # a call has one inference: an inner join would copy every text to find that out
         return self._connection.stream(
             f"""
             SELECT toString(inference_id) AS inference_id, toString(m.id) AS model_inference_id, model_name,
@@ -276,7 +277,8 @@ class ClickHouse:
                    output, input_tokens, output_tokens, toFloat64(cost) AS cost_usd,
                    toString(finish_reason) AS finish_reason, cached, response_time_ms, ttft_ms,
                    i.bucket AS bucket
-            FROM {self._table("ModelInference")} AS m INNER JOIN ({of_chosen}) AS i ON m.inference_id = i.id
+            FROM {self._table("ModelInference")} AS m LEFT SEMI JOIN ({of_chosen}) AS i
+            ON m.inference_id = i.id
             """,
             tables.MODEL_INFERENCES,
             as_of_of(request),

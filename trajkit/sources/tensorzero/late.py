@@ -6,16 +6,20 @@ the SQL macros.
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
+from numpy.typing import NDArray
 
 from trajkit.sources.tensorzero.plain import are_plain
 from trajkit.sources.tensorzero.spool import Group
+from trajkit.sources.tensorzero.texts import Texts, as_array
 from trajkit.store.writer import Late
 
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
@@ -79,7 +83,7 @@ def late_texts(inferences: Group, calls: Group) -> Late:
         return {name: pa.concat_arrays([part[name] for part in made]) for name in ("input", "messages")}
 
     most_rows = max(1, int(_FILLED_BYTES // max(inferences.bytes_per_row + calls.bytes_per_row, 1)))
-    return Late((BUCKET, INPUT_ROW, CALL_ROW), (BUCKET,), fill, most_rows)
+    return Late((BUCKET, INPUT_ROW, CALL_ROW), (BUCKET,), fill, most_rows, spelled=("completion", "extra"))
 
 
 class _Bucket:
@@ -87,32 +91,57 @@ class _Bucket:
 
     def __init__(self, inferences: Group, calls: Group, number: int) -> None:
         self._first_input, self._first_call = inferences.first_row(number), calls.first_row(number)
-        self._inputs = inferences.texts(number, "input")
-        self._bodies = calls.texts(number, "input_messages")
+        inputs = inferences.column(number, "input")
+        self._inputs = Texts(inputs)
+        self._has_input = None if inputs.null_count == 0 else inputs.is_valid().to_numpy()
+        # without the bracket that begins a list: a prefix has it
+        self._bodies = Texts(calls.column(number, "input_messages"), n_skipped=1)
         systems: Any = calls.texts(number, "system").dictionary_encode()
-        self._system_of = systems.indices
         self._prefixes = _prefixes(systems.dictionary)
+        self._prefix_of = systems.indices.fill_null(len(self._prefixes) - 1).to_numpy()
 
     def fill(self, batch: pa.RecordBatch) -> dict[str, pa.Array[Any]]:
         """The texts of some of its steps."""
         given: Any = batch.column("messages")
         given = given.storage if isinstance(given, pa.ExtensionArray) else given
-        rows = pc.subtract(batch.column(CALL_ROW), self._first_call)
+        rows: Any = pc.subtract(batch.column(CALL_ROW), self._first_call)
         messages = given.cast(pa.large_string())
         if rows.null_count < len(rows):
-            built = _joined(self._prefixes, self._system_of.take(rows), self._bodies.take(rows))
+            built = self._joined(rows)
             messages = built if given.null_count == len(given) else pc.coalesce(messages, built)
-        inputs: Any = self._inputs.take(pc.subtract(batch.column(INPUT_ROW), self._first_input))
+        inputs = self._taken(pc.subtract(batch.column(INPUT_ROW), self._first_input).to_numpy())
         return {"input": inputs, "messages": messages}
 
+    def _taken(self, rows: Any) -> pa.Array[Any]:
+        """The inputs of some inferences."""
+        texts = self._inputs.at(rows)
+        found = as_array(texts, _lengths(texts))
+        if self._has_input is None:
+            return found
+        return cast("pa.Array[Any]", pc.if_else(pa.array(self._has_input[rows]), found, None))
 
-def _prefixes(systems: Any) -> pa.Array[Any]:
+    def _joined(self, rows: Any) -> pa.Array[Any]:
+        """The prompts of some calls, null for null: a prefix and the messages."""
+        chosen = rows.drop_null().to_numpy()
+        prefixes = [self._prefixes[number] for number in self._prefix_of[chosen].tolist()]
+        bodies = self._bodies.at(chosen)
+        lengths = np.zeros(len(rows), dtype=np.int64)
+        lengths[rows.is_valid().to_numpy(zero_copy_only=False)] = _lengths(prefixes) + _lengths(bodies)
+        found = as_array(list(itertools.chain.from_iterable(zip(prefixes, bodies, strict=True))), lengths)
+        return cast("pa.Array[Any]", pc.if_else(rows.is_valid(), found, None) if rows.null_count else found)
+
+
+def _lengths(texts: Sequence[bytes | memoryview]) -> NDArray[np.int64]:
+    return np.fromiter(map(len, texts), np.int64, len(texts))
+
+
+def _prefixes(systems: Any) -> list[bytes]:
     """`[` and the system message, for each distinct system text; and last, for none, just `[`."""
     made = [
         f'[{{"role":"system","content":[{{"type":"text","text":{_json_string(text)}}}]}},'
         for text in systems.cast(pa.string()).to_pylist()
     ]
-    return pa.array([*made, "["], pa.large_string())
+    return [text.encode() for text in (*made, "[")]
 
 
 def _json_string(text: str) -> str:
@@ -126,11 +155,3 @@ def _json_string(text: str) -> str:
         else json.dumps(character, ensure_ascii=False)[1:-1]
         for character in text
     ).join('""')
-
-
-def _joined(prefixes: Any, of: Any, bodies: Any) -> pa.Array[Any]:
-    """The prompts: a prefix, and the messages without the bracket that the prefix already has."""
-    prefix = prefixes.take(of.fill_null(len(prefixes) - 1)).cast(pa.large_binary())
-    rest = pc.binary_slice(bodies.cast(pa.large_binary()), 1, 2**31 - 1)
-    joined: Any = pc.binary_join_element_wise(prefix, rest, pa.scalar(b"", pa.large_binary()))
-    return cast("pa.Array[Any]", joined.cast(pa.large_string()))

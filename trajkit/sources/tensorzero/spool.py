@@ -122,7 +122,8 @@ class Group:
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """These columns of every row, and the column that counts."""
-        table = pa.concat_tables(self._read(number, names) for number in self.numbers)
+        # in one piece: whoever reads it in pieces pays for each of them
+        table = pa.concat_tables(self._read(number, names) for number in self.numbers).combine_chunks()
         return table.append_column(self._row_name, pa.array(np.arange(self._n_rows)))
 
     def stream(self, names: Sequence[str]) -> pa.RecordBatchReader:
@@ -131,9 +132,13 @@ class Group:
         schema = pa.schema([*fields, pa.field(self._row_name, pa.int64())])
         return pa.RecordBatchReader.from_batches(schema, self._batches(names, schema))
 
+    def column(self, number: int, name: str) -> pa.ChunkedArray[Any]:
+        """One column of one bucket, in pieces."""
+        return self._read(number, [name]).column(name)
+
     def texts(self, number: int, name: str) -> pa.Array[Any]:
-        """One column of one bucket."""
-        return _whole(self._read(number, [name]).column(name), self._spool.schema.field(name).type)
+        """One column of one bucket, in one piece."""
+        return _whole(self.column(number, name), self._spool.schema.field(name).type)
 
     def drop(self) -> None:
         """Remove the files."""
@@ -150,7 +155,7 @@ class Group:
 
     def _read(self, number: int, names: Sequence[str]) -> pa.Table:
         places = sorted(self._spool.schema.get_field_index(name) for name in names)
-        options = pa.ipc.IpcReadOptions(included_fields=places)
+        options = pa.ipc.IpcReadOptions(included_fields=places, use_threads=False)
         with pa.ipc.open_file(str(self._spool.path(number)), options=options) as reader:
             return reader.read_all().select(list(names))
 
@@ -166,7 +171,8 @@ class _BucketFile:
 
     def __init__(self, path: Path, schema: pa.Schema, flush_rows: int, flush_bytes: int) -> None:
         self._file = path.open("wb")
-        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        # two tables are written side by side: to hand out single columns besides costs more than it brings
+        options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
         self._writer = pa.ipc.new_file(self._file, schema, options=options)
         self._flush_rows, self._flush_bytes = flush_rows, flush_bytes
         self._waiting: list[pa.RecordBatch] = []

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
+from trajkit._loop import run_to_end
 from trajkit._settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
 from trajkit.formats.chat_rows import ChatWriter, Dialect
@@ -78,7 +78,7 @@ def ask(plan: ChatPlan, question: Question, sampling: Sampling) -> list[Answered
         RequestError: There is no key.
         MissingExtra: The package `openai` is not installed.
     """
-    return asyncio.run(_asked(plan, question, sampling))
+    return run_to_end(_asked(plan, question, sampling))
 
 
 async def _asked(plan: ChatPlan, question: Question, sampling: Sampling) -> list[Answered]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trajkit._loop import run_to_end
 from trajkit._seeds import as_seeds
 from trajkit._settings import Reservation
 from trajkit.environments import environment_info
@@ -108,7 +108,7 @@ class Player:
         # an adapter works from inside its base, which says itself what it takes
         network = model.get_base_model() if hasattr(model, "get_base_model") else model
         here = LocalModel.of(network, self._tokenizer)
-        asyncio.run(self._play(plan, here, take))
+        run_to_end(self._play(plan, here, take))
         mean = returns.mean()
         assert mean is not None  # there is a seed
         return mean

@@ -24,7 +24,12 @@ CREATE OR REPLACE MACRO is_unusual(function_type, auxiliary) AS
 CREATE OR REPLACE MACRO as_json_answer(raw) AS
     '{"role":"assistant","content":[' || CASE WHEN raw IS NULL THEN '' ELSE text_block(raw) END || ']}';
 
--- The same with what came before it: thoughts, then the raw text.
+-- The same from the JSON that stands for the text: a string has the store's spelling already.
+CREATE OR REPLACE MACRO as_raw_answer(raw) AS
+    '{"role":"assistant","content":[' || CASE WHEN coalesce(raw, 'null') = 'null' THEN '' ELSE
+        '{"type":"text","text":' || CASE WHEN starts_with(raw, '"') THEN raw ELSE spelled(raw) END || '}' END || ']}';
+
+-- An answer with what came before it: thoughts, then the raw text.
 CREATE OR REPLACE MACRO as_thoughtful_answer(raw, auxiliary) AS
     '{"role":"assistant","content":[' || concat_ws(',', nullif(as_thoughts(auxiliary), ''), text_block(raw)) || ']}';
 

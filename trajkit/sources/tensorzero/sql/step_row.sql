@@ -9,22 +9,24 @@ SELECT
     variant_name, model_name, coalesce(c.n_kept, x.n_kept, 0) AS n_prompt_kept,
     CASE WHEN c.n_kept IS NOT NULL THEN c.new_messages WHEN x.n_kept IS NULL THEN p.prompt
         ELSE '[' || ltrim(substr(p.prompt, x.start), ',') END AS messages,
-    v.metrics, tools, s.answer AS completion, NULL AS input, observation,
-    CASE WHEN json_type(action_found) <> 'NULL' AND is_preparing IS NULL THEN action_found END AS action,
+    v.metrics, tools,
+    -- spelled as the store spells it: the writer need not look into it again
+    CASE WHEN is_answer_spelled THEN s.answer ELSE nullif(json(s.answer)::VARCHAR, 'null') END AS completion,
+    NULL AS input, observation,
+    CASE WHEN action_found::VARCHAR <> 'null' AND is_preparing IS NULL THEN action_found END AS action,
     CASE WHEN NOT has_rule OR is_preparing THEN NULL
-        WHEN json_type(action_found) = 'VARCHAR' AND list_contains(actions, action_found->>'$') THEN action_found->>'$'
-        ELSE default_action END AS action_executed,
-    CASE WHEN has_rule AND is_preparing IS NULL THEN coalesce(
-        json_type(action_found) = 'VARCHAR' AND list_contains(actions, action_found->>'$'), false) END AS action_valid,
+        WHEN list_contains(actions, action_text) THEN action_text ELSE default_action END AS action_executed,
+    CASE WHEN has_rule AND is_preparing IS NULL THEN coalesce(list_contains(actions, action_text), false)
+        END AS action_valid,
     NULL AS reward, NULL AS terminated, NULL AS truncated, demonstration,
     input_tokens AS n_input_tokens, output_tokens AS n_output_tokens, cost_usd, latency_s, finish_reason, cached,
     started_at,
     CASE WHEN mask_reason IS NULL THEN 1.0 ELSE 0.0 END AS loss_weight, mask_reason, snapshot_hash,
-    CASE WHEN own_tags IS NOT NULL OR model_provider_name IS NOT NULL OR ttft_ms IS NOT NULL
-            OR tool_extra IS NOT NULL OR replaced_answer IS NOT NULL OR exact_metrics IS NOT NULL
-        THEN json_merge_patch('{}', json_object('model_provider_name', model_provider_name, 'tags', own_tags::JSON,
+    CASE WHEN coalesce(own_tags, tool_extra::VARCHAR, replaced_answer, exact_metrics::VARCHAR, ttft_ms::VARCHAR) IS NULL
+        THEN '{"model_provider_name":' || spelled(model_provider_name) || '}'
+        ELSE json_merge_patch('{}', json_object('model_provider_name', model_provider_name, 'tags', own_tags::JSON,
             'ttft_s', ttft_ms / 1000.0, 'replaced_answer', replaced_answer::JSON, 'exact_metrics', exact_metrics),
-            coalesce(tool_extra, '{}'::JSON)) END AS extra,
+            coalesce(tool_extra, '{}'::JSON))::VARCHAR END AS extra,
     NULL AS prompt_token_ids, NULL AS completion_token_ids, NULL AS logprobs, NULL AS model_version,
     NULL AS agent_name, NULL AS parent_step, NULL AS legal_actions, NULL AS info,
     bucket, input_row, CASE WHEN has_prompt AND p.prompted_id IS NULL AND c.n_kept IS NULL THEN call_row END AS call_row

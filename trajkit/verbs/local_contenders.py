@@ -6,25 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from trajkit.cli.contenders import Behind, Contender, models_of_variant, seen_by, tuned_by_name
 from trajkit.errors import RequestError
+from trajkit.verbs.contenders import Behind, Contender, models_of_variant, seen_by, tuned_by_name
 
 if TYPE_CHECKING:
-    from trajkit.cli.local_model import LocalName
     from trajkit.registry.ledger import TunedModel
     from trajkit.registry.lineage import Lineage
     from trajkit.rollout.local_player import LocalPlayer
-
-
-class Stage(NamedTuple):
-    """The configuration whose prompts are played."""
-
-    config: Path
-    """The file."""
-    function: str
-    """The function in it."""
-    variants: tuple[str, ...]
-    """The function's variants."""
+    from trajkit.verbs.local_model import LocalName
+    from trajkit.verbs.stage import Actions, Stage
 
 
 class Cast(NamedTuple):
@@ -43,31 +33,13 @@ class _Chosen(NamedTuple):
     """The function whose prompts it learned; None when it learned none, or nobody knows."""
     variants: tuple[str, ...]
     """The variants of it."""
+    is_job: bool = False
+    """A job made it, so that what it learned is known."""
 
-
-def find_stage(config_file: Path | None, function: str | None) -> Stage | None:
-    """The configuration: as asked, else that of trajkit.toml, else that of the local stack; None for none.
-
-    Raises:
-        ConfigError: It cannot be read.
-        RequestError: It has no such function.
-    """
-    from trajkit._settings import project
-    from trajkit.rollout.venue import Venue, choose_function
-    from trajkit.stack.gateway_config import read_config
-    from trajkit.stack.state import local_stack
-
-    settings = project()
-    path = config_file or (Path(settings.config) if settings.config else None)
-    if path is None and (stack := local_stack()) is not None:
-        path = stack.config_file
-    if path is None:
-        if function is not None:
-            raise RequestError(f"where is the function {function!r}?", hint="--config tensorzero.toml")
-        return None
-    names = read_config(path)
-    chosen = choose_function(Venue(str(path), names), function)
-    return Stage(path, chosen, names.functions[chosen])
+    @property
+    def has_own_prompts(self) -> bool:
+        """Whether what it learned were the prompts of no function."""
+        return self.is_job and self.function is None and not self.variants
 
 
 def cast_of(
@@ -75,6 +47,8 @@ def cast_of(
     known: Lineage,
     stage: Stage | None,
     *,
+    env_id: str,
+    actions: Actions,
     runs_folder: Path,
     template_variant: str | None,
     settings: Mapping[str, str],
@@ -84,7 +58,11 @@ def cast_of(
     Args:
         contenders: As they were typed.
         known: The models that were tuned here.
-        stage: The configuration; None where there is none, and trajkit's own prompt is played.
+        stage: The configuration; None where there is none, and trajkit's own prompt is played. So it is where
+            nobody named the configuration, no model has to do with it, and it is for another environment or
+            a model learned other prompts.
+        env_id: What is played.
+        actions: What may be done there.
         runs_folder: Where the jobs are.
         template_variant: Whose prompts a model gets that is no variant of the function itself.
         settings: As `--policy-set` has them, for all.
@@ -98,6 +76,8 @@ def cast_of(
     if template_variant is not None:
         _check_template(template_variant, stage)
     chosen = [_chosen(each, known, stage, runs_folder) for each in contenders]
+    if stage is not None:
+        stage = _fitting(stage, chosen, env_id, actions, template_variant)
     prompts = _prompts(chosen, stage, template_variant)
     players = tuple(
         LocalPlayer(
@@ -119,9 +99,9 @@ def cast_of(
 
 
 def _chosen(contender: Contender, known: Lineage, stage: Stage | None, runs_folder: Path) -> _Chosen:
-    from trajkit.cli.candidate import template_variants
-    from trajkit.cli.local_model import job_of, local_model
-    from trajkit.cli.tuned import tuned_model
+    from trajkit.verbs.candidate import template_variants
+    from trajkit.verbs.local_model import job_of, local_model
+    from trajkit.verbs.tuned import tuned_model
 
     name = contender.model or _model_of_variant(contender.name, known, stage)
     found, made_by = local_model(name, runs_folder), job_of(name, runs_folder)
@@ -133,7 +113,21 @@ def _chosen(contender: Contender, known: Lineage, stage: Stage | None, runs_fold
     if all(each.job_key != own.job_key for each in tuned):
         tuned.append(own)
     variants = template_variants(own.train.history if own.train else ()) or job.variants
-    return _Chosen(contender, found, tuple(tuned), job.function, variants)
+    return _Chosen(contender, found, tuple(tuned), job.function, variants, is_job=True)
+
+
+def _fitting(
+    stage: Stage, chosen: Sequence[_Chosen], env_id: str, actions: Actions, template_variant: str | None
+) -> Stage | None:
+    """The configuration, unless it was only lying about and is of no use here."""
+    is_needed = stage.is_asked or template_variant is not None
+    for each in chosen:
+        is_variant = each.contender.model is None or each.contender.name in stage.variants
+        is_needed = is_needed or is_variant or each.function is not None
+    if not is_needed and (any(each.has_own_prompts for each in chosen) or stage.foreign(actions)):
+        return None
+    stage.refuse_foreign(env_id, actions)
+    return stage
 
 
 def _model_of_variant(variant: str, known: Lineage, stage: Stage | None) -> str:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pydantic import ValidationError
 
-from trajkit.cli.local_model import job_of, model_folder
 from trajkit.errors import DataError, RequestError
+from trajkit.verbs.local_model import job_of, model_folder
 
 if TYPE_CHECKING:
     from trajkit.publish.model import Measured, Origin

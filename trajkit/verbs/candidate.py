@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trajkit.cli.tuned import all_models, finished_job, tuned_model
 from trajkit.errors import RequestError
+from trajkit.verbs.tuned import all_models, finished_job, tuned_model
 
 if TYPE_CHECKING:
     from trajkit.registry.ledger import TunedModel

@@ -26,8 +26,8 @@ def wanted_models(
     Raises:
         RequestError: There is none of a name, or not one name for each.
     """
-    from trajkit.cli.local_model import local_model
     from trajkit.serving.served_models import Wanted
+    from trajkit.verbs.local_model import local_model
 
     if names and len(names) != len(models):
         raise RequestError(

@@ -51,10 +51,10 @@ def typed(texts: Sequence[str], model: str | None = None) -> tuple[Contender, ..
 
 def lineage_in(runs_folder: Path) -> Lineage:
     """Every model and registration that is known under a folder of jobs."""
-    from trajkit.cli.tuned import all_models
     from trajkit.registry.ledger import Ledger
     from trajkit.registry.lineage import Lineage
     from trajkit.targets.runs import Runs
+    from trajkit.verbs.tuned import all_models
 
     return Lineage(all_models(Runs(runs_folder)), Ledger(runs_folder).standing())
 

@@ -1,0 +1,22 @@
+"""What `docs/python.md` shows is run."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.pages import blocks
+
+PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+
+
+def test_its_code_runs(folder):
+    (code,) = blocks(PAGE, "python")
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("select: 55 episodes in, ")
+    assert lines[-3:] == ["False", "succeeded 2", "4"]

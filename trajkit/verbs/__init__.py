@@ -1,0 +1,1 @@
+"""The commands in Python: a function for each, with the same name and the same options."""

@@ -1,0 +1,100 @@
+"""Which store a verb reads, and where what it makes goes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from trajkit._settings import project, remember, remembered
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.store.dataset import Dataset
+    from trajkit.verbs.made import Made
+
+Place: TypeAlias = str | Path
+"""A file or a folder."""
+StoreLike: TypeAlias = "str | Path | Dataset | Made"
+"""A store: its folder, `sample:NAME`, a dataset of all of it, or what a verb made."""
+Many: TypeAlias = str | Iterable[str]
+"""One text, or several."""
+Settings: TypeAlias = Mapping[str, object]
+"""Values by name, as `NAME=VALUE` on the command line."""
+
+
+def last_store() -> str:
+    """The store that a command in this folder wrote last.
+
+    Raises:
+        RequestError: None is remembered.
+    """
+    value = remembered("last_store")
+    path = value.get("path") if isinstance(value, dict) else None
+    if not isinstance(path, str):
+        raise RequestError("no STORE given, and no command has written one here", hint="try sample:babyai")
+    return path
+
+
+def remember_store(path: Path) -> None:
+    """Keep a store as the last one."""
+    remember("last_store", {"path": str(path.absolute())})
+
+
+def goal_of(verb: str, given: str | Path | None) -> Path:
+    """Where the new store goes: what -o says, else `<stores>/<verb>-<UTC time>` with a number where taken."""
+    if given is not None:
+        return Path(given)
+    base = Path(project().stores) / f"{verb}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    goal, number = base, 1
+    while goal.exists():
+        number += 1
+        goal = base.with_name(f"{base.name}-{number}")
+    return goal
+
+
+def store_path(store: StoreLike | None) -> str:
+    """Where a store is; the last one that was written here where none is given.
+
+    Raises:
+        RequestError: None is given and none was written, or it is a view of a part of one.
+    """
+    if store is None:
+        return last_store()
+    if isinstance(store, str | Path):
+        return str(store)
+    from trajkit.store.dataset import Dataset
+
+    if isinstance(store, Dataset):
+        if store.verbs:
+            raise RequestError(
+                f"{store!r} is a view, and a verb reads stores", hint=".save('stores/mine') writes it as one"
+            )
+        return str(store.store.path)
+    if store.path is None:
+        raise RequestError("what a dry run would have made is no store", hint="leave dry_run out")
+    return str(store.path)
+
+
+def many(given: Many | None) -> tuple[str, ...]:
+    """One text, or several, as several."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def path_or_none(given: Place | None) -> Path | None:
+    """A path, where one is given."""
+    return None if given is None else Path(given)
+
+
+def texts(settings: Settings | None) -> dict[str, str]:
+    """Settings as they would be typed: true, false and null as in JSON."""
+    return {name: _text(value) for name, value in (settings or {}).items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "null" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""A page to look at the episodes of stores, in a browser of this machine."""

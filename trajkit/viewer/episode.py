@@ -1,0 +1,176 @@
+"""One episode as the page shows it: what is known of it, its steps, its twins, and whole texts in pieces."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trajkit.errors import NothingMatched, RequestError
+from trajkit.store.engine import literal
+from trajkit.viewer.asked import Words, one, refuse_others, whole
+from trajkit.viewer.cut import Budget, found_at, message_cut, text_of, value_cut
+from trajkit.viewer.listing import rows
+from trajkit.viewer.long_texts import TextKey
+from trajkit.viewer.reading import Kept, feedback_of, own_row, prompt_of, steps_of
+from trajkit.viewer.shelf import Shelf
+from trajkit.viewer.step import COLUMNS, shown
+
+PIECE = 200_000
+"""Characters of a long text that are sent at a time."""
+MOST_STEPS = 200
+"""Steps that are sent at a time."""
+
+_MOST_MESSAGES = 500
+_MOST_FEEDBACK = 500
+_MOST_TWINS = 100
+_MOST_OUTLINED = 20_000
+_MOST_CHARACTERS = 4_000_000
+_OWN = ("tags", "origin", "initial_state_hash", "ended_at", "source")
+
+
+def episode(shelf: Shelf, words: Words) -> dict[str, Any]:
+    """An episode with some of its steps; `next` says where the others begin.
+
+    Raises:
+        NothingMatched: There is no such store or episode.
+        RequestError: A value makes no sense.
+    """
+    refuse_others(words, ("store", "id", "offset", "limit"))
+    kept = _kept(shelf, words)
+    offset, limit = whole(words, "offset", 0), whole(words, "limit", MOST_STEPS, most=MOST_STEPS)
+    (found,) = rows(shelf.index, _is(kept))
+    budget = Budget(_MOST_CHARACTERS)
+    if offset == 0:
+        found |= _head(shelf, kept, found, budget)
+    steps: list[dict[str, Any]] = []
+    for row in steps_of(kept, COLUMNS, offset, offset + limit - 1):
+        if steps and budget.is_spent:
+            break
+        steps.append(shown(row, budget))
+    reached = offset + len(steps)
+    more = reached if steps and reached < kept.n_steps else None
+    return {**found, "offset": offset, "next": more, "steps": steps}
+
+
+def messages(shelf: Shelf, words: Words) -> dict[str, Any]:
+    """The whole prompt of a step, or a part of it; `next` says where the rest begins.
+
+    Raises:
+        NothingMatched: There is no such store, episode or step.
+        RequestError: A value makes no sense.
+    """
+    refuse_others(words, ("store", "id", "step", "offset", "limit"))
+    kept = _kept(shelf, words)
+    offset, limit = whole(words, "offset", 0), whole(words, "limit", _MOST_MESSAGES, most=_MOST_MESSAGES)
+    prompt = prompt_of(kept, _step(kept, words))
+    if prompt is None:
+        return {"messages": None, "n_messages": None, "offset": offset, "next": None}
+    budget = Budget(_MOST_CHARACTERS)
+    sent: list[dict[str, Any]] = []
+    for said in prompt[offset : offset + limit]:
+        if sent and budget.is_spent:
+            break
+        sent.append(message_cut(said.message, step=said.step, path=said.path, budget=budget))
+    reached = offset + len(sent)
+    more = reached if sent and reached < len(prompt) else None
+    return {"messages": sent, "n_messages": len(prompt), "offset": offset, "next": more}
+
+
+def text(shelf: Shelf, words: Words) -> dict[str, Any]:
+    """A piece of a long text; `next` says where the rest begins, null at the end.
+
+    Raises:
+        NothingMatched: There is no such store, episode, step or text.
+        RequestError: A value makes no sense.
+    """
+    refuse_others(words, ("store", "id", "step", "path", "offset"))
+    kept = _kept(shelf, words)
+    step = _step(kept, words) if words.get("step", [""]) != [""] else None
+    key = TextKey(kept.shelved.number, kept.episode_id, step, one("path", words.get("path", ("",))))
+    offset = whole(words, "offset", 0)
+    found = shelf.texts.text(key, lambda: _whole_text(kept, key))
+    reached = min(len(found), offset + PIECE)
+    return {
+        "text": found[offset:reached],
+        "offset": offset,
+        "next": reached if reached < len(found) else None,
+        "n_characters": len(found),
+    }
+
+
+def _head(shelf: Shelf, kept: Kept, row: dict[str, Any], budget: Budget) -> dict[str, Any]:
+    """What comes with the first steps only."""
+    own = own_row(kept, _OWN)
+    feedback = feedback_of(kept, _MOST_FEEDBACK)
+    for place, item in enumerate(feedback):
+        item["value"] = value_cut(item["value"], step=None, path=f"feedback/{place}/value", budget=budget)
+    return {
+        **{name: value_cut(value, step=None, path=name, budget=budget) for name, value in own.items()},
+        "feedback": feedback,
+        "outline": _outline(kept),
+        "twins": _twins(shelf, kept, row),
+    }
+
+
+def _outline(kept: Kept) -> dict[str, Any]:
+    """What a curve over all steps shows."""
+    found = list(steps_of(kept, ("reward", "action_valid", "loss_weight"), 0, _MOST_OUTLINED - 1))
+    return {
+        "rewards": [row["reward"] for row in found],
+        "valid": [row["action_valid"] for row in found],
+        "weights": [row["loss_weight"] for row in found],
+    }
+
+
+def _twins(shelf: Shelf, kept: Kept, row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Other attempts at the same world, in all stores."""
+    if row["seed"] is None:
+        return []
+    world = " AND ".join(
+        f"{name} IS NOT DISTINCT FROM {'NULL' if row[name] is None else literal(row[name])}"
+        for name in ("env", "task")
+    )
+    condition = f"{world} AND seed = {row['seed']} AND NOT ({_is(kept)})"
+    return rows(shelf.index, condition, f"ORDER BY n LIMIT {_MOST_TWINS}")
+
+
+def _whole_text(kept: Kept, key: TextKey) -> str:
+    name, *rest = key.path.split("/")
+    row: dict[str, Any] = {}
+    if key.step is not None and name in COLUMNS:
+        (row,) = steps_of(kept, (name,), key.step, key.step)
+    elif key.step is None and name == "feedback":
+        row = {name: feedback_of(kept, _MOST_FEEDBACK)}
+    elif key.step is None and name in _OWN:
+        row = own_row(kept, (name,))
+    try:
+        return text_of(found_at(row, [name, *rest]))
+    except LookupError as error:
+        raise NothingMatched(f"nothing stands at {key.path[:200]!r}") from error
+
+
+def _kept(shelf: Shelf, words: Words) -> Kept:
+    number = whole(words, "store", 0)
+    if number >= len(shelf.stores):
+        raise NothingMatched(f"there is no store {number}", hint=f"the last one is {len(shelf.stores) - 1}")
+    if "id" not in words:
+        raise RequestError("id is missing", hint="an episode's id")
+    shelved, episode_id = shelf.stores[number], one("id", words["id"])
+    found = shelf.index.ask(
+        f"SELECT n_steps, part FROM rows WHERE store = {number} AND id = {literal(episode_id)}"
+    )
+    if not found:
+        raise NothingMatched(f"no episode {episode_id[:80]!r} in {shelved.name}")
+    return Kept(shelved, episode_id, *found[0])
+
+
+def _is(kept: Kept) -> str:
+    return f"(store = {kept.shelved.number} AND id = {literal(kept.episode_id)})"
+
+
+def _step(kept: Kept, words: Words) -> int:
+    step = whole(words, "step")
+    if step >= kept.n_steps:
+        raise NothingMatched(
+            f"episode {kept.episode_id[:80]} has {kept.n_steps} steps; there is no step {step}"
+        )
+    return step

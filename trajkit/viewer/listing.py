@@ -1,0 +1,98 @@
+"""The list of episodes: a page of it, and how many there are of each kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from trajkit.store.layout import quoted
+from trajkit.viewer.asked import Asked, Words, asked, order, whole
+from trajkit.viewer.index import FACETS, Index
+from trajkit.viewer.shelf import Shelf
+
+MOST_ROWS = 500
+"""Rows of a page of the list."""
+_MOST_VALUES = 200
+ORDERING = ("sort", "descending", "offset", "limit")
+"""Words that say in which order and how many, not which."""
+_SHOWN = (
+    "store",
+    "id",
+    "split",
+    "env",
+    "task",
+    "seed",
+    "purpose",
+    "variant",
+    "function",
+    "model",
+    "outcome",
+    "n_steps",
+    "reward",
+    "n_invalid",
+    "n_masked",
+    "n_input_tokens",
+    "n_output_tokens",
+    "cost_usd",
+    "latency_s",
+    "started_at",
+    "mission",
+    "first",
+)
+
+
+def episodes(shelf: Shelf, words: Words) -> dict[str, Any]:
+    """A page of the list, how many episodes there are in all, and of each kind.
+
+    Raises:
+        QueryError: A word is not known, or a condition is not one.
+        RequestError: A value makes no sense.
+    """
+    chosen = asked({word: values for word, values in words.items() if word not in ORDERING}, shelf.index)
+    offset, limit = whole(words, "offset", 0), whole(words, "limit", 100, most=MOST_ROWS)
+    sorting = order(words, shelf.index)
+    with shelf.index.held():
+        condition = shelf.condition(chosen)
+        ((total,),) = shelf.index.ask(f"SELECT count(*) FROM rows WHERE {condition}")
+        return {
+            "total": total,
+            "offset": offset,
+            "rows": _page(shelf.index, condition, sorting, f"LIMIT {limit} OFFSET {offset}"),
+            "facets": facets(shelf, chosen),
+            "notes": shelf.notes(chosen),
+            "is_read": shelf.is_read,
+        }
+
+
+def _page(index: Index, condition: str, sorting: str, cut: str) -> list[dict[str, Any]]:
+    """The rows of a page in order. Their numbers come first: sorting whole rows takes much longer."""
+    found = index.ask(f"SELECT n FROM rows WHERE {condition} ORDER BY {sorting} {cut}")
+    numbers = ", ".join(str(n) for (n,) in found)
+    return rows(index, f"n IN ({numbers})", f"ORDER BY {sorting}") if found else []
+
+
+def rows(index: Index, condition: str, rest: str = "") -> list[dict[str, Any]]:
+    """Rows of the list, as the page has them."""
+    names = ", ".join([*map(quoted, _SHOWN), *(metric.column for metric in index.metrics)])
+    return [_row(index, values) for values in index.ask(f"SELECT {names} FROM rows WHERE {condition} {rest}")]
+
+
+def facets(shelf: Shelf, chosen: Asked) -> dict[str, list[dict[str, Any]]]:
+    """How many episodes there are of each value; those of a facet as if nothing were chosen from it."""
+    counted = {}
+    for name in FACETS:
+        found = shelf.index.ask(
+            f"SELECT {quoted(name)}, count(*) FROM rows WHERE {shelf.condition(chosen, besides=name)} "
+            f"GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT {_MOST_VALUES}"
+        )
+        counted[name] = [{"value": value, "n": n} for value, n in found]
+    return counted
+
+
+def _row(index: Index, values: tuple[Any, ...]) -> dict[str, Any]:
+    row: dict[str, Any] = dict(zip(_SHOWN, values, strict=False))
+    row["tokens"] = {"input": row.pop("n_input_tokens"), "output": row.pop("n_output_tokens")}
+    row["metrics"] = {
+        metric.name: bool(value) if metric.is_boolean and value is not None else value
+        for metric, value in zip(index.metrics, values[len(_SHOWN) :], strict=True)
+    }
+    return row

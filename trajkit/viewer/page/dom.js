@@ -1,0 +1,91 @@
+// Elements are made here and nowhere else. What comes from data becomes text, never markup: no string is parsed
+// as HTML on this page, and a link leads nowhere but to a place of this page.
+import { visible } from "./format.js";
+
+const SVG = "http://www.w3.org/2000/svg";
+const PROPERTIES = new Set(["value", "checked", "disabled", "open", "hidden", "indeterminate"]);
+const TEXTS = new Set(["title", "aria-label", "placeholder", "aria-valuetext"]);
+
+// An element of the page: settings are attributes, `on…` listeners and a few properties; null leaves one out.
+export function h(name, settings, ...children) {
+  return filled(document.createElement(name), settings, children);
+}
+
+// An element of a drawing.
+export function drawn(name, settings, ...children) {
+  return filled(document.createElementNS(SVG, name), settings, children);
+}
+
+function filled(element, settings, children) {
+  for (const [key, value] of Object.entries(settings ?? {})) {
+    if (value === null || value === undefined || value === false) continue;
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (PROPERTIES.has(key)) element[key] = value;
+    else element.setAttribute(key, checked(key, value));
+  }
+  put(element, children);
+  return element;
+}
+
+function checked(key, value) {
+  if (key === "href" && !String(value).startsWith("#")) throw new Error("a link leaves the page");
+  if (value === true) return "";
+  return TEXTS.has(key) ? visible(String(value)) : String(value);
+}
+
+// Put children at the end of an element: nodes as they are, the rest as text that can be seen.
+export function put(element, ...children) {
+  for (const child of children.flat(Infinity)) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(visible(String(child))));
+  }
+}
+
+// Put these in place of all that an element holds.
+export function fill(element, ...children) {
+  element.replaceChildren();
+  put(element, ...children);
+}
+
+// A button that does something on this page.
+export function button(label, action, settings) {
+  return h("button", { type: "button", onclick: action, ...settings }, label);
+}
+
+// Something that is folded until somebody opens it, and made only then.
+export function folded(summary, make, settings) {
+  const box = h("details", settings, h("summary", null, summary));
+  const open = () => {
+    if (!box.open || box.dataset.made) return;
+    box.dataset.made = "1";
+    put(box, make());
+  };
+  box.addEventListener("toggle", open);
+  if (settings?.open) open();
+  return box;
+}
+
+// A table of texts: the first `nText` columns are words, the rest numbers.
+export function table(headings, rows, nText = 1, settings) {
+  const cells = (texts, name) =>
+    texts.map((text, place) =>
+      h(name, { class: place < nText ? "word" : "number", scope: name === "th" ? "col" : null }, text),
+    );
+  const head = h("thead", null, h("tr", null, cells(headings, "th")));
+  const body = h(
+    "tbody",
+    null,
+    rows.map((texts) => h("tr", null, cells(texts, "td"))),
+  );
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", ...settings },
+    h("table", null, head, body),
+  );
+}
+
+// Tell those who listen to the page what has just changed.
+export function say(text) {
+  const place = document.getElementById("said");
+  if (place) place.textContent = visible(text);
+}

@@ -1,0 +1,273 @@
+// An episode, to be read like a conversation.
+import { ask } from "./api.js";
+import { curve, outlineOf } from "./curve.js";
+import { button, fill, h, put, say } from "./dom.js";
+import { episodeHead } from "./episode_head.js";
+import { count, short } from "./format.js";
+import { backAddress, crumbs, neighboursOf } from "./neighbours.js";
+import { READINGS } from "./prompt.js";
+import { episodeAddress, filtersOf, go, to } from "./route.js";
+import { stepArticle } from "./step.js";
+import { trouble } from "./trouble.js";
+
+const AT_A_TIME_STEPS = 200;
+const kept = { mode: "new", isOpen: false };
+
+// The view of one episode: `update(route)` goes to the step that the address names.
+export function episodeView(stores) {
+  const view = new EpisodeView(stores);
+  return {
+    element: view.element,
+    get title() {
+      return view.title;
+    },
+    update: (route) => view.update(route),
+    keys: view.keys(),
+  };
+}
+
+class EpisodeView {
+  constructor(stores) {
+    this.stores = stores;
+    this.title = "Episode";
+    this.element = h("div", { class: "episode" });
+  }
+
+  async update({ words: [, store, id, , step], query }) {
+    this.query = query;
+    const wanted = step === undefined ? null : Number(step);
+    if (this.store === store && this.id === id) return this.#to(wanted ?? 0, wanted === null);
+    [this.store, this.id, this.from, this.steps, this.current] = [store, id, 0, [], 0];
+    try {
+      this.found = await this.#ask(0, wanted === null || wanted < AT_A_TIME_STEPS ? AT_A_TIME_STEPS : 1);
+      this.steps = this.found.steps;
+      this.#draw();
+      this.#crumbs(await neighboursOf(this.store, this.id, this.query));
+      await this.#to(wanted ?? 0, wanted === null);
+    } catch (error) {
+      fill(
+        this.element,
+        h("p", null, h("a", { href: to([], filtersOf(query)) }, "‹ Episodes")),
+        trouble(error),
+      );
+    }
+  }
+
+  #ask(offset, limit = AT_A_TIME_STEPS) {
+    return ask("episode", { store: this.store, id: this.id, offset, limit });
+  }
+
+  // The steps of a stretch; one answer holds only so much.
+  async #stretch(from, end) {
+    const steps = [];
+    for (let offset = from; offset !== null && offset < end;) {
+      const found = await this.#ask(offset, Math.min(AT_A_TIME_STEPS, end - offset));
+      // a file has all steps at once
+      steps.push(...found.steps.filter(({ index }) => index >= offset && index < end));
+      offset = found.next ?? null;
+    }
+    return steps;
+  }
+
+  #draw() {
+    const { found } = this;
+    this.title = short(found.mission ?? found.id, 60);
+    this.curve = curve(outlineOf(found, this.steps), (step) => this.#go(step));
+    this.position = h("span", { class: "position", "aria-live": "off" });
+    this.list = h("div", { class: "steps" });
+    this.earlier = h("div", { class: "more" });
+    this.later = h("div", { class: "more" });
+    this.crumbs = h("nav", { class: "crumbs", "aria-label": "Episodes" });
+    fill(
+      this.element,
+      this.crumbs,
+      episodeHead(this.stores, this.found, this.steps),
+      this.#strip(),
+      this.earlier,
+      this.list,
+      this.later,
+    );
+    this.#steps();
+    this.#crumbs({});
+  }
+
+  #strip() {
+    const modes = READINGS.map(([name, label]) =>
+      button(label, () => this.#read(name), {
+        "aria-pressed": String(kept.mode === name),
+        "data-mode": name,
+      }),
+    );
+    this.thoughts = button("Thoughts", () => this.#fold(), {
+      "aria-pressed": String(kept.isOpen),
+      title: "unfold all thoughts (t)",
+    });
+    return h(
+      "div",
+      { class: "strip" },
+      this.curve.element,
+      h(
+        "div",
+        { class: "controls" },
+        this.position,
+        h("div", { class: "choice", role: "group", "aria-label": "Prompt" }, modes),
+        this.thoughts,
+      ),
+    );
+  }
+
+  #steps() {
+    fill(
+      this.list,
+      this.steps.map((step, at) => this.#article(step, at)),
+    );
+    this.#more();
+    this.#unfold();
+  }
+
+  #article(step, at) {
+    const { returns } = this.curve;
+    const context = {
+      store: this.store,
+      id: this.id,
+      mode: kept.mode,
+      before: this.steps[at - 1],
+      variant: this.found.variant,
+      total: step.total_reward ?? returns[step.index],
+    };
+    return stepArticle(step, context);
+  }
+
+  #more() {
+    const end = this.from + this.steps.length;
+    const { n_steps: n } = this.found;
+    fill(
+      this.earlier,
+      this.from > 0 &&
+        button(`Show steps ${Math.max(0, this.from - AT_A_TIME_STEPS)} to ${this.from - 1}`, () =>
+          this.#load(-1),
+        ),
+    );
+    fill(
+      this.later,
+      end < n
+        ? button(`Show steps ${end} to ${Math.min(n, end + AT_A_TIME_STEPS) - 1}`, () => this.#load(1))
+        : this.steps.length > 3 && h("p", { class: "note" }, "End of the episode."),
+    );
+  }
+
+  async #load(by) {
+    const offset = by > 0 ? this.from + this.steps.length : Math.max(0, this.from - AT_A_TIME_STEPS);
+    const steps = await this.#stretch(offset, by > 0 ? offset + AT_A_TIME_STEPS : this.from);
+    const place = this.list.firstElementChild;
+    if (by > 0) this.steps.push(...steps);
+    else [this.steps, this.from] = [[...steps, ...this.steps], offset];
+    const articles = steps.map((step, at) =>
+      this.#article(step, at + (by > 0 ? this.steps.length - steps.length : 0)),
+    );
+    if (by > 0) put(this.list, articles);
+    else this.list.prepend(...articles);
+    this.#more();
+    this.#unfold();
+    if (by < 0) place.scrollIntoView({ block: "start" });
+  }
+
+  // Another reading of the prompts; the step that was read stays where it is.
+  #read(mode) {
+    kept.mode = mode;
+    const at = this.#seen();
+    for (const each of this.element.querySelectorAll("[data-mode]"))
+      each.setAttribute("aria-pressed", String(each.dataset.mode === mode));
+    this.#steps();
+    if (at > 0) this.#to(at);
+    else this.#mark(at);
+  }
+
+  #fold() {
+    kept.isOpen = !kept.isOpen;
+    this.thoughts.setAttribute("aria-pressed", String(kept.isOpen));
+    this.#unfold();
+    say(kept.isOpen ? "thoughts are open" : "thoughts are folded");
+  }
+
+  #unfold() {
+    const thoughts = this.element.querySelectorAll("details.thought");
+    for (const each of thoughts) each.open = kept.isOpen;
+    this.thoughts.hidden = thoughts.length === 0;
+  }
+
+  #crumbs(neighbours) {
+    this.back = backAddress(this.query, neighbours.at);
+    fill(this.crumbs, crumbs(this.query, neighbours, this.back));
+  }
+
+  // Where the reader is: the step that was chosen while it can be seen, else the first that can.
+  #seen() {
+    const top = this.element.querySelector(".strip").getBoundingClientRect().bottom;
+    const box = this.list.querySelector(`#step-${this.current}`)?.getBoundingClientRect();
+    if (box && box.bottom > top && box.top < innerHeight) return this.current;
+    const first = [...this.list.children].find((each) => each.getBoundingClientRect().bottom > top + 10);
+    return first ? Number(first.id.slice(5)) : this.current;
+  }
+
+  #go(step) {
+    if (step < 0 || step >= this.found.n_steps) return;
+    go(episodeAddress(this.store, this.id, step, this.query), true);
+  }
+
+  async #to(step, isQuiet = false) {
+    if (!this.found || !(step >= 0) || (step >= this.found.n_steps && step > 0))
+      return isQuiet ? null : this.#none(step);
+    if (step < this.from || step >= this.from + this.steps.length) {
+      const offset = Math.floor(step / AT_A_TIME_STEPS) * AT_A_TIME_STEPS;
+      [this.steps, this.from] = [
+        await this.#stretch(offset, Math.min(offset + AT_A_TIME_STEPS, this.found.n_steps)),
+        offset,
+      ];
+      this.#steps();
+    }
+    this.#mark(step);
+    if (isQuiet) return;
+    const article = this.list.querySelector(`#step-${step}`);
+    article?.focus({ preventScroll: true });
+    article?.scrollIntoView({ block: "start" });
+  }
+
+  #none(step) {
+    say(`there is no step ${step}`);
+    fill(this.position, `no step ${step}`);
+  }
+
+  #mark(step) {
+    this.current = step;
+    this.list.querySelector(".is-current")?.classList.remove("is-current");
+    this.list.querySelector(`#step-${step}`)?.classList.add("is-current");
+    this.curve.show(step);
+    fill(
+      this.position,
+      h("span", { class: "unit" }, "step "),
+      h("b", null, step),
+      ` / ${count(Math.max(0, this.found.n_steps - 1))}`,
+    );
+  }
+
+  keys() {
+    const neighbour = (label) => () => this.crumbs?.querySelector(`a[href][aria-label="${label}"]`)?.click();
+    const by = (n) => () => this.#go(this.#seen() + n);
+    return {
+      j: by(1),
+      k: by(-1),
+      ArrowRight: by(1),
+      ArrowLeft: by(-1),
+      g: () => this.#go(0),
+      G: () => this.#go(this.found.n_steps - 1),
+      n: neighbour("next episode"),
+      p: neighbour("previous episode"),
+      t: () => this.#fold(),
+      d: () =>
+        this.#read(READINGS[(READINGS.findIndex(([name]) => name === kept.mode) + 1) % READINGS.length][0]),
+      c: () => this.element.querySelector(".twin")?.click(),
+      Escape: () => go(this.back ?? to([])),
+    };
+  }
+}

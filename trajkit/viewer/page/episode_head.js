@@ -1,0 +1,143 @@
+// What is said of an episode before its steps: how it ended, where, and with whom it is compared.
+import { tools, valueShown } from "./blocks.js";
+import { isReturn, outcomeMark } from "./columns.js";
+import { folded, h } from "./dom.js";
+import { count, moment, number, short } from "./format.js";
+import { facetName, outcomeClass } from "./naming.js";
+import { compareAddress } from "./route.js";
+import { MARKS } from "./step.js";
+
+// The head of an episode.
+export function episodeHead(stores, found, steps) {
+  const heading = h(
+    "h1",
+    { tabindex: "-1", dir: "auto" },
+    short(found.mission ?? (found.task ? `${found.task}, seed ${found.seed ?? "unknown"}` : found.id), 300),
+  );
+  return h(
+    "header",
+    { class: "episode-head" },
+    heading,
+    factsOf(stores, found),
+    twinsOf(stores, found),
+    foldsOf(found, steps),
+  );
+}
+
+function factsOf(stores, found) {
+  const tokens =
+    found.tokens &&
+    (found.tokens.input ?? found.tokens.output ?? null) !== null &&
+    `${count(found.tokens.input)} → ${count(found.tokens.output)}`;
+  const facts = [
+    ["outcome", outcomeMark(found.outcome)],
+    ["return", number(found.reward)],
+    ["steps", count(found.n_steps)],
+    ["task", found.task],
+    ["seed", found.seed],
+    ["variant", found.variant],
+    ["model", found.model],
+    ["split", found.split],
+    ["tokens", tokens],
+    ["purpose", found.purpose],
+    stores.stores.length > 1 && ["store", facetName(stores, "store", found.store)],
+    ...Object.entries(found.metrics ?? {})
+      .filter(([name]) => !isReturn([found], name))
+      .map(([name, value]) => [name, number(value)]),
+    ["started", found.started_at ? moment(found.started_at) : null],
+    ["id", h("code", null, found.id)],
+  ];
+  const known = facts.filter(
+    (fact) => fact && fact[1] !== null && fact[1] !== undefined && fact[1] !== false,
+  );
+  return h(
+    "dl",
+    { class: "facts" },
+    known.map(([name, value]) =>
+      h(
+        "div",
+        null,
+        h("dt", null, name),
+        h("dd", null, typeof value === "string" ? short(value, 120) : value),
+      ),
+    ),
+  );
+}
+
+function twinsOf(stores, found) {
+  const twins = found.twins ?? [];
+  if (!twins.length) return null;
+  const links = twins
+    .slice(0, 12)
+    .map((twin) =>
+      h(
+        "a",
+        { class: "twin", href: compareAddress({ store: found.store, id: found.id }, twin) },
+        h("i", { class: `mark ${outcomeClass(twin.outcome)}`, "aria-hidden": "true" }),
+        twinName(stores, twin, found.store),
+      ),
+    );
+  return h("p", { class: "twins" }, h("span", { class: "label" }, "Same world, side by side: "), links);
+}
+
+function foldsOf(found, steps) {
+  const feedback = found.feedback ?? [];
+  const place = { store: found.store, id: found.id };
+  const given = found.tools ?? steps.find((step) => step.tools)?.tools ?? [];
+  const more = Object.fromEntries(
+    ["tags", "origin"]
+      .filter((name) => Object.keys(found[name] ?? {}).length)
+      .map((name) => [name, found[name]]),
+  );
+  return h(
+    "div",
+    { class: "folds" },
+    Object.keys(more).length > 0 &&
+      folded("tags and origin", () =>
+        Object.values(more).map((value) => h("div", { class: "fold" }, valueShown(value, place))),
+      ),
+    given && Object.keys(given).length > 0 && tools(given, { ...place, step: null }),
+    feedback.length > 0 &&
+      folded(`feedback: ${count(feedback.length)}`, () => feedback.map((item) => feedbackShown(item, place))),
+    folded("what the marks mean", legend),
+  );
+}
+
+// How another episode in the same world is told from this one.
+export function twinName(stores, twin, store) {
+  const other =
+    stores.stores.length > 1 &&
+    String(twin.store) !== String(store) &&
+    facetName(stores, "store", twin.store);
+  return [
+    other,
+    twin.variant ?? short(twin.id, 12),
+    twin.outcome,
+    (twin.reward ?? null) !== null && number(twin.reward),
+  ]
+    .filter(Boolean)
+    .join(" · ");
+}
+
+// What the marks mean.
+export function legend() {
+  return h(
+    "dl",
+    { class: "legend" },
+    MARKS.map(([kind, name, meaning]) =>
+      h("div", null, h("dt", null, h("span", { class: `flag ${kind}` }, name)), h("dd", null, meaning)),
+    ),
+  );
+}
+
+function feedbackShown(item, place) {
+  const on = item.inference_id ? "step" : "episode";
+  return h(
+    "div",
+    { class: "feedback" },
+    h("p", { class: "what" }, h("b", null, item.metric_name), ` of the ${on}, ${moment(item.created_at)}`),
+    typeof item.value === "object" || typeof item.value === "string"
+      ? valueShown(item.value, place)
+      : h("p", null, number(item.value)),
+  );
+}

@@ -1,0 +1,88 @@
+// Values as people read them. Unknown is a dash, never 0.
+const WHOLE = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+const EXACT = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+const SMALL = new Intl.NumberFormat("en", { maximumSignificantDigits: 3 });
+
+// What stands for a value that nobody knows.
+export const UNKNOWN = "–";
+
+// controls other than line feed and tab, marks that turn the direction of writing, and what has no width
+const HIDDEN =
+  /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]/g;
+
+// The same text with every character that a reader could not see, or that would turn the text around, shown.
+export function visible(text) {
+  return text.replace(/\r\n/g, "\n").replace(HIDDEN, (character) => {
+    const code = character.codePointAt(0).toString(16).toUpperCase().padStart(4, "0");
+    return `\u27e8U+${code}\u27e9`;
+  });
+}
+
+// 1,234
+export function count(number) {
+  return number === null || number === undefined ? UNKNOWN : WHOLE.format(number);
+}
+
+// "1 step", "2 steps"
+export function counted(number, one, many = `${one}s`) {
+  return `${count(number)} ${number === 1 ? one : many}`;
+}
+
+// A number with four digits at most; yes and no for truth.
+export function number(value) {
+  if (value === null || value === undefined) return UNKNOWN;
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  if (typeof value !== "number") return String(value);
+  const size = Math.abs(value);
+  if (size >= 1000) return size < 1e7 ? WHOLE.format(value) : brief(value);
+  return (size !== 0 && size < 1e-4 ? value.toExponential(1) : EXACT.format(value)).replace("-", "\u2212");
+}
+
+// 0.25, 1,200, 3.4M
+export function brief(value) {
+  if (value === null || value === undefined) return UNKNOWN;
+  const size = Math.abs(value);
+  if (size >= 1e9) return `${SMALL.format(value / 1e9)}G`;
+  if (size >= 1e6) return `${SMALL.format(value / 1e6)}M`;
+  if (size >= 1e4) return `${SMALL.format(value / 1e3)}k`;
+  if (size >= 1000 || Number.isInteger(value)) return WHOLE.format(value);
+  return SMALL.format(value);
+}
+
+// +0.5, −1; nothing stays 0
+export function signed(value) {
+  return value > 0 ? `+${number(value)}` : number(value);
+}
+
+// 320 ms, 1.4 s, 2 min 5 s
+export function duration(seconds) {
+  if (seconds === null || seconds === undefined) return null;
+  if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
+  if (seconds < 60) return `${seconds.toFixed(1)} s`;
+  return `${Math.floor(seconds / 60)} min ${Math.floor(seconds % 60)} s`;
+}
+
+// 2026-11-21 18:12 UTC
+export function moment(iso) {
+  const date = new Date(iso ?? NaN);
+  return Number.isNaN(date.getTime()) ? UNKNOWN : `${date.toISOString().slice(0, 16).replace("T", " ")} UTC`;
+}
+
+// A text in one line, cut where it is too long.
+export function short(text, most = 140) {
+  const line = String(text).replace(/\s+/g, " ").trim();
+  return line.length > most ? `${line.slice(0, most - 1)}\u2026` : line;
+}
+
+// A share as percent.
+export function percent(part, whole) {
+  if (!whole) return UNKNOWN;
+  const share = (100 * part) / whole;
+  return `${share > 0 && share < 10 ? share.toFixed(1) : Math.round(share)}%`;
+}
+
+// Whatever JSON value as one line of text.
+export function said(value) {
+  if (value === null || value === undefined) return UNKNOWN;
+  return typeof value === "string" ? value : JSON.stringify(value);
+}

@@ -1,0 +1,239 @@
+// The list of episodes.
+import { ask } from "./api.js";
+import { columnsOf, titleText, titleOf } from "./columns.js";
+import { button, fill, h, say } from "./dom.js";
+import { filterPanel } from "./filters.js";
+import { count, counted } from "./format.js";
+import { nameOf } from "./naming.js";
+import { pills } from "./pills.js";
+import { episodeAddress, filtersOf, go, to } from "./route.js";
+import { trouble } from "./trouble.js";
+
+const AT_A_TIME = 100;
+
+// The view: `update(query)` shows what the address asks for.
+export function listView(stores) {
+  const list = new List(stores);
+  return {
+    element: list.element,
+    title: "Episodes",
+    update: ({ query }) => list.update(query),
+    keys: list.keys(),
+  };
+}
+
+class List {
+  constructor(stores) {
+    this.stores = stores;
+    this.panel = filterPanel(stores, (next, isSmall) => go(to([], next), isSmall));
+    this.heading = h("h1", { tabindex: "-1" }, "Episodes");
+    this.pills = h("div");
+    this.sorting = h("div", { class: "sorting" });
+    this.rows = h("div", { class: "rows" });
+    this.pager = h("nav", { class: "pager", "aria-label": "Pages" });
+    const main = h(
+      "section",
+      { class: "listing", "aria-label": "Episodes" },
+      h("div", { class: "bar" }, this.heading, this.sorting),
+      this.pills,
+      this.rows,
+      this.pager,
+    );
+    this.element = h("div", { class: "split" }, this.panel.element, main);
+  }
+
+  async update(query) {
+    this.query = query;
+    this.stopped?.abort();
+    this.stopped = new AbortController();
+    const asked = new URLSearchParams(query);
+    asked.set("limit", AT_A_TIME);
+    this.rows.classList.add("is-waiting");
+    try {
+      const found = await ask("episodes", asked, this.stopped.signal);
+      this.#show(found);
+    } catch (error) {
+      if (error.name === "AbortError") return;
+      this.panel.update(query, this.facets ?? this.stores.facets, true);
+      this.#head(null);
+      fill(this.rows, trouble(error));
+      fill(this.pager);
+    }
+    this.rows.classList.remove("is-waiting");
+  }
+
+  #show(found) {
+    this.found = found;
+    this.facets = found.facets ?? this.stores.facets;
+    this.panel.update(this.query, this.facets);
+    this.#head(found.total);
+    fill(this.rows, found.rows.length ? this.#table(found) : this.#nothing());
+    fill(this.pager, this.#pages(found));
+  }
+
+  #head(total) {
+    const all = this.stores.stores.reduce((sum, store) => sum + store.n_episodes, 0);
+    const of = total !== null && total !== all ? ` of ${count(all)}` : "";
+    fill(
+      this.heading,
+      total === null ? "Episodes" : [`${count(total)}${of} `, total === 1 && !of ? "episode" : "episodes"],
+    );
+    if (total !== null) say(`${counted(total, "episode")} found`);
+    fill(
+      this.pills,
+      pills(this.stores, this.query, (next) => go(to([], next))),
+    );
+    fill(this.sorting, this.#sort());
+  }
+
+  #nothing() {
+    return h(
+      "div",
+      { class: "empty" },
+      h("p", null, "No episode is like this."),
+      [...filtersOf(this.query)].length > 0 && button("Show all of them", () => go(to([]))),
+    );
+  }
+
+  // Where there are no headings to click on, a choice does it.
+  #sort() {
+    const names = this.#sortable();
+    const chosen = this.query.get("sort") ?? "";
+    const options = ["", ...names].map((name) =>
+      h("option", { value: name, selected: name === chosen }, name ? nameOf(name) : "as stored"),
+    );
+    const select = h(
+      "select",
+      { onchange: (event) => this.#sortBy(event.target.value, this.query.has("descending")) },
+      options,
+    );
+    const isDown = this.query.has("descending");
+    const turn = button(isDown ? "↓" : "↑", () => this.#sortBy(chosen, !isDown), {
+      "aria-label": isDown ? "falling; turn to rising" : "rising; turn to falling",
+      disabled: !chosen,
+    });
+    return [h("label", { class: "field is-inline" }, h("span", null, "Sort by"), select), turn];
+  }
+
+  #sortable() {
+    return this.stores.columns;
+  }
+
+  #sortBy(name, isDown) {
+    const next = filtersOf(this.query);
+    next.delete("sort");
+    next.delete("descending");
+    if (name) next.set("sort", name);
+    if (name && isDown) next.set("descending", "1");
+    go(to([], next));
+  }
+
+  #table(found) {
+    const columns = columnsOf(this.stores, found.rows);
+    const head = h(
+      "tr",
+      { role: "row" },
+      columns.map((column) => this.#heading(column)),
+    );
+    const body = found.rows.map((row, place) => this.#row(row, found.offset + place, columns));
+    return h(
+      "table",
+      { class: "episodes", role: "table", "aria-label": "Episodes" },
+      h("thead", { role: "rowgroup" }, head),
+      h("tbody", { role: "rowgroup" }, body),
+    );
+  }
+
+  #heading({ name, label, kind }) {
+    const isSortable = this.#sortable().includes(name);
+    const chosen = this.query.get("sort") === name;
+    const isDown = this.query.has("descending");
+    const isNumber = kind.startsWith("number");
+    const sort = () =>
+      chosen && isDown !== isNumber ? this.#sortBy(null) : this.#sortBy(name, chosen ? !isDown : isNumber);
+    const mark = h("span", { class: "direction", "aria-hidden": "true" }, chosen ? (isDown ? "↓" : "↑") : "");
+    return h(
+      "th",
+      {
+        scope: "col",
+        role: "columnheader",
+        class: classOf(kind, name),
+        "aria-sort": chosen ? (isDown ? "descending" : "ascending") : null,
+      },
+      isSortable ? button([h("span", null, label), mark], sort, { class: "sort", title: label }) : label,
+    );
+  }
+
+  #row(row, at, columns) {
+    const query = filtersOf(this.query);
+    query.set("at", at);
+    const href = episodeAddress(row.store, row.id, null, query);
+    const cells = columns.map(({ kind, label, cell, name }) =>
+      h(
+        "td",
+        {
+          role: "cell",
+          class: classOf(kind, name),
+          "data-label": label,
+          title: kind === "text" ? titleText(row, name) : null,
+        },
+        kind === "title" ? titleOf(row, href) : cell(row),
+      ),
+    );
+    return h("tr", { role: "row" }, cells);
+  }
+
+  #pages({ total, offset, rows }) {
+    if (total <= AT_A_TIME) return null;
+    const page = (label, at, text) => {
+      const query = new URLSearchParams(this.query);
+      query.set("offset", at);
+      return button(text, () => (go(to([], query)), scrollTo(0, 0)), {
+        "aria-label": label,
+        disabled: at === offset || at < 0 || at >= total,
+      });
+    };
+    const last = Math.floor((total - 1) / AT_A_TIME) * AT_A_TIME;
+    return [
+      page("first page", 0, "«"),
+      page("previous page", offset - AT_A_TIME, "‹ Previous"),
+      h("span", { class: "where" }, `${count(offset + 1)}–${count(offset + rows.length)} of ${count(total)}`),
+      page("next page", offset + AT_A_TIME, "Next ›"),
+      page("last page", last, "»"),
+    ];
+  }
+
+  keys() {
+    const turn = (label) => () =>
+      this.pager.querySelector(`[aria-label="${label}"]:not([disabled])`)?.click();
+    return {
+      j: () => this.#move(1),
+      k: () => this.#move(-1),
+      ArrowDown: () => this.#move(1),
+      ArrowUp: () => this.#move(-1),
+      n: turn("next page"),
+      p: turn("previous page"),
+      "/": () => this.#search(),
+      Escape: () => document.activeElement?.blur(),
+    };
+  }
+
+  #move(by) {
+    const links = [...this.rows.querySelectorAll("a.title")];
+    const at = links.indexOf(document.activeElement);
+    const next = links[at < 0 ? 0 : Math.max(0, Math.min(links.length - 1, at + by))];
+    next?.focus({ preventScroll: true });
+    next?.closest("tr").scrollIntoView({ block: "nearest" });
+  }
+
+  #search() {
+    const box = this.panel.element.querySelector("details");
+    box.open = true;
+    this.panel.search.focus();
+    this.panel.search.select();
+  }
+}
+
+function classOf(kind, name) {
+  return `${kind} of-${name.replace(/\W+/g, "-")}`;
+}

@@ -1,0 +1,98 @@
+// Text that may be very long: a piece of it at a time, and the rest when somebody asks.
+import { ask } from "./api.js";
+import { button, fill, h, put } from "./dom.js";
+import { count } from "./format.js";
+
+const FIRST = 1600;
+const FIRST_LINES = 24;
+const NEXT = 20000;
+
+// A text as it was written. `rest` says where the server has more of it: `{n_characters, next, path, step, …}`.
+export function words(text, { rest = null, first = FIRST, kind = "words" } = {}) {
+  const body = h("div", { class: kind, dir: "auto" });
+  const reading = {
+    text,
+    shown: 0,
+    n: 0,
+    rest,
+    next: rest?.next ?? null,
+    whole: rest?.n_characters ?? points(text),
+    step: NEXT,
+  };
+  put(body, taken(reading, beginning(text, first)));
+  return h("div", { class: "text" }, body, reading.n < reading.whole && more(reading, body));
+}
+
+// The text of a value that was cut by the server, and where its rest is; null for any other value.
+export function cutValue(value) {
+  return typeof value?.text === "string" && typeof value.cut?.n_characters === "number" ? value : null;
+}
+
+function points(text) {
+  return text.length - (text.match(/[\ud800-\udbff][\udc00-\udfff]/g)?.length ?? 0);
+}
+
+function beginning(text, most) {
+  if (text.length <= most * 1.3 && lineEnd(text, FIRST_LINES * 1.3) === text.length) return text.length;
+  return Math.min(lineEnd(text, FIRST_LINES), most);
+}
+
+// Where so many lines of a text end.
+function lineEnd(text, most) {
+  let at = -1;
+  for (let n = 0; n < most; n += 1) {
+    at = text.indexOf("\n", at + 1);
+    if (at < 0) return text.length;
+  }
+  return at;
+}
+
+function taken(reading, n) {
+  let end = reading.shown + n;
+  if (/[\ud800-\udbff]/.test(reading.text[end - 1] ?? "")) end += 1;
+  const piece = reading.text.slice(reading.shown, end);
+  reading.shown += piece.length;
+  reading.n += points(piece);
+  return piece;
+}
+
+function more(reading, body) {
+  const place = h("div", { class: "more" });
+  const draw = () => {
+    const left = reading.whole - reading.n;
+    if (left <= 0) return place.remove();
+    const isElsewhere = reading.shown >= reading.text.length && !reading.rest?.path;
+    if (isElsewhere)
+      return fill(
+        place,
+        h("span", { class: "note" }, `${count(left)} more characters are in the store, not in this file.`),
+      );
+    return fill(place, button(`Show more (${count(left)} characters left)`, step, { class: "quiet" }));
+  };
+  const step = async () => {
+    try {
+      if (reading.shown >= reading.text.length) await fetchPiece(reading);
+    } catch (error) {
+      return fill(place, h("span", { class: "wrong" }, error.message));
+    }
+    put(body, taken(reading, reading.step));
+    reading.step *= 2;
+    return draw();
+  };
+  draw();
+  return place;
+}
+
+async function fetchPiece(reading) {
+  const { store, id, step, path } = reading.rest;
+  const got = await ask("text", {
+    store,
+    id,
+    step: step ?? "",
+    path,
+    offset: reading.next ?? points(reading.text),
+  });
+  reading.text += got.text;
+  reading.next = got.next;
+  reading.whole = got.n_characters;
+}

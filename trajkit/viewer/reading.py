@@ -1,0 +1,137 @@
+"""One episode out of its store: its steps, their prompts, and any text of them, read when it is asked for."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trajkit.errors import StoreError
+from trajkit.store.engine import literal, scan
+from trajkit.store.layout import TABLES, quoted
+from trajkit.store.query import explaining
+from trajkit.store.view import columns_of
+from trajkit.viewer.shelved import Shelved
+
+_ROWS_AT_ONCE = 64
+_BYTES_AT_ONCE = 64_000_000
+_JSON = {
+    table: frozenset(column.name for column in columns if column.sql_type == "JSON")
+    for table, columns in TABLES.items()
+}
+
+
+class Kept(NamedTuple):
+    """Where an episode is kept."""
+
+    shelved: Shelved
+    """In which store."""
+    episode_id: str
+    """Its id there."""
+    n_steps: int
+    """How many steps it has."""
+    part: str | None
+    """The file that holds them; None when it has none."""
+
+
+class Said(NamedTuple):
+    """A message of a prompt, and where it is kept."""
+
+    message: dict[str, Any]
+    step: int
+    """The step whose row holds it."""
+    path: str
+    """Where in that row."""
+
+
+def steps_of(kept: Kept, names: Sequence[str], first: int, last: int) -> Iterator[dict[str, Any]]:
+    """Some columns of some steps in order, few at a time where they are long; JSON columns as values.
+
+    Args:
+        kept: Whose steps.
+        names: The columns, which are the layout's.
+        first: `step_index` of the first.
+        last: Of the last.
+    """
+    if kept.part is None:
+        return
+    at_once = _steps_at_once(kept.part)
+    source = scan([path for path in kept.shelved.store.parts("steps") if str(path) == kept.part])
+    for begin in range(first, min(last, kept.n_steps - 1) + 1, at_once):
+        condition = f"step_index BETWEEN {begin} AND {min(last, begin + at_once - 1)}"
+        yield from _rows(kept, "steps", names, condition, source=source)
+
+
+def own_row(kept: Kept, names: Sequence[str]) -> dict[str, Any]:
+    """Some columns of an episode."""
+    (row,) = _rows(kept, "episodes", names, "true")
+    return row
+
+
+def feedback_of(kept: Kept, limit: int) -> list[dict[str, Any]]:
+    """The feedback on an episode, the oldest first."""
+    names = ("feedback_id", "inference_id", "kind", "metric_name", "value", "tags", "created_at")
+    return list(_rows(kept, "feedback", names, "true", rest=f"ORDER BY feedback_id LIMIT {limit}"))
+
+
+def prompt_of(kept: Kept, step: int) -> list[Said] | None:
+    """Every message that the model saw at a step; None when that is unknown."""
+    prompt: list[Said] = []
+    is_known = False
+    names = ("step_index", "n_prompt_kept", "messages", "completion")
+    for row in steps_of(kept, names, _beginning(kept, step), step):
+        index, new = row["step_index"], row["messages"]
+        is_known = new is not None
+        said = [Said(message, index, f"messages/{place}") for place, message in enumerate(new or ())]
+        prompt = prompt[: row["n_prompt_kept"]] + said
+        if index < step and row["completion"] is not None:
+            prompt.append(Said(row["completion"], index, "completion"))
+    return prompt if is_known else None
+
+
+def _beginning(kept: Kept, step: int) -> int:
+    """The nearest step back whose prompt needs no other."""
+    found = steps_of(kept, ("step_index", "n_prompt_kept"), 0, step)
+    return max((row["step_index"] for row in found if row["n_prompt_kept"] == 0), default=0)
+
+
+@functools.lru_cache(maxsize=256)
+def _steps_at_once(part: str) -> int:
+    """How many steps of a part may be in memory at a time, going by their mean length."""
+    try:
+        metadata = pq.read_metadata(part)
+    except (OSError, pa.ArrowException) as error:
+        raise StoreError(f"{part} could not be read: {error}") from error
+    n_bytes = sum(metadata.row_group(place).total_byte_size for place in range(metadata.num_row_groups))
+    return max(1, _BYTES_AT_ONCE * metadata.num_rows // max(1, n_bytes))
+
+
+def _rows(
+    kept: Kept, table: str, names: Sequence[str], condition: str, *, source: str = "", rest: str = ""
+) -> Iterator[dict[str, Any]]:
+    """Rows in the order of the file, which is that of the steps."""
+    store = kept.shelved.store
+    known = {column.name for column in columns_of(store, table)}
+    listed = ", ".join(quoted(name) for name in names if name in known)
+    with explaining(store), kept.shelved.connection.cursor() as cursor:
+        reader = cursor.sql(
+            f"SELECT {listed} FROM {source or table} WHERE episode_id = {literal(kept.episode_id)} "
+            f"AND {condition} {rest}"
+        ).to_arrow_reader(_ROWS_AT_ONCE)
+        try:
+            for batch in reader:
+                for row in batch.to_pylist():
+                    yield {name: _value(table, name, value) for name, value in row.items()}
+        finally:
+            reader.close()
+
+
+def _value(table: str, name: str, value: Any) -> Any:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%dT%H:%M:%S.%f}Z"
+    return json.loads(value) if name in _JSON[table] and isinstance(value, str) else value

@@ -1,0 +1,154 @@
+"""The server of the page: on loopback, for browsers that were sent here and for nobody else."""
+
+from __future__ import annotations
+
+import http.server
+import logging
+import threading
+from http import HTTPStatus
+from typing import Any, Self
+
+from trajkit.errors import StackError
+from trajkit.stack.loopback import HOST, LoopbackServer
+from trajkit.viewer.routes import Answer, answer, refused
+from trajkit.viewer.shelf import Shelf
+
+_GRACE_S = 2.0
+_IDLE_S = 120
+
+_log = logging.getLogger(__name__)
+
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+_HEADERS = {
+    "Content-Security-Policy": _POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+"""Of every answer: the page runs its own scripts and asks its own server; no other page may use either."""
+
+
+class PageServer:
+    """The page of some stores, served in threads of this process until it is closed. Also a context manager.
+
+    Args:
+        shelf: The stores. It is not closed at the end.
+        port: Port on loopback; 0 takes a free one.
+
+    Raises:
+        StackError: The port is taken, or may not be used.
+    """
+
+    def __init__(self, shelf: Shelf, *, port: int = 0) -> None:
+        try:
+            self._server = _Server(shelf, port)
+        except (OSError, OverflowError) as error:
+            raise StackError(
+                f"nothing can listen on {HOST}:{port}: {error}", hint="--port 0 takes a free one"
+            ) from error
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """Where the page is."""
+        return f"http://{HOST}:{self._server.server_address[1]}/"
+
+    def close(self) -> None:
+        """Take no more requests, finish those that came, and end. A second call does nothing."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
+            self._server.end_connections(_GRACE_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Server(LoopbackServer):
+    def __init__(self, shelf: Shelf, port: int) -> None:
+        self.shelf = shelf
+        super().__init__(port, _Handler)
+        own = self.server_address[1]
+        self.hosts = frozenset({f"{HOST}:{own}", f"localhost:{own}"})
+        self.origins = frozenset(f"http://{host}" for host in self.hosts)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    server_version = "trajkit-view"
+    sys_version = ""
+    timeout = _IDLE_S
+    disable_nagle_algorithm = True
+    wbufsize = -1  # the head and the body leave together
+
+    def do_GET(self) -> None:
+        if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
+            self.close_connection = True  # a body is not read, and must not be taken for the next request
+        if (why := self._why_not()) is not None:
+            self._send(refused(HTTPStatus.FORBIDDEN, why))
+            return
+        path, _, query = self.path.partition("?")
+        found = refused(
+            HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed", "`trajkit --debug view` says how"
+        )
+        try:
+            found = answer(self.server.shelf, path, query)
+        finally:
+            self._send(found)
+
+    do_HEAD = do_GET
+
+    def _why_not(self) -> str | None:
+        """Why this request is not answered; None when it is.
+
+        A page of another site can make a browser ask here, and can even make its own name lead to this
+        address: the browser then says where the request comes from, and under which name.
+        """
+        hosts = self.headers.get_all("Host", [])
+        if len(hosts) != 1 or hosts[0].strip().lower() not in self.server.hosts:
+            return "this server answers only under its own address"
+        origins = self.headers.get_all("Origin", [])
+        if any(origin.strip().lower() not in self.server.origins for origin in origins):
+            return "this server answers only its own page"
+        comes_from = self.headers.get("Sec-Fetch-Site", "none").strip().lower()
+        is_opened = self.headers.get("Sec-Fetch-Mode", "").strip().lower() == "navigate"
+        if comes_from not in ("none", "same-origin") and not (is_opened and self.path == "/"):
+            return "this server answers only its own page"
+        return None
+
+    def _send(self, found: Answer) -> None:
+        self.send_response(found.status)
+        for name, value in _HEADERS.items():
+            self.send_header(name, value)
+        self.send_header("Content-Type", found.media_type)
+        self.send_header("Content-Length", str(len(found.body)))
+        if found.status == HTTPStatus.METHOD_NOT_ALLOWED:
+            self.send_header("Allow", "GET, HEAD")
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(found.body)
+
+    def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
+        """Refuse what is not a GET, or not even a request, in JSON too."""
+        self.close_connection = True
+        self.request_version = self.protocol_version  # a line without one counts as HTTP/0.9: no headers
+        if code == HTTPStatus.NOT_IMPLEMENTED:
+            code, message = HTTPStatus.METHOD_NOT_ALLOWED, "this server only shows: GET and HEAD"
+        self._send(refused(code, message or explain or "bad request"))
+
+    def log_message(self, format: str, *args: Any) -> None:
+        _log.debug(format, *args)
