@@ -113,7 +113,7 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
         raise AskError(f"a tool cannot be called {name!r}", param="tools")
     if parameters is not None and not isinstance(parameters, Mapping):
         raise AskError(f"the parameters of the tool {name} are not a JSON schema", param="tools")
-    # TensorZero says `strict` beside the function. A model was tuned on one spelling and order of the fields, and
+    # TensorZero says `strict` beside the function. A model was tuned on one spelling and order of fields, and
     # another is another prompt to it.
     said = {"strict": tool.get("strict"), **function}
     known = {field: said[field] for field in TOOL_FIELDS if said.get(field) is not None}
