@@ -28,9 +28,7 @@ from trajkit._settings import PROJECT_FILE
 from trajkit.targets.job import TuneJob
 
 ROOT = Path(__file__).resolve().parent.parent
-CONFIG = ROOT / "recipes" / "babyai" / "tensorzero.toml"
 MODEL = "sample:tiny-base"
-PROMPTS = "baseline"  # the variant whose prompts are played, learned and measured
 TWO = ("goto", "pickup")
 FIVE = (*TWO, "open", "putnext", "pick_up_seq_go_to")
 HELD_OUT = 100_000
@@ -48,21 +46,35 @@ class Size(NamedTuple):
     """Of every task, held out to measure on."""
 
 
+class Agent(NamedTuple):
+    """Whose prompts are played, learned and measured."""
+
+    config: Path
+    variant: str
+    prefix: str = ""
+    """Of the names of its stores and jobs."""
+
+
+ACT = Agent(ROOT / "recipes" / "babyai" / "tensorzero.toml", "baseline")
+TOOLS = Agent(ROOT / "recipes" / "babyai_tools" / "tensorzero.toml", "tools", "tools-")
+
+
 class Lab:
-    """One folder and one training seed; a step whose result is there is not done again.
+    """One folder, one training seed and one agent; a step whose result is there is not done again.
 
     Args:
         folder: Where everything is left.
         seed: Of the worlds, the draws and the training.
         size: How much is played.
+        agent: Whose prompts they are.
     """
 
-    def __init__(self, folder: Path, seed: int, size: Size) -> None:
-        self.folder, self.seed, self.size = folder, seed, size
+    def __init__(self, folder: Path, seed: int, size: Size, agent: Agent = ACT) -> None:
+        self.folder, self.seed, self.size, self.agent = folder, seed, size, agent
 
     def store(self, name: str) -> Path:
         """A store of this training seed."""
-        return self.folder / "stores" / f"{name}-{self.seed}"
+        return self.folder / "stores" / f"{self.agent.prefix}{name}-{self.seed}"
 
     def trajkit(self, *arguments: str | int | Path, leaves: Path | None = None) -> None:
         """Run a command, unless what it leaves is there."""
@@ -89,8 +101,9 @@ class Lab:
         store, first = self.store(name), self.seed * APART + turn * self.size.episodes
         who = ("--policy", "expert") if model == "expert" else ("--policy", "local", "--model", model)
         self.trajkit(
-            *("rollout", "babyai", *who, *_tasks(tasks), "--config", CONFIG, "--function", "act"),
-            *("--variant", PROMPTS, "--seeds", f"{first}:{first + self.size.episodes}"),
+            *("rollout", "babyai", *who, *_tasks(tasks), "--function", "act"),
+            *("--config", self.agent.config, "--variant", self.agent.variant),
+            *("--seeds", f"{first}:{first + self.size.episodes}"),
             *("--run-seed", self.seed, "--purpose", "train", "--quiet", "-o", store),
             leaves=store,
         )
@@ -121,7 +134,7 @@ class Lab:
 
     def tuned(self, name: str, store: Path, model: str = MODEL) -> str:
         """A model tuned on a store, by the name of its job."""
-        job = f"{name}-{self.seed}"
+        job = f"{self.agent.prefix}{name}-{self.seed}"
         self.trajkit(
             *("sft", "local", "--train", store, "--val-fraction", 0, "--model", model, *RECIPE),
             *("--seed", self.seed, "--name", job, "--runs", "runs", "--yes"),
@@ -131,10 +144,12 @@ class Lab:
 
     def measured(self, model: Model, tasks: Sequence[str]) -> Path:
         """A model's episodes on the worlds that are held out."""
-        store = self.store(f"evaluated/{model.name}-{len(tasks)}")
+        name = f"{self.agent.prefix}{model.name}-{len(tasks)}-{self.seed}"
+        store = self.folder / "stores" / "evaluated" / name
         self.trajkit(
             *("evaluate", "babyai", "--variants", f"{model.name}={model.model}", *_tasks(tasks)),
-            *("--config", CONFIG, "--template-variant", PROMPTS, "--decoding", "temperature=1"),
+            *("--config", self.agent.config, "--template-variant", self.agent.variant),
+            *("--decoding", "temperature=1"),
             *("--seeds", self._held_out, "--run-seed", self.seed),
             *("--runs", "runs", "--quiet", "-o", store),
             leaves=store,
@@ -233,13 +248,22 @@ def rounds(lab: Lab) -> Iterator[Model]:
         yield Model(f"round {number}", job, model, f"{job}-control")
 
 
-TABLES: Mapping[str, tuple[Table, Sequence[str]]] = {
-    "own": (of_own, FIVE),
-    "expert": (of_expert, FIVE),
-    "choose": (choosing, TWO),
-    "filter": (filtering, TWO),
-    "rounds": (rounds, TWO),
-    "thresholds": (thresholds, TWO),
+class Experiment(NamedTuple):
+    """What a table compares, on which tasks."""
+
+    table: Table
+    tasks: Sequence[str]
+    agent: Agent = ACT
+
+
+TABLES: Mapping[str, Experiment] = {
+    "own": Experiment(of_own, FIVE),
+    "expert": Experiment(of_expert, FIVE),
+    "choose": Experiment(choosing, TWO),
+    "filter": Experiment(filtering, TWO),
+    "rounds": Experiment(rounds, TWO),
+    "thresholds": Experiment(thresholds, TWO),
+    "tools": Experiment(choosing, TWO, TOOLS),
 }
 
 
@@ -266,12 +290,17 @@ def _size_of(jobs: Sequence[TuneJob]) -> tuple[int, int]:
     )
 
 
+def _about(experiment: Experiment) -> str:
+    told = (experiment.table.__doc__ or "").strip()
+    return told if experiment.agent == ACT else f"{told} The agent calls the tool of `recipes/babyai_tools`."
+
+
 def main() -> None:
     """Run the tables that are named."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    told = "; ".join(f"{name}: {(table.__doc__ or '').strip()}" for name, (table, _) in TABLES.items())
+    told = "; ".join(f"{name}: {_about(experiment)}" for name, experiment in TABLES.items())
     parser.add_argument("tables", nargs="+", choices=TABLES, metavar="TABLE", help=told)
     parser.add_argument("-o", "--output", type=Path, default=Path("results"), help="the folder")
     parser.add_argument("--seeds", default="0,1,2", help="training seeds, such as 0,1,2")
@@ -283,10 +312,11 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PROJECT_FILE).touch()  # what is reserved is reserved here
     size = Size(asked.episodes, asked.worlds)
-    labs = [Lab(folder, int(seed), size) for seed in asked.seeds.split(",")]
-    labs[0].reserve()
+    seeds = [int(seed) for seed in asked.seeds.split(",")]
+    Lab(folder, seeds[0], size).reserve()
     for name in asked.tables:
-        table, tasks = TABLES[name]
+        table, tasks, agent = TABLES[name]
+        labs = [Lab(folder, seed, size, agent) for seed in seeds]
         made = facts(*lines(labs, table, tasks), tasks)
         text = markdown(made)
         said = {"table": name, "model": MODEL, **size._asdict(), "lines": made}
