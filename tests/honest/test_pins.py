@@ -33,12 +33,12 @@ def needed(*, anywhere: bool = False) -> set[str]:
         found.add(name)
         for text in metadata.requires(name) or ():
             requirement = Requirement(text)
-            if anywhere and _is_elsewhere(requirement):
-                found.add(_normal(requirement.name))
-            elif requirement.marker is None or any(
+            if requirement.marker is None or any(
                 requirement.marker.evaluate({"extra": extra}) for extra in (extras or {""})
             ):
                 waiting.append((_normal(requirement.name), frozenset(requirement.extras)))
+            elif anywhere and _is_elsewhere(requirement):
+                found.add(_normal(requirement.name))
     return found - {"trajkit"}
 
 

@@ -104,7 +104,16 @@ def test_the_sample_is_shown_counted_and_converted_with_only_the_core(narrow, tm
     for arguments in (
         ("show", "sample:babyai", "0"),
         ("stats", "sample:babyai"),
-        ("convert", "sample:babyai", "--to", "openai-sft", "-o", "train.jsonl"),
+        (
+            "convert",
+            "sample:babyai",
+            "--to",
+            "openai-sft",
+            "--where",
+            "purpose = 'train'",
+            "-o",
+            "train.jsonl",
+        ),
     ):
         done = run(narrow, tmp_path, *arguments)
         assert done.returncode == 0, (arguments, done.stderr)

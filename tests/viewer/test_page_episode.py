@@ -104,7 +104,7 @@ def test_keys_walk_through_the_steps_and_write_the_address(visit: Any) -> None:
         assert bar["y"] + bar["height"] - 1 <= step["y"] < 200
         spark = page.get_by_role("slider").bounding_box()
         page.mouse.click(spark["x"] + spark["width"] * 10.5 / 20, spark["y"] + 10)
-        page.wait_for_function("document.activeElement.id === 'step-10'")
+        page.wait_for_function("() => document.activeElement.id === 'step-10'")
         assert page.get_by_role("slider").get_attribute("aria-valuenow") == "10"
         # a walk through steps is one place to come back to
         page.go_back()
@@ -223,7 +223,7 @@ def test_two_of_a_world_stand_side_by_side(visit: Any) -> None:
         assert not page.locator("#row-3").is_visible()
         assert page.locator(".pair-row .is-parting").inner_text() == "first difference"
         page.keyboard.press("d")
-        page.wait_for_function("document.activeElement.id === 'row-9'")
+        page.wait_for_function("() => document.activeElement.id === 'row-9'")
         a, b = page.locator("#row-9 .cell").all()
         assert "go forward" in a.inner_text()
         assert "turn left" in b.inner_text()
@@ -236,10 +236,10 @@ def test_two_of_a_world_stand_side_by_side(visit: Any) -> None:
         page.keyboard.press("G")
         assert "ended before: success" in page.inner_text("#row-19")
         page.keyboard.press("s")
-        page.wait_for_function("location.hash === '#/compare/0/after-7/0/before-7'")
+        page.wait_for_function("() => location.hash === '#/compare/0/after-7/0/before-7'")
         page.wait_for_selector(".verdict >> text=A turn left, B go forward")
         page.keyboard.press("Escape")
-        page.wait_for_function("location.hash === '#/episode/0/after-7'")
+        page.wait_for_function("() => location.hash === '#/episode/0/after-7'")
     assert found.said == []
 
 
@@ -250,6 +250,6 @@ def test_other_attempts_are_chosen_and_other_worlds_named(visit: Any) -> None:
             "main"
         )
         page.get_by_label("episode B", exact=True).locator("select").select_option(index=1)
-        page.wait_for_function("location.hash === '#/compare/0/before-7/0/before-8'")
+        page.wait_for_function("() => location.hash === '#/compare/0/before-7/0/before-8'")
         page.wait_for_selector(".verdict >> text=The same actions in all 20 steps.")
     assert found.said == []

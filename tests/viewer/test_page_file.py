@@ -45,8 +45,8 @@ def test_a_file_filters_sorts_and_searches(found: Opened) -> None:
     page.wait_for_selector("[data-chip='task=goto'][aria-pressed='true']")
     n_goto = page.locator("a.title").count()
     assert 4 <= n_goto < 12
-    page.get_by_label("steps: at least").fill("20")
-    page.get_by_label("steps: at least").press("Enter")
+    page.get_by_label("steps: at least", exact=True).fill("20")
+    page.get_by_label("steps: at least", exact=True).press("Enter")
     page.wait_for_function("n => document.querySelectorAll('a.title').length < n", arg=n_goto)
     steps = [int(text) for text in page.locator("td.of-n_steps .bar-number").all_inner_texts()]
     assert steps
@@ -65,7 +65,7 @@ def test_a_file_shows_episodes_prompts_and_pairs(found: Opened) -> None:
     page.locator("#step-2 ins").wait_for()
     assert "a wall 18 steps forward" in page.inner_text("#step-2 ins")
     page.keyboard.press("j")
-    page.wait_for_function("location.hash === '#/episode/0/before-7/step/3'")
+    page.wait_for_function("() => location.hash === '#/episode/0/before-7/step/3'")
     _go(found, "#/compare/0/before-7/0/after-7")
     assert "First difference: step 9" in page.inner_text(".verdict")
     _go(found, "#/episode/0/long/step/420")
@@ -84,8 +84,13 @@ def test_a_file_draws_its_charts(found: Opened) -> None:
 def test_a_long_text_in_a_file_ends_where_the_file_does(found: Opened) -> None:
     page = found.page
     page.get_by_label("Search").fill("hostile")
-    page.locator("a.title").first.click()
+    page.wait_for_function("() => document.querySelectorAll('a.title').length === 1")
+    page.locator("a.title").click()
     step = page.locator("#step-1")
     step.wait_for()
-    step.locator(".user").get_by_role("button", name="Show more").click()
+    more = step.locator(".user").get_by_role("button", name="Show more")
+    for _ in range(10):
+        if more.count() == 0:
+            break
+        more.click()
     assert "more characters are in the store, not in this file" in step.locator(".user").inner_text()

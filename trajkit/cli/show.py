@@ -116,7 +116,7 @@ def _hint(page: Page, dataset: Dataset, store: str, episode: str) -> None:
     typed = shlex.join(["trajkit", "show", store])
     output.talk("")
     if page.n_lines > height:
-        output.talk(f"{page.n_lines:,} lines: --steps 0:5 prints some, `| less` turns pages")
+        output.talk(f"{page.n_lines:,} lines: --steps 0:5 for some, or `| less`")
     n_episodes = dataset.store.manifest.counts.n_episodes
     if episode.isdecimal() and int(episode) + 1 < n_episodes:
         output.talk(f"next of {n_episodes:,}: {typed} {int(episode) + 1}")

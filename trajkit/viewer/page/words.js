@@ -1,5 +1,5 @@
 // Text that may be very long: a piece of it at a time, and the rest when somebody asks.
-import { ask } from "./api.js";
+import { ask, isFile } from "./api.js";
 import { button, fill, h, put } from "./dom.js";
 import { count } from "./format.js";
 
@@ -61,7 +61,7 @@ function more(reading, body) {
   const draw = () => {
     const left = reading.whole - reading.n;
     if (left <= 0) return place.remove();
-    const isElsewhere = reading.shown >= reading.text.length && !reading.rest?.path;
+    const isElsewhere = reading.shown >= reading.text.length && (isFile || !reading.rest?.path);
     if (isElsewhere)
       return fill(
         place,
