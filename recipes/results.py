@@ -117,14 +117,16 @@ class Lab:
 
     def filtered(self, store: Path, name: str, where: str) -> tuple[Path, Path]:
         """The episodes for which a condition holds, and as much drawn from all of them."""
-        goal = self.derived("select", store, name, "--where", where, "--control", "--seed", self.seed)
+        goal = self.derived(
+            "select", store, name, "--unreserved", "--where", where, "--control", "--seed", self.seed
+        )
         return goal, goal.with_name(f"{goal.name}-control")
 
     def drawn_like(self, store: Path, pool: Path, name: str) -> Path:
         """Episodes drawn from a pool, with as many learned steps as a store has, to within an episode."""
         wanted, (n_steps, n_episodes) = learned(store)[0], learned(pool)
         n = max(1, round(wanted * n_episodes / n_steps))
-        return self.derived("select", pool, name, "--sample", n, "--seed", self.seed)
+        return self.derived("select", pool, name, "--unreserved", "--sample", n, "--seed", self.seed)
 
     def merged(self, stores: Sequence[Path], name: str) -> Path:
         """All episodes of some stores."""

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 
 from trajkit._settings import remembered
 from trajkit.cli import main
+from trajkit.curate.leak import leak
 from trajkit.curate.pool import drawn
 from trajkit.curate.select import select
 from trajkit.curate.selection import Share, parse_share
-from trajkit.errors import NothingMatched, QueryError, RequestError, StoreError
+from trajkit.errors import DataError, NothingMatched, QueryError, RequestError, StoreError
 from trajkit.schema import Episode, LineageEntry, Manifest
 from trajkit.store.dataset import open_dataset
 from trajkit.store.engine import connect
@@ -326,6 +327,40 @@ def test_the_control_is_random_and_as_large_as_the_selection(
     best = set(ids_of(tmp_path / "best-0"))
     assert any(one & best for one in controls)  # the chosen are in the pool
     assert all(one - best for one in controls)
+
+
+def test_episodes_of_reserved_worlds_leave_a_selection_and_its_control(
+    attempts: Attempts, attempt: Attempt, tmp_path: Path, ids_of: Ids, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "trajkit.toml").write_text(
+        '[[reserved]]\nenv = "world"\ntasks = ["goto"]\nseeds = "3:5"\nstates = ["secret"]\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    store = attempts(
+        [
+            *(attempt(f"e{seed}", seed=seed, task="goto", score=1.0) for seed in range(12)),
+            attempt("elsewhere", seed=3, task="open", score=1.0),
+            attempt("the-same", seed=90, task="goto", score=1.0, initial_state_hash="secret"),
+        ]
+    )
+    goal = tmp_path / "out"
+    manifest, entry = select(store.path, goal, where="seed <> 0", unreserved=True, control=True)
+    assert manifest is not None
+    assert {each.reason: each.n_episodes for each in entry.left} == {
+        "its world is reserved": 3,
+        "not (seed <> 0)": 1,
+    }
+    assert entry.arguments["unreserved"] is True
+    allowed = {f"e{seed}" for seed in range(12) if seed not in (3, 4)} | {"elsewhere"}
+    assert set(ids_of(goal)) == allowed - {"e0"}
+    control = tmp_path / "out-control"
+    assert set(ids_of(control)) <= allowed
+    left = open_dataset(control).store.manifest.lineage[-1].left
+    assert {each.reason: each.n_episodes for each in left} == {"its world is reserved": 3, "not drawn": 1}
+    with pytest.raises(DataError, match="leaks: it shares with what is reserved: 3 episodes") as error:
+        leak(store.path).checked()
+    assert "`trajkit select --unreserved` leaves them out" in (error.value.hint or "")
+    leak(goal).checked()
 
 
 def test_without_token_counts_the_control_goes_by_the_length_of_answers(

@@ -168,6 +168,17 @@ def test_adapters_that_are_not_merged_say_the_same(
     assert len(set(expected)) > 3
 
 
+@pytest.mark.parametrize("n_small", [models.SMALL, 0])
+def test_an_adapter_may_be_called_by_a_path_with_a_dot(
+    fresh: LocalModel, adapters: dict[str, str], monkeypatch: pytest.MonkeyPatch, n_small: int
+) -> None:
+    (expected,) = generate(fresh, [ask(1, model="one", temperature=0)])
+    monkeypatch.setattr(models, "SMALL", n_small)
+    dotted = LocalModel.open("sample:tiny-base", adapters={"runs/above-0.3/model": adapters["one"]})
+    (said,) = generate(dotted, [ask(1, model="runs/above-0.3/model", temperature=0)])
+    assert said.tokens == expected.tokens
+
+
 def test_an_adapter_of_another_model_is_refused(gpt2: Path, adapters: dict[str, str]) -> None:
     with pytest.raises(RequestError, match="the adapter one does not fit its base"):
         LocalModel.open(str(gpt2), adapters={"one": adapters["one"]})

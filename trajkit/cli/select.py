@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from trajkit.schema import LineageEntry
 
 _EPILOG = """\
-The options apply in the order in which they stand above, --where first. A condition is an SQL expression over
+The options apply in the order in which they stand above. A condition is an SQL expression over
 the columns of episodes, metrics, tags (tags.KEY), and n, n_success, avg, best, worst, rank and pass@k of the
 episode's group in the whole store; comparisons may be chained, as in 0 < avg < 1. What was never measured
 passes no comparison, and passes a negated one: not speed > 1 keeps an episode without speed.
@@ -24,6 +24,9 @@ passes no comparison, and passes a negated one: not speed > 1 keeps an episode w
 
 @click.command(epilog=_EPILOG)
 @click.argument("store", required=False)
+@click.option(
+    "--unreserved", is_flag=True, help="Leave out episodes of reserved worlds, by seed or by state."
+)
 @click.option("--where", multiple=True, metavar="SQL", help="Keep the episodes for which this is true.")
 @click.option(
     "--best-of",

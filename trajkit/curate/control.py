@@ -10,10 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
+from trajkit._settings import reserved
 from trajkit.curate.derive import Derivation
 from trajkit.curate.pool import drawn
+from trajkit.curate.reserved_worlds import RESERVED_REASON, in_reserved
 from trajkit.errors import NothingMatched
 from trajkit.schema import Left, Manifest
+from trajkit.store.engine import literal
 
 _AMOUNTS = "trajkit_amounts"
 _DRAWN = "trajkit_control"
@@ -35,18 +38,19 @@ def control_goal(goal: Path) -> Path:
     return goal.with_name(f"{goal.name}-control")
 
 
-def draw_control(derivation: Derivation, *, kept: str, seed: int) -> Amount:
+def draw_control(derivation: Derivation, *, kept: str, seed: int, unreserved: bool = False) -> Amount:
     """Draw the control of a selection; nothing is written yet.
 
     Args:
         derivation: The store that the selection is made of.
         kept: Relation with the `episode_id`s of the selection.
         seed: Of the lot.
+        unreserved: Draw none of a reserved world.
 
     Raises:
         NothingMatched: Nothing of the selection is learned, so that no amount can be matched.
     """
-    amount = _draw(derivation, kept, _measure(derivation), seed)
+    amount = _draw(derivation, kept, _measure(derivation, unreserved=unreserved), seed)
     if not amount.chosen:
         raise NothingMatched(
             f"{derivation.store.path}: nothing that was selected is learned, a control has nothing to match",
@@ -85,18 +89,19 @@ def write_control(
     )
 
 
-def _measure(derivation: Derivation) -> str:
-    """Leave how much each episode trains: in tokens where all of them are known, else in characters."""
+def _measure(derivation: Derivation, *, unreserved: bool) -> str:
+    """Leave how much each episode that may be drawn trains: in tokens if all are known, else characters."""
     learned = f"FROM steps WHERE {_LEARNED}"
     ((n_unknown,),) = derivation.connection.execute(
         f"SELECT count(*) - count(n_output_tokens) {learned}"
     ).fetchall()
+    barred = in_reserved(derivation.connection, reserved() if unreserved else (), "e")
     amount = "length(CAST(completion AS VARCHAR))" if n_unknown else "n_output_tokens"
     derivation.connection.execute(
         f"CREATE OR REPLACE TEMP TABLE {_AMOUNTS} AS SELECT e.episode_id, e.purpose, "
         f"CAST(coalesce(s.amount, 0) AS BIGINT) AS amount FROM episodes AS e LEFT JOIN "
         f"(SELECT episode_id, sum({amount}) AS amount {learned} GROUP BY episode_id) AS s "
-        "ON e.episode_id = s.episode_id"
+        f"ON e.episode_id = s.episode_id WHERE NOT {barred}"
     )
     return "characters of answers" if n_unknown else "output tokens"
 
@@ -124,6 +129,7 @@ def _left(derivation: Derivation) -> list[Left]:
     rows = derivation.connection.execute(
         "SELECT CASE WHEN purpose = 'eval' AND NOT (SELECT coalesce(bool_or(purpose = 'eval'), false) FROM "
         f"episodes WHERE episode_id IN (SELECT episode_id FROM {_DRAWN})) THEN 'played for evaluation' "
+        f"WHEN episode_id NOT IN (SELECT episode_id FROM {_AMOUNTS}) THEN {literal(RESERVED_REASON)} "
         "ELSE 'not drawn' END AS reason, count(*), CAST(sum(n_steps) AS BIGINT) FROM episodes "
         f"WHERE episode_id NOT IN (SELECT episode_id FROM {_DRAWN}) GROUP BY reason ORDER BY reason"
     ).fetchall()

@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import duckdb
-import pyarrow as pa
 
 from trajkit._settings import Reservation, reserved
 from trajkit.curate.alike import ALIKE, THRESHOLD, create_none, find_alike
@@ -26,6 +25,7 @@ from trajkit.curate.leak_report import (
     LeakSide,
     World,
 )
+from trajkit.curate.reserved_worlds import in_reserved
 from trajkit.curate.texts import first_texts, hashed_steps, step_texts
 from trajkit.errors import RequestError, StoreError
 from trajkit.store.engine import connect, first_line, interruptible, literal
@@ -111,7 +111,8 @@ def _connected(
                     create_views(connection, store)
                     connection.execute(
                         "CREATE TABLE own AS SELECT episode_id, env_id, task, seed, purpose, "
-                        f"initial_state_hash AS state, nullif(initial_state_hash, '') IS NOT NULL "
+                        "initial_state_hash, initial_state_hash AS state, "
+                        "nullif(initial_state_hash, '') IS NOT NULL "
                         f"AND NOT starts_with(initial_state_hash, {literal(FROM_TEXT)}) AS has_state, "
                         "env_id IS NOT NULL AND task IS NOT NULL AND seed IS NOT NULL AS has_seed "
                         "FROM episodes"
@@ -244,26 +245,10 @@ def _with_texts(connection: duckdb.DuckDBPyConnection, examples: Sequence[Exampl
 
 def _reserved_worlds(connection: duckdb.DuckDBPyConnection, kept: Sequence[Reservation]) -> Finding:
     """Episodes of the training store that are in a reserved world, by its name or by its state."""
-    seeds = [
-        (each.env, task, one[0], one[-1], one.step)
-        for each in kept
-        for task in each.tasks
-        for one in each.seeds.ranges
-    ]
-    kinds = {"env": pa.string(), "task": pa.string(), **dict.fromkeys(("first", "last", "step"), pa.int64())}
-    columns = {
-        name: pa.array([row[place] for row in seeds], kind)
-        for place, (name, kind) in enumerate(kinds.items())
-    }
-    connection.register("reserved_seeds", pa.table(columns))
-    states = sorted({state for each in kept for state in each.states})
-    connection.register("reserved_states", pa.table({"state": pa.array(states, pa.string())}))
     connection.execute(
         "CREATE TEMP TABLE in_reserved AS SELECT DISTINCT episode_id, coalesce(o.env_id || ' ' || o.task || "
-        "' seed ' || CAST(o.seed AS VARCHAR), 'state ' || state) AS what FROM train.own AS o "
-        "WHERE (has_state AND state IN (SELECT state FROM reserved_states)) OR EXISTS ("
-        "SELECT 1 FROM reserved_seeds AS r WHERE r.env = o.env_id AND r.task = o.task "
-        "AND o.seed BETWEEN r.first AND r.last AND (o.seed - r.first) % r.step = 0)"
+        "' seed ' || CAST(o.seed AS VARCHAR), 'state ' || o.initial_state_hash) AS what "
+        f"FROM train.own AS o WHERE {in_reserved(connection, kept, 'o')}"
     )
     n = _number(connection, "SELECT count(*) FROM in_reserved")
     rows = connection.execute(

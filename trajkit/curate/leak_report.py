@@ -192,9 +192,14 @@ class LeakReport(Model):
             for finding in self.blocking
         )
         other = "what is reserved" if self.evaluation is None else self.evaluation.path
+        way_out = (
+            "`trajkit select --unreserved` leaves them out"
+            if all(finding.kind is LeakKind.RESERVED for finding in self.blocking)
+            else "`trajkit split` cuts one store without a leak"
+        )
         raise DataError(
             f"{self.train.path} leaks: it shares with {other}: {found}",
-            hint="`trajkit split` cuts one store without a leak; --allow-leak trains all the same",
+            hint=f"{way_out}; --allow-leak trains all the same",
         )
 
     def lines(self) -> Iterator[str]:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trajkit._files import refuse_existing
+from trajkit._settings import reserved
 from trajkit.curate.control import control_goal, draw_control, write_control
 from trajkit.curate.derive import Derivation, deriving, nothing_left
 from trajkit.curate.pool import Pool, drawn
+from trajkit.curate.reserved_worlds import RESERVED_REASON, in_reserved
 from trajkit.curate.selection import Selection, Share, parse_share
 from trajkit.errors import RequestError
 from trajkit.schema import LineageEntry, Manifest
@@ -20,6 +22,7 @@ def select(
     path: str | Path,
     goal: Path | None,
     *,
+    unreserved: bool = False,
     where: str | Sequence[str] = (),
     best_of: int | None = None,
     top: str | int | None = None,
@@ -38,6 +41,7 @@ def select(
     Args:
         path: The store.
         goal: The folder that exists afterwards; None only counts.
+        unreserved: Leave out the episodes of reserved worlds, by seed and by state, of a control too.
         where: Conditions over the columns of episodes, metrics, `tags.KEY`, and of the episode's group in the
             whole store `n`, `n_success`, `avg`, `best`, `worst`, `rank` and `pass@k`, such as
             `0 < avg < 1 and rank == 1`. What is missing passes no comparison, and passes a negated one.
@@ -59,10 +63,12 @@ def select(
     Raises:
         QueryError: A column, a metric or a tag is not there, or a condition is not one.
         RequestError: A number makes no sense, or more is to be drawn than there is.
+        ConfigError: What is reserved cannot be read.
         NothingMatched: No episode is left.
         StoreError: `goal` exists or cannot be written, or the store cannot be read.
     """
     selection = Selection(
+        unreserved=unreserved,
         where=(where,) if isinstance(where, str) else tuple(where),
         best_of=_positive("best_of", best_of),
         top=None if top is None else str(top),
@@ -88,7 +94,11 @@ def select(
             raise nothing_left(derivation.store, entry)
         if goal is None:
             return None, entry
-        amount = draw_control(derivation, kept=pool.relation, seed=seed) if control else None
+        amount = (
+            draw_control(derivation, kept=pool.relation, seed=seed, unreserved=unreserved)
+            if control
+            else None
+        )
         manifest = derivation.write(
             goal, verb="select", arguments=arguments, kept=pool.relation, left=pool.left
         )
@@ -108,6 +118,12 @@ def _narrowed(derivation: Derivation, selection: Selection, share: Share | None)
         may_score=selection.shortest,
         conditions=selection.where,
     )
+    if selection.unreserved:
+        barred = in_reserved(derivation.connection, reserved(), "e")
+        pool.keep(
+            f"episode_id NOT IN (SELECT e.episode_id FROM episodes AS e WHERE {barred})",
+            reason=RESERVED_REASON,
+        )
     for condition in pool.conditions:
         pool.where(condition)
     if pool.score is not None and compares:

@@ -49,6 +49,8 @@ def parse_share(text: str) -> Share:
 class Selection(Model):
     """What is asked of a selection. The stages apply in the order of the fields."""
 
+    unreserved: bool = False
+    """Whether episodes of reserved worlds leave, by seed and by state, of the control too."""
     where: tuple[str, ...] = ()
     """Conditions on episodes; each must be true. Statistics of groups are those of the whole store."""
     best_of: int | None = Field(default=None, ge=1)

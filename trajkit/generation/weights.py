@@ -50,10 +50,15 @@ def load_base(name: str, device: str) -> Any:
 def merged(base: Any, folder: str, name: str) -> Any:
     """A copy of a model with an adapter in its weights.
 
+    Args:
+        base: The model.
+        folder: Where the adapter is, or its id.
+        name: What the user calls it: any text, such as a path with a dot, which peft would not take.
+
     Raises:
         RequestError: The adapter belongs to another model.
     """
-    wrapped = with_adapter(copy.deepcopy(base), folder, name, said=name)
+    wrapped = with_adapter(copy.deepcopy(base), folder, "default", said=name)
     with quiet():
         return wrapped.merge_and_unload().eval()
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 def select(
     store: StoreLike | None = None,
     *,
+    unreserved: bool = False,
     where: Many = (),
     best_of: int | None = None,
     top: int | str | None = None,
@@ -35,6 +36,7 @@ def select(
 
     Args:
         store: The store; None for the last one that was written here.
+        unreserved: Leave out episodes of reserved worlds, by seed or by state.
         where: Keep the episodes for which these are true: SQL over columns, metrics, tags, and n, avg, best,
             rank of the episode's group.
         best_of: Keep the best of so many attempts of each group, drawn by lot.
@@ -61,6 +63,7 @@ def select(
     manifest, entry = select_episodes(
         store_path(store),
         goal,
+        unreserved=unreserved,
         where=many(where),
         best_of=best_of,
         top=top,
