@@ -183,7 +183,8 @@ def of_own(lab: Lab) -> Iterator[Model]:
 
 def of_expert(lab: Lab) -> Iterator[Model]:
     """Five tasks, demonstrations of the expert."""
-    store = lab.played("expert-five", "expert", FIVE)
+    played = lab.played("expert-five", "expert", FIVE)
+    store = lab.derived("select", played, "expert-five-learned", "--unreserved")
     yield Model("expert demonstrations", "expert", lab.tuned("expert", store))
 
 
@@ -214,7 +215,8 @@ def filtering(lab: Lab) -> Iterator[Model]:
     yield Model("random sample as masked", "masked-control", lab.tuned("masked-control", control))
     yield Model("+ step masks", "masked", lab.tuned("masked", masked), "masked-control")
     yield Model("+ return weights", "weighted", lab.tuned("weighted", weighted), "masked-control")
-    yield Model("all episodes, unfiltered", "unfiltered", lab.tuned("unfiltered", store))
+    everything = lab.derived("select", store, "everything", "--unreserved")
+    yield Model("all episodes, unfiltered", "unfiltered", lab.tuned("unfiltered", everything))
 
 
 def _words(flag: str, *values: str) -> list[str]:
