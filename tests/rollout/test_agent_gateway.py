@@ -110,7 +110,7 @@ def scripted(body: dict[str, Any], n: int) -> Any:
 
 SAME = (
     *("step_index", "inference_id", "function_name", "variant_name", "input", "messages", "n_prompt_kept"),
-    *("completion", "n_input_tokens", "n_output_tokens", "finish_reason"),
+    *("completion", "n_input_tokens", "n_output_tokens", "finish_reason", "tools"),
 )
 """What both know of every call."""
 
@@ -201,6 +201,8 @@ def test_tool_calls_and_results_are_in_the_recorded_steps(folder, tmp_path):
         "tool_call",
     )
     assert [block.type for message in told.messages for block in message.content][-1:] == ["tool_result"]
+    assert [tool["name"] for tool in looked.tools] == ["look_around"]
+    assert acted.tools is None
     assert told.n_prompt_kept == 2  # the prompt of the call, and the call
     assert (looked.action, told.action, looked.reward, told.reward) == (None, None, None, None)
     assert (acted.action, acted.reward) == (

@@ -10,6 +10,7 @@ from trajkit.rollout.plan import Job
 from trajkit.rollout.policies import Answer, Choice
 from trajkit.rollout.record import Played, PlayedStep, outcome_of, step_times, to_episode
 from trajkit.schema import Message, Outcome, Purpose, Role, ToolCallBlock, ToolResultBlock, message
+from trajkit.sources.tensorzero.prompts import Sent
 from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
 
@@ -118,13 +119,16 @@ def test_prompts_that_are_known_are_kept_once_and_the_database_is_asked_for_the_
         step(answer=third),
         step(answer=fourth),
     )
-    exact = {third.inference_id: (SYSTEM,), second.inference_id: (message("user", "not this"),)}
+    exact = {
+        third.inference_id: Sent((SYSTEM,), ({"name": "walk"},)),
+        second.inference_id: Sent((message("user", "not this"),), ({"name": "not this"},)),
+    }
     episode = to_episode(played(*steps), exact)
     assert [one.n_prompt_kept for one in episode.steps] == [0, 3, 0, 0]
     assert [one.messages for one in episode.steps] == [opening, (result,), (SYSTEM,), None]
     assert list(episode.prompts()) == [opening, (*opening, asked, result), (SYSTEM,), None]
     assert episode.steps[0].completion == asked
-    assert episode.steps[0].tools == ({"name": "look"},)
+    assert [one.tools for one in episode.steps] == [({"name": "look"},), None, ({"name": "walk"},), None]
 
 
 def test_what_is_known_of_a_call_without_a_gateway_is_kept():
@@ -193,27 +197,27 @@ def test_an_episode_that_a_fault_ended_has_no_return():
 def test_prompts_of_an_agent_that_writes_its_history_into_one_message_stand_alone():
     first, second = answer(), answer()
     prompts = {
-        first.inference_id: (SYSTEM, message("user", "1")),
-        second.inference_id: (SYSTEM, message("user", "1 2")),
+        first.inference_id: Sent((SYSTEM, message("user", "1"))),
+        second.inference_id: Sent((SYSTEM, message("user", "1 2"))),
     }
     episode = to_episode(played(step(answer=first), step(answer=second)), prompts)
     assert [one.n_prompt_kept for one in episode.steps] == [0, 0]
-    assert list(episode.prompts()) == list(prompts.values())
+    assert list(episode.prompts()) == [sent.messages for sent in prompts.values()]
 
 
 def test_prompts_of_a_growing_conversation_are_kept_once():
     first, second = answer("a"), answer("b")
     opening = (SYSTEM, message("user", "1"))
-    prompts = {first.inference_id: opening}
-    prompts[second.inference_id] = (*opening, message("assistant", "a"), message("user", "2"))
+    prompts = {first.inference_id: Sent(opening)}
+    prompts[second.inference_id] = Sent((*opening, message("assistant", "a"), message("user", "2")))
     episode = to_episode(played(step(answer=first), step(answer=second)), prompts)
     assert [one.n_prompt_kept for one in episode.steps] == [0, 3]
-    assert list(episode.prompts()) == list(prompts.values())
+    assert list(episode.prompts()) == [sent.messages for sent in prompts.values()]
 
 
 def test_a_prompt_that_was_not_found_stays_unknown():
     first, second = answer(), answer()
-    prompts = {second.inference_id: (SYSTEM, message("user", "2"))}
+    prompts = {second.inference_id: Sent((SYSTEM, message("user", "2")))}
     episode = to_episode(played(step(answer=first), step(answer=second)), prompts)
     assert list(episode.prompts()) == [None, (SYSTEM, message("user", "2"))]
 

@@ -153,7 +153,7 @@ def test_a_prompt_carries_the_line_of_json_mode_that_only_the_raw_request_shows(
 def test_prompts_that_are_read_back_by_id_have_that_line_too(play: Play, url: str) -> None:
     sent = play(told("rain"), {**told("sun"), "variant_name": "second"})
     found = rendered_prompts(url, [each.inference_id for each in sent])
-    texts = [found[each.inference_id][0].content[0].text for each in sent]  # type: ignore[union-attr]
+    texts = [found[each.inference_id].messages[0].content[0].text for each in sent]  # type: ignore[union-attr]
     assert texts == ["Respond using JSON.\n\nYou write.", "Be brief."]
 
 

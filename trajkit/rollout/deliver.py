@@ -13,10 +13,11 @@ from trajkit._files import refuse_existing, temporary_beside
 from trajkit.errors import StoreError
 from trajkit.rollout.journal import Journal
 from trajkit.rollout.record import with_prompts
-from trajkit.schema import Episode, LineageEntry, Manifest, Message, Metric
+from trajkit.schema import Episode, LineageEntry, Manifest, Metric
+from trajkit.sources.tensorzero.prompts import Sent
 
-Prompts = Callable[[Sequence[str]], Mapping[str, tuple[Message, ...]]]
-"""Finds the exact prompts of inferences in the gateway's database."""
+Prompts = Callable[[Sequence[str]], Mapping[str, Sent]]
+"""Finds the exact prompts of inferences in the gateway's database, and their tools."""
 
 KIND = "rollout"
 _BATCH_STEPS = 2000

@@ -25,6 +25,7 @@ from trajkit.schema import (
     single_precision,
 )
 from trajkit.schema.success import parse_success
+from trajkit.sources.tensorzero.prompts import Sent
 
 RETURN_METRIC = "episode_return"
 """The metric that holds the sum of an episode's rewards."""
@@ -105,7 +106,7 @@ def outcome_of(metrics: Mapping[str, float], success: str, *, truncated: bool) -
     return Outcome.TRUNCATED if truncated else Outcome.FAILURE
 
 
-def to_episode(played: Played, prompts: Mapping[str, tuple[Message, ...]] | None = None) -> Episode:
+def to_episode(played: Played, prompts: Mapping[str, Sent] | None = None) -> Episode:
     """The episode as the store keeps it.
 
     Each call of a model is a transition. Where there were several in one step of the environment, the last
@@ -113,8 +114,8 @@ def to_episode(played: Played, prompts: Mapping[str, tuple[Message, ...]] | None
 
     Args:
         played: What was played.
-        prompts: The exact prompt by inference id, for those that only the gateway's database knows; where it
-            is missing the step's `messages` stay unknown.
+        prompts: What was sent, by inference id, for those calls that only the gateway's database knows; where
+            it is missing the step's `messages` and `tools` stay unknown.
     """
     steps = tuple(_transitions(played))
     prompts_known = [step.messages for step in steps]
@@ -141,13 +142,16 @@ def to_episode(played: Played, prompts: Mapping[str, tuple[Message, ...]] | None
     return episode if prompts is None else with_prompts(episode, prompts)
 
 
-def with_prompts(episode: Episode, prompts: Mapping[str, tuple[Message, ...]]) -> Episode:
-    """The episode with the exact prompts of those inferences that have none, each kept as what is new."""
-    exact = [
-        prompts.get(step.inference_id) if prompt is None and step.inference_id is not None else prompt
-        for step, prompt in zip(episode.steps, episode.prompts(), strict=True)
-    ]
-    return episode.model_copy(update={"steps": tuple(_kept_once(episode.steps, exact))})
+def with_prompts(episode: Episode, prompts: Mapping[str, Sent]) -> Episode:
+    """The episode with what was sent to those inferences that have no prompt, each kept as what is new."""
+    steps: list[Transition] = []
+    exact: list[tuple[Message, ...] | None] = []
+    for step, prompt in zip(episode.steps, episode.prompts(), strict=True):
+        sent = prompts.get(step.inference_id) if prompt is None and step.inference_id is not None else None
+        has_tools = sent is not None and step.tools is None
+        steps.append(step.model_copy(update={"tools": sent.tools}) if sent and has_tools else step)
+        exact.append(sent.messages if sent else prompt)
+    return episode.model_copy(update={"steps": tuple(_kept_once(steps, exact))})
 
 
 def _kept_once(

@@ -384,6 +384,21 @@ class ClickHouse:
             chosen=chosen,
         )
 
+    def tools_by_id(self, inference_ids: list[str]) -> Iterator[pa.RecordBatch]:
+        """Stream what those of these inferences that had tools were given (the columns of `TOOLS_BY_ID`)."""
+        chosen = pa.table({"episode_id": pa.array(inference_ids, pa.string())})
+        return self._connection.stream(
+            """
+            SELECT toString(id) AS inference_id, tool_params FROM ChatInference
+            WHERE (function_name, variant_name, episode_id) IN (
+                SELECT function_name, variant_name, episode_id FROM InferenceById
+                WHERE id_uint IN (SELECT toUInt128(toUUID(episode_id)) FROM chosen)
+            ) AND id IN (SELECT toUUID(episode_id) FROM chosen) AND tool_params <> ''
+            """,
+            tables.TOOLS_BY_ID,
+            chosen=chosen,
+        )
+
     def row_ids(self, episode_ids: list[str]) -> Iterator[pa.RecordBatch]:
         """Stream the ids of the inferences of these episodes and of the feedback on them."""
         chosen = pa.table({"episode_id": pa.array(episode_ids, pa.string())})

@@ -3,21 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import duckdb
 import pyarrow as pa
 from pydantic import TypeAdapter
 
 from trajkit.schema import Message
+from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.assemble import read_sql
 from trajkit.sources.tensorzero.clickhouse import ClickHouse
 
 _MESSAGES = TypeAdapter(tuple[Message, ...])
+_TOOLS = TypeAdapter(tuple[JsonObject, ...])
 
 
-def rendered_prompts(clickhouse_url: str, inference_ids: Iterable[str]) -> Mapping[str, tuple[Message, ...]]:
-    """The rendered prompt of each inference that made exactly one model call.
+class Sent(NamedTuple):
+    """What a model was sent."""
+
+    messages: tuple[Message, ...]
+    """The rendered prompt."""
+    tools: tuple[JsonObject, ...] | None = None
+    """What it could call, those of the function and those of the request; None for nothing."""
+
+
+def rendered_prompts(clickhouse_url: str, inference_ids: Iterable[str]) -> Mapping[str, Sent]:
+    """The rendered prompt of each inference that made exactly one model call, and its tools.
 
     Args:
         clickhouse_url: `http://user:password@host:port/database`.
@@ -26,19 +38,27 @@ def rendered_prompts(clickhouse_url: str, inference_ids: Iterable[str]) -> Mappi
     Raises:
         ServiceError: The database cannot be reached, or failed.
     """
-    database = ClickHouse(clickhouse_url)
+    database, ids = ClickHouse(clickhouse_url), list(inference_ids)
     try:
-        batches = list(database.prompts(list(inference_ids)))
+        batches, asked = list(database.prompts(ids)), list(database.tools_by_id(ids))
     finally:
         database.close()
     calls = pa.Table.from_batches(batches, tables.MODEL_INFERENCES)
     with duckdb.connect() as connection:
         connection.execute(read_sql("macros"))
         connection.register("calls", calls)
+        connection.register("asked", pa.Table.from_batches(asked, tables.TOOLS_BY_ID))
         rows = connection.execute(
             """
-            SELECT inference_id, as_prompt(any_value(system), any_value(input_messages)) FROM calls
+            SELECT inference_id, as_prompt(any_value(system), any_value(input_messages)),
+                any_value(json_extract(tool_params, '$.tools_available'))
+            FROM calls LEFT JOIN asked USING (inference_id)
             WHERE coalesce(input_messages, '') <> '' GROUP BY inference_id HAVING count(*) = 1
             """
         ).fetchall()
-    return {inference_id: _MESSAGES.validate_json(prompt) for inference_id, prompt in rows}
+    return {
+        inference_id: Sent(
+            _MESSAGES.validate_json(prompt), (_TOOLS.validate_json(tools) or None) if tools else None
+        )
+        for inference_id, prompt, tools in rows
+    }

@@ -56,6 +56,9 @@ ABANDONED = _schema({"target_id": pa.string(), "reason": pa.string()})
 ROW_IDS = _schema({"episode_id": pa.string(), "row_id": pa.string()})
 """One row per inference of an episode and per piece of feedback on it."""
 
+TOOLS_BY_ID = _schema({"inference_id": pa.string(), "tool_params": pa.string()})
+"""One row per inference that had tools."""
+
 CHOSEN = _schema({"episode_id": pa.string()})
 """The episodes whose rows are wanted."""
 
