@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.viewer.api.conftest import Client
 from trajkit.rollout.record import to_episode
 from trajkit.schema import Episode, Purpose, single_precision
 from trajkit.sources.request import ExportRequest, MetricCondition
@@ -15,6 +16,8 @@ from trajkit.sources.tensorzero.export import export
 from trajkit.sources.tensorzero.prompts import rendered_prompts
 from trajkit.stack.state import local_stack
 from trajkit.store.dataset import open_dataset
+from trajkit.viewer.server import PageServer
+from trajkit.viewer.shelf import Shelf
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +28,8 @@ def url(stack_folder: Path) -> str:
 
 
 @pytest.fixture(scope="module")
-def exported(everything: Any, url: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Episode]:
-    """Everything of the run, by episode id."""
+def export_folder(everything: Any, url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The store of everything of the run."""
     goal = tmp_path_factory.mktemp("round-trip") / "store"
     database = ClickHouse(url)
     request = ExportRequest(
@@ -37,7 +40,13 @@ def exported(everything: Any, url: str, tmp_path_factory: pytest.TempPathFactory
     )
     export(database, request, goal)
     database.close()
-    return {episode.episode_id: episode for episode in open_dataset(goal)}
+    return goal
+
+
+@pytest.fixture(scope="module")
+def exported(export_folder: Path) -> dict[str, Episode]:
+    """Everything of the run, by episode id."""
+    return {episode.episode_id: episode for episode in open_dataset(export_folder)}
 
 
 @pytest.mark.timeout(900)
@@ -94,3 +103,17 @@ def test_the_prompt_of_the_export_is_the_one_that_a_rollout_reads_back(
     assert first is not None
     assert [message.role for message in first] == ["system", "user"]
     assert one.mission in first[0].text
+
+
+def test_the_page_shows_what_the_database_held(export_folder: Path, exported: dict[str, Episode]) -> None:
+    with Shelf([export_folder]) as shelf, PageServer(shelf) as server:
+        client = Client(server)
+        listed = client.ask("episodes", limit=200)["rows"]
+        assert {row["id"] for row in listed} == set(exported)
+        for episode_id, episode in exported.items():
+            steps = client.ask("episode", store=0, id=episode_id)["steps"]
+            assert [step["action"] for step in steps] == [step.action for step in episode.steps[: len(steps)]]
+            said = [step["completion"]["blocks"][0]["text"] for step in steps]
+            assert said == [step.completion.text for step in episode.steps[: len(steps)] if step.completion]
+            prompt = client.ask("messages", store=0, id=episode_id, step=0)["messages"]
+            assert [message["role"] for message in prompt] == ["system", "user"]

@@ -161,6 +161,20 @@ def test_a_long_text_is_cut_and_its_pieces_add_up_to_the_whole(long: Client) -> 
         assert _pieces(long, block["cut"]) == LONG
 
 
+def test_a_message_of_fifty_megabytes_opens_and_ends_where_it_does(tmp_path: Path) -> None:
+    n = 50 * 1024 * 1024
+    steps = [step(0, messages=(message("user", "0123456789abcde\n" * (n // 16)),))]
+    write_episodes(tmp_path / "store", [episode("huge", steps=steps)], kind="test")
+    with Shelf([tmp_path / "store"]) as shelf, PageServer(shelf) as server:
+        client = Client(server)
+        reply = client.reply("episode", id="huge")
+        assert len(reply.body) < 100_000
+        cut = reply.json["steps"][0]["new_messages"][0]["blocks"][0]["cut"]
+        assert cut["n_characters"] == n
+        last = client.ask("text", store=0, id="huge", step=0, path=cut["path"], offset=n - 20)
+        assert (last["text"], last["next"]) == ("cde\n0123456789abcde\n", None)
+
+
 def test_other_values_that_are_long_are_cut_and_read_in_pieces_too(long: Client) -> None:
     found = long.ask("episode", id="long")
     first = found["steps"][0]
