@@ -1,6 +1,8 @@
 # Each target does its own set-up. All it needs is Python 3.11 or newer, make, and a package registry.
 
 PYTHON ?= python3
+# Test files at a time. Each starts databases, servers and models of its own: not one for every core of a large machine.
+WORKERS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
@@ -36,7 +38,7 @@ loop: $(INSTALLED) ## A tiny model gets better by its own good episodes, in loop
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/loop.sh loop $(THROUGH)
 
 test: lint system ## What CI runs: lint, then every test that needs no GPU
-	$(BIN)/python -m pytest -m 'not gpu'
+	$(BIN)/python -m pytest -m 'not gpu' -n $(WORKERS) --dist loadfile
 
 lint: $(INSTALLED) ## Style, types, layers and spelling
 	$(BIN)/ruff check $(SOURCES)

@@ -99,7 +99,9 @@ def test_each_round_has_a_random_sample_beside_it(results: ModuleType, tmp_path:
     # drawn from all that was played so far, with as many answers as all that was chosen so far
     assert by_goal["played-to-3-0"][1:4] == ["own-two-0", "round-2-0", "round-3-0"]
     assert by_goal["rounds-to-3-0"][1:4] == ["good-0", "round-2-good-0", "round-3-good-0"]
-    assert by_goal["round-3-control-0"][:4] == ["select", "played-to-3-0", "--sample", "3"]
+    assert by_goal["round-3-control-0"][:5] == [
+        *("select", "played-to-3-0", "--unreserved", "--sample", "3"),
+    ]
     (plays,) = (
         [word for word in command if ":" in word] for command in commands if "round-3-0" in command[-1:]
     )

@@ -55,6 +55,7 @@ def serving(*arguments: str, **environment: str) -> Iterator[Running]:
     try:
         assert process.stdout is not None
         line = process.stdout.readline()
+        watch.cancel()
         assert line, process.communicate()[1]
         said = json.loads(line)
         yield Running(said["url"], said["models"], process, said)
