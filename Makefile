@@ -38,7 +38,7 @@ loop: $(INSTALLED) ## A tiny model gets better by its own good episodes, in loop
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/loop.sh loop $(THROUGH)
 
 test: lint system ## What CI runs: lint, then every test that needs no GPU
-	$(BIN)/python -m pytest -m 'not gpu' -n $(WORKERS) --dist loadfile
+	$(BIN)/python -m pytest -m 'not gpu' -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(INSTALLED) ## Style, types, layers and spelling
 	$(BIN)/ruff check $(SOURCES)

@@ -4,13 +4,34 @@ from __future__ import annotations
 
 import os
 from collections.abc import Generator
+from typing import Any
 
 import pytest
+from xdist.scheduler.loadfile import LoadFileScheduling
 
 for _name in ("TENSORZERO_CLICKHOUSE_URL", "TENSORZERO_GATEWAY_URL", "TENSORZERO_POSTGRES_URL"):
     os.environ.pop(_name, None)
 
+_TOGETHER = {
+    "tests/rollout/test_round_trip.py": "tests/rollout/test_session.py",  # 2,000 inferences of a gateway
+    "tests/honest/test_wheel.py": "tests/honest/test_light.py",  # an environment with the wheel alone
+}
+"""Files whose session fixture is too dear to be made by two workers."""
+
 _MUST_RUN = os.environ.get("TRAJKIT_REQUIRE_ALL") == "1"
+
+
+class _ByFile(LoadFileScheduling):
+    """A file at a time to each worker, and those together that share what takes long to make."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return _TOGETHER.get(file, file)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileScheduling | None:
+    """How `-n` hands out tests with `--dist loadfile`."""
+    return _ByFile(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 @pytest.hookimpl(wrapper=True)
