@@ -61,7 +61,12 @@ def executed(notebook: nbformat.NotebookNode, folder: Path) -> nbformat.Notebook
         notebook: As it is written.
         folder: Where its code runs.
     """
-    client = NotebookClient(notebook, timeout=CELL_LIMIT_S, resources={"metadata": {"path": str(folder)}})
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_LIMIT_S,
+        coalesce_streams=True,  # a line that came late is no output of its own
+        resources={"metadata": {"path": str(folder)}},
+    )
     try:
         done = client.execute()
     finally:

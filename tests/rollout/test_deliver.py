@@ -6,6 +6,7 @@ from trajkit._ids import uuid7
 from trajkit.errors import StoreError
 from trajkit.rollout.deliver import _Lookup, refuse_other
 from trajkit.schema import Episode, Transition, message
+from trajkit.sources.tensorzero.prompts import Sent
 from trajkit.store.writer import write_episodes
 
 
@@ -27,7 +28,7 @@ def test_prompts_are_asked_for_in_batches_and_the_missing_counted():
 
     def prompts(inference_ids):
         batches.append(len(inference_ids))
-        return {one: (message("user", one),) for one in inference_ids if one != missing}
+        return {one: Sent((message("user", one),)) for one in inference_ids if one != missing}
 
     kept = [episode(900) for _ in range(5)]
     missing = kept[4].steps[7].inference_id
@@ -45,7 +46,7 @@ def test_a_prompt_that_is_known_is_not_asked_for():
 
     def prompts(inference_ids):
         asked.extend(inference_ids)
-        return {one: (message("user", "found"),) for one in inference_ids}
+        return {one: Sent((message("user", "found"),)) for one in inference_ids}
 
     back = list(_Lookup(prompts).fill(iter(kept)))
     assert asked == [kept[1].steps[0].inference_id]

@@ -19,6 +19,7 @@ from trajkit.rollout.options import Options
 from trajkit.rollout.record import Played, to_episode
 from trajkit.rollout.session import open_run, prepare, run
 from trajkit.schema import Outcome, message
+from trajkit.sources.tensorzero.prompts import Sent
 from trajkit.store.reader import open_store
 
 
@@ -277,7 +278,7 @@ def test_a_store_holds_what_was_played(play_options, tmp_path, in_stack_folder):
 
     def prompts(inference_ids):
         asked.extend(inference_ids)
-        return {one: (message("user", one),) for one in inference_ids[1:]}
+        return {one: Sent((message("user", one),)) for one in inference_ids[1:]}
 
     written = run(session, on_played=played.append, prompts=prompts)
     n_steps = sum(len(one.steps) for one in played)

@@ -43,8 +43,10 @@ def test_an_episode_reads_like_a_conversation(visit: Any, address: str) -> None:
         assert second.locator(".flag").all_inner_texts() == ["end"]
         result = second.locator(".result")
         result.get_by_text("[ 130 items ]").click()
+        result.locator(".entries .entries > li").nth(100).wait_for()
         assert result.locator(".entries .entries > li").count() == 101
         result.get_by_role("button", name="30 more entries").click()
+        result.locator(".entries .entries > li").nth(129).wait_for()
         assert result.locator(".entries .entries > li").count() == 130
         second.get_by_text("a better answer").click()
         assert 'content: "Row 4 is better."' in second.inner_text()
