@@ -10,10 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from trajkit._settings import reserved
 from trajkit.curate.derive import Derivation
 from trajkit.curate.pool import drawn
-from trajkit.curate.reserved_worlds import RESERVED_REASON, in_reserved
+from trajkit.curate.reserved_worlds import RESERVED_REASON
 from trajkit.errors import NothingMatched
 from trajkit.schema import Left, Manifest
 from trajkit.store.engine import literal
@@ -38,19 +37,19 @@ def control_goal(goal: Path) -> Path:
     return goal.with_name(f"{goal.name}-control")
 
 
-def draw_control(derivation: Derivation, *, kept: str, seed: int, unreserved: bool = False) -> Amount:
+def draw_control(derivation: Derivation, *, kept: str, barred: str, seed: int) -> Amount:
     """Draw the control of a selection; nothing is written yet.
 
     Args:
         derivation: The store that the selection is made of.
         kept: Relation with the `episode_id`s of the selection.
+        barred: SQL that is true of an episode `e` in a reserved world that is not to be drawn.
         seed: Of the lot.
-        unreserved: Draw none of a reserved world.
 
     Raises:
         NothingMatched: Nothing of the selection is learned, so that no amount can be matched.
     """
-    amount = _draw(derivation, kept, _measure(derivation, unreserved=unreserved), seed)
+    amount = _draw(derivation, kept, _measure(derivation, barred), seed)
     if not amount.chosen:
         raise NothingMatched(
             f"{derivation.store.path}: nothing that was selected is learned, a control has nothing to match",
@@ -89,13 +88,12 @@ def write_control(
     )
 
 
-def _measure(derivation: Derivation, *, unreserved: bool) -> str:
+def _measure(derivation: Derivation, barred: str) -> str:
     """Leave how much each episode that may be drawn trains: in tokens if all are known, else characters."""
     learned = f"FROM steps WHERE {_LEARNED}"
     ((n_unknown,),) = derivation.connection.execute(
         f"SELECT count(*) - count(n_output_tokens) {learned}"
     ).fetchall()
-    barred = in_reserved(derivation.connection, reserved() if unreserved else (), "e")
     amount = "length(CAST(completion AS VARCHAR))" if n_unknown else "n_output_tokens"
     derivation.connection.execute(
         f"CREATE OR REPLACE TEMP TABLE {_AMOUNTS} AS SELECT e.episode_id, e.purpose, "

@@ -87,18 +87,15 @@ def select(
             refuse_existing(control_goal(goal))
     share = None if selection.top is None else parse_share(selection.top)
     with deriving(path, threads=threads, verifies_beside=True) as derivation:
-        pool = _narrowed(derivation, selection, share)
+        barred = in_reserved(derivation.connection, reserved() if unreserved else (), "e")
+        pool = _narrowed(derivation, selection, share, barred)
         arguments = _arguments(selection, pool)
         entry = derivation.entry(verb="select", arguments=arguments, kept=pool.relation, left=pool.left)
         if not entry.n_episodes_out:
             raise nothing_left(derivation.store, entry)
         if goal is None:
             return None, entry
-        amount = (
-            draw_control(derivation, kept=pool.relation, seed=seed, unreserved=unreserved)
-            if control
-            else None
-        )
+        amount = draw_control(derivation, kept=pool.relation, barred=barred, seed=seed) if control else None
         manifest = derivation.write(
             goal, verb="select", arguments=arguments, kept=pool.relation, left=pool.left
         )
@@ -107,8 +104,8 @@ def select(
         return manifest, manifest.lineage[-1]
 
 
-def _narrowed(derivation: Derivation, selection: Selection, share: Share | None) -> Pool:
-    """The pool after every stage that was asked for."""
+def _narrowed(derivation: Derivation, selection: Selection, share: Share | None, barred: str) -> Pool:
+    """The pool after every stage that was asked for, without the episodes `e` that are barred."""
     compares = share is not None or selection.best_of is not None
     pool = Pool(
         derivation,
@@ -119,11 +116,8 @@ def _narrowed(derivation: Derivation, selection: Selection, share: Share | None)
         conditions=selection.where,
     )
     if selection.unreserved:
-        barred = in_reserved(derivation.connection, reserved(), "e")
-        pool.keep(
-            f"episode_id NOT IN (SELECT e.episode_id FROM episodes AS e WHERE {barred})",
-            reason=RESERVED_REASON,
-        )
+        of_barred = f"SELECT e.episode_id FROM episodes AS e WHERE {barred}"
+        pool.keep(f"episode_id NOT IN ({of_barred})", reason=RESERVED_REASON)
     for condition in pool.conditions:
         pool.where(condition)
     if pool.score is not None and compares:

@@ -148,8 +148,7 @@ def with_prompts(episode: Episode, prompts: Mapping[str, Sent]) -> Episode:
     exact: list[tuple[Message, ...] | None] = []
     for step, prompt in zip(episode.steps, episode.prompts(), strict=True):
         sent = prompts.get(step.inference_id) if prompt is None and step.inference_id is not None else None
-        has_tools = sent is not None and step.tools is None
-        steps.append(step.model_copy(update={"tools": sent.tools}) if sent and has_tools else step)
+        steps.append(step if sent is None else step.model_copy(update={"tools": step.tools or sent.tools}))
         exact.append(sent.messages if sent else prompt)
     return episode.model_copy(update={"steps": tuple(_kept_once(steps, exact))})
 
