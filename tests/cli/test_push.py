@@ -17,7 +17,7 @@ from trajkit._samples import model_path
 from trajkit.cli.main import run
 from trajkit.curate.split import split
 from trajkit.schema import Episode, Transition, message
-from trajkit.store.reader import open_store
+from trajkit.store.reader import open_store, verify
 from trajkit.store.writer import write_episodes
 
 # huggingface_hub 2.4 sends large files in a way that httpx2 deprecates
@@ -62,10 +62,11 @@ def test_a_split_goes_there_loads_with_datasets_and_comes_back(
     assert "leak: train and val: none" in shown.err
     assert TOKEN not in shown.out + shown.err
     for side in ("train", "val"):
-        line = (tmp_path / "data" / side / "published.jsonl").read_text()
-        assert json.loads(line)["commit"] == told["commit"]
-        assert TOKEN not in line
-        open_store(tmp_path / "data" / side)
+        store = open_store(tmp_path / "data" / side)
+        verify(store)
+        (published,) = store.manifest.published
+        assert (published.commit, published.tag) == (told["commit"], "v1")
+        assert TOKEN not in (store.path / "manifest.json").read_text()
     assert run(["info", "data/train"]) == 0
     assert f"published tester/data at {told['commit'][:12]}, tag v1" in capsys.readouterr().out
 

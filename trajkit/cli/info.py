@@ -99,8 +99,6 @@ def _describe(store: str, as_json: bool) -> None:
 
 
 def _lines(summary: Summary) -> Iterator[str]:
-    from trajkit.publish.record import publications
-
     counts = summary.counts
     yield f"{visible(str(summary.path))}: {visible(summary.kind)}, checksums match"
     yield (
@@ -118,7 +116,7 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield f"purpose   {_tally(summary.purposes)}"
     yield f"outcome   {_tally(summary.outcomes)}"
     yield f"tokens    {_tokens(summary)}"
-    for each in publications(summary.path):
+    for each in summary.published:
         tag = f", tag {each.tag}" if each.tag else ""
         yield visible(f"published {each.repository} at {each.commit[:12]}{tag}, {_time(each.published_at)}")
 

@@ -111,7 +111,7 @@ def _connected(
                     create_views(connection, store)
                     connection.execute(
                         "CREATE TABLE own AS SELECT episode_id, env_id, task, seed, purpose, "
-                        "initial_state_hash, initial_state_hash AS state, "
+                        "initial_state_hash, "
                         "nullif(initial_state_hash, '') IS NOT NULL "
                         f"AND NOT starts_with(initial_state_hash, {literal(FROM_TEXT)}) AS has_state, "
                         "env_id IS NOT NULL AND task IS NOT NULL AND seed IS NOT NULL AS has_seed "
@@ -162,7 +162,7 @@ def _same_worlds(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
             "CAST(to_json([env_id, task, CAST(seed AS VARCHAR)]) AS VARCHAR)",
             "seed IS NOT NULL",
         ),
-        (LeakKind.INITIAL_STATE, "state", "has_state"),
+        (LeakKind.INITIAL_STATE, "initial_state_hash", "has_state"),
     ):
         sides = {
             name: f"SELECT {value} AS value, {world if kind == LeakKind.WORLD else value} AS what, "

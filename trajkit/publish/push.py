@@ -14,13 +14,13 @@ from trajkit.publish.contents import contents_digest
 from trajkit.publish.hub import Hub, Kind
 from trajkit.publish.record import (
     RECORD,
-    Published,
     Record,
     add_publication,
     read_record,
 )
 from trajkit.publish.remote import Remote, checked_name, refuse_writing
 from trajkit.publish.upload import LARGE_BYTES, Change, Say, change_of, upload
+from trajkit.schema import Published
 from trajkit.store.reader import Store
 
 _OF_THE_HUB = frozenset({".gitattributes", "README.md"})
@@ -158,14 +158,14 @@ def push(hub: Hub, plan: PushPlan, *, large_bytes: int = LARGE_BYTES, say: Say =
 
 
 def write_down(hub: Hub, plan: PushPlan, pushed: Pushed, splits: Mapping[str, Store]) -> None:
-    """Say in each store where it was published, beside its manifest.
+    """Say in the manifest of each store where it was published.
 
     Raises:
-        StoreError: A store's folder cannot be written.
+        StoreError: A manifest cannot be written.
     """
     for store in splits.values():
         add_publication(
-            store.path,
+            store,
             Published(
                 repository=plan.repository,
                 endpoint=hub.endpoint,

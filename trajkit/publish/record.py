@@ -1,27 +1,26 @@
-"""What a repository on the Hub says about the stores or the model in it, and what a store says of the Hub."""
+"""What a repository on the Hub says about the stores or the model in it, and that a store was put there."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
+from trajkit._files import write_text
 from trajkit.errors import DataError, StoreError
-from trajkit.schema import Counts, LineageEntry, Manifest, Metric, Model
+from trajkit.schema import Counts, LineageEntry, Manifest, Metric, Model, Published
 from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
 from trajkit.schema.manifest import Sha256
+from trajkit.store.layout import MANIFEST_NAME
+from trajkit.store.reader import Store, open_store
 
 RECORD = "trajkit.json"
 """The file of a repository that says what was put there. A repository without one is not ours."""
 
 RECORD_VERSION = 1
 """The version of that file that is written, and the newest that is read."""
-
-PUBLISHED = "published.jsonl"
-"""The file beside a store's manifest that says where the store was published."""
 
 PULL = "pull"
 """The verb that lineage has of a store that came from the Hub."""
@@ -109,27 +108,6 @@ class Record(Model):
     """Every file that was put there but this one and the card."""
 
 
-class Published(Model):
-    """That a store was published: a line of `published.jsonl` beside its manifest, which never changes."""
-
-    repository: Name
-    """Where, as `owner/name`."""
-    endpoint: Name
-    """Which Hub."""
-    commit: Name
-    """The commit that holds it."""
-    tag: Name | None = None
-    """The tag that was given to that commit."""
-    digest: Sha256
-    """Digest of the store."""
-    is_private: bool
-    """Whether the repository was private then."""
-    published_at: UtcTime
-    """When."""
-    trajkit_version: Name
-    """By which version."""
-
-
 def read_record(text: bytes, where: str) -> Record:
     """The record of a repository.
 
@@ -175,39 +153,22 @@ def public_facts(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def publications(store: Path) -> Iterator[Published]:
-    """Where a store was published, oldest first; nothing where it never was.
+def add_publication(store: Store, published: Published) -> None:
+    """Write into a store's manifest that it was published; what it says already is not written twice.
 
     Raises:
-        DataError: A line is damaged.
+        StoreError: The manifest cannot be read or written.
     """
-    path = store / PUBLISHED
-    if not path.is_file():
-        return
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-        try:
-            yield Published.model_validate_json(line)
-        except ValidationError as error:
-            raise DataError(
-                f"line {number} of {path} is damaged: {error.errors()[0]['msg']}", hint="remove the line"
-            ) from error
-
-
-def add_publication(store: Path, published: Published) -> None:
-    """Write down that a store was published; a line that says the same is not written twice.
-
-    Raises:
-        StoreError: The folder cannot be written.
-    """
+    manifest = open_store(store.path).manifest
     same = {"published_at", "trajkit_version", "is_private"}
     said = published.model_dump(exclude=same)
-    if any(each.model_dump(exclude=same) == said for each in publications(store)):
+    if any(each.model_dump(exclude=same) == said for each in manifest.published):
         return
+    told = manifest.model_copy(update={"published": (*manifest.published, published)})
     try:
-        with (store / PUBLISHED).open("a", encoding="utf-8") as file:
-            file.write(published.model_dump_json() + "\n")
+        write_text(store.path / MANIFEST_NAME, told.model_dump_json(indent=2) + "\n")
     except OSError as error:
-        raise StoreError(f"{store / PUBLISHED} cannot be written: {error.strerror}") from error
+        raise StoreError(f"{store.path / MANIFEST_NAME} cannot be written: {error.strerror}") from error
 
 
 def _without_paths(value: Any) -> Any:

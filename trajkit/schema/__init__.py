@@ -15,7 +15,16 @@ from trajkit.schema.content import (
 )
 from trajkit.schema.episode import Episode, MetricValue, Outcome, Purpose, Transition, kept
 from trajkit.schema.feedback import Feedback, FeedbackKind, MetricLevel, single_precision
-from trajkit.schema.manifest import STORE_VERSION, Counts, Left, LineageEntry, Manifest, Metric, Part
+from trajkit.schema.manifest import (
+    STORE_VERSION,
+    Counts,
+    Left,
+    LineageEntry,
+    Manifest,
+    Metric,
+    Part,
+    Published,
+)
 
 __all__ = [
     "STORE_VERSION",
@@ -35,6 +44,7 @@ __all__ = [
     "Model",
     "Outcome",
     "Part",
+    "Published",
     "Purpose",
     "Role",
     "TextBlock",

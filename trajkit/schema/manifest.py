@@ -91,6 +91,27 @@ class Counts(Model):
     """Rows of `feedback`."""
 
 
+class Published(Model):
+    """That a store was published."""
+
+    repository: Name
+    """Where, as `owner/name`."""
+    endpoint: Name
+    """Which Hub."""
+    commit: Name
+    """The commit that holds it."""
+    tag: Name | None = None
+    """The tag that was given to that commit."""
+    digest: Sha256
+    """Digest of the store."""
+    is_private: bool
+    """Whether the repository was private then."""
+    published_at: UtcTime
+    """When."""
+    trajkit_version: Name
+    """By which version."""
+
+
 class Manifest(Model):
     """The file that makes a folder a store. It is written last."""
 
@@ -112,6 +133,8 @@ class Manifest(Model):
     """The newest moment the source was read at; None when the source does not change."""
     lineage: tuple[LineageEntry, ...] = ()
     """What was done, oldest first."""
+    published: tuple[Published, ...] = ()
+    """Where it was published, oldest first: all that is added to a manifest later."""
     parts: tuple[Part, ...] = ()
     """Every file of the store but this one."""
     created_at: UtcTime

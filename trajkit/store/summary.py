@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from trajkit.schema import Counts, LineageEntry, Metric, Model
+from trajkit.schema import Counts, LineageEntry, Metric, Model, Published
 from trajkit.schema.base import JsonObject, UtcTime
 from trajkit.store.fence import fenced
 from trajkit.store.layout import quoted
@@ -96,6 +96,8 @@ class Summary(Model):
     """Steps whose tokens nobody counted."""
     lineage: tuple[LineageEntry, ...]
     """What was done, oldest first."""
+    published: tuple[Published, ...]
+    """Where it was published, oldest first."""
 
 
 def summarize(store: Store) -> Summary:
