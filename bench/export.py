@@ -119,6 +119,8 @@ def contend(name: str, url: str) -> None:
 
         prefer_little_memory()
         import trajkit.cli.export
+        import trajkit.cli.page
+        import trajkit.sources.open
         import trajkit.sources.tensorzero.clickhouse
         import trajkit.sources.tensorzero.export  # noqa: F401
     # query_df needs pandas, and pyarrow imports it for itself where it is installed

@@ -24,6 +24,9 @@ _SYSTEM = (
 )
 _ASK = "Answer with one JSON object and nothing else, with the fields thinking and action."
 
+_SNAPSHOT = "(SELECT if(count() = 0, NULL, any(hash)) FROM ConfigSnapshot)"
+"""The configuration that made the schema: a gateway notes on every row which one it had."""
+
 
 def uuid7(ms: str, salt: str) -> str:
     """SQL for a UUIDv7 at a millisecond, its random part hashed from `salt`."""
@@ -75,26 +78,26 @@ def fill(client: Any, *, n_inferences: int, n_history: int = 4) -> None:
     )
     client.command(f"""
         INSERT INTO JsonInference (id, function_name, variant_name, episode_id, input, output, output_schema,
-            inference_params, processing_time_ms, tags, extra_body, auxiliary_content)
+            inference_params, processing_time_ms, tags, extra_body, auxiliary_content, snapshot_hash)
         SELECT {inference}, 'act', 'baseline', {episode_id},
             concat('{{"system":{{"mission":', toJSONString({mission}), '}},"messages":[{{"role":"user",',
                 '"content":[{{"type":"template","name":"user","arguments":{{"observation":',
                 toJSONString({_seen("number")}), ',"history":', toJSONString({history}), '}}}}]}}]}}'),
             concat('{{"raw":', toJSONString({answer}), ',"parsed":', {answer}, '}}'),
-            '{{"type":"object"}}', '{{"chat_completion":{{}}}}', 20, {tags}, '[]', '[]'
+            '{{"type":"object"}}', '{{"chat_completion":{{}}}}', 20, {tags}, '[]', '[]', {_SNAPSHOT}
         FROM numbers({n_inferences})
     """)
     client.command(f"""
         INSERT INTO ModelInference (id, inference_id, raw_request, raw_response, model_name,
             model_provider_name, input_tokens, output_tokens, response_time_ms, system, input_messages,
-            output, finish_reason)
+            output, finish_reason, snapshot_hash)
         SELECT {uuid7(f"{episode_ms} + ({step}) * 1000 + 2", "number, 3")}, {inference},
             concat('{{"messages":', toJSONString({user}), '}}'),
             concat('{{"choices":', {answer}, '}}'),
             'agent', 'stand_in', 200, 20, 19, {system},
             concat('[{{"role":"user","content":[{{"type":"text","text":',
                 toJSONString({user}), '}}]}}]'),
-            concat('[{{"type":"text","text":', toJSONString({answer}), '}}]'), 'stop'
+            concat('[{{"type":"text","text":', toJSONString({answer}), '}}]'), 'stop', {_SNAPSHOT}
         FROM numbers({n_inferences})
     """)
     target = uuid7(f"({BASE_MS} + number * 60000)", "number, 2")

@@ -74,3 +74,19 @@ def test_a_stop_cancels_the_work_and_waits_for_its_end():
 
     asyncio.run(cell())
     assert seen == ["ended", "stopped"]
+
+
+def test_a_stop_while_the_loop_starts_is_a_stop():
+    def handler_taken_over(number, handler):
+        before = signal_signal(number, handler)
+        if callable(handler) and handler is not signal.default_int_handler:
+            signal.raise_signal(signal.SIGINT)
+        return before
+
+    signal_signal = signal.signal
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(signal, "signal", handler_taken_over)
+        with pytest.raises(KeyboardInterrupt):
+            run_to_end(asyncio.sleep(60))
+    signal.signal(signal.SIGINT, before)

@@ -88,6 +88,15 @@ def test_a_row_says_all_but_what_its_losses_name(
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+@pytest.mark.parametrize("role", ["system", "user", "tool"])
+@pytest.mark.parametrize("beside", [[], ["text"], [result()]], ids=["alone", "text", "result"])
+def test_a_call_that_is_not_the_models_is_kept_or_refused(
+    form: SftFormat, role: str, beside: list[Any]
+) -> None:
+    check_row(form, one_answer((said(role, call(), *beside),), message("assistant", "left")))
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 @pytest.mark.parametrize("unit", list(Unit))
 def test_columns_give_the_bytes_that_python_writes(
     form: SftFormat,

@@ -24,7 +24,7 @@ def test_an_episode_reads_like_a_conversation(visit: Any, address: str) -> None:
         assert "−1.25" in page.inner_text(".facts")
         assert "It went well." not in page.inner_text("main")
         page.get_by_text("feedback: 1").click()
-        assert "It went well." in page.inner_text("main")
+        page.get_by_text("It went well.").wait_for()
         # the system message and the thought are folded, the user is not
         assert "You are a shop." in first.locator(".system summary").inner_text()
         assert first.locator(".user").inner_text().startswith("user\nI want shoes.")

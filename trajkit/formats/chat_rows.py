@@ -241,6 +241,13 @@ def lost_kind(block: Block) -> LossKind | None:
             return LossKind.UNKNOWN_BLOCK
 
 
+def misplaced_calls(message: Message, where: str) -> list[Problem]:
+    """What is wrong with tool calls that are not the model's, in formats that have no place for them."""
+    if message.role == Role.ASSISTANT or not any(isinstance(b, ToolCallBlock) for b in message.content):
+        return []
+    return [Problem(f"tool call in a message of role {message.role.value}", where)]
+
+
 def functions(tools: Sequence[JsonObject], losses: list[Loss]) -> Iterator[dict[str, Any]]:
     """Tools as `{"type": "function", "function": …}`; fields that a function does not have are losses."""
     for position, tool in enumerate(tools):

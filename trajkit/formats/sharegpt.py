@@ -25,7 +25,7 @@ from trajkit.formats.base import (
     Unit,
     json_line,
 )
-from trajkit.formats.chat_rows import arguments_object, functions, lost_kind
+from trajkit.formats.chat_rows import arguments_object, functions, lost_kind, misplaced_calls
 from trajkit.formats.file_place import local_path
 from trajkit.formats.think import split_think_text, think_text
 from trajkit.formats.training_file import script, settings
@@ -57,6 +57,7 @@ class _Writer:
 
     def add(self, message: Message, where: str) -> None:
         if message.role != Role.ASSISTANT:
+            self.problems.extend(misplaced_calls(message, where))
             self._results(message, where)
             text = self._text(message, where)
             if text or not any(isinstance(b, ToolResultBlock) for b in message.content):

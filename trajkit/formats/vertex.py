@@ -20,7 +20,7 @@ from trajkit.formats.base import (
     SftFormat,
     Unit,
 )
-from trajkit.formats.chat_rows import arguments_object, functions, lost_kind
+from trajkit.formats.chat_rows import arguments_object, functions, lost_kind, misplaced_calls
 from trajkit.schema import (
     Block,
     FileBlock,
@@ -46,6 +46,7 @@ class _Writer:
         self.problems: list[Problem] = []
 
     def add(self, message: Message, where: str) -> None:
+        self.problems.extend(misplaced_calls(message, where))
         parts = [
             part
             for index, block in enumerate(message.content)

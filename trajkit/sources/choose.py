@@ -151,7 +151,7 @@ def choose(
     answer(connection, question)
     of_steps = [item.condition for item in conditions if item.level == MetricLevel.INFERENCE]
     of_episodes = [item.condition for item in conditions if item.level == MetricLevel.EPISODE]
-    connection.execute(f"CREATE OR REPLACE TABLE labelled_step AS {_labelled(request, of_steps, question)}")
+    connection.execute(f"CREATE OR REPLACE VIEW labelled_step AS {_labelled(request, of_steps, question)}")
     connection.execute(
         f"""
         CREATE OR REPLACE TABLE fate AS
@@ -170,12 +170,13 @@ def choose(
     connection.execute(
         """
         CREATE OR REPLACE TABLE chosen_step AS
-        SELECT inference_id, episode_id, function_name, variant_name, unselected, purpose, slot,
+        SELECT inference_id, episode_id, function_name, variant_name, unselected, slot,
                row_number() OVER (PARTITION BY episode_id ORDER BY inference_id) - 1 AS step_index
-        FROM labelled_step JOIN (SELECT episode_id, purpose FROM fate WHERE reason IS NULL) USING (episode_id)
+        FROM labelled_step SEMI JOIN (SELECT episode_id FROM fate WHERE reason IS NULL) USING (episode_id)
+        ORDER BY slot  -- in the order in which they are worked on: a group reads its own rows only
         """
     )
-    connection.execute("DROP TABLE labelled_step")
+    connection.execute("DROP VIEW labelled_step")
 
 
 def _is_demonstrated(request: ExportRequest) -> str:

@@ -17,6 +17,7 @@ from trajkit.sources.request import ExportRequest, Tally
 from trajkit.stack.state import local_stack
 
 if TYPE_CHECKING:
+    from trajkit.sources.tensorzero.archive.database import ArchiveDatabase
     from trajkit.sources.tensorzero.clickhouse import ClickHouse
     from trajkit.sources.tensorzero.look_archive import LookedArchive
     from trajkit.sources.tensorzero.look_clickhouse import LookedClickHouse
@@ -41,9 +42,11 @@ class Location(NamedTuple):
     @property
     def is_tensorzero(self) -> bool:
         """Whether it is a TensorZero database or an archive of one; else it is a store."""
+        if self.is_database:
+            return True
         from trajkit.sources.tensorzero.archive.manifest import is_archive
 
-        return self.is_database or is_archive(Path(self.value.get_secret_value()))
+        return is_archive(Path(self.value.get_secret_value()))
 
 
 def find_source(source: str | None, project: Project) -> Location:
@@ -104,12 +107,16 @@ def open_database(location: Location, access: Access = Access()) -> ClickHouse |
         ServiceError: It cannot be reached, or refuses the user.
         MissingExtra: Its driver is not installed.
     """
-    from trajkit.sources.tensorzero.clickhouse import ClickHouse
-    from trajkit.sources.tensorzero.postgres import Postgres
     from trajkit.sources.tensorzero.postgres_url import is_postgres
 
     url = location.value.get_secret_value()
-    return Postgres(url, access) if is_postgres(url) else ClickHouse(url, access)
+    if is_postgres(url):
+        from trajkit.sources.tensorzero.postgres import Postgres
+
+        return Postgres(url, access)
+    from trajkit.sources.tensorzero.clickhouse import ClickHouse
+
+    return ClickHouse(url, access)
 
 
 def export_from(
@@ -133,17 +140,23 @@ def export_from(
     Returns:
         The tally, and the manifest of the store (None when there is no goal).
     """
-    path = Path(location.value.get_secret_value())
     if not location.is_tensorzero:
         from trajkit.sources.local import export_store
 
-        return export_store(path, request, goal)
-    from trajkit.sources.tensorzero.archive.database import ArchiveDatabase
+        return export_store(Path(location.value.get_secret_value()), request, goal)
     from trajkit.sources.tensorzero.export import export
 
-    opened = open_database(location, access) if location.is_database else ArchiveDatabase(path)
-    with contextlib.closing(opened) as database:
+    with contextlib.closing(_opened(location, access)) as database:
         return export(database, request, goal, on_progress=lambda progress: on_progress(*progress))
+
+
+def _opened(location: Location, access: Access) -> ClickHouse | Postgres | ArchiveDatabase:
+    """A database, or an archive of one."""
+    if location.is_database:
+        return open_database(location, access)
+    from trajkit.sources.tensorzero.archive.database import ArchiveDatabase
+
+    return ArchiveDatabase(Path(location.value.get_secret_value()))
 
 
 def look_at(location: Location, access: Access = Access()) -> DatabaseLook:  # noqa: B008 -- frozen

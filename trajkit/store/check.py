@@ -62,8 +62,20 @@ def check(connection: duckdb.DuckDBPyConnection, metrics: Sequence[Metric]) -> N
             if is_broken:
                 example = f"SELECT {rule.shown} FROM {table} WHERE {rule.breaks_sql}"
                 _raise_if_found(connection, Rule(rule.broken, example))
+    connection.execute(_SUMMED)
     for whole_rule in _rules():
         _raise_if_found(connection, whole_rule)
+    connection.execute("DROP TABLE summed_steps")
+
+
+# One pass over the steps for all that is asked of those of an episode together.
+_SUMMED = """
+    CREATE OR REPLACE TEMP TABLE summed_steps AS
+    SELECT episode_id, count(*) AS n, count(DISTINCT step_index) AS n_indices, min(step_index) AS first,
+        max(step_index) AS last, min(filename) <> max(filename) AS is_cut,
+        bool_or(n_prompt_kept <> 0) AS is_kept
+    FROM steps GROUP BY episode_id
+"""
 
 
 def _raise_if_found(connection: duckdb.DuckDBPyConnection, rule: Rule) -> None:
@@ -93,26 +105,28 @@ def _rules() -> Iterator[Rule]:
         "episode {} is there more than once",
         "SELECT episode_id FROM episodes GROUP BY episode_id HAVING count(*) > 1",
     )
-    for table in ("steps", "feedback"):
+    for table, summed, is_cut in (
+        ("steps", "summed_steps", "SELECT episode_id FROM summed_steps WHERE is_cut"),
+        (
+            "feedback",
+            "feedback",
+            "SELECT episode_id FROM feedback GROUP BY episode_id HAVING min(filename) != max(filename)",
+        ),
+    ):
         yield Rule(
             f"{table} of episode {{}}, which is not there",
-            f"SELECT episode_id FROM {table} ANTI JOIN episodes USING (episode_id)",
+            f"SELECT episode_id FROM {summed} ANTI JOIN episodes USING (episode_id)",
         )
-        yield Rule(
-            f"the {table} of episode {{}} are not all in one part",
-            f"SELECT episode_id FROM {table} GROUP BY episode_id HAVING min(filename) != max(filename)",
-        )
+        yield Rule(f"the {table} of episode {{}} are not all in one part", is_cut)
     yield Rule(
         "episode {} says n_steps {}; it has {}",
         "SELECT episode_id, e.n_steps, coalesce(s.n, 0) FROM episodes e LEFT JOIN "
-        "(SELECT episode_id, count(*) AS n FROM steps GROUP BY episode_id) s USING (episode_id) "
-        "WHERE e.n_steps != coalesce(s.n, 0)",
+        "summed_steps s USING (episode_id) WHERE e.n_steps != coalesce(s.n, 0)",
     )
     yield Rule(
         "the steps of episode {} do not count from 0 without gaps: {} steps, from {} to {}",
-        "SELECT episode_id, count(*), min(step_index), max(step_index) FROM steps GROUP BY episode_id "
-        "HAVING min(step_index) != 0 OR max(step_index) != count(*) - 1 "
-        "OR count(DISTINCT step_index) != count(*)",
+        "SELECT episode_id, n, first, last FROM summed_steps "
+        "WHERE first != 0 OR last != n - 1 OR n_indices != n",
     )
     yield _prompt_rule()
 
@@ -127,8 +141,7 @@ def _prompt_rule() -> Rule:
                 coalesce(lag(CASE WHEN messages IS NULL THEN 0 ELSE
                     n_prompt_kept + json_array_length(messages) + CAST(completion IS NOT NULL AS BIGINT) END)
                     OVER (PARTITION BY episode_id ORDER BY step_index), 0) AS n_available
-            FROM steps SEMI JOIN (SELECT DISTINCT episode_id FROM steps WHERE n_prompt_kept != 0)
-                USING (episode_id))
+            FROM steps SEMI JOIN (SELECT episode_id FROM summed_steps WHERE is_kept) USING (episode_id))
         WHERE n_prompt_kept > n_available OR n_prompt_kept < 0 OR (is_unknown AND n_prompt_kept != 0)
         """,
     )

@@ -71,8 +71,8 @@ def row_bytes(batch: pa.RecordBatch, elements: Sequence[Element]) -> pa.LargeBin
     length of the text in bytes, or 0 for null; then the texts in UTF-8, one after another.
     """
     n_rows, n_elements = batch.num_rows, len(elements)
-    present = np.zeros((n_rows, n_elements), dtype=np.uint8)
-    numbers = np.zeros((n_rows, n_elements), dtype="<i8")
+    heads: Any = np.zeros(n_rows, np.dtype([("present", "u1", n_elements), ("numbers", "<i8", n_elements)]))
+    present, numbers = heads["present"], heads["numbers"]
     texts = []
     for place, element in enumerate(elements):
         values = _storage(batch.column(element.column))
@@ -86,11 +86,10 @@ def row_bytes(batch: pa.RecordBatch, elements: Sequence[Element]) -> pa.LargeBin
             numbers[:, place] = values.fill_null(0.0).to_numpy(zero_copy_only=False).view("<i8")
         else:
             numbers[:, place] = _int64(values)
-    heads = np.concatenate([present, numbers.view(np.uint8).reshape(n_rows, 8 * n_elements)], axis=1)
-    width = 9 * n_elements
-    fixed = pa.Array.from_buffers(pa.binary(width), n_rows, [None, pa.py_buffer(heads.tobytes())])
+    places: Any = np.arange(n_rows + 1, dtype=np.int64) * heads.itemsize  # the stubs want bytes
+    buffers = [None, pa.py_buffer(places), pa.py_buffer(heads)]
     joined = pc.binary_join_element_wise(
-        fixed.cast(pa.large_binary()),
+        pa.Array.from_buffers(pa.large_binary(), n_rows, buffers),
         *texts,
         pa.scalar(b"", pa.large_binary()),
         null_handling="replace",

@@ -20,7 +20,7 @@ _LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 _NUMBERS = ("BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMPTZ")
 _SPELLED = "digested_"
 """Begins the names of columns that are made for the hash alone."""
-_BATCH_ROWS = 2048  # one vector of DuckDB's: a larger batch takes memory and no less time
+_BATCH_ROWS = 4096  # as many as a row group of a part has
 
 ORDER = {
     "episodes": ("episode_id",),
@@ -47,6 +47,7 @@ def ordered_batches(
     metrics: Sequence[Metric],
     select: str,
     first_by: Sequence[str] = (),
+    absent: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a SELECT in order, as batches that also have every column in `elements`.
 
@@ -56,16 +57,21 @@ def ordered_batches(
         metrics: The metrics that have a column.
         select: Gives the digested columns of the table, and any others.
         first_by: Columns that come before the table's own order.
+        absent: Columns of the table that the SELECT does not give: they are null.
     """
     order = ", ".join((*first_by, *ORDER[table]))
+    of_hash = [column for column in TABLES[table] if column.is_digested and _is_spelled(column)]
     spelled = "".join(
         f", {_spelling(column, table, metrics)} AS {_SPELLED}{column.name}"
-        for column in TABLES[table]
-        if column.is_digested and _is_spelled(column)
+        for column in of_hash
+        if column.name not in absent
     )
+    missing = [*absent, *(_SPELLED + column.name for column in of_hash if column.name in absent)]
     # made above the sort, which then has less to carry
     rows = connection.sql(f"SELECT *{spelled} FROM ({select} ORDER BY {order}) r")
-    yield from rows.to_arrow_reader(_BATCH_ROWS)
+    for batch in rows.to_arrow_reader(_BATCH_ROWS):
+        nothing = [pa.nulls(batch.num_rows)] * len(missing)
+        yield pa.RecordBatch.from_arrays([*batch.columns, *nothing], [*batch.schema.names, *missing])
 
 
 def store_digest(connection: duckdb.DuckDBPyConnection, episodes: str) -> str:

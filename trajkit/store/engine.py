@@ -82,10 +82,21 @@ def interruptible(*connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
             stack.enter_context(_watching(connections))
         try:
             yield
-        except (duckdb.InterruptException, RuntimeError) as error:
-            if isinstance(error, duckdb.InterruptException) or "interrupted" in str(error).lower():
+        except (duckdb.Error, RuntimeError) as error:
+            if _is_ctrl_c(error):
                 raise KeyboardInterrupt from error
             raise
+
+
+def _is_ctrl_c(error: Exception) -> bool:
+    """Whether this is what DuckDB makes of a Ctrl-C."""
+    text = str(error)
+    if isinstance(error, duckdb.InterruptException):
+        return True
+    if isinstance(error, RuntimeError):
+        return "interrupted" in text.lower()
+    # it came while DuckDB asked Python for the rows of a registered object
+    return "registered as '" in text and "KeyboardInterrupt" in text
 
 
 @contextlib.contextmanager

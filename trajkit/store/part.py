@@ -81,7 +81,7 @@ def write_part(
         path: The file.
         schema: Its columns.
         batches: Its rows.
-        finished: Gives each batch, in order, its last columns; in another thread, while the next one is made.
+        finished: Gives each batch, in order, its last columns, while another thread writes the one before.
 
     Returns:
         The number of rows.
@@ -105,13 +105,14 @@ def write_part(
     ):
 
         def take(batch: pa.RecordBatch) -> None:
-            writer.write_batch(_fitted(finished(batch), schema), row_group_size=ROW_GROUP_ROWS)
+            writer.write_batch(_fitted(batch, schema), row_group_size=ROW_GROUP_ROWS)
 
         pending: Future[None] | None = None
         for batch in batches:
+            whole = finished(batch)
             if pending is not None:
                 pending.result()
-            pending = pool.submit(take, batch)
+            pending = pool.submit(take, whole)
             n_rows += batch.num_rows
         if pending is not None:
             pending.result()

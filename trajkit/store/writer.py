@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import duckdb
 import pyarrow as pa
@@ -27,34 +27,8 @@ from trajkit.store.engine import connect, interruptible, scan, writing
 from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, TABLES, Column, columns, quoted
 from trajkit.store.part import arrow_schema, write_part
 from trajkit.store.reader import Store
+from trajkit.store.rows import Late, Rows
 from trajkit.store.spool import Spool
-
-
-class Late(NamedTuple):
-    """Wide columns of `steps` that DuckDB need not carry: they are made for each batch of rows in order."""
-
-    keys: tuple[str, ...]
-    """Columns of the relation that are handed over and not stored."""
-    order: tuple[str, ...]
-    """Keys to order the rows by first; those of an episode have them in common."""
-    fill: Callable[[pa.RecordBatch], Mapping[str, pa.Array[Any]]]
-    """The texts by column, for the rows of a batch that has the keys and every other column. Those of closed
-    columns are spelled as the store spells them."""
-    most_rows: int = 2**31
-    """Rows that are filled and written at a time: of long texts few make much memory."""
-    spelled: tuple[str, ...] = ()
-    """Other JSON columns that the relation has as text, and sound: closed ones spelled as the store does."""
-
-
-class Rows(NamedTuple):
-    """The rows of some whole episodes, each table in its order, and what makes their last columns."""
-
-    batches: Mapping[str, Iterable[pa.RecordBatch]]
-    late: Late | None
-
-    def held(self) -> Rows:
-        """The same, read now: the connection behind them may be closed."""
-        return self._replace(batches={table: list(batches) for table, batches in self.batches.items()})
 
 
 class StoreWriter:
@@ -150,15 +124,10 @@ class StoreWriter:
         late: Late | None = None,
     ) -> Rows:
         """The rows of whole episodes as `write` takes them. The arguments are those of `add`."""
-        keys, order, spelled = (late.keys, late.order, late.spelled) if late else ((), (), ())
-        selects = {
-            "episodes": (self._select("episodes", episodes), ()),
-            "steps": (self._select("steps", steps, keys, spelled), order),
-            "feedback": (self._select("feedback", feedback), ()),
-        }
         batches = {
-            table: ordered_batches(connection, table, self._metrics, select, first_by)
-            for table, (select, first_by) in selects.items()
+            "episodes": self._ordered(connection, "episodes", episodes),
+            "steps": self._ordered(connection, "steps", steps, late),
+            "feedback": self._ordered(connection, "feedback", feedback),
         }
         return Rows(batches, late)
 
@@ -285,11 +254,20 @@ class StoreWriter:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
 
-    def _select(
-        self, table: str, relation: str, keys: Sequence[str] = (), spelled: Sequence[str] = ()
-    ) -> str:
-        casts = [_cast(column, is_spelled=column.name in spelled) for column in columns(table, self._metrics)]
-        return f"SELECT {', '.join([*casts, *keys])} FROM {relation}"
+    def _ordered(
+        self, connection: duckdb.DuckDBPyConnection, table: str, relation: str, late: Late | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of a relation in the order of the table, with the columns that `late` asks for."""
+        keys, order, spelled, absent = (
+            (late.keys, late.order, late.spelled, late.absent) if late else ((), (), (), ())
+        )
+        casts = [
+            _cast(column, is_spelled=column.name in spelled)
+            for column in columns(table, self._metrics)
+            if column.name not in absent
+        ]
+        select = f"SELECT {', '.join([*casts, *keys])} FROM {relation}"
+        return ordered_batches(connection, table, self._metrics, select, order, absent)
 
     def _write(
         self,

@@ -7,8 +7,7 @@ not the size of the export; a bucket becomes one part of the store.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from importlib import resources
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import duckdb
@@ -16,19 +15,22 @@ import pyarrow as pa
 
 from trajkit.environments.base import EnvironmentInfo
 from trajkit.errors import QueryError
-from trajkit.schema import FeedbackKind, Left, Metric, MetricLevel
+from trajkit.schema import FeedbackKind, Metric, MetricLevel
 from trajkit.schema.base import JsonObject
 from trajkit.schema.success import Success, parse_success
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.config import ConfiguredMetric
 from trajkit.sources.tensorzero.continued import continuations
+from trajkit.sources.tensorzero.json_path import json_path
 from trajkit.sources.tensorzero.late import DESCRIBED, late_texts
+from trajkit.sources.tensorzero.observed import OBSERVED
+from trajkit.sources.tensorzero.read_sql import read_sql
 from trajkit.sources.tensorzero.snapshots import Snapshots
 from trajkit.sources.tensorzero.spool import Group
 from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
-from trajkit.store.writer import Late
+from trajkit.store.rows import Late
 
 _LEVELED_FEEDBACK = """
     CREATE OR REPLACE TABLE scored_feedback AS
@@ -70,11 +72,14 @@ _UNUSUAL = """
 """
 
 
-_NARROW_INFERENCE = [name for name in tables.INFERENCES.names if name != "input"]
+_NARROW_INFERENCE = [name for name in OBSERVED.names if name != "input"]
 _NARROW_CALL = [
     *(name for name in tables.MODEL_INFERENCES.names if name not in ("system", "input_messages", "output")),
     *DESCRIBED.names,
 ]
+
+_READS_TEXTS = ("answering", "prompted")
+"""Files of `sql/` that read the texts of the calls."""
 
 # The files of `sql/` in order, each with what must be there for it to be needed: the long expressions take
 # time to plan, and most databases have only what is usual.
@@ -142,12 +147,8 @@ class Assembly:
         self._connection = connection
         self._snapshots = snapshots
         self._request = request
-        observation_path = _json_path(request.observation_path)
         self._variables = {
-            "observation_path": literal(f"$.messages[#-1].content[0].arguments{observation_path}"),
-            "message_observation_path": literal(f"$.content[*].arguments{observation_path}"),
-            "legacy_observation_path": literal(f"$.content[*].value{observation_path}"),
-            "action_path": literal(f"$.parsed{_json_path(request.action_path)}"),
+            "action_path": literal(f"$.parsed{json_path(request.action_path)}"),
             "source": literal(source),
             "origin": literal(json.dumps(origin)),
             "include_invalid": str(request.include_invalid),
@@ -204,11 +205,12 @@ class Assembly:
 
         Args:
             connection: A cursor of the assembly's connection; what is made in it stays its own.
-            inferences: Their inferences (`tables.INFERENCES`).
+            inferences: Their inferences (`observed.OBSERVED`).
             calls: Their model calls (`tables.MODEL_INFERENCES` and `late.DESCRIBED`).
         """
-        numbers = {"first_bucket": inferences.numbers[0], "last_bucket": inferences.numbers[-1]}
-        for name, value in {**self._variables, **numbers}.items():
+        first_slot, last_slot = inferences.slots
+        slots = {"first_slot": str(first_slot), "last_slot": str(last_slot)}
+        for name, value in {**self._variables, **slots}.items():
             connection.execute(f"SET VARIABLE {name} = {value}")
         connection.register("spooled_inference", inferences.table(_NARROW_INFERENCE))
         connection.register("spooled_call", calls.table(_NARROW_CALL))
@@ -222,12 +224,13 @@ class Assembly:
                         "SELECT turn, bucket, call_row, row_before FROM turn"
                     ).to_arrow_table()
                     connection.register("found_turn", continuations(calls, turns))
-                # a stream can be read once
-                connection.register("spooled_input", inferences.stream(["input"]))
-                connection.register("spooled_prompt", calls.stream(["system", "input_messages", "output"]))
+                if name in _READS_TEXTS:
+                    # a stream can be read once
+                    texts = calls.stream(["system", "input_messages", "output"])
+                    connection.register("spooled_prompt", texts)
                 connection.execute(read_sql(name))
-        for name in ("spooled_input", "spooled_prompt"):
-            connection.unregister(name)
+                if name in _READS_TEXTS:
+                    connection.unregister("spooled_prompt")
         late = late_texts(inferences, calls)
         return Relations("episode_row", "step_row", "feedback_row", late)
 
@@ -240,14 +243,6 @@ class Assembly:
                 "INSERT OR IGNORE INTO unreadable SELECT inference_id::UUID, reason FROM found"
             )
             self._connection.unregister("found")
-
-    def masked(self, connection: duckdb.DuckDBPyConnection) -> Iterator[Left]:
-        """Steps just assembled that are context only, by reason."""
-        rows = connection.execute(
-            "SELECT mask_reason, count(*) FROM said WHERE mask_reason IS NOT NULL GROUP BY ALL ORDER BY ALL"
-        ).fetchall()
-        for reason, n_steps in rows:
-            yield Left(reason=reason, n_steps=n_steps)
 
     def _find_rules(self) -> list[Success]:
         """What says whether an episode is a success: the first of these that was measured on it.
@@ -296,14 +291,6 @@ def _metrics_struct(metrics: Sequence[Metric], level: MetricLevel) -> str | None
     return f"struct_pack({', '.join(fields)})" if fields else None
 
 
-def _json_path(dotted: str) -> str:
-    """`state.text` as `."state"."text"`: every name quoted, so that none is taken for an operator."""
-    names = dotted.split(".")
-    if "" in names or '"' in dotted:
-        raise QueryError(f"the path {dotted!r} is not names joined by dots")
-    return "".join(f'."{name}"' for name in names)
-
-
 def _make_action_rules(
     connection: duckdb.DuckDBPyConnection, environments: Mapping[str, EnvironmentInfo]
 ) -> None:
@@ -316,12 +303,3 @@ def _make_action_rules(
                 "INSERT INTO action_rule VALUES (?, ?, ?)",
                 [info.env_id, list(info.rule.actions), info.rule.default],
             )
-
-
-def read_sql(name: str) -> str:
-    """The text of a file in `sql/`, named without its ending."""
-    return (
-        resources.files("trajkit.sources.tensorzero")
-        .joinpath("sql", f"{name}.sql")
-        .read_text(encoding="utf-8")
-    )

@@ -31,9 +31,9 @@ from trajkit.sources.tensorzero.clickhouse_clauses import (
     milliseconds,
     scope_of,
 )
-from trajkit.sources.tensorzero.clickhouse_columns import CHAT_OWN, JSON_OWN, LATER_COLUMNS
+from trajkit.sources.tensorzero.clickhouse_columns import CHAT_OWN, JSON_OWN, LATER_COLUMNS, TAGS_TEXT
 from trajkit.sources.tensorzero.clickhouse_connection import Connection
-from trajkit.sources.tensorzero.clickhouse_wire import SYSTEM_SENT, system_column
+from trajkit.sources.tensorzero.clickhouse_wire import system_column
 from trajkit.sources.tensorzero.config import ConfiguredMetric
 from trajkit.sources.tensorzero.known import check_names, known_metrics
 from trajkit.sources.tensorzero.slot import in_clickhouse
@@ -67,6 +67,7 @@ class ClickHouse:
 
     def __init__(self, url: str, access: Access = Access()) -> None:  # noqa: B008 -- frozen
         self._connection = Connection(url, access)
+        self._metrics: dict[str, ConfiguredMetric] | None = None
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -98,7 +99,12 @@ class ClickHouse:
         check_names(request, [(row[0], row[1]) for row in names], self.metrics())
 
     def metrics(self) -> dict[str, ConfiguredMetric]:
-        """The metrics that were ever logged, with what the newest configuration says about them."""
+        """The metrics that were ever logged, with what the newest configuration says of them; read once."""
+        if self._metrics is None:
+            self._metrics = self._read_metrics()
+        return self._metrics
+
+    def _read_metrics(self) -> dict[str, ConfiguredMetric]:
         configurations = []
         if self._has("ConfigSnapshot"):
             rows = self._connection.query("SELECT config FROM ConfigSnapshot FINAL ORDER BY last_used")
@@ -250,7 +256,7 @@ class ClickHouse:
             SELECT toString(id) AS inference_id, toString(episode) AS episode_id, function_type, input,
                    output, auxiliary_content, tool_params, dynamic_tools_text, provider_tools_text,
                    allowed_tools, tool_choice, parallel_tool_calls,
-                   toJSONString(mapSort(mapFilter((k, v) -> k != 'trajkit.step', tags))) AS tags_text,
+                   {TAGS_TEXT} AS tags_text,
                    toInt64OrNull(tags['trajkit.step']) AS env_step, processing_time_ms,
                    hash AS snapshot_hash, {bucket("episode", n_buckets)} AS bucket
             FROM ({of("JsonInference", "json", JSON_OWN)} UNION ALL {of("ChatInference", "chat", CHAT_OWN)})
@@ -367,54 +373,6 @@ class ClickHouse:
             )
             """,
             tables.TASKS,
-        )
-
-    def prompts(self, inference_ids: list[str]) -> Iterator[pa.RecordBatch]:
-        """Stream the model calls of these inferences (the columns of `MODEL_INFERENCES`)."""
-        chosen = pa.table({"episode_id": pa.array(inference_ids, pa.string())})
-        return self._connection.stream(
-            f"""
-            SELECT toString(inference_id) AS inference_id, toString(id) AS model_inference_id, model_name,
-                   model_provider_name, {SYSTEM_SENT} AS system_sent, input_messages, output, input_tokens,
-                   output_tokens, NULL AS cost_usd, toString(finish_reason) AS finish_reason, cached,
-                   NULL AS response_time_ms, NULL AS ttft_ms, 0 AS bucket
-            FROM ModelInference WHERE inference_id IN (SELECT toUUID(episode_id) FROM chosen)
-            """,
-            tables.MODEL_INFERENCES,
-            chosen=chosen,
-        )
-
-    def tools_by_id(self, inference_ids: list[str]) -> Iterator[pa.RecordBatch]:
-        """Stream what those of these inferences that had tools were given (the columns of `TOOLS_BY_ID`)."""
-        chosen = pa.table({"episode_id": pa.array(inference_ids, pa.string())})
-        return self._connection.stream(
-            """
-            SELECT toString(id) AS inference_id, tool_params FROM ChatInference
-            WHERE (function_name, variant_name, episode_id) IN (
-                SELECT function_name, variant_name, episode_id FROM InferenceById
-                WHERE id_uint IN (SELECT toUInt128(toUUID(episode_id)) FROM chosen)
-            ) AND id IN (SELECT toUUID(episode_id) FROM chosen) AND tool_params <> ''
-            """,
-            tables.TOOLS_BY_ID,
-            chosen=chosen,
-        )
-
-    def row_ids(self, episode_ids: list[str]) -> Iterator[pa.RecordBatch]:
-        """Stream the ids of the inferences of these episodes and of the feedback on them."""
-        chosen = pa.table({"episode_id": pa.array(episode_ids, pa.string())})
-        both = " UNION ALL ".join(
-            f"SELECT {column} AS episode, id FROM {table} WHERE {in_chosen(column, chosen)}"
-            for table, column in (
-                ("JsonInference", "episode_id"),
-                ("ChatInference", "episode_id"),
-                ("FloatMetricFeedback", "target_id"),
-                ("BooleanMetricFeedback", "target_id"),
-            )
-        )
-        return self._connection.stream(
-            f"SELECT toString(episode) AS episode_text, toString(id) AS id_text FROM ({both})",
-            tables.ROW_IDS,
-            chosen=chosen,
         )
 
     # -- plumbing --------------------------------------------------------------------------------------------

@@ -49,3 +49,10 @@ JSON_OWN = (
     " NULL AS allowed_tools, NULL AS tool_choice, NULL AS parallel_tool_calls"
 )
 """The same the other way round, in the same places."""
+
+TAGS_TEXT = (
+    "concat('{', arrayStringConcat(mapValues(mapApply("
+    "(k, v) -> (k, concat(toJSONString(k), ':', toJSONString(v))),"
+    " mapSort(mapFilter((k, v) -> k != 'trajkit.step', tags)))), ','), '}')"
+)
+"""The tags of an inference as `INFERENCES` has them: in half the time that `toJSONString` of a map takes."""

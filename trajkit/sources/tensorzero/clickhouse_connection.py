@@ -23,6 +23,9 @@ _CONNECT_TIMEOUT_S = 10
 _STREAM_TIMEOUT_S = 600
 """Longest silence in the middle of an answer."""
 
+_BLOCK_BYTES = 16_000_000
+"""Rows come in batches of about this size: what is done with a batch costs less than with its parts."""
+
 _ONLY_READING = "2"
 """ClickHouse's setting `readonly`: every query that would write is refused, whoever the user is."""
 
@@ -69,6 +72,7 @@ class Connection:
             self._ask_for(name, text, option=f"{name} in the URL")
         # texts come as strings where the user may ask for it, else as bytes, which `_cast` reads
         self.prefer("output_format_arrow_string_as_string", "1")
+        self.prefer("preferred_block_size_bytes", str(_BLOCK_BYTES))
         # the last one: where it is set, ClickHouse lets nothing be set that could undo it
         self.prefer("readonly", _ONLY_READING)
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -28,21 +28,22 @@ from trajkit.sources.tensorzero.asked import Asked
 from trajkit.sources.tensorzero.assemble import Assembly, Relations
 from trajkit.sources.tensorzero.choice import Choice, Workspace, open_workspace
 from trajkit.sources.tensorzero.late import CALL_ROW, DESCRIBED, INPUT_ROW, described
+from trajkit.sources.tensorzero.observed import OBSERVED, Observing
 from trajkit.sources.tensorzero.raw_prompts import WithoutPrompt
 from trajkit.sources.tensorzero.render_calls import Rerendering
 from trajkit.sources.tensorzero.render_snapshots import TemplateSource
-from trajkit.sources.tensorzero.slot import N_SLOTS
 from trajkit.sources.tensorzero.snapshots import Snapshots
 from trajkit.sources.tensorzero.spool import Group, Spool
 from trajkit.sources.tensorzero.streams import Count, Progress, aside, leave_copies, load
 from trajkit.store.engine import interruptible, writing
-from trajkit.store.writer import Rows, StoreWriter
+from trajkit.store.rows import Rows
+from trajkit.store.writer import StoreWriter
 
 GROUP_STEPS = 20_000
 """Most steps that are assembled at once; more take more memory, fewer more time."""
 GROUP_BYTES = 120_000_000
 """Most bytes of text that are assembled at once: long prompts make small groups."""
-_BUCKETS_PER_GROUP = 4
+_BUCKETS_PER_GROUP = 2
 """The texts of one bucket are held at a time."""
 _MAX_BUCKETS = 384
 """Each is an open file of two tables; where a process may have fewer files, there are fewer buckets."""
@@ -156,11 +157,11 @@ class _Made(NamedTuple):
     """Steps that are context only, by reason."""
 
 
-def _rows(
-    writer: StoreWriter, assembly: Assembly, connection: duckdb.DuckDBPyConnection, relations: Relations
-) -> _Made:
+def _rows(writer: StoreWriter, connection: duckdb.DuckDBPyConnection, relations: Relations) -> _Made:
     rows = writer.rows(connection, **relations._asdict()).held()
-    return _Made(rows, {entry.reason: entry.n_steps for entry in assembly.masked(connection)})
+    reasons = [batch.column("mask_reason").drop_null() for batch in rows.batches["steps"]]
+    counted: Any = pa.chunked_array(reasons, pa.string()).value_counts()  # the stubs know no such struct
+    return _Made(rows, {entry["values"]: entry["counts"] for entry in counted.to_pylist()})
 
 
 class _Export:
@@ -196,6 +197,8 @@ class _Export:
 
     def write(self, goal: Path, tally: Tally, rerendering: Rerendering | None) -> tuple[Tally, Manifest]:
         """Write the chosen episodes."""
+        # all that was chosen from, and as long as the database: from here on nobody asks it
+        self._connection.execute("DROP TABLE step_index_of")
         pulled, assembly, metrics = self._prepare(tally)
         masked: Counter[str] = Counter()
         with StoreWriter(
@@ -203,9 +206,7 @@ class _Export:
         ) as writer:
             with _Behind() as behind:
                 for groups in self._groups(pulled, "assembling", rerendering):
-                    made = self._assembled(
-                        pulled, assembly, groups, functools.partial(_rows, writer, assembly)
-                    )
+                    made = self._assembled(pulled, assembly, groups, functools.partial(_rows, writer))
                     masked.update(made.masked)
                     behind.write(writer, made.rows, groups)
                 behind.finish()
@@ -254,14 +255,6 @@ class _Export:
         if self._pulled is None:
             n_buckets = self._count_buckets(tally)
             self._pulled = _Pulled(*self._pull(tally, n_buckets), n_buckets)
-        # in the order in which they are worked on: a group reads its own rows only
-        self._connection.execute(
-            f"""
-            CREATE OR REPLACE TABLE chosen_step AS
-            SELECT * EXCLUDE slot, slot::BIGINT * {self._pulled.n_buckets} // {N_SLOTS} AS bucket
-            FROM chosen_step ORDER BY bucket
-            """
-        )
         assembly = Assembly(
             self._connection,
             self._request,
@@ -297,7 +290,8 @@ class _Export:
         everything = tally.n_episodes_kept == tally.n_episodes_seen
         kept = self._connection.sql("SELECT episode_id::VARCHAR AS episode_id FROM fate WHERE reason IS NULL")
         chosen = None if everything else kept.to_arrow_table().cast(tables.CHOSEN)
-        inferences = Spool(self._workspace.folder, "inference", tables.INFERENCES, n_buckets)
+        observing = Observing(self._request, self._unreadable)
+        inferences = Spool(self._workspace.folder, "inference", OBSERVED, n_buckets)
         described_calls = pa.unify_schemas([tables.MODEL_INFERENCES, DESCRIBED])
         calls = Spool(self._workspace.folder, "model_inference", described_calls, n_buckets)
         count = Count("reading inferences and model calls", 2 * tally.n_steps_kept, self._on_progress)
@@ -305,14 +299,14 @@ class _Export:
         # side by side: while one waits for the database the other one writes
         with aside(
             lambda: inferences.fill(
-                self._as_text(count.of(self._database.inferences(chosen, n_buckets, self._seen)))
+                observing.of(
+                    self._as_text(count.of(self._database.inferences(chosen, n_buckets, self._seen)))
+                )
             ),
             count,
         ):
             of_calls = self._as_text(count.of(self._database.model_inferences(chosen, n_buckets, self._seen)))
-            calls.fill(
-                without_prompt.noting(self._unreadable.prompts(map(described, of_calls), self._connection))
-            )
+            calls.fill(without_prompt.noting(map(described, of_calls)))
         without_prompt.fill(self._database, calls)
         load(
             self._connection,

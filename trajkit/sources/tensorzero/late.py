@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute
 from numpy.typing import NDArray
 
-from trajkit.sources.tensorzero.plain import are_plain
+from trajkit.sources.tensorzero.plain import plain_of
 from trajkit.sources.tensorzero.spool import Group
 from trajkit.sources.tensorzero.texts import Texts, as_array
-from trajkit.store.writer import Late
+from trajkit.store.rows import Late
 
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
@@ -30,8 +30,22 @@ BUCKET, INPUT_ROW, CALL_ROW = "bucket", "input_row", "call_row"
 _FILLED_BYTES = 16_000_000
 """Texts that are filled in and written at a time, more or less."""
 
+_ABSENT = (
+    "reward",
+    "terminated",
+    "truncated",
+    "prompt_token_ids",
+    "completion_token_ids",
+    "logprobs",
+    "model_version",
+    "agent_name",
+    "parent_step",
+    "legal_actions",
+    "info",
+)
+"""Columns of a step that TensorZero knows nothing of."""
+
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")  # without a short escape
-_SEVERAL = r'\},\{"role":"'
 
 
 _KNOWN: dict[str, pa.DataType] = {
@@ -50,10 +64,9 @@ it could not be."""
 def described(calls: pa.RecordBatch) -> pa.RecordBatch:
     """Model calls with the columns of `DESCRIBED`."""
     messages = calls.column("input_messages")
-    has_messages, is_plain = pc.greater(pc.binary_length(messages), 0), are_plain(messages)
+    has_messages, plain = pc.greater(pc.binary_length(messages), 0), plain_of(messages)
     # of what is not plain only SQL finds out how many messages it is
-    is_long = pc.or_(pc.match_substring_regex(messages, _SEVERAL), pc.invert(is_plain))
-    found = [has_messages, is_plain, pc.and_(has_messages, is_long)]
+    found = [has_messages, plain.is_plain, pc.and_not(has_messages, plain.is_one)]
     sent = [pa.repeat(False, calls.num_rows), pa.nulls(calls.num_rows, pa.string())]  # none is rendered yet
     columns = [*calls.columns, *(pc.fill_null(flags, False) for flags in found), *sent]
     return pa.RecordBatch.from_arrays(columns, names=[*calls.schema.names, *DESCRIBED.names])
@@ -83,7 +96,8 @@ def late_texts(inferences: Group, calls: Group) -> Late:
         return {name: pa.concat_arrays([part[name] for part in made]) for name in ("input", "messages")}
 
     most_rows = max(1, int(_FILLED_BYTES // max(inferences.bytes_per_row + calls.bytes_per_row, 1)))
-    return Late((BUCKET, INPUT_ROW, CALL_ROW), (BUCKET,), fill, most_rows, spelled=("completion", "extra"))
+    keys = (BUCKET, INPUT_ROW, CALL_ROW)
+    return Late(keys, (BUCKET,), fill, most_rows, spelled=("completion", "extra"), absent=("input", *_ABSENT))
 
 
 class _Bucket:

@@ -1,64 +1,48 @@
 """Which prompts are plain text: those can pass as they are, being the store's JSON already.
 
-A prompt is looked through by searches for what may not be in it: that is several times faster than parsing.
-Inside a string a quote is escaped, so that no search finds what a text only mentions. A text that looks odd
-without being so (minified code) costs time and changes nothing.
+One pattern says all that such a prompt is, so that what matches it need not be parsed: it is JSON, spelled as
+the store spells it. What does not match goes through SQL, which looks into it.
 """
 
 from __future__ import annotations
 
-import functools
-import re
-from collections.abc import Iterable
-from itertools import groupby
-from typing import Any, cast
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute
 
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
-_ROLES = ("user", "assistant")
-_BLOCK = '{"type":"text","text":"'
-_MESSAGES = tuple(f'{{"role":"{role}","content":[{_BLOCK}' for role in _ROLES)
-_FIRST = tuple(f"[{message}" for message in (*_MESSAGES, f'{{"role":"system","content":[{_BLOCK}'))
-_LAST = '"}]}]'
+# An escape that trajkit spells in another way (`\u`, `\/`) is not plain.
+_TEXT = r'"(?:[^"\\\x00-\x1f]|\\["\\bfnrt])*"'
+_BLOCK = r'\{"type":"text","text":' + _TEXT + r"\}"
 
 
-def _unlike(texts: Iterable[str], *, n_loose: int = 0) -> str:
-    """A pattern for what does not go on like one of these texts.
-
-    Args:
-        texts: None of them begins another.
-        n_loose: At how many places from the beginning an escape or a space may stand too: quoted JSON does
-            not look odd.
-    """
-    branches = [
-        (re.escape(first), [text[1:] for text in found])
-        for first, found in groupby(sorted(texts), key=lambda text: text[0])
-    ]
-    others = f"[^{''.join(first for first, _ in branches)}{_LOOSE if n_loose else ''}]"
-    longer = [first + _unlike(rest, n_loose=max(n_loose - 1, 0)) for first, rest in branches if rest != [""]]
-    return f"(?:{'|'.join([others, *longer])})"
+def _message(roles: str) -> str:
+    return rf'\{{"role":"(?:{roles})","content":\[{_BLOCK}(?:,{_BLOCK})*\]\}}'
 
 
-_LOOSE = r"\\\s"
-
-_ODD = (
-    '"type"' + _unlike([':"text","text":"']),
-    # the next block, or the next message
-    r"\}," + _unlike([_BLOCK, *_MESSAGES], n_loose=2),
-    # more members of a message, or of a block
-    r'\}\],"',
-    '","' + _unlike(["content", "text"]),
-    # escapes that trajkit spells in another way
-    r"\\[u/]",
-)
+_FIRST, _NEXT = _message("user|assistant|system"), _message("user|assistant")
+_ONE = rf"\A\[{_FIRST}\]\z"
+_SEVERAL = rf"\A\[{_FIRST}(?:,{_NEXT})+\]\z"
 
 
-def are_plain(messages: pa.Array[Any]) -> pa.Array[Any]:
-    """Whether each list of messages (JSON, or null) is messages of text blocks and nothing else."""
-    starts = functools.reduce(pc.or_, (pc.starts_with(messages, first) for first in _FIRST))
-    odd = functools.reduce(pc.or_, (pc.match_substring_regex(messages, pattern) for pattern in _ODD))
-    found = pc.and_not(pc.and_(starts, pc.ends_with(messages, _LAST)), odd)
-    return cast("pa.Array[Any]", pc.fill_null(found, False))
+class Plain(NamedTuple):
+    """What is known of lists of messages, a value each; false for null."""
+
+    is_plain: pa.Array[Any]
+    """Messages of text blocks, and nothing else."""
+    is_one: pa.Array[Any]
+    """The same, and only one message."""
+
+
+def plain_of(messages: pa.Array[Any]) -> Plain:
+    """Look at each list of messages (JSON, or null)."""
+    is_one = _matches(messages, _ONE)
+    if pc.all(is_one).as_py():
+        return Plain(is_one, is_one)
+    return Plain(pc.or_(is_one, _matches(messages, _SEVERAL)), is_one)
+
+
+def _matches(texts: pa.Array[Any], pattern: str) -> Any:
+    return pc.fill_null(pc.match_substring_regex(texts, pattern), False)

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero import tables
-from trajkit.sources.tensorzero.assemble import read_sql
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
+from trajkit.sources.tensorzero.clickhouse_by_id import ClickHouseById
+from trajkit.sources.tensorzero.read_sql import read_sql
 
 _MESSAGES = TypeAdapter(tuple[Message, ...])
 _TOOLS = TypeAdapter(tuple[JsonObject, ...])
@@ -38,9 +38,9 @@ def rendered_prompts(clickhouse_url: str, inference_ids: Iterable[str]) -> Mappi
     Raises:
         ServiceError: The database cannot be reached, or failed.
     """
-    database, ids = ClickHouse(clickhouse_url), list(inference_ids)
+    database, ids = ClickHouseById(clickhouse_url), list(inference_ids)
     try:
-        batches, asked = list(database.prompts(ids)), list(database.tools_by_id(ids))
+        batches, asked = list(database.calls(ids)), list(database.tools(ids))
     finally:
         database.close()
     calls = pa.Table.from_batches(batches, tables.MODEL_INFERENCES)

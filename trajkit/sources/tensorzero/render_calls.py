@@ -17,6 +17,7 @@ from trajkit.errors import ConfigError, DataError
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.late import described
 from trajkit.sources.tensorzero.render_snapshots import TemplateSource
+from trajkit.sources.tensorzero.slot import slots_of
 from trajkit.sources.tensorzero.spool import Group, Spool
 from trajkit.store.engine import literal
 
@@ -63,7 +64,7 @@ class Rerendering:
         """Replace the prompts of one bucket.
 
         Args:
-            connection: Where `chosen_step` is, with its buckets.
+            connection: Where `chosen_step` is.
             inferences: The inferences.
             calls: Their model calls, which get the prompts; an inference without one gets one.
             number: Which bucket.
@@ -71,10 +72,11 @@ class Rerendering:
         if not self._functions:
             return
         names = ", ".join(map(literal, self._functions))
+        first_slot, last_slot = slots_of(number + 1, inferences.n_buckets)
         functions = dict(
             connection.execute(
                 "SELECT inference_id::VARCHAR, function_name FROM chosen_step"
-                f" WHERE bucket = {number} AND function_name IN ({names})"
+                f" WHERE slot BETWEEN {first_slot} AND {last_slot} AND function_name IN ({names})"
             ).fetchall()
         )
         group = Group(inferences, [number], "row")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
+from trajkit.sources.tensorzero.clickhouse_by_id import ClickHouseById
 
 
 def stored_rows(clickhouse_url: str, episode_ids: Sequence[str]) -> Mapping[str, set[str]]:
@@ -17,10 +17,10 @@ def stored_rows(clickhouse_url: str, episode_ids: Sequence[str]) -> Mapping[str,
     Raises:
         ServiceError: The database cannot be reached, or failed.
     """
-    database = ClickHouse(clickhouse_url)
+    database = ClickHouseById(clickhouse_url)
     try:
         found: dict[str, set[str]] = {}
-        for batch in database.row_ids(list(episode_ids)):
+        for batch in database.row_ids(episode_ids):
             for episode_id, row_id in zip(*(column.to_pylist() for column in batch.columns), strict=True):
                 found.setdefault(episode_id, set()).add(row_id)
     finally:

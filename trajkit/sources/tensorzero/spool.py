@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from trajkit.sources.tensorzero.slot import slots_of
+
 _WAITING_ROWS = 16_384
 """Most rows of all buckets together that wait in memory, more or less."""
 _LEAST_ROWS = 64
@@ -43,6 +45,11 @@ class Spool:
     def path(self, number: int) -> Path:
         """The file of one bucket."""
         return self._folder / f"{self._name}-{number:05}.arrow"
+
+    @property
+    def n_buckets(self) -> int:
+        """How many there are."""
+        return len(self._n_rows)
 
     def n_rows(self, number: int) -> int:
         """The rows of one bucket."""
@@ -114,6 +121,12 @@ class Group:
     def first_row(self, number: int) -> int:
         """What the rows of a bucket count from."""
         return self._first_row[number]
+
+    @property
+    def slots(self) -> tuple[int, int]:
+        """The first and the last slot of its episodes."""
+        n_buckets = self._spool.n_buckets
+        return slots_of(self.numbers[0] + 1, n_buckets)[0], slots_of(self.numbers[-1] + 1, n_buckets)[1]
 
     @property
     def bytes_per_row(self) -> float:

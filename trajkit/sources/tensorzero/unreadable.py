@@ -1,8 +1,8 @@
 """Rows whose text cannot be read, not being UTF-8 or not being JSON: noted by id, and none is dropped.
 
-Bytes are looked at as the rows come, which costs next to nothing, and so are prompts that nothing else would
-read. That another text is JSON is only found out where it must be read: when that fails, the rows of those
-buckets are looked at one by one, and what is no JSON becomes null.
+Bytes are looked at as the rows come, which costs next to nothing. That a text is JSON is only found out where
+it must be read: when that fails, the rows of those buckets are looked at one by one, and what is no JSON
+becomes null.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ class _Json(NamedTuple):
     """Whether an empty text stands for nothing, as null does."""
 
 
+_INPUT = _Json("input")
+"""Looked at as it comes by (`observed.py`)."""
 _OF_INFERENCES = {
-    "input": _Json("input"),
     "output": _Json("output"),
     "auxiliary_content": _Json("auxiliary content", True),
     "tool_params": _Json("list of tools", True),
@@ -76,22 +77,10 @@ class Unreadable:
             else:
                 yield batch
 
-    def prompts(
-        self, calls: Iterator[pa.RecordBatch], connection: duckdb.DuckDBPyConnection
-    ) -> Iterator[pa.RecordBatch]:
-        """Model calls (described) of which those that pass as they are have been looked at: they are JSON.
-
-        Args:
-            calls: The stream.
-            connection: What looks at them.
-        """
-        with connection.cursor() as cursor:
-            for batch in calls:
-                messages, is_plain = batch.column("input_messages"), batch.column("is_plain")
-                passing = messages if pc.all(is_plain).as_py() else messages.filter(is_plain)
-                cursor.register("passing", pa.table({"text": passing}))
-                (row,) = cursor.execute("SELECT bool_and(json_valid(text)) FROM passing").fetchall()
-                yield self._without_broken(batch) if row[0] is False else batch
+    def without_broken_inputs(self, inferences: pa.RecordBatch) -> pa.RecordBatch:
+        """The same inferences; an input that is no JSON is null."""
+        mended = self._without_broken(pa.Table.from_batches([inferences]), "input", _INPUT)
+        return inferences if mended is None else mended.combine_chunks().to_batches()[0]
 
     def mend(self, inferences: Spool, calls: Spool, numbers: Sequence[int]) -> bool:
         """Look at the JSON of some buckets, and make null what is none.
@@ -118,26 +107,23 @@ class Unreadable:
         self.note(_ids(fixed_batch.column(key).filter(pa.array(is_changed))), _NOT_UTF8)
         return fixed_batch
 
-    def _without_broken(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        name = "input_messages"
-        passing = pa.chunked_array([pc.if_else(batch.column("is_plain"), batch.column(name), None)])
-        broken = pc.invert(_is_json(passing, may_be_empty=False).combine_chunks())
-        self.note(_ids(batch.column("inference_id").filter(broken)), f"{_OF_CALLS[name].words} is not JSON")
-        place = batch.schema.get_field_index(name)
-        fixed = pc.if_else(broken, pa.scalar(_EMPTY[name], pa.string()), batch.column(name))
-        return _described_anew(batch.set_column(place, batch.schema.field(place), fixed))
+    def _without_broken(self, table: pa.Table, name: str, column: _Json) -> pa.Table | None:
+        """Rows of which a column is JSON or stands for nothing, what is none being noted; None if all was."""
+        broken = pc.invert(_is_json(table.column(name), may_be_empty=column.may_be_empty))
+        if not pc.any(broken).as_py():
+            return None
+        self.note(_ids(table.column("inference_id").filter(broken)), f"{column.words} is not JSON")
+        fixed = pc.if_else(broken, pa.scalar(_EMPTY.get(name), pa.string()), table.column(name))
+        place = table.schema.get_field_index(name)
+        return table.set_column(place, table.schema.field(place), fixed)
 
     def _mend(self, spool: Spool, number: int, columns: Mapping[str, _Json]) -> bool:
         table = Group(spool, [number], "row").table(spool.schema.names).drop_columns(["row"])
         is_broken = False
         for name, column in columns.items():
-            broken = pc.invert(_is_json(table.column(name), may_be_empty=column.may_be_empty))
-            if pc.any(broken).as_py():
-                is_broken = True
-                self.note(_ids(table.column("inference_id").filter(broken)), f"{column.words} is not JSON")
-                nothing = pa.scalar(_EMPTY.get(name), pa.string())
-                fixed = pc.if_else(broken, nothing, table.column(name))
-                table = table.set_column(table.schema.get_field_index(name), spool.schema.field(name), fixed)
+            mended = self._without_broken(table, name, column)
+            if mended is not None:
+                is_broken, table = True, mended
         if is_broken:
             spool.replace(number, _batches(table))
         return is_broken

@@ -1,12 +1,12 @@
 -- The steps and the model calls of some buckets, narrow: the small sides of joins with the texts.
 --
--- Reads: chosen_step, spooled_inference, spooled_call, and the variables first_bucket, last_bucket.
+-- Reads: chosen_step, spooled_inference, spooled_call, and the variables first_slot, last_slot.
 -- Makes: bucket_step, call, several, and preparing and answering (empty).
 
 CREATE OR REPLACE TEMP TABLE bucket_step AS
 SELECT c.*, i.input_row, i.env_step FROM chosen_step c
 JOIN (SELECT inference_id::UUID AS inference_id, input_row, env_step FROM spooled_inference) i USING (inference_id)
-WHERE c.bucket BETWEEN getvariable('first_bucket') AND getvariable('last_bucket');
+WHERE c.slot BETWEEN getvariable('first_slot') AND getvariable('last_slot');
 
 CREATE OR REPLACE TEMP TABLE preparing (inference_id UUID, is_preparing BOOLEAN);
 

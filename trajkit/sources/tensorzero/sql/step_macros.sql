@@ -1,4 +1,4 @@
--- How an inference becomes a step: its answer, what the environment showed, its tools. Text is only looked into where it
+-- How an inference becomes a step: its answer, its tools. Text is only looked into where it
 -- must be.
 
 -- A text that should be JSON, or itself as a JSON text; DuckDB alone takes inf and nan for numbers.
@@ -60,34 +60,6 @@ CREATE OR REPLACE MACRO as_action(block) AS json_object(
     'name', coalesce(block->>'$.raw_name', block->>'$.name'),
     'arguments', CASE WHEN (block->>'$.arguments') IS NULL THEN to_json(block->>'$.raw_arguments')
         ELSE json_extract(block, '$.arguments') END);
-
--- The last message of the user in a structured input.
-CREATE OR REPLACE MACRO last_user(input) AS
-    list_last(list_filter(from_json(json_extract(input, '$.messages'), '["JSON"]'),
-        lambda message: message->>'$.role' = 'user'));
-
--- Of JSON values the last one that is something, as text: a string's own text, anything else as canonical JSON.
-CREATE OR REPLACE MACRO last_text(values_found) AS
-    list_last(list_filter(list_transform(values_found, lambda found_value: CASE
-        WHEN json_type(found_value) = 'VARCHAR' THEN found_value->>'$' ELSE canonical(found_value) END),
-        lambda found_text: found_text IS NOT NULL));
-
--- What the environment showed: the template argument, else the last text, of the last message of the user.
--- `found` is what the usual shape (the user spoke last, in one block) has at: role, observation, text, second block.
-CREATE OR REPLACE MACRO usual_observation(found, input) AS
-    CASE WHEN found[1] = 'user' AND found[4] IS NULL AND coalesce(found[2], found[3]) IS NOT NULL
-            AND coalesce(found[2][1] NOT IN ('{', '['), true)
-        THEN coalesce(found[2], found[3]) ELSE coalesce(
-            last_text(json_extract(last_user(input), getvariable('message_observation_path'))),
-            last_text(json_extract(last_user(input), getvariable('legacy_observation_path'))),
-            last_text(json_extract(last_user(input), '$.content[*].text')),
-            last_text(json_extract(last_user(input), '$.content[*].value')),
-            CASE WHEN json_type(last_user(input), '$.content') = 'VARCHAR' THEN last_user(input)->>'$.content' END,
-            last_user(input)->>'$.content.text') END;
-
-CREATE OR REPLACE MACRO observation_of(input) AS usual_observation(json_extract_string(input, [
-    '$.messages[#-1].role', getvariable('observation_path'), '$.messages[#-1].content[0].text',
-    '$.messages[#-1].content[1].type']), input);
 
 -- `tool_params` as JSON: it may be empty, or a JSON text inside a JSON text.
 CREATE OR REPLACE MACRO tool_params_of(tool_params) AS CASE WHEN coalesce(tool_params, '') = '' THEN NULL

@@ -15,9 +15,8 @@ SELECT
     NULL AS input, observation,
     CASE WHEN action_found::VARCHAR <> 'null' AND is_preparing IS NULL THEN action_found END AS action,
     CASE WHEN NOT has_rule OR is_preparing THEN NULL
-        WHEN list_contains(actions, action_text) THEN action_text ELSE default_action END AS action_executed,
-    CASE WHEN has_rule AND is_preparing IS NULL THEN coalesce(list_contains(actions, action_text), false)
-        END AS action_valid,
+        WHEN is_listed THEN action_text ELSE default_action END AS action_executed,
+    CASE WHEN has_rule AND is_preparing IS NULL THEN is_listed END AS action_valid,
     NULL AS reward, NULL AS terminated, NULL AS truncated, demonstration,
     input_tokens AS n_input_tokens, output_tokens AS n_output_tokens, cost_usd, latency_s, finish_reason, cached,
     started_at,

@@ -2,19 +2,19 @@
 -- DuckDB's tables, which would copy them at every turn (`late.py` makes them).
 --
 -- Reads: bucket_step, call, answering, unusual_answer, given_answer, step_tool, unreadable, episode_tag,
--- spooled_inference, spooled_input, and the variables observation_path, message_observation_path,
--- legacy_observation_path, action_path, include_invalid.
--- Makes: observed, told, said, conversing, and continued, apart, prompted and extension (empty).
+-- spooled_inference, and the variables action_path, include_invalid.
+-- Makes: told, said, conversing, and continued, apart, prompted and extension (empty).
 
--- By itself: in a join the inputs would be copied.
-CREATE OR REPLACE TEMP TABLE observed AS
-SELECT input_row, observation_of(input) AS observation FROM spooled_input;
+-- In the order that is written: what is on the right is narrow and is held, while the outputs only pass by. DuckDB
+-- guesses that there are few of them, and holds those.
+SET disabled_optimizers = 'join_order,build_side_probe_side';
 
 -- Each output is parsed once.
 CREATE OR REPLACE TEMP TABLE told AS
-SELECT * EXCLUDE (found, own_answer, given_answer), coalesce(given_answer, own_answer) AS answer,
+SELECT * EXCLUDE (found, own_answer, given_answer, actions), coalesce(given_answer, own_answer) AS answer,
     CASE WHEN given_answer IS NOT NULL THEN own_answer END AS replaced_answer,
-    CASE WHEN starts_with(action_found::VARCHAR, '"') THEN action_found->>'$' END AS action_text
+    CASE WHEN starts_with(action_found::VARCHAR, '"') THEN action_found->>'$' END AS action_text,
+    coalesce(list_contains(actions, action_text), false) AS is_listed
 FROM (
     SELECT * EXCLUDE (unusual_answer, unusual_action, is_unusual, is_judged, is_known_invalid),
         CASE WHEN is_unusual THEN unusual_answer WHEN NOT is_expired THEN as_raw_answer(found[1]::VARCHAR) END AS own_answer,
@@ -36,7 +36,7 @@ FROM (
             u.input_row IS NOT NULL AS is_unusual, u.answer AS unusual_answer, u.action_found AS unusual_action,
             g.inference_id IS NOT NULL OR u.input_row IS NOT NULL AS is_judged,
             CASE WHEN g.inference_id IS NOT NULL THEN g.is_invalid ELSE u.is_invalid END AS is_known_invalid,
-            w.observation,
+            i.observation,
             CASE WHEN k.input_row IS NOT NULL THEN k.tools
                 WHEN coalesce(i.tool_params, '') <> '' AND json_array_length(i.tool_params, '$.tools_available') > 0
                 THEN json_extract(i.tool_params, '$.tools_available') END AS tools,
@@ -44,7 +44,6 @@ FROM (
             coalesce(i.processing_time_ms, m.response_time_ms) / 1000.0 AS latency_s, m.ttft_ms, i.snapshot_hash,
             CASE WHEN i.tags <> t.first_tags THEN i.tags END AS own_tags, t.actions, t.default_action, t.has_rule
         FROM spooled_inference i
-        JOIN observed w ON w.input_row = i.input_row
         JOIN bucket_step c ON c.input_row = i.input_row
         JOIN episode_tag t ON t.episode_id = c.episode_id
         LEFT JOIN unusual_answer u ON u.input_row = i.input_row
@@ -55,6 +54,8 @@ FROM (
             AND (a.inference_id IS NULL OR m.model_inference_id = a.model_inference_id)
     )
 );
+
+RESET disabled_optimizers;
 
 -- A view: that a prompt is no list of messages is found out later.
 CREATE OR REPLACE TEMP VIEW said AS

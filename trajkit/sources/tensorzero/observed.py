@@ -1,0 +1,82 @@
+"""What the environment showed to an agent, found in the input of each inference as it comes by.
+
+Later the inputs are read once more, and only to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute
+
+from trajkit.sources.request import ExportRequest
+from trajkit.sources.tensorzero import tables
+from trajkit.sources.tensorzero.json_path import json_path
+from trajkit.sources.tensorzero.read_sql import read_sql
+from trajkit.sources.tensorzero.unreadable import Unreadable
+from trajkit.store.engine import literal
+
+pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
+
+OBSERVED = pa.schema([*tables.INFERENCES, pa.field("observation", pa.string())])
+"""Inferences, and what the environment showed before each: text, null where the input shows nothing."""
+
+
+class Observing:
+    """Adds the observation to inferences.
+
+    Args:
+        request: Says which argument of a template is the observation.
+        unreadable: Is told of inputs that are no JSON; they become null.
+
+    Raises:
+        QueryError: The request's path is not one.
+    """
+
+    def __init__(self, request: ExportRequest, unreadable: Unreadable) -> None:
+        path = json_path(request.observation_path)
+        self._unreadable = unreadable
+        self._variables = {
+            "observation_path": f"$.messages[#-1].content[0].arguments{path}",
+            "message_observation_path": f"$.content[*].arguments{path}",
+            "legacy_observation_path": f"$.content[*].value{path}",
+        }
+
+    def of(self, inferences: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The same inferences (`OBSERVED`)."""
+        # of its own, as the export's connection does not keep rows in order
+        with duckdb.connect() as connection:
+            connection.execute("SET threads = 1")
+            connection.execute(read_sql("macros") + read_sql("observation"))
+            for name, value in self._variables.items():
+                connection.execute(f"SET VARIABLE {name} = {literal(value)}")
+            for batch in inferences:
+                yield self._observed(connection, batch)
+
+    def _observed(self, connection: duckdb.DuckDBPyConnection, batch: pa.RecordBatch) -> pa.RecordBatch:
+        try:
+            found = _observations(connection, batch.column("input"))
+        except duckdb.Error:
+            batch = self._unreadable.without_broken_inputs(batch)
+            found = _observations(connection, batch.column("input"))
+        return pa.RecordBatch.from_arrays([*batch.columns, found], schema=OBSERVED)
+
+
+def _observations(connection: duckdb.DuckDBPyConnection, inputs: pa.Array[Any]) -> pa.Array[Any]:
+    found = _each(connection, "usual_observation", inputs)
+    is_unusual = pc.and_(pc.is_null(found), pc.is_valid(inputs))
+    if not pc.any(is_unusual).as_py():
+        return found
+    others = _each(connection, "any_observation", inputs.filter(is_unusual))
+    made: pa.Array[Any] = pc.replace_with_mask(found, is_unusual, others)
+    return made
+
+
+def _each(connection: duckdb.DuckDBPyConnection, macro: str, inputs: pa.Array[Any]) -> pa.Array[Any]:
+    connection.register("passing", pa.table({"input": inputs}))
+    table = connection.sql(f"SELECT {macro}(input) AS found FROM passing").to_arrow_table()
+    made: pa.Array[Any] = table.column("found").cast(pa.string()).combine_chunks()
+    return made

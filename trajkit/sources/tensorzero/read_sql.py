@@ -1,0 +1,14 @@
+"""The SQL that is kept in files."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+
+def read_sql(name: str) -> str:
+    """The text of a file in `sql/`, named without its ending."""
+    return (
+        resources.files("trajkit.sources.tensorzero")
+        .joinpath("sql", f"{name}.sql")
+        .read_text(encoding="utf-8")
+    )

@@ -1,0 +1,37 @@
+"""The rows of whole episodes on their way into a store, and the wide columns that are made last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+
+class Late(NamedTuple):
+    """Wide columns of `steps` that DuckDB need not carry: they are made for each batch of rows in order."""
+
+    keys: tuple[str, ...]
+    """Columns of the relation that are handed over and not stored."""
+    order: tuple[str, ...]
+    """Keys to order the rows by first; those of an episode have them in common."""
+    fill: Callable[[pa.RecordBatch], Mapping[str, pa.Array[Any]]]
+    """The texts by column, for the rows of a batch that has the keys and every other column. Those of closed
+    columns are spelled as the store spells them."""
+    most_rows: int = 2**31
+    """Rows that are filled and written at a time: of long texts few make much memory."""
+    spelled: tuple[str, ...] = ()
+    """Other JSON columns that the relation has as text, and sound: closed ones spelled as the store does."""
+    absent: tuple[str, ...] = ()
+    """Columns that the relation need not have: null in every row, unless `fill` makes them."""
+
+
+class Rows(NamedTuple):
+    """The rows of some whole episodes, each table in its order, and what makes their last columns."""
+
+    batches: Mapping[str, Iterable[pa.RecordBatch]]
+    late: Late | None
+
+    def held(self) -> Rows:
+        """The same, read now: the connection behind them may be closed."""
+        return self._replace(batches={table: list(batches) for table, batches in self.batches.items()})
