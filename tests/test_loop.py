@@ -76,17 +76,65 @@ def test_a_stop_cancels_the_work_and_waits_for_its_end():
     assert seen == ["ended", "stopped"]
 
 
-def test_a_stop_while_the_loop_starts_is_a_stop():
-    def handler_taken_over(number, handler):
-        before = signal_signal(number, handler)
-        if callable(handler) and handler is not signal.default_int_handler:
-            signal.raise_signal(signal.SIGINT)
-        return before
-
-    signal_signal = signal.signal
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C as a plain Python has it."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(signal, "signal", handler_taken_over)
-        with pytest.raises(KeyboardInterrupt):
-            run_to_end(asyncio.sleep(60))
+    yield lambda: signal.raise_signal(signal.SIGINT)
     signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_while_the_loop_is_made_is_raised_when_that_has_ended(ctrl_c, monkeypatch):
+    begun = []
+
+    async def work():
+        begun.append("begun")
+
+    def stopped_meanwhile():
+        ctrl_c()
+        begun.append("loop made")
+        return new_event_loop()
+
+    new_event_loop = asyncio.new_event_loop
+    monkeypatch.setattr(asyncio.events, "new_event_loop", stopped_meanwhile)
+    with pytest.raises(KeyboardInterrupt):
+        run_to_end(work())
+    assert begun == ["loop made"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_ctrl_c_after_the_work_is_raised_when_the_loop_is_closed(ctrl_c):
+    loops = []
+
+    async def work():
+        loops.append(asyncio.get_running_loop())
+        asyncio.current_task().add_done_callback(lambda _: ctrl_c())
+
+    with pytest.raises(KeyboardInterrupt):
+        run_to_end(work())
+    assert loops[0].is_closed()
+
+
+def test_a_second_ctrl_c_does_not_wait_for_the_end(ctrl_c):
+    async def work():
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            ctrl_c()
+            pytest.fail("it went on")
+
+    async def stopped():
+        asyncio.get_running_loop().call_later(0.01, ctrl_c)
+        await work()
+
+    with pytest.raises(KeyboardInterrupt):
+        run_to_end(stopped())
+
+
+def test_a_cancellation_that_nobody_asked_for_is_not_ctrl_c(ctrl_c):
+    async def work():
+        asyncio.current_task().cancel()
+        await asyncio.sleep(0)
+
+    with pytest.raises(asyncio.CancelledError):
+        run_to_end(work())

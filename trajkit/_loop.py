@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
-from collections.abc import Coroutine
+import signal
+import threading
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from typing import Any, TypeVar
+from types import FrameType
+from typing import Any, Generic, TypeVar
 
 Result = TypeVar("Result")
 
@@ -17,37 +21,79 @@ def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:
     Where a loop runs in this thread, which then waits, the work is done in another thread: no loop can wait
     inside another. Ctrl-C, or a notebook's stop, cancels the work and is raised when that has ended.
     """
+    begun = _Begun(work)
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return _run_here(work)
-    begun: list[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = []
-
-    async def noted() -> Result:
-        task = asyncio.current_task()
-        assert task is not None
-        begun.append((asyncio.get_running_loop(), task))
-        return await work
-
+        return _run_here(begun)
     with ThreadPoolExecutor(1, thread_name_prefix="trajkit") as pool:
-        done = pool.submit(contextvars.copy_context().run, asyncio.run, noted())
+        done = pool.submit(contextvars.copy_context().run, asyncio.run, begun.run())
         try:
             return done.result()
         except KeyboardInterrupt:
-            for loop, task in begun:
-                if not done.done():
-                    loop.call_soon_threadsafe(task.cancel)
+            begun.stop()
             wait([done])
             raise
 
 
-def _run_here(work: Coroutine[Any, Any, Result]) -> Result:
-    """`asyncio.run`, where a Ctrl-C is always KeyboardInterrupt.
+class _Begun(Generic[Result]):
+    """Work that can be stopped at any time: before it begins, while it runs, after its end."""
 
-    `asyncio.Runner` takes over Ctrl-C and sets its count of them to 0 after that: one that comes between the
-    two cancels the work, and is then forgotten (Python 3.11 to 3.13; 7 of 36,000 that came while it started).
+    def __init__(self, work: Coroutine[Any, Any, Result]) -> None:
+        self._work = work
+        self._running: tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]] | None = None
+        self.is_stopped = False
+
+    async def run(self) -> Result:
+        task = asyncio.current_task()
+        assert task is not None
+        self._running = asyncio.get_running_loop(), task
+        if self.is_stopped:
+            self._work.close()
+            raise asyncio.CancelledError
+        return await self._work
+
+    def stop(self) -> None:
+        self.is_stopped = True
+        if self._running is None:
+            return
+        loop, task = self._running
+        if not task.done():
+            loop.call_soon_threadsafe(task.cancel)
+
+
+def _run_here(begun: _Begun[Result]) -> Result:
+    """`asyncio.run`, where a Ctrl-C is KeyboardInterrupt whenever it comes.
+
+    To `asyncio.Runner` itself a first Ctrl-C may come so early that it is counted and forgotten (what comes
+    out is CancelledError), or that it breaks off the making of the loop (RuntimeError when that is closed).
     """
+    with _stopped_by_ctrl_c(begun):
+        return asyncio.run(begun.run())
+
+
+@contextlib.contextmanager
+def _stopped_by_ctrl_c(begun: _Begun[Any]) -> Iterator[None]:
+    """Let a first Ctrl-C stop the work, and be raised at the end of the block; a second is raised at once."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        if begun.is_stopped:
+            raise KeyboardInterrupt
+        begun.stop()
+
+    is_ours = threading.current_thread() is threading.main_thread() and (
+        signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if not is_ours:
+        yield
+        return
+    signal.signal(signal.SIGINT, stop)
     try:
-        return asyncio.run(work)
-    except asyncio.CancelledError as error:
-        raise KeyboardInterrupt from error
+        yield
+    except asyncio.CancelledError:
+        if not begun.is_stopped:
+            raise
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if begun.is_stopped:
+        raise KeyboardInterrupt
