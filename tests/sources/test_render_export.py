@@ -14,6 +14,7 @@ import pytest
 from trajkit.errors import ConfigError, QueryError
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest
+from trajkit.sources.tensorzero import grouping
 from trajkit.sources.tensorzero.prompts import rendered_prompts
 from trajkit.stack.gateway import open_gateway
 
@@ -276,9 +277,7 @@ def test_a_conversation_under_other_templates_is_still_kept_as_what_is_new(play:
 
 def test_many_buckets_render_as_one(play: Play, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = play(*({**told(f"topic {number}"), "is_new": True} for number in range(12)))
-    from trajkit.sources.tensorzero import export
-
-    monkeypatch.setattr(export, "GROUP_STEPS", 2)
+    monkeypatch.setattr(grouping, "GROUP_STEPS", 2)
     _, episodes = run(template_variant="second")
     assert [prompts(episodes, each)[1][1].split(":")[0] for each in sent] == [
         f"TOPIC {number}" for number in range(12)

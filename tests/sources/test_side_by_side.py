@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from trajkit.errors import ServiceError
-from trajkit.sources.tensorzero import export, streams
+from trajkit.sources.tensorzero import export, grouping, streams
 from trajkit.sources.tensorzero.spool import Group, Spool
 from trajkit.sources.tensorzero.streams import Count, aside
 
@@ -80,14 +80,33 @@ def test_few_open_files_make_few_buckets(run: Any, rows: Any, monkeypatch: pytes
     for _ in range(12):
         rows.episode(0.5, n_steps=2)
     _, expected = run()
-    monkeypatch.setattr(export, "GROUP_STEPS", 1)
-    monkeypatch.setattr(export, "_open_files", lambda: 64 + 2 * 5)
+    monkeypatch.setattr(grouping, "GROUP_STEPS", 1)
+    monkeypatch.setattr(grouping, "_open_files", lambda: 64 + 2 * 5)
     made: list[int] = []
     spool = export.Spool
     monkeypatch.setattr(export, "Spool", lambda *args: made.append(args[3]) or spool(*args))
     _, found = run()
     assert made == [5, 5]
     assert found == expected
+
+
+def test_a_part_that_waits_does_not_keep_what_it_was_cut_from(tmp_path: Path) -> None:
+    # 1 row in 1,000 is of the first bucket: it alone would wait for long
+    numbers = pa.array([0] + [1] * 999, pa.uint16())
+    batch = pa.RecordBatch.from_pydict({"bucket": numbers, "text": ["x" * 2_000] * 1000})
+    spool = Spool(tmp_path, "text", batch.schema, 2)
+    most = 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal most
+        for _ in range(100):
+            yield batch.take(pa.array(range(1000)))
+            most = max(most, pa.total_allocated_bytes() - before)
+
+    before = pa.total_allocated_bytes()
+    spool.fill(batches())
+    assert spool.size(0).n_rows == 100
+    assert most < 100_000_000  # of 200
 
 
 def test_long_texts_wait_for_few_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,12 @@ _PLAN = (
     ),
     ("preparing", "(SELECT 1 FROM bucket_step GROUP BY episode_id, env_step HAVING count(env_step) > 1)"),
     ("answering", "several"),
-    ("answers", "spooled_inference WHERE is_unusual(function_type, auxiliary_content)"),
+    ("one_text", "spooled_inference WHERE function_type <> 'json'"),
+    (
+        "answers",
+        "spooled_inference WHERE is_unusual(function_type, auxiliary_content)"
+        " AND (function_type = 'json' OR NOT coalesce(is_one_text(output), false))",
+    ),
     (
         "tools",
         "spooled_inference WHERE has_unusual_tools(tool_params, dynamic_tools, allowed_tools)"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import functools
-import math
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,7 +25,15 @@ from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.asked import Asked
 from trajkit.sources.tensorzero.assemble import Assembly, Relations
 from trajkit.sources.tensorzero.choice import Choice, Workspace, open_workspace
-from trajkit.sources.tensorzero.late import CALL_ROW, DESCRIBED, INPUT_ROW, described
+from trajkit.sources.tensorzero.grouping import count_buckets, groups_of
+from trajkit.sources.tensorzero.late import (
+    CALL_ROW,
+    DESCRIBED,
+    INPUT_ROW,
+    described,
+    without_inputs,
+    without_plain_prompts,
+)
 from trajkit.sources.tensorzero.observed import OBSERVED, Observing
 from trajkit.sources.tensorzero.raw_prompts import WithoutPrompt
 from trajkit.sources.tensorzero.render_calls import Rerendering
@@ -39,15 +45,6 @@ from trajkit.store.engine import interruptible, writing
 from trajkit.store.rows import Rows
 from trajkit.store.writer import StoreWriter
 
-GROUP_STEPS = 20_000
-"""Most steps that are assembled at once; more take more memory, fewer more time."""
-GROUP_BYTES = 120_000_000
-"""Most bytes of text that are assembled at once: long prompts make small groups."""
-_BUCKETS_PER_GROUP = 2
-"""The texts of one bucket are held at a time."""
-_MAX_BUCKETS = 384
-"""Each is an open file of two tables; where a process may have fewer files, there are fewer buckets."""
-_SPARE_FILES = 64
 _SHOWN_UNREADABLE = 5
 
 
@@ -139,7 +136,6 @@ class _Pulled(NamedTuple):
 
     inferences: Spool
     calls: Spool
-    n_buckets: int
 
 
 def _note(asked: Asked, is_first: bool, connection: duckdb.DuckDBPyConnection, relations: Relations) -> None:
@@ -253,8 +249,7 @@ class _Export:
     def _prepare(self, tally: Tally) -> tuple[_Pulled, Assembly, list[Metric]]:
         """Pull the rows, unless they are there already, and get ready to assemble what is chosen of them."""
         if self._pulled is None:
-            n_buckets = self._count_buckets(tally)
-            self._pulled = _Pulled(*self._pull(tally, n_buckets), n_buckets)
+            self._pulled = self._pull(tally)
         assembly = Assembly(
             self._connection,
             self._request,
@@ -270,30 +265,26 @@ class _Export:
         self, pulled: _Pulled, what: str, rerendering: Rerendering | None = None
     ) -> Iterator[tuple[Group, Group]]:
         """What is assembled at once, one after another."""
-        for first in range(0, pulled.n_buckets, _BUCKETS_PER_GROUP):
-            self._on_progress(Progress(what, first, pulled.n_buckets))
-            numbers = range(first, min(first + _BUCKETS_PER_GROUP, pulled.n_buckets))
+        for numbers in groups_of(pulled.inferences, pulled.calls):
+            self._on_progress(Progress(what, numbers[0], pulled.inferences.n_buckets))
             if rerendering is not None:
                 for number in numbers:
                     rerendering.apply(self._connection, pulled.inferences, pulled.calls, number)
             yield Group(pulled.inferences, numbers, INPUT_ROW), Group(pulled.calls, numbers, CALL_ROW)
 
-    def _count_buckets(self, tally: Tally) -> int:
-        """In how many parts the steps are spooled: by their number, and by how long their texts are."""
-        bytes_per_step = self._database.text_bytes() / max(tally.n_steps_seen, 1)
-        by_size = math.ceil(tally.n_steps_kept * bytes_per_step / GROUP_BYTES)
-        n_groups = max(math.ceil(tally.n_steps_kept / GROUP_STEPS), by_size)
-        return min(n_groups * _BUCKETS_PER_GROUP, _MAX_BUCKETS, max(1, (_open_files() - _SPARE_FILES) // 2))
-
-    def _pull(self, tally: Tally, n_buckets: int) -> tuple[Spool, Spool]:
+    def _pull(self, tally: Tally) -> _Pulled:
         """Bring the rows of the chosen episodes, cut into buckets on the way."""
+        text_bytes = self._database.text_bytes() * tally.n_steps_kept / max(tally.n_steps_seen, 1)
+        n_buckets = count_buckets(tally.n_steps_kept, text_bytes)
         everything = tally.n_episodes_kept == tally.n_episodes_seen
         kept = self._connection.sql("SELECT episode_id::VARCHAR AS episode_id FROM fate WHERE reason IS NULL")
         chosen = None if everything else kept.to_arrow_table().cast(tables.CHOSEN)
         observing = Observing(self._request, self._unreadable)
-        inferences = Spool(self._workspace.folder, "inference", OBSERVED, n_buckets)
+        inferences = Spool(self._workspace.folder, "inference", OBSERVED, n_buckets, without_inputs)
         described_calls = pa.unify_schemas([tables.MODEL_INFERENCES, DESCRIBED])
-        calls = Spool(self._workspace.folder, "model_inference", described_calls, n_buckets)
+        calls = Spool(
+            self._workspace.folder, "model_inference", described_calls, n_buckets, without_plain_prompts
+        )
         count = Count("reading inferences and model calls", 2 * tally.n_steps_kept, self._on_progress)
         without_prompt = WithoutPrompt()
         # side by side: while one waits for the database the other one writes
@@ -324,22 +315,12 @@ class _Export:
         # only the episodes of evaluations have a task of their own
         tasks = self._database.tasks() if self._request.include_eval else iter(())
         load(self._connection, "task_of", tasks, tables.TASKS, "* REPLACE (episode_id::UUID AS episode_id)")
-        return inferences, calls
+        return _Pulled(inferences, calls)
 
     def _as_text(
         self, batches: Iterator[pa.RecordBatch], key: str = "inference_id"
     ) -> Iterator[pa.RecordBatch]:
         return self._unreadable.as_text(batches, key)
-
-
-def _open_files() -> int:
-    """How many files this process may have open at once."""
-    if sys.platform == "win32":
-        return 512
-    import resource
-
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return _MAX_BUCKETS * 4 if limit == resource.RLIM_INFINITY else limit
 
 
 class _Behind:

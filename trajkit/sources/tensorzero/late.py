@@ -72,6 +72,17 @@ def described(calls: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, names=[*calls.schema.names, *DESCRIBED.names])
 
 
+def without_inputs(inferences: pa.RecordBatch) -> int:
+    """The bytes of inferences that are assembled all together."""
+    return inferences.nbytes - inferences.column("input").nbytes
+
+
+def without_plain_prompts(calls: pa.RecordBatch) -> int:
+    """The bytes of described calls that are assembled all together, or at worst are."""
+    plain = pc.filter(calls.column("input_messages"), calls.column("is_plain"))
+    return calls.nbytes - int(pc.sum(pc.binary_length(plain)).as_py() or 0)
+
+
 def late_texts(inferences: Group, calls: Group) -> Late:
     """Fills `input`, and `messages` where SQL left them out; holds the texts of one bucket at a time.
 

@@ -7,10 +7,10 @@ are looked at only while that bucket is written.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 import pyarrow as pa
@@ -20,9 +20,25 @@ from trajkit.sources.tensorzero.slot import slots_of
 
 _WAITING_ROWS = 16_384
 """Most rows of all buckets together that wait in memory, more or less."""
-_LEAST_ROWS = 64
 _WAITING_BYTES = 64_000_000
 """Most bytes of all buckets together that wait, more or less: long texts are written sooner."""
+
+Weigh = Callable[[pa.RecordBatch], int]
+"""Counts some of the bytes of a batch."""
+
+
+class Size(NamedTuple):
+    """How much some rows are."""
+
+    n_rows: int
+    n_bytes: int
+    """In memory."""
+    n_held: int
+    """Those of them that whoever reads the rows holds as a whole."""
+
+    def plus(self, more: Size) -> Size:
+        """Both together."""
+        return Size(*map(sum, zip(self, more, strict=True)))
 
 
 class Spool:
@@ -33,14 +49,22 @@ class Spool:
         name: The table's name.
         schema: Its columns; `bucket` among them says where a row belongs.
         n_buckets: How many there are.
+        weigh: The bytes that whoever reads a bucket will hold as a whole.
     """
 
-    def __init__(self, folder: Path, name: str, schema: pa.Schema, n_buckets: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        name: str,
+        schema: pa.Schema,
+        n_buckets: int,
+        weigh: Weigh = lambda batch: batch.nbytes,
+    ) -> None:
         self.schema = schema
         self._folder = folder
         self._name = name
-        self._n_rows = [0] * n_buckets
-        self._n_bytes = [0] * n_buckets
+        self._weigh = weigh
+        self._sizes = [Size(0, 0, 0)] * n_buckets
 
     def path(self, number: int) -> Path:
         """The file of one bucket."""
@@ -49,48 +73,32 @@ class Spool:
     @property
     def n_buckets(self) -> int:
         """How many there are."""
-        return len(self._n_rows)
+        return len(self._sizes)
 
-    def n_rows(self, number: int) -> int:
-        """The rows of one bucket."""
-        return self._n_rows[number]
-
-    def n_bytes(self, number: int) -> int:
-        """The bytes of one bucket in memory."""
-        return self._n_bytes[number]
+    def size(self, number: int) -> Size:
+        """How much one bucket is."""
+        return self._sizes[number]
 
     def replace(self, number: int, batches: Iterator[pa.RecordBatch]) -> None:
         """Write one bucket anew."""
         beside = self.path(number).with_suffix(".new")
-        n_rows = n_bytes = 0
-        with _BucketFile(beside, self.schema, *self._limits()) as file:
-            for batch in batches:
-                n_rows += batch.num_rows
-                n_bytes += file.add(batch)
+        with _BucketFile(beside, self.schema, self._weigh) as file:
+            _write([file], batches, lambda batch: [(0, batch)])
         beside.replace(self.path(number))
-        self._n_rows[number], self._n_bytes[number] = n_rows, n_bytes
+        self._sizes[number] = file.size
 
     def fill(self, batches: Iterator[pa.RecordBatch]) -> None:
         """Write everything that comes."""
-        n_buckets = len(self._n_rows)
-        limits = self._limits()
         with contextlib.ExitStack() as stack:
-            writers = [
-                stack.enter_context(_BucketFile(self.path(number), self.schema, *limits))
-                for number in range(n_buckets)
+            files = [
+                stack.enter_context(_BucketFile(self.path(number), self.schema, self._weigh))
+                for number in range(self.n_buckets)
             ]
-            for batch in batches:
-                for number, part in self._cut(batch):
-                    self._n_rows[number] += part.num_rows
-                    self._n_bytes[number] += writers[number].add(part)
-
-    def _limits(self) -> tuple[int, int]:
-        """The rows and bytes of one bucket that are worth writing."""
-        n_buckets = len(self._n_rows)
-        return max(_LEAST_ROWS, _WAITING_ROWS // n_buckets), _WAITING_BYTES // n_buckets
+            _write(files, batches, self._cut)
+        self._sizes = [file.size for file in files]
 
     def _cut(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        if len(self._n_rows) == 1:
+        if self.n_buckets == 1:
             yield 0, batch
             return
         sorted_batch = batch.take(pc.sort_indices(batch.column("bucket")))
@@ -114,7 +122,7 @@ class Group:
         self._spool = spool
         self.numbers = numbers
         self._row_name = row_name
-        ends = np.cumsum([0, *(spool.n_rows(number) for number in numbers)])
+        ends = np.cumsum([0, *(spool.size(number).n_rows for number in numbers)])
         self._first_row: dict[int, int] = dict(zip(numbers, ends.tolist(), strict=False))
         self._n_rows = int(ends[-1])
 
@@ -131,7 +139,7 @@ class Group:
     @property
     def bytes_per_row(self) -> float:
         """How long its rows are, on average."""
-        return sum(map(self._spool.n_bytes, self.numbers)) / max(self._n_rows, 1)
+        return sum(self._spool.size(number).n_bytes for number in self.numbers) / max(self._n_rows, 1)
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """These columns of every row, and the column that counts."""
@@ -182,14 +190,14 @@ def _whole(column: pa.ChunkedArray[Any], kind: pa.DataType) -> pa.Array[Any]:
 class _BucketFile:
     """One file, written in batches that are worth reading; whole when the block ends well."""
 
-    def __init__(self, path: Path, schema: pa.Schema, flush_rows: int, flush_bytes: int) -> None:
+    def __init__(self, path: Path, schema: pa.Schema, weigh: Weigh) -> None:
         self._file = path.open("wb")
         # two tables are written side by side: to hand out single columns besides costs more than it brings
         options = pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False)
         self._writer = pa.ipc.new_file(self._file, schema, options=options)
-        self._flush_rows, self._flush_bytes = flush_rows, flush_bytes
+        self._weigh = weigh
         self._waiting: list[pa.RecordBatch] = []
-        self._n_rows = self._n_bytes = 0
+        self.size = Size(0, 0, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -199,22 +207,39 @@ class _BucketFile:
     ) -> None:
         try:
             if kind is None:
-                self._flush()
+                self.flush()
                 self._writer.close()
         finally:
             self._file.close()
 
-    def add(self, batch: pa.RecordBatch) -> int:
-        """Take some rows; how many bytes they are."""
-        n_bytes = batch.nbytes
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Take some rows, which wait."""
         self._waiting.append(batch)
-        self._n_rows += batch.num_rows
-        self._n_bytes += n_bytes
-        if self._n_rows >= self._flush_rows or self._n_bytes >= self._flush_bytes:
-            self._flush()
-        return n_bytes
 
-    def _flush(self) -> None:
-        if self._waiting:
-            self._writer.write_table(pa.Table.from_batches(self._waiting).combine_chunks())
-            self._waiting, self._n_rows, self._n_bytes = [], 0, 0
+    def flush(self) -> None:
+        """Write what waits."""
+        if not self._waiting:
+            return
+        table, self._waiting = pa.Table.from_batches(self._waiting).combine_chunks(), []
+        for batch in table.to_batches():
+            self.size = self.size.plus(Size(batch.num_rows, batch.nbytes, self._weigh(batch)))
+            self._writer.write_batch(batch)
+
+
+def _write(
+    files: Sequence[_BucketFile],
+    batches: Iterator[pa.RecordBatch],
+    cut: Callable[[pa.RecordBatch], Iterable[tuple[int, pa.RecordBatch]]],
+) -> None:
+    """Write batches, each cut into what belongs into each of the files."""
+    n_rows = n_bytes = 0
+    for batch in batches:
+        for number, part in cut(batch):
+            files[number].add(part)
+        n_rows += batch.num_rows
+        n_bytes += batch.nbytes
+        # all at once: a part that waits keeps the whole batch that it was cut from
+        if n_rows >= _WAITING_ROWS or n_bytes >= _WAITING_BYTES:
+            for file in files:
+                file.flush()
+            n_rows = n_bytes = 0

@@ -139,7 +139,7 @@ class Contents:
             spool = Spool(scratch, table.name, schema, len(days))
             spool.fill(_bucketed(batch, days, schema) for batch in batches)
             for number, day in enumerate(days):
-                if spool.n_rows(number):
+                if spool.size(number).n_rows:
                     self._write_day(table, day, _spooled(spool.path(number)))
                 spool.path(number).unlink(missing_ok=True)
         finally:

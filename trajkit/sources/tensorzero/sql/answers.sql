@@ -1,6 +1,6 @@
--- Answers that are not just the text of a JSON function: those of chat functions, and those with thoughts.
+-- Answers that are not just a text: with tool calls, with thoughts, or in several blocks.
 --
--- Reads: spooled_inference. Fills: unusual_answer. The expressions are long to plan, and most buckets have no such row.
+-- Reads: spooled_inference. Fills: unusual_answer. The expressions are long to plan, and many buckets have no such row.
 
 INSERT INTO unusual_answer
 SELECT input_row, as_thoughtful_answer(json_extract_string(output, '$.raw'), auxiliary_content),
@@ -13,4 +13,4 @@ SELECT input_row, as_chat_answer(output), is_invalid_chat(output),
     CASE WHEN contains(output, '"tool_call"') THEN nullif(
         to_json(list_transform(tool_calls(output), lambda call: as_action(call))), '[]'::JSON) END
 FROM spooled_inference
-WHERE function_type <> 'json';
+WHERE function_type <> 'json' AND NOT coalesce(is_one_text(output), false);

@@ -33,8 +33,11 @@ CREATE OR REPLACE MACRO as_raw_answer(raw) AS
 CREATE OR REPLACE MACRO as_thoughtful_answer(raw, auxiliary) AS
     '{"role":"assistant","content":[' || concat_ws(',', nullif(as_thoughts(auxiliary), ''), text_block(raw)) || ']}';
 
+-- The answer that a list of our blocks is.
+CREATE OR REPLACE MACRO as_said(content) AS '{"role":"assistant","content":' || content || '}';
+
 CREATE OR REPLACE MACRO as_chat_answer(output) AS
-    '{"role":"assistant","content":' || CASE WHEN is_one_text(output) THEN output ELSE as_content(output) END || '}';
+    as_said(CASE WHEN is_one_text(output) THEN output ELSE as_content(output) END);
 
 -- The tool calls of a chat function's output.
 CREATE OR REPLACE MACRO tool_calls(output) AS
