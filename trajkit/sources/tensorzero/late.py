@@ -79,8 +79,8 @@ def without_inputs(inferences: pa.RecordBatch) -> int:
 
 def without_plain_prompts(calls: pa.RecordBatch) -> int:
     """The bytes of described calls that are assembled all together, or at worst are."""
-    plain = pc.filter(calls.column("input_messages"), calls.column("is_plain"))
-    return calls.nbytes - int(pc.sum(pc.binary_length(plain)).as_py() or 0)
+    lengths = pc.filter(pc.binary_length(calls.column("input_messages")), calls.column("is_plain"))
+    return calls.nbytes - int(pc.sum(lengths).as_py() or 0)
 
 
 def late_texts(inferences: Group, calls: Group) -> Late:

@@ -58,12 +58,10 @@ CREATE OR REPLACE MACRO as_block(b) AS
             '"provider_name":' || spelled(coalesce(member_text(b, '$.provider_name'), qualifier(b, 2)))) || '}'
         ELSE unknown_block(b) END END;
 
--- The content of a list of blocks; NULL when it is no list. A text alone is one block.
-CREATE OR REPLACE MACRO as_content(blocks) AS CASE json_type(blocks)
-    WHEN 'ARRAY' THEN '[' || array_to_string(
-        list_transform(from_json(blocks, '["JSON"]'), lambda block: as_block(block)), ',') || ']'
-    WHEN 'VARCHAR' THEN '[' || text_block(blocks->>'$') || ']'
-    WHEN 'OBJECT' THEN '[' || as_block(blocks) || ']' END;
+-- The content of a list of blocks; NULL when it is no list. A text alone, or an object, is one block.
+CREATE OR REPLACE MACRO as_content(blocks) AS '[' || array_to_string(list_transform(from_json(CASE json_type(blocks)
+    WHEN 'ARRAY' THEN blocks::VARCHAR WHEN 'VARCHAR' THEN '[' || blocks || ']' WHEN 'OBJECT' THEN '[' || blocks || ']' END,
+    '["JSON"]'), lambda block: as_block(block)), ',') || ']';
 
 -- One message; NULL when it has no role or no content.
 CREATE OR REPLACE MACRO as_message(m) AS CASE WHEN m->>'$.role' IN ('system', 'user', 'assistant', 'tool') THEN

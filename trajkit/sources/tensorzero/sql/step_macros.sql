@@ -11,14 +11,17 @@ CREATE OR REPLACE MACRO as_json(text_value) AS
 CREATE OR REPLACE MACRO is_one_text(blocks) AS starts_with(blocks, '[{"type":"text","text":"') AND ends_with(blocks, '"}]')
     AND NOT regexp_matches(substr(blocks, 25), '(?:^|[^\\])"[,}][^\]]|\\[u/]');
 
-CREATE OR REPLACE MACRO as_thoughts(auxiliary) AS
-    array_to_string(list_transform(list_filter(
-        from_json(nullif(auxiliary, ''), '["JSON"]'), lambda block: (block->>'$.type') IS DISTINCT FROM 'tool_call'),
-        lambda block: as_block(block)), ',');
+-- The thoughts of a JSON function, a block each; NULL for none.
+CREATE OR REPLACE MACRO as_thoughts(auxiliary) AS list_transform(list_filter(
+    from_json(nullif(auxiliary, ''), '["JSON"]'), lambda block: (block->>'$.type') IS DISTINCT FROM 'tool_call'),
+    lambda block: as_block(block));
 
 -- Whether an answer is more than the text of a JSON function.
 CREATE OR REPLACE MACRO is_unusual(function_type, auxiliary) AS
     function_type <> 'json' OR coalesce(auxiliary, '') NOT IN ('', '[]');
+
+-- The answer that a list of our blocks is.
+CREATE OR REPLACE MACRO as_said(content) AS '{"role":"assistant","content":' || content || '}';
 
 -- The answer of a JSON function: its raw text, if it gave any.
 CREATE OR REPLACE MACRO as_json_answer(raw) AS
@@ -31,10 +34,7 @@ CREATE OR REPLACE MACRO as_raw_answer(raw) AS
 
 -- An answer with what came before it: thoughts, then the raw text.
 CREATE OR REPLACE MACRO as_thoughtful_answer(raw, auxiliary) AS
-    '{"role":"assistant","content":[' || concat_ws(',', nullif(as_thoughts(auxiliary), ''), text_block(raw)) || ']}';
-
--- The answer that a list of our blocks is.
-CREATE OR REPLACE MACRO as_said(content) AS '{"role":"assistant","content":' || content || '}';
+    as_said('[' || coalesce(array_to_string(list_append(as_thoughts(auxiliary), text_block(raw)), ','), '') || ']');
 
 CREATE OR REPLACE MACRO as_chat_answer(output) AS
     as_said(CASE WHEN is_one_text(output) THEN output ELSE as_content(output) END);
