@@ -137,11 +137,14 @@ def _prompt_rule() -> Rule:
         "episode {} step {}: n_prompt_kept is {} and the step before has {} messages",
         """
         SELECT episode_id, step_index, n_prompt_kept, n_available FROM (
-            SELECT episode_id, step_index, n_prompt_kept, messages IS NULL AS is_unknown,
-                coalesce(lag(CASE WHEN messages IS NULL THEN 0 ELSE
-                    n_prompt_kept + json_array_length(messages) + CAST(completion IS NOT NULL AS BIGINT) END)
-                    OVER (PARTITION BY episode_id ORDER BY step_index), 0) AS n_available
-            FROM steps SEMI JOIN (SELECT episode_id FROM summed_steps WHERE is_kept) USING (episode_id))
+            SELECT *, coalesce(
+                lag(n_after) OVER (PARTITION BY episode_id ORDER BY step_index), 0) AS n_available
+            FROM (
+                -- counted here, so that no text goes into the window
+                SELECT episode_id, step_index, n_prompt_kept, messages IS NULL AS is_unknown,
+                    CASE WHEN messages IS NULL THEN 0 ELSE n_prompt_kept + json_array_length(messages)
+                        + CAST(completion IS NOT NULL AS BIGINT) END AS n_after
+                FROM steps SEMI JOIN (SELECT episode_id FROM summed_steps WHERE is_kept) USING (episode_id)))
         WHERE n_prompt_kept > n_available OR n_prompt_kept < 0 OR (is_unknown AND n_prompt_kept != 0)
         """,
     )

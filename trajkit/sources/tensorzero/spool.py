@@ -20,7 +20,7 @@ from trajkit.sources.tensorzero.slot import slots_of
 
 _WAITING_ROWS = 16_384
 """Most rows of all buckets together that wait in memory, more or less."""
-_WAITING_BYTES = 64_000_000
+_WAITING_BYTES = 32_000_000
 """Most bytes of all buckets together that wait, more or less: long texts are written sooner."""
 
 Weigh = Callable[[pa.RecordBatch], int]
