@@ -31,6 +31,21 @@ def test_an_unknown_prompt_keeps_nothing_and_nothing_is_kept_after_it(episode, t
     assert list(episode(transition(0), transition(1, messages=(say("a"),))).prompts()) == [None, (say("a"),)]
 
 
+@pytest.mark.parametrize("name", ["n_input_tokens", "n_output_tokens"])
+def test_tokens_that_are_too_many_together_are_refused(episode, transition, name):
+    most = 2**63 - 1
+    assert episode(transition(0, **{name: most}), transition(1, **{name: 0})).n_steps == 2
+    with pytest.raises(ValidationError, match=rf"the {name} of its steps are {most + 1} together"):
+        episode(transition(0, **{name: most}), transition(1, **{name: 1}))
+
+
+@pytest.mark.parametrize("name", ["prompt_token_ids", "completion_token_ids"])
+def test_a_token_id_is_a_number_of_64_bits(transition, name):
+    assert getattr(transition(0, **{name: (2**63 - 1,)}), name) == (2**63 - 1,)
+    with pytest.raises(ValidationError, match=rf"{name}.0"):
+        transition(0, **{name: (2**63,)})
+
+
 def test_feedback_of_another_episode_is_refused(episode, feedback):
     with pytest.raises(ValidationError, match=r"feedback.0.episode_id is 'other', not 'e'"):
         episode(feedback=(feedback(episode_id="other"),))

@@ -66,6 +66,27 @@ def test_chips_filter_count_and_stand_in_the_address(visit: Any) -> None:
     assert found.said + again.said == []
 
 
+_IS_AT = "place => location.hash === place"
+
+
+@pytest.mark.parametrize("place", ["#/", "#/charts"])
+def test_what_is_chosen_before_the_answer_comes_is_chosen_as_well(visit: Any, place: str) -> None:
+    with visit(place) as found:
+        page = found.page
+        page.evaluate("""() => {
+            const fetched = window.fetch;
+            const late = (...asked) => new Promise((give) => setTimeout(() => give(fetched(...asked)), 1000));
+            window.fetch = late;
+        }""")
+        page.locator("[data-chip='task=goto']").click()
+        page.locator("[data-chip='variant=before']").click()
+        page.wait_for_function(_IS_AT, arg=f"{place}?task=goto&variant=before")
+        page.get_by_role("button", name="take away: task: goto").click()
+        page.get_by_role("button", name="take away: variant: before").click()
+        page.wait_for_function(_IS_AT, arg=place)
+    assert found.said == []
+
+
 def test_what_is_unknown_can_be_looked_for(visit: Any) -> None:
     with visit("#/?task=") as found:
         assert _total(found.page) == f"1 of {N_ALL} episodes"
@@ -161,12 +182,14 @@ def test_pages_follow_each_other_also_from_episode_to_episode(visit: Any) -> Non
 def test_the_keyboard_is_enough(visit: Any) -> None:
     with visit("#/?task=goto&store=0") as found:
         page = found.page
+        total = _total(page)
         page.keyboard.press("/")
         assert page.evaluate("document.activeElement.name") == "q"
         page.keyboard.press("j")
         assert page.get_by_label("Search").input_value() == "j"
         page.keyboard.press("Backspace")
         page.keyboard.press("Escape")
+        _wait_total(page, total)  # a slow machine has searched for it meanwhile
         for key, at in (("j", 0), ("j", 1), ("ArrowDown", 2), ("k", 1), ("ArrowUp", 0), ("k", 0)):
             page.keyboard.press(key)
             row = page.evaluate("[...document.querySelectorAll('a.title')].indexOf(document.activeElement)")
@@ -182,6 +205,19 @@ def test_the_keyboard_is_enough(visit: Any) -> None:
         page.wait_for_selector(".episode h1")
         page.keyboard.press("Escape")
         shown(found, "#/?task=goto&store=0")
+    assert found.said == []
+
+
+def test_a_row_keeps_the_focus_when_the_list_is_shown_anew(visit: Any) -> None:
+    with visit("#/?task=goto&store=0") as found:
+        page = found.page
+        page.keyboard.press("j")
+        page.keyboard.press("j")
+        page.evaluate("document.querySelector('a.title').id = 'before'")
+        page.evaluate("location.hash = '#/?store=0'")
+        page.wait_for_function("() => document.getElementById('before') === null")
+        row = page.evaluate("[...document.querySelectorAll('a.title')].indexOf(document.activeElement)")
+        assert row == 1
     assert found.said == []
 
 

@@ -66,8 +66,14 @@ JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]
 UtcTime = Annotated[AwareDatetime, AfterValidator(_as_utc)]
 """A moment, aware, kept in UTC with microseconds."""
 
-Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+MOST = 2**63 - 1
+"""The largest whole number of the store's columns."""
+
+Count = Annotated[int, Field(ge=0, le=MOST)]
 """A number of things."""
+
+Whole = Annotated[int, Field(ge=-MOST - 1, le=MOST)]
+"""A whole number that a column can hold."""
 
 Name = Annotated[Text, Field(min_length=1)]
 """A name or an id: text that is not empty."""

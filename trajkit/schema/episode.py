@@ -8,7 +8,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from trajkit.schema.base import Count, Json, JsonObject, Model, Name, Text, UtcTime
+from trajkit.schema.base import MOST, Count, Json, JsonObject, Model, Name, Text, UtcTime, Whole
 from trajkit.schema.content import Message
 from trajkit.schema.feedback import Feedback
 
@@ -101,9 +101,9 @@ class Transition(Model):
     """The gateway's configuration at that moment (hex)."""
     extra: JsonObject | None = None
     """What else the source knew."""
-    prompt_token_ids: tuple[int, ...] | None = None
+    prompt_token_ids: tuple[Whole, ...] | None = None
     """Token ids of the prompt as sampled; None when unknown."""
-    completion_token_ids: tuple[int, ...] | None = None
+    completion_token_ids: tuple[Whole, ...] | None = None
     """Token ids of the answer as sampled; None when unknown."""
     logprobs: tuple[float, ...] | None = None
     """Natural-log probability of each answer token under the policy that sampled it; None when unknown."""
@@ -130,7 +130,7 @@ class Episode(Model):
     """The environment, such as `babyai`; None when unknown."""
     task: Text | None = None
     """The task within the environment."""
-    seed: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None = None
+    seed: Whole | None = None
     """Seed of the environment's initial state."""
     initial_state_hash: Text | None = None
     """Hash of the complete initial state and mission, computed by the environment."""
@@ -176,6 +176,10 @@ class Episode(Model):
                     f" the step before has {n_available}"
                 )
             n_available = step.n_prompt_kept + len(step.messages) + (step.completion is not None)
+        for name in ("n_input_tokens", "n_output_tokens"):
+            total = sum(getattr(step, name) or 0 for step in self.steps)
+            if total > MOST:
+                raise ValueError(f"the {name} of its steps are {total} together; at most {MOST} fit")
         for position, item in enumerate(self.feedback):
             if item.episode_id != self.episode_id:
                 raise ValueError(

@@ -52,6 +52,7 @@ class ChartsView {
 
   async update(query) {
     this.query = query;
+    this.panel.asked(query);
     this.stopped?.abort();
     this.stopped = new AbortController();
     this.place.classList.add("is-waiting");

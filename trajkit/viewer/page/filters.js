@@ -24,6 +24,7 @@ export function filterPanel(stores, change) {
   const panel = new Panel(stores, change);
   return {
     element: panel.element,
+    asked: (query) => panel.asked(query),
     update: (query, facets, isRefused) => panel.update(query, facets, isRefused),
     search: panel.search,
   };
@@ -139,6 +140,13 @@ class Panel {
     );
   }
 
+  // Show what is looked for from now on, before it is known how many there are of each: what is chosen
+  // meanwhile is chosen as well.
+  asked(query) {
+    this.query = query;
+    if (this.last) this.#count(this.last);
+  }
+
   // Show what is looked for now, and how many there are of each.
   update(query, facets, isRefused = false) {
     this.query = query;
@@ -147,6 +155,10 @@ class Panel {
     this.last = facets;
     for (const input of [this.search, this.where, ...this.ranges.inputs])
       if (document.activeElement !== input) input.value = query.get(input.name) ?? "";
+    this.#count(facets);
+  }
+
+  #count(facets) {
     const held = document.activeElement?.dataset?.chip;
     fill(
       this.facets,

@@ -44,6 +44,11 @@ class List {
 
   async update(query) {
     this.query = query;
+    this.panel.asked(query);
+    fill(
+      this.pills,
+      pills(this.stores, query, (next) => go(to([], next))),
+    );
     this.stopped?.abort();
     this.stopped = new AbortController();
     const asked = new URLSearchParams(query);
@@ -67,8 +72,15 @@ class List {
     this.facets = found.facets ?? this.stores.facets;
     this.panel.update(this.query, this.facets);
     this.#head(found.total);
+    const held = this.#links().indexOf(document.activeElement);
     fill(this.rows, found.rows.length ? this.#table(found) : this.#nothing());
     fill(this.pager, this.#pages(found));
+    // whoever is among the rows stays there, also when an answer comes late
+    if (held >= 0) this.#links()[Math.min(held, found.rows.length - 1)]?.focus({ preventScroll: true });
+  }
+
+  #links() {
+    return [...this.rows.querySelectorAll("a.title")];
   }
 
   #head(total) {
@@ -79,10 +91,6 @@ class List {
       total === null ? "Episodes" : [`${count(total)}${of} `, total === 1 && !of ? "episode" : "episodes"],
     );
     if (total !== null) say(`${counted(total, "episode")} found`);
-    fill(
-      this.pills,
-      pills(this.stores, this.query, (next) => go(to([], next))),
-    );
     fill(this.sorting, this.#sort());
   }
 
@@ -219,7 +227,7 @@ class List {
   }
 
   #move(by) {
-    const links = [...this.rows.querySelectorAll("a.title")];
+    const links = this.#links();
     const at = links.indexOf(document.activeElement);
     const next = links[at < 0 ? 0 : Math.max(0, Math.min(links.length - 1, at + by))];
     next?.focus({ preventScroll: true });
