@@ -69,7 +69,7 @@ CREATE TABLE steps (
     "tools" JSON,
     -- What the model answered; null when no model did.
     "completion" JSON,
-    -- The structured input as the gateway stored it, template arguments kept. (not in the digest)
+    -- The structured input as the gateway stored it, template arguments kept; null where it says no more than the prompt does. (not in the digest)
     "input" JSON,
     -- What the environment showed before the action, as text.
     "observation" VARCHAR,

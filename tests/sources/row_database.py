@@ -47,6 +47,7 @@ class RowDatabase:
 
     source_name = "rows"
     read_at: datetime | None = None
+    heads = None
 
     def __init__(
         self,

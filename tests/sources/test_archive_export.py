@@ -27,6 +27,7 @@ from trajkit.sources.tensorzero.archive.verify import verify
 from trajkit.sources.tensorzero.clickhouse import ClickHouse
 from trajkit.sources.tensorzero.export import export
 from trajkit.sources.tensorzero.postgres import Postgres
+from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
 from trajkit.store.reader import verify as verify_store
 
@@ -105,6 +106,25 @@ def test_the_archives_of_both_databases_give_one_digest(archives: dict[str, Path
         for kind, folder in archives.items()
     }
     assert len(set(digests.values())) == 1
+
+
+def test_every_source_keeps_the_same_inputs(
+    urls: dict[str, str], archives: dict[str, Path], tmp_path: Path
+) -> None:
+    """Those that say something which the prompt does not."""
+    sources = (
+        ClickHouse(urls["clickhouse"]),
+        Postgres(urls["postgres"]),
+        *(ArchiveDatabase(archives[kind]) for kind in ("clickhouse", "postgres")),
+    )
+    found = []
+    for number, source in enumerate(sources):
+        exported(source, tmp_path / str(number), **EVERYTHING)
+        episodes = open_dataset(tmp_path / str(number))
+        found.append({step.inference_id: step.input for episode in episodes for step in episode.steps})
+    assert found[0] == found[1] == found[2] == found[3]
+    said = [value is None for value in found[0].values()]
+    assert 0 < sum(said) < len(said)
 
 
 @pytest.mark.parametrize("place", ["clickhouse", "postgres", "archive of clickhouse", "archive of postgres"])

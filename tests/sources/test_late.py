@@ -90,7 +90,8 @@ def test_prompts_past_the_database_are_those_that_sql_makes(
         ).fetchall()
         ordered = connection.sql(
             """
-            SELECT bucket, call_row AS input_row, CASE WHEN is_plain THEN call_row END AS call_row,
+            SELECT bucket, calls.call_row AS input_row, calls.call_row AS sent_row,
+                CASE WHEN is_plain THEN calls.call_row END AS call_row,
                 CASE WHEN NOT is_plain THEN json(as_prompt(system, input_messages)) END AS messages
             FROM calls ORDER BY bucket, calls.call_row DESC
             """

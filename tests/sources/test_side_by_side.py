@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from trajkit.errors import ServiceError
-from trajkit.sources.tensorzero import export, grouping, streams
+from trajkit.sources.tensorzero import grouping, pull, streams
 from trajkit.sources.tensorzero.spool import Group, Spool
 from trajkit.sources.tensorzero.streams import Count, aside
 
@@ -83,8 +83,8 @@ def test_few_open_files_make_few_buckets(run: Any, rows: Any, monkeypatch: pytes
     monkeypatch.setattr(grouping, "GROUP_STEPS", 1)
     monkeypatch.setattr(grouping, "_open_files", lambda: 64 + 2 * 5)
     made: list[int] = []
-    spool = export.Spool
-    monkeypatch.setattr(export, "Spool", lambda *args: made.append(args[3]) or spool(*args))
+    spool = pull.Spool
+    monkeypatch.setattr(pull, "Spool", lambda *args: made.append(args[3]) or spool(*args))
     _, found = run()
     assert made == [5, 5]
     assert found == expected

@@ -60,7 +60,8 @@ class Transition(Model):
     completion: Message | None = None
     """What the model answered; None when no model did."""
     input: Json = None
-    """The structured input as the gateway stored it, template arguments kept."""
+    """The structured input as the gateway stored it, template arguments kept; None where it says no more
+    than the prompt does."""
     observation: Text | None = None
     """What the environment showed before the action, as text."""
     action: Json = None

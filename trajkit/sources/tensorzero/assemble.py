@@ -21,7 +21,7 @@ from trajkit.schema.success import Success, parse_success
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.config import ConfiguredMetric
-from trajkit.sources.tensorzero.continued import continuations
+from trajkit.sources.tensorzero.continued import WithoutHead, continuations
 from trajkit.sources.tensorzero.json_path import json_path
 from trajkit.sources.tensorzero.late import DESCRIBED, late_texts
 from trajkit.sources.tensorzero.observed import OBSERVED
@@ -77,6 +77,14 @@ _NARROW_CALL = [
     *(name for name in tables.MODEL_INFERENCES.names if name not in ("system", "input_messages", "output")),
     *DESCRIBED.names,
 ]
+
+_WITHOUT_HEAD = """(
+    SELECT 1 FROM prompted WHERE prompt IS NULL
+    UNION ALL SELECT 1 FROM said JOIN call ON said.call_row = call.call_row
+    WHERE is_headless AND has_prompt AND said.inference_id NOT IN (SELECT inference_id FROM continued)
+)"""
+"""Prompts that SQL found to be no messages, or not to go on from any: what came without its head may not be
+taken for a whole."""
 
 _READS_TEXTS = ("answering", "prompted")
 """Files of `sql/` that read the texts of the calls."""
@@ -212,6 +220,9 @@ class Assembly:
             connection: A cursor of the assembly's connection; what is made in it stays its own.
             inferences: Their inferences (`observed.OBSERVED`).
             calls: Their model calls (`tables.MODEL_INFERENCES` and `late.DESCRIBED`).
+
+        Raises:
+            WithoutHead: A text is needed as a whole that came without its head.
         """
         first_slot, last_slot = inferences.slots
         slots = {"first_slot": str(first_slot), "last_slot": str(last_slot)}
@@ -236,6 +247,8 @@ class Assembly:
                 connection.execute(read_sql(name))
                 if name in _READS_TEXTS:
                     connection.unregister("spooled_prompt")
+        if _is_any_headless(inferences, calls) and _any(connection, _WITHOUT_HEAD):
+            raise WithoutHead
         late = late_texts(inferences, calls)
         return Relations("episode_row", "step_row", "feedback_row", late)
 
@@ -279,6 +292,14 @@ class Assembly:
             holds = f"{value}::FLOAT {rule.operator} {rule.value!r}::FLOAT"
             cases.append(f"WHEN {holds} THEN 'success' WHEN {value} IS NOT NULL THEN 'failure'")
         return f"CASE {' '.join(cases)} ELSE 'unknown' END"
+
+
+def _is_any_headless(inferences: Group, calls: Group) -> bool:
+    return calls.has_column("head_bytes") and any(
+        inferences.is_valid(number, "said_bytes").any()
+        or calls.column(number, "is_headless").to_numpy().any()
+        for number in calls.numbers
+    )
 
 
 def _any(connection: duckdb.DuckDBPyConnection, relation: str) -> bool:

@@ -23,16 +23,16 @@ from trajkit.sources.tensorzero.clickhouse_clauses import (
     IS_EVAL,
     as_of_of,
     both,
-    bucket,
     ids_of_chosen,
-    in_chosen,
     in_scope,
     is_seen,
     milliseconds,
     scope_of,
 )
-from trajkit.sources.tensorzero.clickhouse_columns import CHAT_OWN, JSON_OWN, LATER_COLUMNS, TAGS_TEXT
+from trajkit.sources.tensorzero.clickhouse_columns import LATER_COLUMNS
 from trajkit.sources.tensorzero.clickhouse_connection import Connection
+from trajkit.sources.tensorzero.clickhouse_heads import ClickHouseHeads
+from trajkit.sources.tensorzero.clickhouse_rows import Wanted, calls_query, inferences_query
 from trajkit.sources.tensorzero.clickhouse_wire import system_column
 from trajkit.sources.tensorzero.config import ConfiguredMetric
 from trajkit.sources.tensorzero.known import check_names, known_metrics
@@ -242,25 +242,8 @@ class ClickHouse:
         self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest
     ) -> Iterator[pa.RecordBatch]:
         """Stream the inferences of these episodes; None for all."""
-        wanted = f"{in_chosen('episode_id', episode_ids)} AND {is_seen(request)}"
-
-        def of(table: str, function_type: str, own: str) -> str:
-            return f"""
-                SELECT id, episode_id AS episode, '{function_type}' AS function_type, input, output, {own},
-                       tags, processing_time_ms, {HASH} AS hash
-                FROM {self._table(table)} WHERE {wanted}
-            """
-
         return self._connection.stream(
-            f"""
-            SELECT toString(id) AS inference_id, toString(episode) AS episode_id, function_type, input,
-                   output, auxiliary_content, tool_params, dynamic_tools_text, provider_tools_text,
-                   allowed_tools, tool_choice, parallel_tool_calls,
-                   {TAGS_TEXT} AS tags_text,
-                   toInt64OrNull(tags['trajkit.step']) AS env_step, processing_time_ms,
-                   hash AS snapshot_hash, {bucket("episode", n_buckets)} AS bucket
-            FROM ({of("JsonInference", "json", JSON_OWN)} UNION ALL {of("ChatInference", "chat", CHAT_OWN)})
-            """,
+            inferences_query(Wanted(episode_ids, n_buckets, request), self._table),
             tables.INFERENCES,
             as_of_of(request),
             chosen=episode_ids,
@@ -270,26 +253,18 @@ class ClickHouse:
         self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest
     ) -> Iterator[pa.RecordBatch]:
         """Stream the model calls of the inferences of these episodes; None for all."""
-        of_chosen = " UNION ALL ".join(
-            f"SELECT id, {bucket('episode_id', n_buckets)} AS bucket FROM {table}"
-            f" WHERE {in_chosen('episode_id', episode_ids)} AND {is_seen(request)}"
-            for table in ("JsonInference", "ChatInference")
-        )
-        # a call has one inference: an inner join would copy every text to find that out
+        wanted = Wanted(episode_ids, n_buckets, request)
         return self._connection.stream(
-            f"""
-            SELECT toString(inference_id) AS inference_id, toString(m.id) AS model_inference_id, model_name,
-                   model_provider_name, {system_column(self._connection)} AS system_sent, input_messages,
-                   output, input_tokens, output_tokens, toFloat64(cost) AS cost_usd,
-                   toString(finish_reason) AS finish_reason, cached, response_time_ms, ttft_ms,
-                   i.bucket AS bucket
-            FROM {self._table("ModelInference")} AS m LEFT SEMI JOIN ({of_chosen}) AS i
-            ON m.inference_id = i.id
-            """,
+            calls_query(wanted, self._table, system=system_column(self._connection)),
             tables.MODEL_INFERENCES,
             as_of_of(request),
             chosen=episode_ids,
         )
+
+    @property
+    def heads(self) -> ClickHouseHeads:
+        """The same rows without the heads of their long texts."""
+        return ClickHouseHeads(self._connection, self._table)
 
     def raw_requests(self, model_inference_ids: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Stream what went over the wire in these model calls."""

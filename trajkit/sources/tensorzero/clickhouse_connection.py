@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
@@ -89,9 +89,16 @@ class Connection:
 
     def prefer(self, name: str, value: str) -> None:
         """Set something where this user may; where not, the server has decided."""
-        setting = self._client.server_settings.get(name)
-        if setting is not None and not setting.readonly:
+        if self._may_set(name):
             self._client.set_client_setting(name, value)
+
+    def preferring(self, name: str, value: str) -> str:
+        """The end of a query that prefers something for itself."""
+        return f" SETTINGS {name} = {value}" if self._may_set(name) else ""
+
+    def _may_set(self, name: str) -> bool:
+        setting = self._client.server_settings.get(name)
+        return setting is not None and not setting.readonly
 
     def close(self) -> None:
         """Let go of it."""
@@ -125,19 +132,24 @@ class Connection:
         parameters: dict[str, Any] | None = None,
         *,
         chosen: pa.Table | None = None,
+        heads: pa.Table | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """An answer of any size as Arrow batches of this schema.
 
         Args:
-            sql: The query; it may read `chosen`.
+            sql: The query; it may read `chosen` and `heads`.
             schema: What the batches are named and cast to, in the order of the query's columns.
             parameters: Bound by the server, never pasted into the query.
             chosen: A table of one column `episode_id` that travels with the query; it needs no right to
                 write.
+            heads: Another one (`tables.HEADS`).
         """
         with service_errors(self.address):
             answer: Any = self._client.raw_stream(
-                sql, parameters=parameters, fmt="ArrowStream", external_data=_external(chosen)
+                sql,
+                parameters=parameters,
+                fmt="ArrowStream",
+                external_data=_external({"chosen": chosen, "heads": heads}),
             )
             with contextlib.closing(answer):
                 watched = _Watched(answer)
@@ -202,19 +214,25 @@ def _connect(address: Address, access: Access) -> Client:
     return client
 
 
-def _external(chosen: pa.Table | None) -> Any:
-    if chosen is None:
+def _external(travelling: Mapping[str, pa.Table | None]) -> Any:
+    """The tables that travel with a query; None when there are none."""
+    given = {name: table for name, table in travelling.items() if table is not None}
+    if not given:
         return None
-    external = need("clickhouse_connect.driver.external", extra="clickhouse")
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, chosen.schema) as writer:
-        writer.write_table(chosen)
-    return external.ExternalData(
-        file_name="chosen",
-        fmt="ArrowStream",
-        structure=["episode_id String"],
-        data=sink.getvalue().to_pybytes(),
-    )
+    external = need("clickhouse_connect.driver.external", extra="clickhouse").ExternalData()
+    for name, table in given.items():
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        structure = [f"{field.name} {_TYPES[field.type]}" for field in table.schema]
+        external.add_file(
+            file_name=name, fmt="ArrowStream", structure=structure, data=sink.getvalue().to_pybytes()
+        )
+    return external
+
+
+_TYPES = {pa.string(): "String", pa.int64(): "Int64"}
+"""What a column of a table that travels is for ClickHouse."""
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

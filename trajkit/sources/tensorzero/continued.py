@@ -2,7 +2,8 @@
 
 A conversation's prompts repeat all that was said, so that their text grows with the square of its turns. Here
 two neighbours are compared as bytes, and only what is new goes on into SQL. Where the bytes differ although
-the messages may not (the same JSON spelled in two ways), SQL compares the messages.
+the messages may not (the same JSON spelled in two ways), SQL compares the messages. Of a prompt that came
+without its head, the database said what the head was (`heads.py`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ def continuations(calls: Group, turns: pa.Table) -> pa.Table:
 
     Returns:
         One row for each turn (`FOUND`).
+
+    Raises:
+        WithoutHead: A prompt without its head does not go on from the one before, or the other way round.
     """
     made, n_chains, start = [], 0, 0
     runs = pc.run_end_encode(turns.column("bucket").combine_chunks())
@@ -54,6 +58,29 @@ def continuations(calls: Group, turns: pa.Table) -> pa.Table:
     return pa.concat_tables(made) if made else FOUND.empty_table()
 
 
+class WithoutHead(Exception):
+    """A text must be looked at as a whole, and only its end is here."""
+
+
+class _Heads(NamedTuple):
+    """What is known of the prompts of a bucket's calls besides their texts."""
+
+    n_bytes: list[int]
+    whole_hash: list[int | None]
+    head_bytes: list[int | None]
+    head_hash: list[int | None]
+    is_headless: list[bool]
+
+    def goes_on(self, before: int, row: int) -> bool:
+        """Whether the head of a row is known to be the prompt of the row before."""
+        head = self.head_bytes[row]
+        return (
+            head is not None
+            and head == self.n_bytes[before] - 1
+            and self.head_hash[row] == self.whole_hash[before]
+        )
+
+
 class _Bodies(NamedTuple):
     """The prompts of a bucket's calls, as they were sent."""
 
@@ -63,6 +90,8 @@ class _Bodies(NamedTuple):
     """Their bytes, one after another."""
     systems: list[int | None]
     """A number for each distinct system message; None for none."""
+    heads: _Heads | None
+    """None where every text is whole."""
 
     @classmethod
     def read(cls, calls: Group, number: int) -> _Bodies:
@@ -71,12 +100,34 @@ class _Bodies(NamedTuple):
         offsets, data = cast("list[Any]", texts.buffers()[1:])
         ends = np.frombuffer(offsets, dtype=np.int64)[texts.offset : texts.offset + len(texts) + 1]
         systems: Any = calls.texts(number, "system").dictionary_encode()
+        heads = None
+        if calls.has_column("head_bytes"):
+            known: list[Any] = [calls.column(number, name).to_pylist() for name in _Heads._fields]
+            heads = _Heads(*known)
         return cls(
-            calls.first_row(number), ends.tolist(), np.frombuffer(data, np.uint8), systems.indices.to_pylist()
+            calls.first_row(number),
+            ends.tolist(),
+            np.frombuffer(data or b"", np.uint8),
+            systems.indices.to_pylist(),
+            heads,
         )
 
-    def new_since(self, before: int, row: int) -> int | None:
-        """Where the new text of a row begins, at a comma; None when it does not go on from the row before."""
+    def new_since(self, before: int | None, row: int) -> int | None:
+        """Where the new text of a row begins, after which comes a comma or, where it is all, a bracket.
+
+        None when it does not go on from the row before.
+        """
+        heads = self.heads
+        if heads is not None:
+            is_short = heads.is_headless[row]
+            has_same_system = before is not None and self.systems[before] == self.systems[row]
+            if before is not None and has_same_system and heads.goes_on(before, row):
+                return self.offsets[row] + (0 if is_short else heads.head_bytes[row] or 0)
+            if is_short or (before is not None and heads.is_headless[before]):
+                raise WithoutHead
+        return None if before is None else self._new_bytes(before, row)
+
+    def _new_bytes(self, before: int, row: int) -> int | None:
         start, end = self.offsets[before], self.offsets[before + 1]
         mine, my_end = self.offsets[row], self.offsets[row + 1]
         n_same = end - start - 1  # without the bracket that ends the list
@@ -88,7 +139,7 @@ class _Bodies(NamedTuple):
         return mine + n_same if same else None
 
     def text(self, row: int, start: int | None) -> bytes:
-        """The messages of a row as a list: all of them, or those after a comma."""
+        """The messages of a row as a list: all of them, or those after a comma (or a bracket)."""
         end = self.offsets[row + 1]
         if start is None:
             return bytes(self.data[self.offsets[row] : end])
@@ -98,7 +149,7 @@ class _Bodies(NamedTuple):
 def _of_bucket(bodies: _Bodies, turns: pa.Table, n_chains: int) -> pa.Table:
     rows = pc.subtract(turns.column("call_row"), bodies.first_row).to_pylist()
     before = pc.subtract(turns.column("row_before"), bodies.first_row).to_pylist()
-    starts = [None if b is None else bodies.new_since(b, row) for row, b in zip(rows, before, strict=True)]
+    starts = [bodies.new_since(b, row) for row, b in zip(rows, before, strict=True)]
     begins = [start is None for start in starts]
     goes_on = [*(not begin for begin in begins[1:]), False]
     texts = [

@@ -25,22 +25,18 @@ from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.asked import Asked
 from trajkit.sources.tensorzero.assemble import Assembly, Relations
 from trajkit.sources.tensorzero.choice import Choice, Workspace, open_workspace
-from trajkit.sources.tensorzero.grouping import count_buckets, groups_of
+from trajkit.sources.tensorzero.continued import WithoutHead
+from trajkit.sources.tensorzero.grouping import groups_of
 from trajkit.sources.tensorzero.late import (
     CALL_ROW,
-    DESCRIBED,
     INPUT_ROW,
-    described,
-    without_inputs,
-    without_plain_prompts,
 )
-from trajkit.sources.tensorzero.observed import OBSERVED, Observing
-from trajkit.sources.tensorzero.raw_prompts import WithoutPrompt
+from trajkit.sources.tensorzero.pull import Pull, Pulled
 from trajkit.sources.tensorzero.render_calls import Rerendering
 from trajkit.sources.tensorzero.render_snapshots import TemplateSource
 from trajkit.sources.tensorzero.snapshots import Snapshots
-from trajkit.sources.tensorzero.spool import Group, Spool
-from trajkit.sources.tensorzero.streams import Count, Progress, aside, leave_copies, load
+from trajkit.sources.tensorzero.spool import Group
+from trajkit.sources.tensorzero.streams import Progress
 from trajkit.store.engine import interruptible, writing
 from trajkit.store.rows import Rows
 from trajkit.store.writer import StoreWriter
@@ -131,13 +127,6 @@ def _rerendering(
     return Rerendering(TemplateSource(database.snapshots(), file), request.template_variant, connection)
 
 
-class _Pulled(NamedTuple):
-    """The rows of the episodes that may be brought, on disk."""
-
-    inferences: Spool
-    calls: Spool
-
-
 def _note(asked: Asked, is_first: bool, connection: duckdb.DuckDBPyConnection, relations: Relations) -> None:
     asked.note(connection, is_first=is_first)
 
@@ -180,7 +169,7 @@ class _Export:
         self._on_progress = on_progress
         self._source = database.describe()
         self._unreadable = workspace.unreadable
-        self._pulled: _Pulled | None = None
+        self._pulled: Pulled | None = None
 
     def learn(self, asked: Asked, tally: Tally) -> None:
         """Read all that may be brought, to find out what cannot be known of it before."""
@@ -213,21 +202,29 @@ class _Export:
 
     def _assembled(
         self,
-        pulled: _Pulled,
+        pulled: Pulled,
         assembly: Assembly,
         groups: tuple[Group, Group],
         finish: Callable[[duckdb.DuckDBPyConnection, Relations], _T],
     ) -> _T:
-        """Assemble a group and do something with it; what is not the JSON it should be is left out."""
+        """Assemble a group and do something with it; what is not the JSON it should be is left out.
+
+        What came without its head is brought as a whole where anything is unusual.
+        """
 
         def once() -> _T:
             with self._connection.cursor() as connection, interruptible(connection):
                 return finish(connection, assembly.assemble(connection, *groups))
 
+        numbers = groups[0].numbers
         try:
             return once()
+        except WithoutHead:
+            pulled.make_whole(numbers)
+            return self._assembled(pulled, assembly, groups, finish)
         except (duckdb.Error, pa.ArrowException, OSError):
-            if not self._unreadable.mend(pulled.inferences, pulled.calls, groups[0].numbers):
+            is_changed = pulled.make_whole(numbers)
+            if not self._unreadable.mend(pulled.inferences, pulled.calls, numbers) and not is_changed:
                 raise
         assembly.take_unreadable(self._unreadable.reasons)
         return once()
@@ -246,10 +243,11 @@ class _Export:
                 hint=f"--max-bad {len(rows)} keeps them, as steps that are not learned",
             )
 
-    def _prepare(self, tally: Tally) -> tuple[_Pulled, Assembly, list[Metric]]:
+    def _prepare(self, tally: Tally) -> tuple[Pulled, Assembly, list[Metric]]:
         """Pull the rows, unless they are there already, and get ready to assemble what is chosen of them."""
         if self._pulled is None:
-            self._pulled = self._pull(tally)
+            pull = Pull(self._workspace, self._database, self._seen, self._on_progress)
+            self._pulled = pull.rows(tally)
         assembly = Assembly(
             self._connection,
             self._request,
@@ -262,7 +260,7 @@ class _Export:
         return self._pulled, assembly, assembly.metrics(self._database.metrics())
 
     def _groups(
-        self, pulled: _Pulled, what: str, rerendering: Rerendering | None = None
+        self, pulled: Pulled, what: str, rerendering: Rerendering | None = None
     ) -> Iterator[tuple[Group, Group]]:
         """What is assembled at once, one after another."""
         for numbers in groups_of(pulled.inferences, pulled.calls):
@@ -271,56 +269,6 @@ class _Export:
                 for number in numbers:
                     rerendering.apply(self._connection, pulled.inferences, pulled.calls, number)
             yield Group(pulled.inferences, numbers, INPUT_ROW), Group(pulled.calls, numbers, CALL_ROW)
-
-    def _pull(self, tally: Tally) -> _Pulled:
-        """Bring the rows of the chosen episodes, cut into buckets on the way."""
-        text_bytes = self._database.text_bytes() * tally.n_steps_kept / max(tally.n_steps_seen, 1)
-        n_buckets = count_buckets(tally.n_steps_kept, text_bytes)
-        everything = tally.n_episodes_kept == tally.n_episodes_seen
-        kept = self._connection.sql("SELECT episode_id::VARCHAR AS episode_id FROM fate WHERE reason IS NULL")
-        chosen = None if everything else kept.to_arrow_table().cast(tables.CHOSEN)
-        observing = Observing(self._request, self._unreadable)
-        inferences = Spool(self._workspace.folder, "inference", OBSERVED, n_buckets, without_inputs)
-        described_calls = pa.unify_schemas([tables.MODEL_INFERENCES, DESCRIBED])
-        calls = Spool(
-            self._workspace.folder, "model_inference", described_calls, n_buckets, without_plain_prompts
-        )
-        count = Count("reading inferences and model calls", 2 * tally.n_steps_kept, self._on_progress)
-        without_prompt = WithoutPrompt()
-        # side by side: while one waits for the database the other one writes
-        with aside(
-            lambda: inferences.fill(
-                observing.of(
-                    self._as_text(count.of(self._database.inferences(chosen, n_buckets, self._seen)))
-                )
-            ),
-            count,
-        ):
-            of_calls = self._as_text(count.of(self._database.model_inferences(chosen, n_buckets, self._seen)))
-            calls.fill(without_prompt.noting(map(described, of_calls)))
-        without_prompt.fill(self._database, calls)
-        load(
-            self._connection,
-            "feedback",
-            self._as_text(
-                Count("reading feedback", None, self._on_progress).of(
-                    self._database.feedback(chosen, self._seen)
-                ),
-                "feedback_id",
-            ),
-            tables.FEEDBACK,
-            "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
-        )
-        leave_copies(self._connection, "feedback", "feedback_id")
-        # only the episodes of evaluations have a task of their own
-        tasks = self._database.tasks() if self._request.include_eval else iter(())
-        load(self._connection, "task_of", tasks, tables.TASKS, "* REPLACE (episode_id::UUID AS episode_id)")
-        return _Pulled(inferences, calls)
-
-    def _as_text(
-        self, batches: Iterator[pa.RecordBatch], key: str = "inference_id"
-    ) -> Iterator[pa.RecordBatch]:
-        return self._unreadable.as_text(batches, key)
 
 
 class _Behind:

@@ -24,8 +24,9 @@ from trajkit.store.rows import Late
 
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
-BUCKET, INPUT_ROW, CALL_ROW = "bucket", "input_row", "call_row"
-"""Columns of `step_row`: its bucket; the row of its inference; that of its prompt, where that is plain."""
+BUCKET, INPUT_ROW, CALL_ROW, SENT_ROW = "bucket", "input_row", "call_row", "sent_row"
+"""Columns of `step_row`: its bucket; the row of its inference; that of its prompt, where that is plain and
+not made elsewhere; and that of its prompt, where it has one."""
 
 _FILLED_BYTES = 16_000_000
 """Texts that are filled in and written at a time, more or less."""
@@ -54,22 +55,44 @@ _KNOWN: dict[str, pa.DataType] = {
     "may_go_on": pa.bool_(),
     "is_rendered": pa.bool_(),
     "unknown_because": pa.string(),
+    "is_headless": pa.bool_(),
 }
 DESCRIBED = pa.schema(_KNOWN)
 """What SQL must know of the prompt of a model call. `is_plain`: it can pass as it is; `may_go_on`: it may
 have several messages; `is_rendered`: it was made from templates (`render_calls.py`); `unknown_because`: why
-it could not be."""
+it could not be; `is_headless`: only its end is here (`heads.py`)."""
+_SAID_BY_OTHERS = ("is_rendered", "unknown_because", "is_headless")
+"""Columns of `DESCRIBED` that do not follow from the prompt's text."""
 
 
 def described(calls: pa.RecordBatch) -> pa.RecordBatch:
     """Model calls with the columns of `DESCRIBED`."""
     messages = calls.column("input_messages")
     has_messages, plain = pc.greater(pc.binary_length(messages), 0), plain_of(messages)
+    if "head_bytes" in calls.schema.names:
+        is_headless = pc.is_valid(calls.column("head_bytes"))
+    else:
+        is_headless = pa.repeat(False, calls.num_rows)
     # of what is not plain only SQL finds out how many messages it is
-    found = [has_messages, plain.is_plain, pc.and_not(has_messages, plain.is_one)]
+    may_go_on = pc.or_(pc.and_not(has_messages, plain.is_one), is_headless)
+    found = [pc.fill_null(flags, False) for flags in (has_messages, plain.is_plain, may_go_on)]
     sent = [pa.repeat(False, calls.num_rows), pa.nulls(calls.num_rows, pa.string())]  # none is rendered yet
-    columns = [*calls.columns, *(pc.fill_null(flags, False) for flags in found), *sent]
+    columns = [*calls.columns, *found, *sent, is_headless]
     return pa.RecordBatch.from_arrays(columns, names=[*calls.schema.names, *DESCRIBED.names])
+
+
+def described_again(calls: pa.RecordBatch) -> pa.RecordBatch:
+    """Described model calls whose prompts were changed."""
+    made = described(undescribed(calls))
+    for name in _SAID_BY_OTHERS:
+        place = made.schema.get_field_index(name)
+        made = made.set_column(place, made.schema.field(place), calls.column(name))
+    return made
+
+
+def undescribed(calls: pa.RecordBatch) -> pa.RecordBatch:
+    """Model calls without the columns of `DESCRIBED`."""
+    return calls.select([name for name in calls.schema.names if name not in DESCRIBED.names])
 
 
 def without_inputs(inferences: pa.RecordBatch) -> int:
@@ -85,6 +108,8 @@ def without_plain_prompts(calls: pa.RecordBatch) -> int:
 
 def late_texts(inferences: Group, calls: Group) -> Late:
     """Fills `input`, and `messages` where SQL left them out; holds the texts of one bucket at a time.
+
+    An input that says what the model was sent, word for word, is null.
 
     Args:
         inferences: The rows that `input_row` counts.
@@ -107,7 +132,7 @@ def late_texts(inferences: Group, calls: Group) -> Late:
         return {name: pa.concat_arrays([part[name] for part in made]) for name in ("input", "messages")}
 
     most_rows = max(1, int(_FILLED_BYTES // max(inferences.bytes_per_row + calls.bytes_per_row, 1)))
-    keys = (BUCKET, INPUT_ROW, CALL_ROW)
+    keys = (BUCKET, INPUT_ROW, CALL_ROW, SENT_ROW)
     return Late(keys, (BUCKET,), fill, most_rows, spelled=("completion", "extra"), absent=("input", *_ABSENT))
 
 
@@ -118,12 +143,15 @@ class _Bucket:
         self._first_input, self._first_call = inferences.first_row(number), calls.first_row(number)
         inputs = inferences.column(number, "input")
         self._inputs = Texts(inputs)
-        self._has_input = None if inputs.null_count == 0 else inputs.is_valid().to_numpy()
+        self._has_input = inputs.is_valid().to_numpy()
+        self._is_short = inferences.is_valid(number, "said_bytes")
         # without the bracket that begins a list: a prefix has it
         self._bodies = Texts(calls.column(number, "input_messages"), n_skipped=1)
+        self._is_headless = calls.column(number, "is_headless").to_numpy()
         systems: Any = calls.texts(number, "system").dictionary_encode()
-        self._prefixes = _prefixes(systems.dictionary)
-        self._prefix_of = systems.indices.fill_null(len(self._prefixes) - 1).to_numpy()
+        texts = systems.dictionary.cast(pa.string()).to_pylist()
+        self._prefixes, self._input_prefixes = _prefixes(texts), input_prefixes(texts)
+        self._prefix_of = systems.indices.fill_null(len(texts)).to_numpy()
 
     def fill(self, batch: pa.RecordBatch) -> dict[str, pa.Array[Any]]:
         """The texts of some of its steps."""
@@ -134,16 +162,38 @@ class _Bucket:
         if rows.null_count < len(rows):
             built = self._joined(rows)
             messages = built if given.null_count == len(given) else pc.coalesce(messages, built)
-        inputs = self._taken(pc.subtract(batch.column(INPUT_ROW), self._first_input).to_numpy())
+        inputs = self._taken(
+            pc.subtract(batch.column(INPUT_ROW), self._first_input).to_numpy(),
+            pc.subtract(batch.column(SENT_ROW), self._first_call),
+        )
         return {"input": inputs, "messages": messages}
 
-    def _taken(self, rows: Any) -> pa.Array[Any]:
-        """The inputs of some inferences."""
-        texts = self._inputs.at(rows)
-        found = as_array(texts, _lengths(texts))
-        if self._has_input is None:
-            return found
-        return cast("pa.Array[Any]", pc.if_else(pa.array(self._has_input[rows]), found, None))
+    def _taken(self, rows: NDArray[np.int64], sent: Any) -> pa.Array[Any]:
+        """The inputs of some inferences; null where the model was sent the same."""
+        is_given = self._has_input[rows] & ~self._is_short[rows] & ~self._is_same(rows, sent)
+        texts = self._inputs.at(rows[is_given])
+        lengths = np.zeros(len(rows), dtype=np.int64)
+        lengths[is_given] = _lengths(texts)
+        found = as_array(texts, lengths)
+        return cast("pa.Array[Any]", found if is_given.all() else pc.if_else(pa.array(is_given), found, None))
+
+    def _is_same(self, rows: NDArray[np.int64], sent: Any) -> NDArray[np.bool_]:
+        """Which inputs are a system message and the messages that were sent, spelled in the same way."""
+        has_sent = sent.is_valid().to_numpy(zero_copy_only=False)
+        calls = sent.fill_null(0).to_numpy()
+        is_same = np.zeros(len(rows), dtype=np.bool_)
+        if not has_sent.any():
+            return is_same
+        prefixes = self._prefix_of[calls]
+        n_around = _lengths(self._input_prefixes)[prefixes] + 1
+        # few can be the same, and only those are looked at
+        may_be = has_sent & (self._inputs.lengths(rows) == n_around + self._bodies.lengths(calls))
+        found = np.flatnonzero(may_be & ~self._is_headless[calls])
+        texts, bodies = self._inputs.at(rows[found]), self._bodies.at(calls[found])
+        for place, text, body in zip(found.tolist(), texts, bodies, strict=True):
+            start = self._input_prefixes[prefixes[place]]
+            is_same[place] = b"".join((start, body, b"}")) == text
+        return is_same
 
     def _joined(self, rows: Any) -> pa.Array[Any]:
         """The prompts of some calls, null for null: a prefix and the messages."""
@@ -160,13 +210,18 @@ def _lengths(texts: Sequence[bytes | memoryview]) -> NDArray[np.int64]:
     return np.fromiter(map(len, texts), np.int64, len(texts))
 
 
-def _prefixes(systems: Any) -> list[bytes]:
+def _prefixes(systems: Sequence[str]) -> list[bytes]:
     """`[` and the system message, for each distinct system text; and last, for none, just `[`."""
     made = [
-        f'[{{"role":"system","content":[{{"type":"text","text":{_json_string(text)}}}]}},'
-        for text in systems.cast(pa.string()).to_pylist()
+        f'[{{"role":"system","content":[{{"type":"text","text":{_json_string(text)}}}]}},' for text in systems
     ]
     return [text.encode() for text in (*made, "[")]
+
+
+def input_prefixes(systems: Sequence[str]) -> list[bytes]:
+    """How an input begins that says the same, up to the bracket; last, for no system message."""
+    made = [f'{{"system":{_json_string(text)},"messages":[' for text in systems]
+    return [text.encode() for text in (*made, '{"messages":[')]
 
 
 def _json_string(text: str) -> str:

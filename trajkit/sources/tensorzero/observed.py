@@ -21,8 +21,9 @@ from trajkit.store.engine import literal
 
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
-OBSERVED = pa.schema([*tables.INFERENCES, pa.field("observation", pa.string())])
-"""Inferences, and what the environment showed before each: text, null where the input shows nothing."""
+OBSERVATION = pa.field("observation", pa.string())
+"""What the environment showed before an inference: text, null where the input shows nothing."""
+OBSERVED = pa.schema([*tables.INFERENCES, OBSERVATION])
 
 
 class Observing:
@@ -62,7 +63,7 @@ class Observing:
         except duckdb.Error:
             batch = self._unreadable.without_broken_inputs(batch)
             found = _observations(connection, batch.column("input"))
-        return pa.RecordBatch.from_arrays([*batch.columns, found], schema=OBSERVED)
+        return batch.append_column(OBSERVATION, found)
 
 
 def _observations(connection: duckdb.DuckDBPyConnection, inputs: pa.Array[Any]) -> pa.Array[Any]:

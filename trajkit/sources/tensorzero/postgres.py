@@ -66,9 +66,9 @@ _PAYLOADS = ("json_inference_data", "chat_inference_data", "model_inference_data
 _RESPELLED_INFERENCE = {
     **{
         name: jsonb.compact(name)
-        for name in ("input", "auxiliary_content", "dynamic_tools", "dynamic_provider_tools", "tags")
+        for name in ("auxiliary_content", "dynamic_tools", "dynamic_provider_tools", "tags")
     },
-    "output": jsonb.messages("output"),
+    **{name: jsonb.messages(name) for name in ("input", "output")},
 }
 _RESPELLED_CALL = {name: jsonb.messages(name) for name in ("input_messages", "output")}
 
@@ -87,6 +87,7 @@ class Postgres:
 
     source_name = "tensorzero-postgres"
     read_at = None
+    heads = None
 
     def __init__(self, url: str, access: Access = Access()) -> None:  # noqa: B008 -- frozen
         self._connection = Connection(url, access)

@@ -16,7 +16,7 @@ import pyarrow.compute
 from trajkit.formats.chat_message import learn_names, message_of
 from trajkit.schema import Message, message
 from trajkit.sources.tensorzero import tables
-from trajkit.sources.tensorzero.late import described
+from trajkit.sources.tensorzero.late import described, undescribed
 from trajkit.sources.tensorzero.spool import Group, Spool
 from trajkit.store.arrow import json_text, message_value
 
@@ -90,4 +90,4 @@ def _filled(batch: pa.RecordBatch, prompts: dict[str, str]) -> pa.RecordBatch:
     column = pc.coalesce(pa.array(found, pa.string()), batch.column("input_messages"))
     place = batch.schema.get_field_index("input_messages")
     whole = batch.set_column(place, batch.schema.field(place), column)
-    return described(whole.select(tables.MODEL_INFERENCES.names))
+    return described(undescribed(whole))

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from trajkit.sources.tensorzero.slot import slots_of
 
@@ -156,6 +157,16 @@ class Group:
     def column(self, number: int, name: str) -> pa.ChunkedArray[Any]:
         """One column of one bucket, in pieces."""
         return self._read(number, [name]).column(name)
+
+    def has_column(self, name: str) -> bool:
+        """Whether its rows have a column."""
+        return name in self._spool.schema.names
+
+    def is_valid(self, number: int, name: str) -> NDArray[np.bool_]:
+        """Where a column of one bucket is not null; nowhere when there is no such column."""
+        if not self.has_column(name):
+            return np.zeros(self._spool.size(number).n_rows, dtype=np.bool_)
+        return cast("NDArray[np.bool_]", self.column(number, name).is_valid().to_numpy())
 
     def texts(self, number: int, name: str) -> pa.Array[Any]:
         """One column of one bucket, in one piece."""

@@ -117,6 +117,43 @@ MODEL_INFERENCES = _schema(
 `system` is as it went over the wire: with the line of JSON mode where `raw_request` has it (`json_mode.py`).
 What a database is too old to know is null."""
 
+SHORT_INFERENCES = pa.schema([*INFERENCES, *_schema({"said_bytes": pa.int64(), "said_hash": pa.uint64()})])
+"""Inferences, of whose messages `input` may have the last one of the user only.
+
+It does where the other two are not null: `said_bytes` is how long the list of messages is as it is stored,
+brackets included, and `said_hash` the hash of it without the bracket that ends it."""
+
+HEADLESS_CALLS = pa.schema(
+    [
+        *MODEL_INFERENCES,
+        *_schema(
+            {
+                "n_bytes": pa.int64(),
+                "whole_hash": pa.uint64(),
+                "head_bytes": pa.int64(),
+                "head_hash": pa.uint64(),
+            }
+        ),
+    ]
+)
+"""Model calls, in whose `input_messages` the first messages may be missing.
+
+They are where `head_bytes` is not null: it says how many bytes were left out, up to a comma between two
+messages, and `head_hash` is their hash. Of the list as it is stored, `n_bytes` is the length, and
+`whole_hash` the hash without the bracket that ends it (null when it does not end so)."""
+
+PROMPT_BYTES = _schema({"inference_id": pa.string(), "n_bytes": pa.int64()})
+"""How long the list of messages of a model call is, as it is stored."""
+
+HEADS = _schema({"inference_id": pa.string(), "head_bytes": pa.int64()})
+"""How many bytes of the prompt of an inference need not be sent."""
+
+WHOLE_PROMPTS = _schema(
+    {"inference_id": pa.string(), "model_inference_id": pa.string(), "input_messages": pa.string()}
+)
+WHOLE_INPUTS = _schema({"inference_id": pa.string(), "input": pa.string()})
+"""Both as `MODEL_INFERENCES` and `INFERENCES` have them."""
+
 RAW_REQUESTS = _schema({"model_inference_id": pa.string(), "raw_request": pa.string()})
 """What went over the wire in some model calls, as it is stored."""
 
@@ -167,6 +204,43 @@ class Scope(NamedTuple):
     n_steps_other_name: int
 
 
+class Heads(Protocol):
+    """A database that sends long texts without their heads, where those are known from another row.
+
+    Its hashes are of 64 bits, equal for equal bytes, and say nothing outside one export.
+    """
+
+    def prompt_bytes(self, episode_ids: pa.Table | None, request: ExportRequest) -> Iterator[pa.RecordBatch]:
+        """Stream `PROMPT_BYTES` of the model calls of these episodes; None for all."""
+        ...
+
+    def inferences(
+        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream `SHORT_INFERENCES` of these episodes; None for all."""
+        ...
+
+    def model_inferences(
+        self,
+        episode_ids: pa.Table | None,
+        n_buckets: int,
+        request: ExportRequest,
+        heads: pa.Table,
+        *,
+        are_few: bool = False,
+    ) -> Iterator[pa.RecordBatch]:
+        """Stream `HEADLESS_CALLS` of these episodes (None for all), without these heads (`HEADS`)."""
+        ...
+
+    def whole_prompts(self, inference_ids: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Stream `WHOLE_PROMPTS` of the model calls of these inferences."""
+        ...
+
+    def whole_inputs(self, inference_ids: pa.Table) -> Iterator[pa.RecordBatch]:
+        """Stream `WHOLE_INPUTS` of these inferences."""
+        ...
+
+
 class Database(Protocol):
     """A TensorZero database, read only.
 
@@ -179,6 +253,11 @@ class Database(Protocol):
     @property
     def read_at(self) -> datetime | None:
         """When what it holds was read; None for a database that lives."""
+        ...
+
+    @property
+    def heads(self) -> Heads | None:
+        """The same rows without the heads of their long texts; None where it cannot leave those out."""
         ...
 
     def describe(self) -> JsonObject:

@@ -26,7 +26,8 @@ class Texts:
             offsets, data = cast("list[Any]", chunk.buffers()[1:])
             kind = np.int64 if pa.types.is_large_string(chunk.type) else np.int32
             bounds = np.frombuffer(offsets or b"", kind)[chunk.offset : chunk.offset + len(chunk) + 1]
-            self._data.append(memoryview(data or b""))
+            # of unsigned bytes: else what is not ASCII would be equal to no bytes
+            self._data.append(memoryview(data or b"").cast("B"))
             places.append(np.full(len(chunk), place))
             starts.append(bounds[:-1].astype(np.int64) + n_skipped)
             ends.append(bounds[1:].astype(np.int64))
@@ -34,6 +35,10 @@ class Texts:
         self._places, self._starts, self._ends = (
             np.concatenate([none, *found]) for found in (places, starts, ends)
         )
+
+    def lengths(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many bytes each of some rows has."""
+        return cast("NDArray[np.int64]", self._ends[rows] - self._starts[rows])
 
     def at(self, rows: NDArray[np.int64]) -> list[memoryview]:
         """The bytes of some rows, in their order."""

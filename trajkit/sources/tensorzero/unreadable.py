@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from trajkit.sources.tensorzero.late import DESCRIBED, described
+from trajkit.sources.tensorzero.late import described_again
 from trajkit.sources.tensorzero.spool import Group, Spool
 
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
@@ -44,8 +44,6 @@ _OF_INFERENCES = {
     "allowed_tools": _Json("list of allowed tools"),
 }
 _OF_CALLS = {"input_messages": _Json("prompt", True), "output": _Json("model's output", True)}
-_SAID_BY_OTHERS = ("is_rendered", "unknown_because")
-"""Columns of `DESCRIBED` that do not follow from the prompt's text."""
 _EMPTY = {"input_messages": ""}
 """What stands for nothing in a column where null does not."""
 
@@ -132,15 +130,7 @@ class Unreadable:
 def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
     """The rows of a bucket; what is known of prompts is found out anew."""
     for batch in table.to_batches():
-        yield _described_anew(batch) if "input_messages" in table.schema.names else batch
-
-
-def _described_anew(batch: pa.RecordBatch) -> pa.RecordBatch:
-    made = described(batch.select([name for name in batch.schema.names if name not in DESCRIBED.names]))
-    for name in _SAID_BY_OTHERS:
-        place = made.schema.get_field_index(name)
-        made = made.set_column(place, made.schema.field(place), batch.column(name))
-    return made
+        yield described_again(batch) if "input_messages" in table.schema.names else batch
 
 
 def _is_json(texts: pa.ChunkedArray[Any], *, may_be_empty: bool) -> pa.ChunkedArray[Any]:

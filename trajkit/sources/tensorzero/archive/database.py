@@ -43,6 +43,7 @@ class ArchiveDatabase:
     """
 
     source_name = "tensorzero-archive"
+    heads = None
 
     def __init__(self, folder: Path) -> None:
         self._files = ArchiveFiles(folder)
@@ -190,7 +191,7 @@ class ArchiveDatabase:
         tools = ", ".join(json(f"as_list({name})") for name in ("dynamic_tools", "dynamic_provider_tools"))
         return self._files.stream(
             f"""
-            SELECT id, episode_id, function_type, {json("input")}, {blocks("output")},
+            SELECT id, episode_id, function_type, {blocks("input")}, {blocks("output")},
                    {json("auxiliary_content")}, tool_params, {tools}, allowed_tools, tool_choice,
                    parallel_tool_calls, as_object(tags), whole_number(tag_of(tags, 'trajkit.step')),
                    processing_time_ms, snapshot_hash, {bucket(n_buckets)}, marks

@@ -28,7 +28,8 @@ SELECT
             coalesce(tool_extra, '{}'::JSON))::VARCHAR END AS extra,
     NULL AS prompt_token_ids, NULL AS completion_token_ids, NULL AS logprobs, NULL AS model_version,
     NULL AS agent_name, NULL AS parent_step, NULL AS legal_actions, NULL AS info,
-    bucket, input_row, CASE WHEN has_prompt AND p.prompted_id IS NULL AND c.n_kept IS NULL THEN call_row END AS call_row
+    bucket, input_row, CASE WHEN has_prompt AND p.prompted_id IS NULL AND c.n_kept IS NULL THEN call_row END AS call_row,
+    CASE WHEN has_prompt AND (p.prompted_id IS NULL OR p.prompt IS NOT NULL) THEN call_row END AS sent_row
 FROM said s
 LEFT JOIN (SELECT inference_id AS prompted_id, prompt FROM prompted) p ON p.prompted_id = s.inference_id
 LEFT JOIN continued c USING (inference_id)

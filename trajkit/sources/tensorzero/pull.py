@@ -1,0 +1,147 @@
+"""The rows of the chosen episodes, brought over and kept on disk until they are assembled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from trajkit.sources.request import ExportRequest, Tally
+from trajkit.sources.tensorzero import tables
+from trajkit.sources.tensorzero.choice import Workspace
+from trajkit.sources.tensorzero.grouping import count_buckets
+from trajkit.sources.tensorzero.heads import LONG_BYTES, Headless, LeftOut, what_to_leave_out
+from trajkit.sources.tensorzero.late import DESCRIBED, described, without_inputs, without_plain_prompts
+from trajkit.sources.tensorzero.observed import OBSERVATION, Observing
+from trajkit.sources.tensorzero.raw_prompts import WithoutPrompt
+from trajkit.sources.tensorzero.spool import Spool
+from trajkit.sources.tensorzero.streams import Count, Progress, aside, leave_copies, load
+
+
+class Pulled(NamedTuple):
+    """The rows of the episodes that may be brought, on disk."""
+
+    inferences: Spool
+    calls: Spool
+    headless: Headless | None
+    """What brings the rest of texts that came without their heads; None where all are whole."""
+
+    def make_whole(self, numbers: Sequence[int]) -> bool:
+        """Let every text of some buckets be whole; whether one was not."""
+        return self.headless is not None and self.headless.make_whole(numbers)
+
+
+class _Streams(NamedTuple):
+    """What the database sends of the wide rows."""
+
+    inferences: Iterator[pa.RecordBatch]
+    inference_schema: pa.Schema
+    calls: Iterator[pa.RecordBatch]
+    call_schema: pa.Schema
+
+
+class Pull:
+    """Brings the rows of the chosen episodes.
+
+    Args:
+        workspace: Holds `chosen_step` and `fate`; gets `feedback` and `task_of`.
+        database: Where they are.
+        request: With an as-of time.
+        on_progress: Told now and then how far it is.
+    """
+
+    def __init__(
+        self,
+        workspace: Workspace,
+        database: tables.Database,
+        request: ExportRequest,
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        self._workspace = workspace
+        self._connection = workspace.connection
+        self._database = database
+        self._request = request
+        self._on_progress = on_progress
+
+    def rows(self, tally: Tally) -> Pulled:
+        """Bring what the tally counts, cut into buckets on the way."""
+        text_bytes = self._database.text_bytes() * tally.n_steps_kept / max(tally.n_steps_seen, 1)
+        everything = tally.n_episodes_kept == tally.n_episodes_seen
+        kept = self._connection.sql("SELECT episode_id::VARCHAR AS episode_id FROM fate WHERE reason IS NULL")
+        chosen = None if everything else kept.to_arrow_table().cast(tables.CHOSEN)
+        left_out = self._left_out(chosen, text_bytes / max(tally.n_steps_kept, 1))
+        if left_out is not None:
+            text_bytes *= 1 - left_out.share * (1 if left_out.of_inputs else 0.5)
+        n_buckets = count_buckets(tally.n_steps_kept, text_bytes)
+        pulled = self._wide(chosen, n_buckets, left_out, tally)
+        self._feedback(chosen)
+        return pulled
+
+    def _left_out(self, chosen: pa.Table | None, bytes_per_step: float) -> LeftOut | None:
+        """What of long texts need not be sent; a prompt that is rendered anew is made of the whole input."""
+        heads = self._database.heads
+        if heads is None or bytes_per_step < LONG_BYTES or self._request.template_variant is not None:
+            return None
+        return what_to_leave_out(self._connection, heads, chosen, self._request)
+
+    def _wide(
+        self, chosen: pa.Table | None, n_buckets: int, left_out: LeftOut | None, tally: Tally
+    ) -> Pulled:
+        folder, observing = self._workspace.folder, Observing(self._request, self._workspace.unreadable)
+        streams = self._streams(chosen, n_buckets, left_out)
+        observed = pa.schema([*streams.inference_schema, OBSERVATION])
+        inferences = Spool(folder, "inference", observed, n_buckets, without_inputs)
+        of_calls = pa.unify_schemas([streams.call_schema, DESCRIBED])
+        calls = Spool(folder, "model_inference", of_calls, n_buckets, without_plain_prompts)
+        count = Count("reading inferences and model calls", 2 * tally.n_steps_kept, self._on_progress)
+        without_prompt = WithoutPrompt()
+        # side by side: while one waits for the database the other one writes
+        with aside(lambda: inferences.fill(observing.of(self._as_text(count.of(streams.inferences)))), count):
+            calls.fill(without_prompt.noting(map(described, self._as_text(count.of(streams.calls)))))
+        without_prompt.fill(self._database, calls)
+        headless = None
+        if left_out is not None and self._database.heads is not None:
+            headless = Headless(self._database.heads, inferences, calls, folder=folder, as_text=self._as_text)
+            headless.prove(self._connection, self._workspace.unreadable.reasons)
+        return Pulled(inferences, calls, headless)
+
+    def _streams(self, chosen: pa.Table | None, n_buckets: int, left_out: LeftOut | None) -> _Streams:
+        given = (chosen, n_buckets, self._request)
+        heads = self._database.heads
+        if left_out is None or heads is None:
+            return _Streams(
+                self._database.inferences(*given),
+                tables.INFERENCES,
+                self._database.model_inferences(*given),
+                tables.MODEL_INFERENCES,
+            )
+        short = heads.inferences(*given) if left_out.of_inputs else _whole(self._database.inferences(*given))
+        calls = heads.model_inferences(*given, left_out.heads)
+        return _Streams(short, tables.SHORT_INFERENCES, calls, tables.HEADLESS_CALLS)
+
+    def _feedback(self, chosen: pa.Table | None) -> None:
+        count = Count("reading feedback", None, self._on_progress)
+        load(
+            self._connection,
+            "feedback",
+            self._as_text(count.of(self._database.feedback(chosen, self._request)), "feedback_id"),
+            tables.FEEDBACK,
+            "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
+        )
+        leave_copies(self._connection, "feedback", "feedback_id")
+        # only the episodes of evaluations have a task of their own
+        tasks = self._database.tasks() if self._request.include_eval else iter(())
+        load(self._connection, "task_of", tasks, tables.TASKS, "* REPLACE (episode_id::UUID AS episode_id)")
+
+    def _as_text(
+        self, batches: Iterator[pa.RecordBatch], key: str = "inference_id"
+    ) -> Iterator[pa.RecordBatch]:
+        return self._workspace.unreadable.as_text(batches, key)
+
+
+def _whole(inferences: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Whole inferences in the columns of those that may be short."""
+    for batch in inferences:
+        none = [pa.nulls(batch.num_rows, kind) for kind in (pa.int64(), pa.uint64())]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *none], schema=tables.SHORT_INFERENCES)
