@@ -260,6 +260,7 @@ def spoil(rows: Any, number: int, table: str, column: str, value: str) -> None:
         ("ModelInference", "input_messages", "''"),
         ("ModelInference", "input_messages", "'{}'"),
         ("ModelInference", "output", "'no json'"),
+        ("ModelInference", "system", r"'\xff'"),
         ("ChatInference", "input", r"replaceOne(input, 'question 0', '\xff')"),
         ("ChatInference", "input", "replaceOne(input, 'question 0', 'question Z')"),
         ("ChatInference", "output", r"'[{\"type\":\"text\",\"text\":\"\xff\"}]'"),

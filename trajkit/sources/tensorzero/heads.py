@@ -36,7 +36,7 @@ _N_SAMPLED = 20
 
 _HEADS = """
     CREATE OR REPLACE TEMP TABLE head AS
-    SELECT episode_id, inference_id::VARCHAR AS inference_id, n_before - 1 AS head_bytes FROM (
+    SELECT episode_id, inference_id, n_before - 1 AS head_bytes FROM (
         SELECT c.episode_id, c.inference_id, n_bytes,
             CASE WHEN lag(step_index) OVER turns = step_index - 1 THEN lag(n_bytes) OVER turns END AS n_before
         FROM chosen_step c JOIN (
@@ -71,6 +71,7 @@ def what_to_leave_out(
     heads: tables.Heads,
     chosen: pa.Table | None,
     request: ExportRequest,
+    as_text: AsText,
 ) -> LeftOut | None:
     """Find out what of long prompts need not be sent; None where too little.
 
@@ -79,6 +80,7 @@ def what_to_leave_out(
         heads: The database.
         chosen: The episodes that will be brought; None for all.
         request: With an as-of time.
+        as_text: Notes what is not UTF-8.
     """
     load(
         connection,
@@ -91,8 +93,21 @@ def what_to_leave_out(
     ((saved, whole),) = connection.execute(
         "SELECT (SELECT coalesce(sum(head_bytes), 0) FROM head), (SELECT sum(n_bytes) FROM prompt_bytes)"
     ).fetchall()
-    if not whole or saved / whole < _LEAST_SAVED:
-        return None
+    connection.execute("DROP TABLE prompt_bytes")
+    share = saved / whole if whole else 0.0
+    found = _worth_it(connection, heads, request, as_text, share) if whole and share >= _LEAST_SAVED else None
+    connection.execute("DROP TABLE head")
+    return found
+
+
+def _worth_it(
+    connection: duckdb.DuckDBPyConnection,
+    heads: tables.Heads,
+    request: ExportRequest,
+    as_text: AsText,
+    share: float,
+) -> LeftOut | None:
+    """What the table `head` says, if it holds for a few episodes."""
     sampled = connection.sql(
         "SELECT episode_id::VARCHAR AS episode_id FROM (SELECT DISTINCT episode_id FROM head)"
         f" ORDER BY hash(episode_id) LIMIT {_N_SAMPLED}"
@@ -100,32 +115,29 @@ def what_to_leave_out(
     connection.register("sampled", sampled)
     of_sampled = _heads(connection, "episode_id::VARCHAR IN (SELECT episode_id FROM sampled)")
     connection.unregister("sampled")
-    prompts, inputs = _sampled(connection, heads, sampled.cast(tables.CHOSEN), request, of_sampled)
-    found = _heads(connection, "true")
-    connection.execute("DROP TABLE head; DROP TABLE prompt_bytes")
-    return LeftOut(found, inputs >= _LEAST_SAVED, saved / whole) if prompts >= _LEAST_SAVED else None
+    few = sampled.cast(tables.CHOSEN)
+    calls = as_text(heads.model_inferences(few, 1, request, of_sampled, are_few=True))
+    prompts, inputs = _shares(connection, calls, as_text(heads.inferences(few, 1, request)))
+    if prompts < _LEAST_SAVED:
+        return None
+    return LeftOut(_heads(connection, "true"), inputs >= _LEAST_SAVED, share)
 
 
 def _heads(connection: duckdb.DuckDBPyConnection, condition: str) -> pa.Table:
-    found = connection.sql(f"SELECT inference_id, head_bytes FROM head WHERE {condition}")
+    found = connection.sql(
+        f"SELECT inference_id::VARCHAR AS inference_id, head_bytes FROM head WHERE {condition}"
+    )
     return cast("pa.Table", found.to_arrow_table().cast(tables.HEADS))
 
 
-def _sampled(
+def _shares(
     connection: duckdb.DuckDBPyConnection,
-    heads: tables.Heads,
-    sampled: pa.Table,
-    request: ExportRequest,
-    found: pa.Table,
+    model_inferences: Iterator[pa.RecordBatch],
+    short_inferences: Iterator[pa.RecordBatch],
 ) -> tuple[float, float]:
     """The shares of headless prompts, and of short inputs, that need not be brought as a whole."""
-    streams = (
-        (tables.HEADLESS_CALLS, heads.model_inferences(sampled, 1, request, found, are_few=True), _CALL),
-        (tables.SHORT_INFERENCES, heads.inferences(sampled, 1, request), _INPUT),
-    )
-    calls, inferences = (
-        pa.Table.from_batches(batches, schema).select(names) for schema, batches, names in streams
-    )
+    calls = pa.Table.from_batches(model_inferences, tables.HEADLESS_CALLS).select(_CALL)
+    inferences = pa.Table.from_batches(short_inferences, tables.SHORT_INFERENCES).select(_INPUT)
     whole = _wanted(connection, calls, inferences, (0, N_SLOTS - 1), {})
     n_headless = pc.sum(pc.is_valid(calls.column("head_bytes"))).as_py() or 0
     n_short = pc.sum(pc.is_valid(inferences.column("said_bytes"))).as_py() or 0
@@ -166,17 +178,11 @@ def _wanted(
     connection.execute(read_sql("heads"))
     for name in given:
         connection.unregister(name)
-    return _Wanted(
-        *(
-            [
-                row[0]
-                for row in connection.execute(
-                    f"SELECT inference_id::VARCHAR FROM headless WHERE is_{what}_wanted"
-                ).fetchall()
-            ]
-            for what in ("prompt", "input")
-        )
-    )
+    found = connection.sql(
+        "SELECT inference_id::VARCHAR AS inference_id, is_prompt_wanted, is_input_wanted FROM headless"
+        " WHERE is_prompt_wanted OR is_input_wanted"
+    ).to_arrow_table()
+    return _Wanted(*(_ids(found.filter(found.column(f"is_{what}_wanted"))) for what in ("prompt", "input")))
 
 
 class Headless:

@@ -83,7 +83,7 @@ class Pull:
         heads = self._database.heads
         if heads is None or bytes_per_step < LONG_BYTES or self._request.template_variant is not None:
             return None
-        return what_to_leave_out(self._connection, heads, chosen, self._request)
+        return what_to_leave_out(self._connection, heads, chosen, self._request, self._as_text)
 
     def _wide(
         self, chosen: pa.Table | None, n_buckets: int, left_out: LeftOut | None, tally: Tally
