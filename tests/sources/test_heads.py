@@ -44,7 +44,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
     monkeypatch.setattr(pull, "LONG_BYTES", 0)
     found = Sent([], [], [])
     for name, column, known in (
-        ("inferences", "input", "said_bytes"),
+        ("inferences", "input", "is_short"),
         ("model_inferences", "input_messages", "head_bytes"),
     ):
         monkeypatch.setattr(
@@ -58,7 +58,10 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 def _counting(method: Any, column: str, known: str, found: Sent) -> Any:
     def counted(*args: Any, **options: Any) -> Any:
         for batch in method(*args, **options):
-            found.short.append(batch.num_rows - batch.column(known).null_count)
+            flags = batch.column(known)
+            if known != "is_short":
+                flags = flags.is_valid()
+            found.short.append(flags.to_pylist().count(True))
             found.n_bytes.append(batch.column(column).nbytes)
             yield batch
 
@@ -165,7 +168,8 @@ def random_history(rows: Any, chance: random.Random) -> None:
             odd = chance.random() < 0.1
             spelled = json.dumps(prompt, ensure_ascii=odd, separators=(", ", ": ") if odd else (",", ":"))
             rows.call(inference_id, user="", text=answer, system=system, input_messages=spelled)
-        match chance.choices(["on", "tool", "again", "anew", "edited", "system"], [9, 4, 1, 1, 1, 1])[0]:
+        kinds = ["on", "tool", "goes on", "again", "anew", "edited", "system"]
+        match chance.choices(kinds, [9, 4, 1, 1, 1, 1, 1])[0]:
             case "on":
                 prompt = [*prompt, message("assistant", answer), message("user", chance.choice(WORDS))]
             case "tool":
@@ -176,6 +180,8 @@ def random_history(rows: Any, chance: random.Random) -> None:
                     {"role": "assistant", "content": [call]},
                     {"role": "user", "content": [result]},
                 ]
+            case "goes on":
+                prompt = [*prompt, message("assistant", answer)]
             case "anew":
                 prompt = [message("user", chance.choice(WORDS))]
             case "edited":
@@ -305,6 +311,49 @@ def test_a_head_that_cannot_be_read_spoils_every_prompt_that_repeats_it(rows: An
     assert [len(step.input["messages"]) for step in spoilt.steps] == [1, 3, 5, 7]
 
 
+@pytest.mark.parametrize("was", ["question 0", "answer 1"])
+@pytest.mark.parametrize("becomes", [r"'\xff'", "'\"'"])
+@pytest.mark.parametrize("columns", [("input_messages",), ("input",), ("input_messages", "input")])
+def test_what_every_later_row_repeats_is_unreadable_in_all_of_them(
+    rows: Any, both: Any, sent: Sent, was: str, becomes: str, columns: tuple[str, ...]
+) -> None:
+    converse(rows, 4)
+    converse(rows, 8)
+    for number in range(4):
+        for column in columns:
+            table = "ChatInference" if column == "input" else "ModelInference"
+            spoil(rows, number, table, column, f"replaceAll({column}, '{was}', {becomes})")
+    spoilt, sound = both(max_bad=1000)
+    reasons = [step.mask_reason for step in spoilt.steps]
+    assert [reason is None for reason in reasons] == [was == "answer 1" and n < 2 for n in range(4)]
+    assert {step.mask_reason for step in sound.steps} == {None}
+    assert sum(sent.short) > 0
+
+
+def test_a_history_that_is_rewritten_in_the_same_length(rows: Any, both: Any, sent: Sent) -> None:
+    """From the third step on, its beginning is another one, and not UTF-8."""
+    converse(rows, 6)
+    converse(rows, 20)
+    for number in range(2, 6):
+        for table, column in (("ModelInference", "input_messages"), ("ChatInference", "input")):
+            spoil(rows, number, table, column, rf"replaceOne({column}, 'question 0', 'question \xff')")
+    spoilt, _ = both(max_bad=1000)
+    assert [step.mask_reason is None for step in spoilt.steps] == [True, True, False, False, False, False]
+    assert sum(sent.short) > 0
+
+
+def test_inputs_of_templates_beside_prompts_that_go_on(rows: Any, both: Any, sent: Sent) -> None:
+    """Most inputs have arguments; those that have none are null all the same."""
+    for _ in range(3):
+        converse(rows, 6, input='{"system":{"name":"x"},"messages":[]}')
+    converse(rows, 6)
+    *others, same = both()
+    assert {step.input is None for episode in others for step in episode.steps} == {False}
+    assert {step.input for step in same.steps} == {None}
+    assert sum(sent.short) > 0
+    assert sent.whole == []
+
+
 def test_the_input_is_kept_where_it_says_something_else(rows: Any, both: Any) -> None:
     episode_id = rows.id()
     user = message("user", "one")
@@ -345,7 +394,7 @@ def test_rows_that_are_gone_when_they_are_asked_for_again_are_an_error(
     database = ClickHouse(url)
     goal = tmp_path / "store"
     try:
-        with pytest.raises(ServiceError, match="gone, such as that of inference") as caught:
+        with pytest.raises(ServiceError, match="was there and is gone") as caught:
             export(database, ExportRequest(), goal)
     finally:
         database.close()

@@ -296,8 +296,7 @@ class Assembly:
 
 def _is_any_headless(inferences: Group, calls: Group) -> bool:
     return calls.has_column("head_bytes") and any(
-        inferences.is_valid(number, "said_bytes").any()
-        or calls.column(number, "is_headless").to_numpy().any()
+        inferences.flags(number, "is_short").any() or calls.flags(number, "is_headless").any()
         for number in calls.numbers
     )
 

@@ -1,6 +1,6 @@
 """Long texts in ClickHouse without their heads: the server says how long what it left out is, and its hash.
 
-Lengths cost it next to nothing, and a hash much less than sending the text.
+Lengths cost a recent server next to nothing, and a hash much less than sending the text.
 """
 
 from __future__ import annotations
@@ -19,28 +19,20 @@ from trajkit.sources.tensorzero.clickhouse_wire import system_column
 _LIST, _USER = '"messages":[', ',{"role":"user"'
 """Where the messages of an input begin, and where one of the user does that is not the first. Inside a JSON
 text quotes are escaped."""
-_NEAR_BYTES = 8_192
-"""The user's last message is looked for in so much of the end first."""
-
-_FROM_END = f"position(reverse(%s), reverse('{_USER}'))"
-_NEAR = _FROM_END % f"right(input, {_NEAR_BYTES})"
-_BACK = f"if({_NEAR} > 0, {_NEAR}, {_FROM_END % 'input'})"
+_BACK = f"position(reverse(input), reverse('{_USER}'))"
 # from the beginning to the bracket, and then without the comma
 _SHORT = f"concat(substring(input, 1, place + {len(_LIST) - 1}), right(input, back + {len(_USER) - 2}))"
-_IS_SHORT = (
-    f"(position(input, '{_LIST}') AS place) > 0 AND ({_BACK} AS back) > 0 AND endsWith(input, ']}}')"
-    f" AND isValidJSON({_SHORT} AS short)"
-)
+_IS_LIST = f"(position(input, '{_LIST}') AS place) > 0 AND endsWith(input, ']}}')"
+_MAY_BE_SHORT = f"is_list AND ({_BACK} AS back) > 0 AND isValidJSON({_SHORT} AS short)"
 _N_AROUND = len(_LIST) - 1
 """Bytes of an input that are not its list of messages, besides those before `place`: this, and a brace."""
 
-_INPUTS = Texts(
-    f"if(({_IS_SHORT}) AS is_short, short, input)",
-    (
-        f"if(is_short, toInt64(length(input) - place - {_N_AROUND}), NULL) AS said_bytes",
-        f"if(is_short, cityHash64(substring(input, place + {_N_AROUND}, said_bytes - 1)), NULL)",
-    ),
+_SAID = (
+    f"if(({_IS_LIST}) AS is_list, toInt64(length(input) - place - {_N_AROUND}), NULL) AS said_bytes",
+    f"if(is_list, cityHash64(substring(input, place + {_N_AROUND}, said_bytes - 1)), NULL)",
 )
+_SHORT_INPUTS = Texts("if(is_short, short, input)", (*_SAID, f"({_MAY_BE_SHORT}) AS is_short"))
+_WHOLE_INPUTS = Texts("input", (*_SAID, "false"))
 
 _IS_HEADLESS = (
     "i.head_bytes > 0 AND length(input_messages) > i.head_bytes + 1"
@@ -85,11 +77,13 @@ class ClickHouseHeads:
         )
 
     def inferences(
-        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest
+        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest, *, are_short: bool = True
     ) -> Iterator[pa.RecordBatch]:
         """Stream the inferences of these episodes; None for all."""
+        wanted = Wanted(episode_ids, n_buckets, request)
+        inputs = _SHORT_INPUTS if are_short else _WHOLE_INPUTS
         return self._connection.stream(
-            inferences_query(Wanted(episode_ids, n_buckets, request), self._table, _INPUTS) + self._eager,
+            inferences_query(wanted, self._table, inputs) + self._eager,
             tables.SHORT_INFERENCES,
             as_of_of(request),
             chosen=episode_ids,

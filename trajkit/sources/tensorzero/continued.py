@@ -121,9 +121,10 @@ class _Bodies(NamedTuple):
         if heads is not None:
             is_short = heads.is_headless[row]
             has_same_system = before is not None and self.systems[before] == self.systems[row]
-            if before is not None and has_same_system and heads.goes_on(before, row):
-                return self.offsets[row] + (0 if is_short else heads.head_bytes[row] or 0)
             if is_short or (before is not None and heads.is_headless[before]):
+                # not where both texts are here: what is not UTF-8 has other lengths by now
+                if before is not None and has_same_system and heads.goes_on(before, row):
+                    return self.offsets[row] + (0 if is_short else heads.head_bytes[row] or 0)
                 raise WithoutHead
         return None if before is None else self._new_bytes(before, row)
 

@@ -221,6 +221,7 @@ class _Export:
             return once()
         except WithoutHead:
             pulled.make_whole(numbers)
+            assembly.take_unreadable(self._unreadable.reasons)
             return self._assembled(pulled, assembly, groups, finish)
         except (duckdb.Error, pa.ArrowException, OSError):
             is_changed = pulled.make_whole(numbers)

@@ -144,10 +144,12 @@ class _Bucket:
         inputs = inferences.column(number, "input")
         self._inputs = Texts(inputs)
         self._has_input = inputs.is_valid().to_numpy()
-        self._is_short = inferences.is_valid(number, "said_bytes")
+        self._is_short = inferences.flags(number, "is_short")
+        self._said = inferences.numbers_of(number, "said_bytes"), inferences.numbers_of(number, "said_hash")
+        self._sent = calls.numbers_of(number, "n_bytes"), calls.numbers_of(number, "whole_hash")
         # without the bracket that begins a list: a prefix has it
         self._bodies = Texts(calls.column(number, "input_messages"), n_skipped=1)
-        self._is_headless = calls.column(number, "is_headless").to_numpy()
+        self._is_headless = calls.flags(number, "is_headless")
         systems: Any = calls.texts(number, "system").dictionary_encode()
         texts = systems.dictionary.cast(pa.string()).to_pylist()
         self._prefixes, self._input_prefixes = _prefixes(texts), input_prefixes(texts)
@@ -193,6 +195,15 @@ class _Bucket:
         for place, text, body in zip(found.tolist(), texts, bodies, strict=True):
             start = self._input_prefixes[prefixes[place]]
             is_same[place] = b"".join((start, body, b"}")) == text
+        # of what was sent without its head the database said the hash
+        found = np.flatnonzero(has_sent & self._is_headless[calls])
+        for place, text in zip(found.tolist(), self._inputs.at(rows[found]), strict=True):
+            row, call = rows[place], calls[place]
+            has_same_hash = all(
+                said[row] == sent[call] for said, sent in zip(self._said, self._sent, strict=True)
+            )
+            start = self._input_prefixes[prefixes[place]]
+            is_same[place] = has_same_hash and text[: len(start)] == start
         return is_same
 
     def _joined(self, rows: Any) -> pa.Array[Any]:

@@ -11,12 +11,16 @@ from trajkit.sources.request import ExportRequest, Tally
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.choice import Workspace
 from trajkit.sources.tensorzero.grouping import count_buckets
-from trajkit.sources.tensorzero.heads import LONG_BYTES, Headless, LeftOut, what_to_leave_out
+from trajkit.sources.tensorzero.headless import Headless, Reading
+from trajkit.sources.tensorzero.heads import LONG_BYTES, LeftOut, what_to_leave_out
 from trajkit.sources.tensorzero.late import DESCRIBED, described, without_inputs, without_plain_prompts
 from trajkit.sources.tensorzero.observed import OBSERVATION, Observing
 from trajkit.sources.tensorzero.raw_prompts import WithoutPrompt
 from trajkit.sources.tensorzero.spool import Spool
 from trajkit.sources.tensorzero.streams import Count, Progress, aside, leave_copies, load
+
+_LEAST_LEFT = 0.2
+"""Share of the texts that buckets are made for, however much of them is left out."""
 
 
 class Pulled(NamedTuple):
@@ -72,7 +76,8 @@ class Pull:
         chosen = None if everything else kept.to_arrow_table().cast(tables.CHOSEN)
         left_out = self._left_out(chosen, text_bytes / max(tally.n_steps_kept, 1))
         if left_out is not None:
-            text_bytes *= 1 - left_out.share * (1 if left_out.of_inputs else 0.5)
+            # what is unusual is brought as a whole after all: that must fit, too
+            text_bytes = max(text_bytes - left_out.n_bytes, text_bytes * _LEAST_LEFT)
         n_buckets = count_buckets(tally.n_steps_kept, text_bytes)
         pulled = self._wide(chosen, n_buckets, left_out, tally)
         self._feedback(chosen)
@@ -102,8 +107,9 @@ class Pull:
         without_prompt.fill(self._database, calls)
         headless = None
         if left_out is not None and self._database.heads is not None:
-            headless = Headless(self._database.heads, inferences, calls, folder=folder, as_text=self._as_text)
-            headless.prove(self._connection, self._workspace.unreadable.reasons)
+            reading = Reading(self._workspace.unreadable, self._as_text, observing)
+            headless = Headless(self._database.heads, inferences, calls, folder=folder, reading=reading)
+            headless.prove(self._connection)
         return Pulled(inferences, calls, headless)
 
     def _streams(self, chosen: pa.Table | None, n_buckets: int, left_out: LeftOut | None) -> _Streams:
@@ -116,7 +122,7 @@ class Pull:
                 self._database.model_inferences(*given),
                 tables.MODEL_INFERENCES,
             )
-        short = heads.inferences(*given) if left_out.of_inputs else _whole(self._database.inferences(*given))
+        short = heads.inferences(*given, are_short=left_out.are_inputs_short)
         calls = heads.model_inferences(*given, left_out.heads)
         return _Streams(short, tables.SHORT_INFERENCES, calls, tables.HEADLESS_CALLS)
 
@@ -138,10 +144,3 @@ class Pull:
         self, batches: Iterator[pa.RecordBatch], key: str = "inference_id"
     ) -> Iterator[pa.RecordBatch]:
         return self._workspace.unreadable.as_text(batches, key)
-
-
-def _whole(inferences: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Whole inferences in the columns of those that may be short."""
-    for batch in inferences:
-        none = [pa.nulls(batch.num_rows, kind) for kind in (pa.int64(), pa.uint64())]
-        yield pa.RecordBatch.from_arrays([*batch.columns, *none], schema=tables.SHORT_INFERENCES)

@@ -162,11 +162,19 @@ class Group:
         """Whether its rows have a column."""
         return name in self._spool.schema.names
 
-    def is_valid(self, number: int, name: str) -> NDArray[np.bool_]:
-        """Where a column of one bucket is not null; nowhere when there is no such column."""
+    def flags(self, number: int, name: str) -> NDArray[np.bool_]:
+        """A column of flags of one bucket; all false when there is no such column."""
         if not self.has_column(name):
             return np.zeros(self._spool.size(number).n_rows, dtype=np.bool_)
-        return cast("NDArray[np.bool_]", self.column(number, name).is_valid().to_numpy())
+        column: Any = self.column(number, name)  # the stubs know no value to fill in
+        return cast("NDArray[np.bool_]", column.fill_null(False).to_numpy())
+
+    def numbers_of(self, number: int, name: str) -> NDArray[Any]:
+        """A column of whole numbers of one bucket, 0 for null; empty when there is no such column."""
+        if not self.has_column(name):
+            return np.zeros(0)
+        column: Any = self.column(number, name)
+        return cast("NDArray[Any]", column.fill_null(0).to_numpy())
 
     def texts(self, number: int, name: str) -> pa.Array[Any]:
         """One column of one bucket, in one piece."""

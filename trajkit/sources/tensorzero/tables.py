@@ -117,11 +117,16 @@ MODEL_INFERENCES = _schema(
 `system` is as it went over the wire: with the line of JSON mode where `raw_request` has it (`json_mode.py`).
 What a database is too old to know is null."""
 
-SHORT_INFERENCES = pa.schema([*INFERENCES, *_schema({"said_bytes": pa.int64(), "said_hash": pa.uint64()})])
-"""Inferences, of whose messages `input` may have the last one of the user only.
+SHORT_INFERENCES = pa.schema(
+    [
+        *INFERENCES,
+        *_schema({"said_bytes": pa.int64(), "said_hash": pa.uint64(), "is_short": pa.bool_()}),
+    ]
+)
+"""Inferences, of whose messages `input` has the last one of the user only where `is_short`.
 
-It does where the other two are not null: `said_bytes` is how long the list of messages is as it is stored,
-brackets included, and `said_hash` the hash of it without the bracket that ends it."""
+`said_bytes` is how long the list of messages is as it is stored, brackets included, and `said_hash` the hash
+of it without the bracket that ends it; both are null where the input does not end with such a list."""
 
 HEADLESS_CALLS = pa.schema(
     [
@@ -215,9 +220,9 @@ class Heads(Protocol):
         ...
 
     def inferences(
-        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest
+        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest, *, are_short: bool = True
     ) -> Iterator[pa.RecordBatch]:
-        """Stream `SHORT_INFERENCES` of these episodes; None for all."""
+        """Stream `SHORT_INFERENCES` of these episodes (None for all), or all with their whole input."""
         ...
 
     def model_inferences(

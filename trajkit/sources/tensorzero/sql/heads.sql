@@ -28,10 +28,10 @@ WITH alone AS (
 )
 SELECT d.inference_id,
     NOT coalesce(is_proven, false) AND d.inference_id IN (
-        SELECT inference_id::UUID FROM known_call WHERE head_bytes IS NOT NULL) AS is_prompt_wanted,
+        SELECT inference_id::UUID FROM known_call WHERE is_headless) AS is_prompt_wanted,
     i.inference_id IS NOT NULL AND NOT coalesce(NOT is_broken AND d.n_bytes = said_bytes AND d.whole_hash = said_hash
         AND starts_with(i.input, p.prefix), false) AS is_input_wanted
 FROM decided d
-LEFT JOIN (SELECT * REPLACE (inference_id::UUID AS inference_id) FROM known_input WHERE said_bytes IS NOT NULL) i
+LEFT JOIN (SELECT * REPLACE (inference_id::UUID AS inference_id) FROM known_input WHERE is_short) i
     ON i.inference_id = d.inference_id
 LEFT JOIN prefix p ON p.system_number = d.system_number;
