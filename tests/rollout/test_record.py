@@ -215,6 +215,24 @@ def test_prompts_of_a_growing_conversation_are_kept_once():
     assert list(episode.prompts()) == [sent.messages for sent in prompts.values()]
 
 
+def test_an_input_that_says_the_prompt_once_more_is_null_as_in_an_export():
+    said = [{"role": "user", "content": [{"type": "text", "text": "1"}]}]
+    inputs = (
+        {"system": SYSTEM.content[0].text, "messages": said},
+        {"messages": said},
+        {"system": {"mission": "m"}, "messages": said},
+        {"system": SYSTEM.content[0].text, "messages": [*said, *said]},
+    )
+    answers = [answer(input=one) for one in inputs]
+    sent = Sent((SYSTEM, message("user", "1")))
+    steps = [step(answer=one) for one in answers]
+    episode = to_episode(played(*steps), {one.inference_id: sent for one in answers})
+    assert [one.input for one in episode.steps] == [None, *inputs[1:]]
+    # where the prompt is not known, the input is all there is
+    unknown = to_episode(played(*steps), {})
+    assert [one.input for one in unknown.steps] == list(inputs)
+
+
 def test_a_prompt_that_was_not_found_stays_unknown():
     first, second = answer(), answer()
     prompts = {second.inference_id: Sent((SYSTEM, message("user", "2")))}

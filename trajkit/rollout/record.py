@@ -26,6 +26,7 @@ from trajkit.schema import (
 )
 from trajkit.schema.success import parse_success
 from trajkit.sources.tensorzero.prompts import Sent
+from trajkit.store.arrow import message_value
 
 RETURN_METRIC = "episode_return"
 """The metric that holds the sum of an episode's rewards."""
@@ -165,8 +166,19 @@ def _kept_once(
             before, answer = (), None
             continue
         n = kept(before, answer, prompt)
-        yield step.model_copy(update={"messages": prompt[n:], "n_prompt_kept": n})
+        says_more = step.input is not None and step.input != _as_input(prompt)
+        changed = {"messages": prompt[n:], "n_prompt_kept": n, "input": step.input if says_more else None}
+        yield step.model_copy(update=changed)
         before, answer = prompt, step.completion
+
+
+def _as_input(prompt: tuple[Message, ...]) -> dict[str, JsonValue]:
+    """The input that is a prompt as it stands: an export knows it to say no more, too."""
+    first, rest = prompt[:1], prompt[1:]
+    system = first[0].content if first and first[0].role is Role.SYSTEM else ()
+    if len(system) == 1 and isinstance(system[0], TextBlock):
+        return {"system": system[0].text, "messages": [message_value(one) for one in rest]}
+    return {"messages": [message_value(one) for one in prompt]}
 
 
 def _origin(played: Played) -> dict[str, JsonValue]:
