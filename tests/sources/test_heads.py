@@ -57,12 +57,16 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
 def _counting(method: Any, column: str, known: str, found: Sent) -> Any:
     def counted(*args: Any, **options: Any) -> Any:
+        # in one or in several batches, as the server has merged its parts or not
+        query = len(found.short)
+        found.short.append(0)
+        found.n_bytes.append(0)
         for batch in method(*args, **options):
             flags = batch.column(known)
             if known != "is_short":
                 flags = flags.is_valid()
-            found.short.append(flags.to_pylist().count(True))
-            found.n_bytes.append(batch.column(column).nbytes)
+            found.short[query] += flags.to_pylist().count(True)
+            found.n_bytes[query] += batch.column(column).nbytes
             yield batch
 
     return counted
