@@ -344,6 +344,21 @@ def test_the_url_may_hold_settings_of_its_own(database: Database) -> None:
         connection.close()
 
 
+@pytest.mark.parametrize(
+    ("settings", "method"), [("", "none"), ("?output_format_arrow_compression_method=zstd", "zstd")]
+)
+def test_what_stays_on_this_machine_is_not_made_small_unless_the_url_says_so(
+    database: Database, folder: Path, undisturbed: str, settings: str, method: str
+) -> None:
+    connection = Connection(f"{database.url}{settings}")
+    name = "output_format_arrow_compression_method"
+    try:
+        assert connection.query(f"SELECT value FROM system.settings WHERE name = '{name}'") == [(method,)]
+    finally:
+        connection.close()
+    assert digest_of_another_run(f"{database.url}{settings}", folder) == undisturbed
+
+
 def test_a_user_who_may_not_change_settings_exports_and_hears_why_a_limit_cannot_be_had(
     database: Database, folder: Path, undisturbed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -249,6 +249,10 @@ class Assembly:
                     connection.unregister("spooled_prompt")
         if _is_any_headless(inferences, calls) and _any(connection, _WITHOUT_HEAD):
             raise WithoutHead
+        # what the relations do not read makes room for their rows
+        for name in ("spooled_inference", "spooled_call"):
+            connection.unregister(name)
+        connection.execute("DROP TABLE call; DROP TABLE bucket_step; DROP TABLE episode_tag")
         late = late_texts(inferences, calls)
         return Relations("episode_row", "step_row", "feedback_row", late)
 

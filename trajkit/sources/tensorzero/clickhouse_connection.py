@@ -68,6 +68,9 @@ class Connection:
             # sums and sorts go to the server's disk before they meet the limit
             self.prefer("max_bytes_before_external_group_by", str(memory // 2))
             self.prefer("max_bytes_before_external_sort", str(memory // 2))
+        if self.address.is_local:
+            # nothing is sent anywhere: to make it small takes both sides time
+            self.prefer("output_format_arrow_compression_method", "none")
         for name, text in self.address.settings:
             self._ask_for(name, text, option=f"{name} in the URL")
         # texts come as strings where the user may ask for it, else as bytes, which `_cast` reads
