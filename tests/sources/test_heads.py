@@ -57,17 +57,17 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
 
 def _counting(method: Any, column: str, known: str, found: Sent) -> Any:
     def counted(*args: Any, **options: Any) -> Any:
-        # in one or in several batches, as the server has merged its parts or not
-        query = len(found.short)
-        found.short.append(0)
-        found.n_bytes.append(0)
+        # one or several batches, as the server has merged its parts or not; two queries run side by side
+        n_short = n_bytes = 0
         for batch in method(*args, **options):
             flags = batch.column(known)
             if known != "is_short":
                 flags = flags.is_valid()
-            found.short[query] += flags.to_pylist().count(True)
-            found.n_bytes[query] += batch.column(column).nbytes
+            n_short += flags.to_pylist().count(True)
+            n_bytes += batch.column(column).nbytes
             yield batch
+        found.short.append(n_short)
+        found.n_bytes.append(n_bytes)
 
     return counted
 

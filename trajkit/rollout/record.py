@@ -166,9 +166,8 @@ def _kept_once(
             before, answer = (), None
             continue
         n = kept(before, answer, prompt)
-        says_more = step.input is not None and step.input != _as_input(prompt)
-        changed = {"messages": prompt[n:], "n_prompt_kept": n, "input": step.input if says_more else None}
-        yield step.model_copy(update=changed)
+        given = None if step.input == _as_input(prompt) else step.input
+        yield step.model_copy(update={"messages": prompt[n:], "n_prompt_kept": n, "input": given})
         before, answer = prompt, step.completion
 
 

@@ -27,10 +27,7 @@ from trajkit.sources.tensorzero.assemble import Assembly, Relations
 from trajkit.sources.tensorzero.choice import Choice, Workspace, open_workspace
 from trajkit.sources.tensorzero.continued import WithoutHead
 from trajkit.sources.tensorzero.grouping import groups_of
-from trajkit.sources.tensorzero.late import (
-    CALL_ROW,
-    INPUT_ROW,
-)
+from trajkit.sources.tensorzero.late import CALL_ROW, INPUT_ROW
 from trajkit.sources.tensorzero.pull import Pull, Pulled
 from trajkit.sources.tensorzero.render_calls import Rerendering
 from trajkit.sources.tensorzero.render_snapshots import TemplateSource
