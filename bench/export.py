@@ -37,11 +37,12 @@ MAX_MEMORY_SHARE = 1 / 3
 MAX_COPY_RATIO = 3.5
 
 INFERENCES = (
-    "id, episode_id, function_name, variant_name, input, output, auxiliary_content, tags, processing_time_ms"
+    "id, episode_id, function_name, variant_name, input, output, auxiliary_content, tags, processing_time_ms,"
+    " snapshot_hash"
 )
 CALLS = (
     "id, inference_id, model_name, model_provider_name, system, input_messages, output, input_tokens,"
-    " output_tokens, cost, finish_reason, cached"
+    " output_tokens, cost, finish_reason, cached, response_time_ms, ttft_ms"
 )
 FEEDBACK = "id, target_id, metric_name, value, tags"
 
@@ -123,8 +124,9 @@ def contend(name: str, url: str) -> None:
         import trajkit.sources.open
         import trajkit.sources.tensorzero.clickhouse
         import trajkit.sources.tensorzero.export  # noqa: F401
-    # query_df needs pandas, and pyarrow imports it for itself where it is installed
-    import pandas  # noqa: F401
+    else:
+        # query_df needs it, and pyarrow imports it for itself where it is installed
+        import pandas  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
     with tempfile.TemporaryDirectory() as folder:

@@ -37,3 +37,30 @@ def test_freed_memory_is_kept_where_the_work_asks_for_it() -> None:
 def test_what_the_environment_says_is_left_as_it_is() -> None:
     assert backends(**{NAME: "system"}) == ["system"] * 3
     assert backends(**{NAME: "mimalloc"}) == ["mimalloc"] * 3
+
+
+def modules_after(*lines: str) -> str:
+    """Whether pandas is there after each of some lines that see it, in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+    )
+    return done.stdout
+
+
+HAS_PANDAS = "import sys; print('pandas' in sys.modules)"
+WITH_PYARROW = "import pyarrow as pa; pa.array([1]); pa.table({'a': [1]})"
+
+
+def test_pyarrow_does_not_import_pandas_for_a_command_that_leaves_it() -> None:
+    begin = "from trajkit._memory import *"
+    left = "prefer_little_memory(); leave_pandas()"
+    assert modules_after(begin, WITH_PYARROW, HAS_PANDAS) == "True\n"  # else this would test nothing
+    assert modules_after(begin, left, WITH_PYARROW, HAS_PANDAS) == "False\n"
+    wanted = "frame = pa.table({'a': [1, None]}).to_pandas(); print(type(frame).__name__)"
+    again = "print(pa.Table.from_pandas(frame).num_rows, pa.array(frame['a']).null_count)"
+    assert modules_after(begin, left, WITH_PYARROW, wanted, again) == "DataFrame\n2 1\n"
+
+
+def test_a_process_that_is_not_the_command_lines_keeps_its_pandas() -> None:
+    begin = "from trajkit._memory import leave_pandas; leave_pandas()"
+    assert modules_after(begin, WITH_PYARROW, HAS_PANDAS) == "True\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import importlib.abc
 import os
 import sys
 from collections.abc import Iterator
@@ -11,8 +12,9 @@ from collections.abc import Iterator
 _WISHES = {
     # Arrow's default allocator keeps what is freed; the system's gives large blocks back at once
     "ARROW_DEFAULT_MEMORY_POOL": "system",
-    # one arena for all of DuckDB's threads: each of its own would keep what the others could use
-    "DUCKDB_JE_MALLOC_CONF": "narenas:1",
+    # one arena for all of DuckDB's threads: each of its own would keep what the others could use;
+    # and what is freed goes back soon, by default it takes ten seconds
+    "DUCKDB_JE_MALLOC_CONF": "narenas:1,dirty_decay_ms:200,muzzy_decay_ms:0",
     # numpy only passes numbers on here; threads for its matrices would wait in a loop
     "OPENBLAS_NUM_THREADS": "1",
 }
@@ -31,6 +33,33 @@ def prefer_little_memory() -> None:
     if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
         with contextlib.suppress(OSError, AttributeError):  # a C library without it (musl) needs no telling
             ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
+
+
+class _WithoutPandas(importlib.abc.MetaPathFinder):
+    """Finds no pandas, wherever it is."""
+
+    def find_spec(self, name: str, path: object, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def leave_pandas() -> None:
+    """Keep pyarrow from importing pandas, where it is installed, when it is first given a Python object.
+
+    It would only ask whether the object is one of pandas, and take 0.2 s and 30 MB for it. Whoever wants
+    pandas later, such as `to_pandas`, gets it. Like `prefer_little_memory`, after which it comes, this is for
+    the command line, and elsewhere does nothing.
+    """
+    if not _ours or "pandas" in sys.modules:
+        return
+    finder = _WithoutPandas()
+    sys.meta_path.insert(0, finder)
+    try:
+        import pyarrow as pa
+
+        pa.scalar(0)
+    finally:
+        sys.meta_path.remove(finder)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit._memory import leave_pandas
 from trajkit._settings import project
 from trajkit.cli.output import Cell, Meter, count, plural, result, result_json, table, talk
 from trajkit.cli.server_options import access_of, server_options
@@ -140,6 +141,7 @@ def export(
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.sources.open import export_from, find_source, shown
 
+    leave_pandas()
     access = access_of(asked)
     defaults = project()
     location = find_source(source, defaults)

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from trajkit.schema import Metric, MetricLevel
 from trajkit.store.content_hash import Element
-from trajkit.store.engine import literal
+from trajkit.store.engine import literal, parsed
 from trajkit.store.layout import METRICS, TABLES, Column, columns, quoted
 
 _LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
@@ -68,7 +68,8 @@ def ordered_batches(
     )
     missing = [*absent, *(_SPELLED + column.name for column in of_hash if column.name in absent)]
     # made above the sort, which then has less to carry
-    rows = connection.sql(f"SELECT *{spelled} FROM ({select} ORDER BY {order}) r")
+    (statement,) = parsed(f"SELECT *{spelled} FROM ({select} ORDER BY {order}) r")
+    rows = connection.sql(statement)
     for batch in rows.to_arrow_reader(_BATCH_ROWS):
         nothing = [pa.nulls(batch.num_rows)] * len(missing)
         yield pa.RecordBatch.from_arrays([*batch.columns, *nothing], [*batch.schema.names, *missing])

@@ -5,7 +5,9 @@ pyarrow writes these wide texts several times faster than DuckDB's COPY does (me
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -74,6 +76,8 @@ def write_part(
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
     finished: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
+    *,
+    is_alone: bool = True,
 ) -> int:
     """Write one file.
 
@@ -81,7 +85,9 @@ def write_part(
         path: The file.
         schema: Its columns.
         batches: Its rows.
-        finished: Gives each batch, in order, its last columns, while another thread writes the one before.
+        finished: Gives each batch, in order, its last columns.
+        is_alone: No other part is written at the same time: a thread may write one batch while the next
+            gets its last columns.
 
     Returns:
         The number of rows.
@@ -94,7 +100,6 @@ def write_part(
     repeating = [name for name in _REPEATING if name in schema.names]
     with (
         writing(path),
-        ThreadPoolExecutor(1) as pool,
         pq.ParquetWriter(
             path,
             schema,
@@ -102,21 +107,40 @@ def write_part(
             use_dictionary=repeating,  # type: ignore[arg-type]  # the stubs know only a bool
             write_statistics=[name for name in _SEARCHED if name in schema.names],
         ) as writer,
+        _behind() if is_alone else contextlib.nullcontext(_at_once) as do,
     ):
 
         def take(batch: pa.RecordBatch) -> None:
             writer.write_batch(_fitted(batch, schema), row_group_size=ROW_GROUP_ROWS)
 
-        pending: Future[None] | None = None
         for batch in batches:
-            whole = finished(batch)
+            do(functools.partial(take, finished(batch)))
+            n_rows += batch.num_rows
+    return n_rows
+
+
+_Work = Callable[[], None]
+
+
+def _at_once(work: _Work) -> None:
+    work()
+
+
+@contextlib.contextmanager
+def _behind() -> Iterator[Callable[[_Work], None]]:
+    """Does each work in a thread when the one before is done; what went wrong is raised here."""
+    with ThreadPoolExecutor(1) as pool:
+        pending: Future[None] | None = None
+
+        def submit(work: _Work) -> None:
+            nonlocal pending
             if pending is not None:
                 pending.result()
-            pending = pool.submit(take, whole)
-            n_rows += batch.num_rows
+            pending = pool.submit(work)
+
+        yield submit
         if pending is not None:
             pending.result()
-    return n_rows
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import pyarrow as pa
@@ -35,3 +36,13 @@ class Rows(NamedTuple):
     def held(self) -> Rows:
         """The same, read now: the connection behind them may be closed."""
         return self._replace(batches={table: list(batches) for table, batches in self.batches.items()})
+
+    def released(self) -> Rows:
+        """The same, for once: no batch is kept after it was taken."""
+        return self._replace(batches={table: _taken(batches) for table, batches in self.batches.items()})
+
+
+def _taken(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    waiting = deque(batches)
+    while waiting:
+        yield waiting.popleft()

@@ -131,14 +131,24 @@ class StoreWriter:
         }
         return Rows(batches, late)
 
-    def write(self, rows: Rows) -> None:
+    def next_number(self) -> int:
+        """The number of the next part, for whoever writes several at a time."""
+        return next(self._numbers)
+
+    def write(self, rows: Rows, number: int | None = None) -> None:
         """Write the rows of whole episodes as one part of each table.
+
+        Args:
+            rows: Of `rows`.
+            number: The part's, of `next_number`, where others are written at the same time; None for the
+                next one.
 
         Raises:
             StoreError: The disk is full, or the folder cannot be written.
             DataError: A column is missing, or a value does not fit its column.
         """
-        number = next(self._numbers)
+        is_alone = number is None
+        number = self.next_number() if number is None else number
         hashes = ContentHashes()
 
         def hashed(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -153,7 +163,8 @@ class StoreWriter:
         if rows.late is not None:
             batches["steps"] = _cut(batches["steps"], rows.late.most_rows)
         for table in ("steps", "feedback"):
-            self._write(table, number, batches[table], finished=functools.partial(hashed, table))
+            finished = functools.partial(hashed, table)
+            self._write(table, number, batches[table], finished=finished, is_alone=is_alone)
         self._write("episodes", number, _with_hashes(of_episodes, hashes.table()))
 
     def keep(self, rows: Mapping[str, pa.Table]) -> None:
@@ -166,7 +177,7 @@ class StoreWriter:
         Raises:
             StoreError: The disk is full, or the folder cannot be written.
         """
-        number = next(self._numbers)
+        number = self.next_number()
         for table in TABLES:
             self._write(table, number, rows[table].to_batches())
 
@@ -183,18 +194,24 @@ class StoreWriter:
         folder = self._open_folder()
         # without any rows, `finish` makes a part
         written = [part for part in store.manifest.parts if part.n_rows and name in (None, _name(part))]
-        number_by_name = {name: next(self._numbers) for name in sorted({_name(part) for part in written})}
+        number_by_name = {name: self.next_number() for name in sorted({_name(part) for part in written})}
         with writing(self._goal):
             for part in written:
                 path = f"{part.path.partition('/')[0]}/part-{number_by_name[_name(part)]:05}.parquet"
                 shutil.copyfile(store.path / part.path, folder / path)
                 self._parts.append(part.model_copy(update={"path": path}))
 
-    def finish(self, *, lineage: Sequence[LineageEntry] = ()) -> Manifest:
+    def finish(
+        self,
+        *,
+        lineage: Sequence[LineageEntry] = (),
+        connection: duckdb.DuckDBPyConnection | None = None,
+    ) -> Manifest:
         """Check everything, write the manifest and give the folder its name.
 
         Args:
             lineage: What was done, oldest first.
+            connection: Where the queries of the check run; None for one of its own, which takes a moment.
 
         Raises:
             DataError: What was added is not a store: an episode twice, steps or feedback without their
@@ -203,17 +220,19 @@ class StoreWriter:
         """
         folder = self._open_folder()
         with (
-            connect(memory_limit="1GB", spill=folder / "spill") as connection,
-            writing(self._goal, connection),
+            connect(memory_limit="1GB", spill=folder / "spill")
+            if connection is None
+            else connection.cursor() as checking,
+            writing(self._goal, checking),
         ):
-            connection.execute("SET parquet_metadata_cache = true")
+            checking.execute("SET parquet_metadata_cache = true")
             for table in ORDER:
                 if not any(part.path.startswith(f"{table}/") for part in self._parts):
                     self._write(table, 0, (), even_if_empty=True)
                 paths = [folder / part.path for part in self._parts if part.path.startswith(f"{table}/")]
-                connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan(paths)}")
-            check(connection, self._metrics)
-            digest = store_digest(connection, "episodes")
+                checking.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {scan(paths)}")
+            check(checking, self._metrics)
+            digest = store_digest(checking, "episodes")
         shutil.rmtree(folder / "spill", ignore_errors=True)
         manifest = self._manifest(digest, lineage)
         with writing(self._goal):
@@ -277,11 +296,12 @@ class StoreWriter:
         *,
         finished: Callable[[pa.RecordBatch], pa.RecordBatch] = lambda batch: batch,
         even_if_empty: bool = False,
+        is_alone: bool = True,
     ) -> None:
         """Write a part; one without rows only where the table would have none at all."""
         path = self._open_folder() / table / f"part-{number:05}.parquet"
-        extra = (CONTENT_HASH,) if table == "episodes" else ()
-        n_rows = write_part(path, arrow_schema(table, self._metrics, extra), batches, finished)
+        schema = arrow_schema(table, self._metrics, (CONTENT_HASH,) if table == "episodes" else ())
+        n_rows = write_part(path, schema, batches, finished, is_alone=is_alone)
         if n_rows == 0 and not even_if_empty:
             path.unlink()
             return

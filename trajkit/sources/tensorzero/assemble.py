@@ -28,7 +28,7 @@ from trajkit.sources.tensorzero.observed import OBSERVED
 from trajkit.sources.tensorzero.read_sql import read_sql
 from trajkit.sources.tensorzero.snapshots import Snapshots
 from trajkit.sources.tensorzero.spool import Group
-from trajkit.store.engine import literal
+from trajkit.store.engine import literal, parsed
 from trajkit.store.layout import quoted
 from trajkit.store.rows import Late
 
@@ -134,7 +134,7 @@ class Relations(NamedTuple):
 
 
 class Assembly:
-    """Works on a connection that holds `chosen_step`, `fate` and `feedback`.
+    """Works on a connection that holds the macros, `chosen_step`, `fate` and `feedback`.
 
     Args:
         connection: Where the tables are; its memory limit is respected.
@@ -168,7 +168,7 @@ class Assembly:
             "targets": literal(request.targets.value),
         }
         _make_action_rules(connection, environments)
-        connection.execute(read_sql("macros") + read_sql("step_macros"))
+        connection.execute(read_sql("step_macros"))
         connection.execute(_LEVELED_FEEDBACK)
         connection.execute(
             "CREATE OR REPLACE TABLE unreadable (inference_id UUID PRIMARY KEY, reason VARCHAR)"
@@ -230,7 +230,8 @@ class Assembly:
             connection.execute(f"SET VARIABLE {name} = {value}")
         connection.register("spooled_inference", inferences.table(_NARROW_INFERENCE))
         connection.register("spooled_call", calls.table(_NARROW_CALL))
-        connection.execute(_UNUSUAL)
+        for statement in parsed(_UNUSUAL):
+            connection.execute(statement)
         for name, needed_for in _PLAN:
             if needed_for is None or _any(connection, needed_for):
                 if name == "tools":
@@ -244,7 +245,8 @@ class Assembly:
                     # a stream can be read once
                     texts = calls.stream(["system", "input_messages", "output"])
                     connection.register("spooled_prompt", texts)
-                connection.execute(read_sql(name))
+                for statement in parsed(read_sql(name)):
+                    connection.execute(statement)
                 if name in _READS_TEXTS:
                     connection.unregister("spooled_prompt")
         if _is_any_headless(inferences, calls) and _any(connection, _WITHOUT_HEAD):
@@ -260,11 +262,11 @@ class Assembly:
         """Take note of rows that cannot be read: why, by id."""
         if reasons:
             found = {"inference_id": list(reasons), "reason": list(reasons.values())}
-            self._connection.register("found", pa.table(found))
-            self._connection.execute(
-                "INSERT OR IGNORE INTO unreadable SELECT inference_id::UUID, reason FROM found"
-            )
-            self._connection.unregister("found")
+            with self._connection.cursor() as connection:
+                connection.register("found", pa.table(found))
+                connection.execute(
+                    "INSERT OR IGNORE INTO unreadable SELECT inference_id::UUID, reason FROM found"
+                )
 
     def _find_rules(self) -> list[Success]:
         """What says whether an episode is a success: the first of these that was measured on it.
@@ -306,7 +308,8 @@ def _is_any_headless(inferences: Group, calls: Group) -> bool:
 
 
 def _any(connection: duckdb.DuckDBPyConnection, relation: str) -> bool:
-    return bool(connection.execute(f"SELECT 1 FROM {relation} LIMIT 1").fetchall())
+    (statement,) = parsed(f"SELECT 1 FROM {relation} LIMIT 1")
+    return bool(connection.execute(statement).fetchall())
 
 
 def _metrics_struct(metrics: Sequence[Metric], level: MetricLevel) -> str | None:

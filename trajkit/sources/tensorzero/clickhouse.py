@@ -170,6 +170,8 @@ class ClickHouse:
             f"SELECT {columns} FROM {self._table(table)} WHERE {in_scope(request, scope)}"
             for table in ("JsonInference", "ChatInference")
         )
+        # in smaller pieces than usual, so that the first of them is worked on while the server finds the rest
+        queries += self._connection.preferring("max_block_size", "16384")
         return self._connection.stream(queries, tables.INDEX, parameters)
 
     def tag_values(self, request: ExportRequest, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:

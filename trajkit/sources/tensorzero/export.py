@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import duckdb
 import pyarrow as pa
@@ -26,7 +25,7 @@ from trajkit.sources.tensorzero.asked import Asked
 from trajkit.sources.tensorzero.assemble import Assembly, Relations
 from trajkit.sources.tensorzero.choice import Choice, Workspace, open_workspace
 from trajkit.sources.tensorzero.continued import WithoutHead
-from trajkit.sources.tensorzero.grouping import groups_of
+from trajkit.sources.tensorzero.grouping import groups_of, may_be_one
 from trajkit.sources.tensorzero.late import CALL_ROW, INPUT_ROW
 from trajkit.sources.tensorzero.pull import Pull, Pulled
 from trajkit.sources.tensorzero.render_calls import Rerendering
@@ -34,6 +33,7 @@ from trajkit.sources.tensorzero.render_snapshots import TemplateSource
 from trajkit.sources.tensorzero.snapshots import Snapshots
 from trajkit.sources.tensorzero.spool import Group
 from trajkit.sources.tensorzero.streams import Progress
+from trajkit.sources.tensorzero.workers import Room, Running, Workers
 from trajkit.store.engine import interruptible, writing
 from trajkit.store.rows import Rows
 from trajkit.store.writer import StoreWriter
@@ -143,7 +143,7 @@ def _rows(writer: StoreWriter, connection: duckdb.DuckDBPyConnection, relations:
     rows = writer.rows(connection, **relations._asdict()).held()
     reasons = [batch.column("mask_reason").drop_null() for batch in rows.batches["steps"]]
     counted: Any = pa.chunked_array(reasons, pa.string()).value_counts()  # the stubs know no such struct
-    return _Made(rows, {entry["values"]: entry["counts"] for entry in counted.to_pylist()})
+    return _Made(rows.released(), {entry["values"]: entry["counts"] for entry in counted.to_pylist()})
 
 
 class _Export:
@@ -167,6 +167,8 @@ class _Export:
         self._source = database.describe()
         self._unreadable = workspace.unreadable
         self._pulled: Pulled | None = None
+        self._running = Running()
+        self._mending = threading.Lock()  # several groups are worked on at a time
 
     def learn(self, asked: Asked, tally: Tally) -> None:
         """Read all that may be brought, to find out what cannot be known of it before."""
@@ -175,6 +177,7 @@ class _Export:
         for groups in self._groups(pulled, "looking"):
             self._assembled(pulled, assembly, groups, functools.partial(_note, asked, is_first))
             is_first = False
+        self._end_groups()
         asked.find_out(self._connection)
 
     def write(self, goal: Path, tally: Tally, rerendering: Rerendering | None) -> tuple[Tally, Manifest]:
@@ -186,16 +189,25 @@ class _Export:
         with StoreWriter(
             goal, kind="export", metrics=metrics, source=self._source, as_of=self._as_of
         ) as writer:
-            with _Behind() as behind:
-                for groups in self._groups(pulled, "assembling", rerendering):
+            room = Room(may_be_one)
+
+            def make(groups: tuple[Group, Group], number: int) -> dict[str, int]:
+                with room.of(groups[0].size.plus(groups[1].size)):
                     made = self._assembled(pulled, assembly, groups, functools.partial(_rows, writer))
-                    masked.update(made.masked)
-                    behind.write(writer, made.rows, groups)
-                behind.finish()
+                writer.write(made.rows, number)
+                for group in groups:
+                    group.drop()
+                return made.masked
+
+            with Workers(self._running, masked.update) as workers:
+                for groups in self._groups(pulled, "assembling", rerendering):
+                    workers.give(functools.partial(make, groups, writer.next_number()))
             self._refuse_unreadable()
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
             tally = tally.model_copy(update={"masked": left})
-            return tally, writer.finish(lineage=[lineage_entry(self._request, tally)])
+            self._end_groups()
+            lineage = [lineage_entry(self._request, tally)]
+            return tally, writer.finish(lineage=lineage, connection=self._connection)
 
     def _assembled(
         self,
@@ -210,22 +222,29 @@ class _Export:
         """
 
         def once() -> _T:
-            with self._connection.cursor() as connection, interruptible(connection):
+            with self._running.cursor(self._connection) as connection, interruptible(connection):
                 return finish(connection, assembly.assemble(connection, *groups))
 
         numbers = groups[0].numbers
         try:
             return once()
         except WithoutHead:
-            pulled.make_whole(numbers)
-            assembly.take_unreadable(self._unreadable.reasons)
+            with self._mending:
+                pulled.make_whole(numbers)
+                assembly.take_unreadable(self._unreadable.reasons)
             return self._assembled(pulled, assembly, groups, finish)
         except (duckdb.Error, pa.ArrowException, OSError):
-            is_changed = pulled.make_whole(numbers)
-            if not self._unreadable.mend(pulled.inferences, pulled.calls, numbers) and not is_changed:
-                raise
-        assembly.take_unreadable(self._unreadable.reasons)
+            with self._mending:
+                is_changed = pulled.make_whole(numbers)
+                if not self._unreadable.mend(pulled.inferences, pulled.calls, numbers) and not is_changed:
+                    raise
+                assembly.take_unreadable(self._unreadable.reasons)
         return once()
+
+    def _end_groups(self) -> None:
+        """What comes next is done alone."""
+        self._workspace.share_cores(False)
+        self._workspace.join_as_written(False)
 
     def _refuse_unreadable(self) -> None:
         """Raise when there are more unreadable rows than the request allows."""
@@ -243,9 +262,11 @@ class _Export:
 
     def _prepare(self, tally: Tally) -> tuple[Pulled, Assembly, list[Metric]]:
         """Pull the rows, unless they are there already, and get ready to assemble what is chosen of them."""
+        self._workspace.share_cores(True)
         if self._pulled is None:
             pull = Pull(self._workspace, self._database, self._seen, self._on_progress)
             self._pulled = pull.rows(tally)
+        self._workspace.join_as_written(True)
         assembly = Assembly(
             self._connection,
             self._request,
@@ -267,36 +288,3 @@ class _Export:
                 for number in numbers:
                     rerendering.apply(self._connection, pulled.inferences, pulled.calls, number)
             yield Group(pulled.inferences, numbers, INPUT_ROW), Group(pulled.calls, numbers, CALL_ROW)
-
-
-class _Behind:
-    """Writes a group in a thread while the next one is assembled; never more than one."""
-
-    def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1)
-        self._pending: Future[None] | None = None
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._pool.shutdown()
-
-    def write(self, writer: StoreWriter, rows: Rows, groups: tuple[Group, Group]) -> None:
-        """Write a group when the one before is written; its files are gone then."""
-        self.finish()
-        self._pending = self._pool.submit(_write, writer, rows, groups)
-
-    def finish(self) -> None:
-        """Wait for the group that is being written; what went wrong with it is raised here."""
-        if self._pending is not None:
-            pending, self._pending = self._pending, None
-            pending.result()
-
-
-def _write(writer: StoreWriter, rows: Rows, groups: tuple[Group, Group]) -> None:
-    writer.write(rows)
-    for group in groups:
-        group.drop()

@@ -43,14 +43,15 @@ def groups_of(inferences: Spool, calls: Spool) -> Iterator[Sequence[int]]:
     yield range(first, inferences.n_buckets)
 
 
+def may_be_one(size: Size) -> bool:
+    """Whether groups of that size together take no more memory than the largest may."""
+    return size.n_held <= _HELD_BYTES and size.n_bytes <= _GROUP_BYTES
+
+
 def _is_too_much(group: Size, more: Size) -> bool:
     whole = group.plus(more)
     # buckets are of about one size: the group ends where it is nearest to its goal
-    return (
-        group.n_rows + more.n_rows / 2 > GROUP_STEPS
-        or whole.n_held > _HELD_BYTES
-        or whole.n_bytes > _GROUP_BYTES
-    )
+    return group.n_rows + more.n_rows / 2 > GROUP_STEPS or not may_be_one(whole)
 
 
 def _open_files() -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
@@ -17,7 +18,7 @@ from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.json_path import json_path
 from trajkit.sources.tensorzero.read_sql import read_sql
 from trajkit.sources.tensorzero.unreadable import Unreadable
-from trajkit.store.engine import literal
+from trajkit.store.engine import literal, parsed
 
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
@@ -30,6 +31,7 @@ class Observing:
     """Adds the observation to inferences.
 
     Args:
+        connection: Of the workspace.
         request: Says which argument of a template is the observation.
         unreadable: Is told of inputs that are no JSON; they become null.
 
@@ -37,8 +39,11 @@ class Observing:
         QueryError: The request's path is not one.
     """
 
-    def __init__(self, request: ExportRequest, unreadable: Unreadable) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, request: ExportRequest, unreadable: Unreadable
+    ) -> None:
         path = json_path(request.observation_path)
+        self._connection = connection
         self._unreadable = unreadable
         self._variables = {
             "observation_path": f"$.messages[#-1].content[0].arguments{path}",
@@ -48,10 +53,8 @@ class Observing:
 
     def of(self, inferences: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same inferences (`OBSERVED`)."""
-        # of its own, as the export's connection does not keep rows in order
-        with duckdb.connect() as connection:
-            connection.execute("SET threads = 1")
-            connection.execute(read_sql("macros") + read_sql("observation"))
+        with self._connection.cursor() as connection:
+            connection.execute(read_sql("observation"))
             for name, value in self._variables.items():
                 connection.execute(f"SET VARIABLE {name} = {literal(value)}")
             for batch in inferences:
@@ -77,7 +80,10 @@ def _observations(connection: duckdb.DuckDBPyConnection, inputs: pa.Array[Any]) 
 
 
 def _each(connection: duckdb.DuckDBPyConnection, macro: str, inputs: pa.Array[Any]) -> pa.Array[Any]:
-    connection.register("passing", pa.table({"input": inputs}))
-    table = connection.sql(f"SELECT {macro}(input) AS found FROM passing").to_arrow_table()
+    connection.register("passing", pa.table({"input": inputs, "row": np.arange(len(inputs))}))
+    (statement,) = parsed(f"SELECT {macro}(input) AS found, row FROM passing")
+    table = connection.sql(statement).to_arrow_table()
     made: pa.Array[Any] = table.column("found").cast(pa.string()).combine_chunks()
-    return made
+    # with several threads the workspace does not keep rows in order
+    rows = table.column("row").to_numpy()
+    return made if (rows[1:] > rows[:-1]).all() else made.take(np.argsort(rows))

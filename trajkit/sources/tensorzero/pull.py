@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -45,6 +46,11 @@ class _Streams(NamedTuple):
     call_schema: pa.Schema
 
 
+def _later(make: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
+    """A stream that is asked for when it is read: there may be questions to the database before it."""
+    yield from make()
+
+
 class Pull:
     """Brings the rows of the chosen episodes.
 
@@ -79,8 +85,11 @@ class Pull:
             # what is unusual is brought as a whole after all: that must fit, too
             text_bytes = max(text_bytes - left_out.n_bytes, text_bytes * _LEAST_LEFT)
         n_buckets = count_buckets(tally.n_steps_kept, text_bytes)
-        pulled = self._wide(chosen, n_buckets, left_out, tally)
-        self._feedback(chosen)
+        # it is little, mostly: it is told of only where it takes longer than the rest
+        count = Count("reading feedback", None, lambda progress: None)
+        with aside(lambda: self._feedback(chosen, count), count):
+            pulled = self._wide(chosen, n_buckets, left_out, tally)
+            self._on_progress(Progress("reading feedback", 0, None))
         return pulled
 
     def _left_out(self, chosen: pa.Table | None, bytes_per_step: float) -> LeftOut | None:
@@ -93,7 +102,7 @@ class Pull:
     def _wide(
         self, chosen: pa.Table | None, n_buckets: int, left_out: LeftOut | None, tally: Tally
     ) -> Pulled:
-        folder, observing = self._workspace.folder, Observing(self._request, self._workspace.unreadable)
+        folder, observing = self._workspace.folder, self._observing()
         streams = self._streams(chosen, n_buckets, left_out)
         observed = pa.schema([*streams.inference_schema, OBSERVATION])
         inferences = Spool(folder, "inference", observed, n_buckets, without_inputs)
@@ -119,26 +128,29 @@ class Pull:
             return _Streams(
                 self._database.inferences(*given),
                 tables.INFERENCES,
-                self._database.model_inferences(*given),
+                _later(functools.partial(self._database.model_inferences, *given)),
                 tables.MODEL_INFERENCES,
             )
         short = heads.inferences(*given, are_short=left_out.are_inputs_short)
-        calls = heads.model_inferences(*given, left_out.heads)
+        calls = _later(functools.partial(heads.model_inferences, *given, left_out.heads))
         return _Streams(short, tables.SHORT_INFERENCES, calls, tables.HEADLESS_CALLS)
 
-    def _feedback(self, chosen: pa.Table | None) -> None:
-        count = Count("reading feedback", None, self._on_progress)
-        load(
-            self._connection,
-            "feedback",
-            self._as_text(count.of(self._database.feedback(chosen, self._request)), "feedback_id"),
-            tables.FEEDBACK,
-            "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
-        )
-        leave_copies(self._connection, "feedback", "feedback_id")
-        # only the episodes of evaluations have a task of their own
-        tasks = self._database.tasks() if self._request.include_eval else iter(())
-        load(self._connection, "task_of", tasks, tables.TASKS, "* REPLACE (episode_id::UUID AS episode_id)")
+    def _observing(self) -> Observing:
+        return Observing(self._connection, self._request, self._workspace.unreadable)
+
+    def _feedback(self, chosen: pa.Table | None, count: Count) -> None:
+        with self._connection.cursor() as connection:
+            load(
+                connection,
+                "feedback",
+                self._as_text(count.of(self._database.feedback(chosen, self._request)), "feedback_id"),
+                tables.FEEDBACK,
+                "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
+            )
+            leave_copies(connection, "feedback", "feedback_id")
+            # only the episodes of evaluations have a task of their own
+            tasks = self._database.tasks() if self._request.include_eval else iter(())
+            load(connection, "task_of", tasks, tables.TASKS, "* REPLACE (episode_id::UUID AS episode_id)")
 
     def _as_text(
         self, batches: Iterator[pa.RecordBatch], key: str = "inference_id"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 from importlib import resources
 
 
+@functools.cache
 def read_sql(name: str) -> str:
     """The text of a file in `sql/`, named without its ending."""
     return (

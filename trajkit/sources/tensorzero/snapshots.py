@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import zlib
 from collections.abc import Callable, Iterator
 
@@ -15,7 +16,7 @@ _CONFIGURED_TOOL = pa.schema([("snapshot_hash", pa.string()), ("key", pa.string(
 
 
 class Snapshots:
-    """Reads the configurations once, when the first of them is needed.
+    """Reads the configurations once, when the first of them is needed; several threads may need some.
 
     Args:
         read: Streams them (`tables.SNAPSHOTS`).
@@ -25,6 +26,7 @@ class Snapshots:
         self._read = read
         self._texts: dict[str, bytes] | None = None
         self._known: set[str] = set()
+        self._lock = threading.Lock()
 
     def make_table(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Make `configured_tool`, empty."""
@@ -39,6 +41,10 @@ class Snapshots:
         Args:
             connection: Where the tables are.
         """
+        with self._lock:
+            self._add_tools(connection)
+
+    def _add_tools(self, connection: duckdb.DuckDBPyConnection) -> None:
         rows = connection.execute(
             "SELECT DISTINCT snapshot_hash FROM spooled_inference WHERE snapshot_hash IS NOT NULL"
             " AND has_unusual_tools(tool_params, dynamic_tools, allowed_tools)"

@@ -138,9 +138,17 @@ class Group:
         return slots_of(self.numbers[0] + 1, n_buckets)[0], slots_of(self.numbers[-1] + 1, n_buckets)[1]
 
     @property
+    def size(self) -> Size:
+        """How much its rows are."""
+        whole = Size(0, 0, 0)
+        for number in self.numbers:
+            whole = whole.plus(self._spool.size(number))
+        return whole
+
+    @property
     def bytes_per_row(self) -> float:
         """How long its rows are, on average."""
-        return sum(self._spool.size(number).n_bytes for number in self.numbers) / max(self._n_rows, 1)
+        return self.size.n_bytes / max(self._n_rows, 1)
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """These columns of every row, and the column that counts."""

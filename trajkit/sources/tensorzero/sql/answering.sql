@@ -11,10 +11,15 @@ WITH candidate AS (
                 json_extract_string(m.output, '$[*].text') || json_extract_string(m.output, '$[*].arguments'),
                 json_extract_string(i.output, '$.raw'))
             ELSE as_content(m.output) IS NOT DISTINCT FROM as_content(i.output) END AS is_match
-    FROM call c SEMI JOIN several USING (inference_id) JOIN bucket_step s USING (inference_id)
-    JOIN (SELECT call_row, system, input_messages, nullif(output, '') AS output FROM spooled_prompt) m
-        ON m.call_row = c.call_row
-    JOIN spooled_inference i ON i.input_row = s.input_row
+    FROM (SELECT call_row, system, input_messages, nullif(output, '') AS output FROM spooled_prompt) m
+    JOIN (
+        SELECT call.*, s.input_row
+        FROM call SEMI JOIN several USING (inference_id) JOIN bucket_step s USING (inference_id)
+    ) c ON c.call_row = m.call_row
+    JOIN (
+        SELECT input_row, function_type, output FROM spooled_inference WHERE input_row IN (
+            SELECT input_row FROM bucket_step SEMI JOIN several USING (inference_id))
+    ) i ON i.input_row = c.input_row
 )
 SELECT inference_id, coalesce(min(model_inference_id) FILTER (is_match), max(model_inference_id)),
     count(DISTINCT asked) FILTER (is_match) <> 1

@@ -23,10 +23,12 @@ SELECT s.episode_id::VARCHAR AS episode_id, getvariable('source') AS source, t.e
         ELSE json_merge_patch(getvariable('origin'), json_object('exact_metrics', y.exact_metrics)) END AS origin,
     v.metrics, coalesce(v.outcome, 'unknown') AS outcome
 FROM summed s
-JOIN fate f ON f.episode_id = s.episode_id
+-- those of the whole export may be many
+JOIN (FROM fate WHERE episode_id IN (SELECT episode_id FROM episode_tag)) f ON f.episode_id = s.episode_id
 JOIN episode_tag t ON t.episode_id = s.episode_id
-LEFT JOIN episode_value v ON v.episode_id = s.episode_id
-LEFT JOIN exact_value y ON y.target_id = s.episode_id
+LEFT JOIN (FROM episode_value WHERE episode_id IN (SELECT episode_id FROM episode_tag)) v
+    ON v.episode_id = s.episode_id
+LEFT JOIN (FROM exact_value WHERE target_id IN (SELECT episode_id FROM episode_tag)) y ON y.target_id = s.episode_id
 -- an evaluation of a workflow names the tasks of its episodes
 LEFT JOIN (SELECT episode_id, max(task_name) AS task_name FROM task_of GROUP BY episode_id) w
     ON w.episode_id = s.episode_id;

@@ -35,6 +35,7 @@ LEFT JOIN (SELECT inference_id AS prompted_id, prompt FROM prompted) p ON p.prom
 LEFT JOIN continued c USING (inference_id)
 LEFT JOIN extension x USING (inference_id)
 LEFT JOIN preparing USING (inference_id)
-LEFT JOIN demonstration_value d USING (inference_id)
-LEFT JOIN step_value v USING (inference_id)
-LEFT JOIN exact_value y ON y.target_id = s.inference_id;
+-- those of the whole export may be many
+LEFT JOIN (FROM demonstration_value WHERE inference_id IN (SELECT inference_id FROM told)) d USING (inference_id)
+LEFT JOIN (FROM step_value WHERE inference_id IN (SELECT inference_id FROM told)) v USING (inference_id)
+LEFT JOIN (FROM exact_value WHERE target_id IN (SELECT inference_id FROM told)) y ON y.target_id = s.inference_id;

@@ -5,11 +5,7 @@
 -- spooled_inference, and the variables action_path, include_invalid.
 -- Makes: told, said, conversing, and continued, apart, prompted and extension (empty).
 
--- In the order that is written: what is on the right is narrow and is held, while the outputs only pass by. DuckDB
--- guesses that there are few of them, and holds those.
-SET disabled_optimizers = 'join_order,build_side_probe_side';
-
--- Each output is parsed once.
+-- Each output is parsed once. What is on the right of the joins is narrow and is held, while the outputs only pass by.
 CREATE OR REPLACE TEMP TABLE told AS
 SELECT * EXCLUDE (found, own_answer, given_answer, actions), coalesce(given_answer, own_answer) AS answer,
     CASE WHEN given_answer IS NOT NULL THEN own_answer END AS replaced_answer,
@@ -54,8 +50,6 @@ FROM (
             AND (a.inference_id IS NULL OR m.model_inference_id = a.model_inference_id)
     )
 );
-
-RESET disabled_optimizers;
 
 -- A view: that a prompt is no list of messages is found out later.
 CREATE OR REPLACE TEMP VIEW said AS
