@@ -6,6 +6,7 @@ import asyncio
 import importlib.util
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -196,6 +197,46 @@ def test_a_server_that_stops_talking_is_given_up(
     assert digest_of_another_run(database.url, folder) == undisturbed
 
 
+@pytest.mark.parametrize(
+    ("about", "after"),
+    [
+        ("is_eval", 0),
+        ("is_eval", 50_000),
+        ("argMax", 0),
+        ("function_type", 1_000_000),
+        ("model_provider_name", 1_000_000),
+        ("value_json", 0),
+    ],
+)
+def test_ctrl_c_stops_an_export_whose_server_says_nothing(
+    database: Database, through: Any, folder: Path, about: str, after: int
+) -> None:
+    """Whichever stream it is that stalls: nothing may wait for it where no Ctrl-C is heard."""
+    through.fail("stall", after=after, about=about)
+    url = database.url_through(through.port)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trajkit", "export", "--metric", "episode_return", "--source", url, "-o", "s"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+    try:
+        until = time.monotonic() + 60
+        while not through.n_faults and time.monotonic() < until:
+            time.sleep(0.05)
+        assert through.n_faults == 1
+        time.sleep(1)  # what comes before the silence is read
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate(timeout=20)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 130, said
+    assert said.endswith("error: stopped\n")
+    assert list(folder.iterdir()) == []
+
+
 def without_its_last_batches(answer: bytes) -> bytes:
     """An Arrow stream that ends between two batches, without saying so."""
     reader = pa.ipc.MessageReader.open_stream(answer)
@@ -227,8 +268,7 @@ def test_a_server_that_is_killed_in_the_middle(database: Database, folder: Path,
     seen = itertools.count()
 
     def kill(what: str, n_done: int, n_total: int | None) -> None:
-        # what is little may be here as a whole when the first rows of it are
-        if what.startswith("reading inferences") and next(seen) == 0:
+        if what.startswith("reading inferences") and n_done and next(seen) == 0:
             database.kill()
 
     location = Location(SecretStr(url), "a test", True)

@@ -201,17 +201,11 @@ class StoreWriter:
                 shutil.copyfile(store.path / part.path, folder / path)
                 self._parts.append(part.model_copy(update={"path": path}))
 
-    def finish(
-        self,
-        *,
-        lineage: Sequence[LineageEntry] = (),
-        connection: duckdb.DuckDBPyConnection | None = None,
-    ) -> Manifest:
+    def finish(self, *, lineage: Sequence[LineageEntry] = ()) -> Manifest:
         """Check everything, write the manifest and give the folder its name.
 
         Args:
             lineage: What was done, oldest first.
-            connection: Where the queries of the check run; None for one of its own, which takes a moment.
 
         Raises:
             DataError: What was added is not a store: an episode twice, steps or feedback without their
@@ -220,19 +214,17 @@ class StoreWriter:
         """
         folder = self._open_folder()
         with (
-            connect(memory_limit="1GB", spill=folder / "spill")
-            if connection is None
-            else connection.cursor() as checking,
-            writing(self._goal, checking),
+            connect(memory_limit="1GB", spill=folder / "spill") as connection,
+            writing(self._goal, connection),
         ):
-            checking.execute("SET parquet_metadata_cache = true")
+            connection.execute("SET parquet_metadata_cache = true")
             for table in ORDER:
                 if not any(part.path.startswith(f"{table}/") for part in self._parts):
                     self._write(table, 0, (), even_if_empty=True)
                 paths = [folder / part.path for part in self._parts if part.path.startswith(f"{table}/")]
-                checking.execute(f"CREATE TEMP VIEW {table} AS SELECT * FROM {scan(paths)}")
-            check(checking, self._metrics)
-            digest = store_digest(checking, "episodes")
+                connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan(paths)}")
+            check(connection, self._metrics)
+            digest = store_digest(connection, "episodes")
         shutil.rmtree(folder / "spill", ignore_errors=True)
         manifest = self._manifest(digest, lineage)
         with writing(self._goal):

@@ -21,9 +21,11 @@ from trajkit.sources.tensorzero.after import find_unchanged, new_feedback, since
 from trajkit.sources.tensorzero.asked import Asked
 from trajkit.sources.tensorzero.read_sql import read_sql
 from trajkit.sources.tensorzero.slot import slots_of
-from trajkit.sources.tensorzero.streams import Count, Progress, aside, leave_copies, load
+from trajkit.sources.tensorzero.streams import Count, Progress, leave_copies, load
 from trajkit.sources.tensorzero.unreadable import Unreadable
 from trajkit.store.engine import literal
+
+N_CORES = os.cpu_count() or 2
 
 _LATER = "logged after the as-of time"
 
@@ -31,17 +33,22 @@ _LATER = "logged after the as-of time"
 class Workspace(NamedTuple):
     """A connection and a folder that are gone afterwards, and what could not be read meanwhile.
 
-    The connection has the macros, and as many threads as there are cores.
+    The connection has the macros, and one thread. What a database streams is read in that: DuckDB would let
+    another one wait for a server that says nothing, where no Ctrl-C is heard.
     """
 
     connection: duckdb.DuckDBPyConnection
     folder: Path
     unreadable: Unreadable
 
-    def share_cores(self, is_shared: bool) -> None:
-        """Give each query fewer threads while other things are done beside it, or again all."""
-        n_cores = os.cpu_count() or 2
-        self.connection.execute(f"SET threads = {max(1, min(4, n_cores // 2)) if is_shared else n_cores}")
+    @contextlib.contextmanager
+    def threads(self, n_threads: int) -> Iterator[None]:
+        """Let queries have so many threads for the time of a block, which reads no stream."""
+        self.connection.execute(f"SET threads = {n_threads}")
+        try:
+            yield
+        finally:
+            self.connection.execute("SET threads = 1")
 
     def join_as_written(self, is_wanted: bool) -> None:
         """Let joins run in the order that is written, what is on the right being held; or as DuckDB likes.
@@ -57,6 +64,7 @@ class Workspace(NamedTuple):
 def open_workspace() -> Iterator[Workspace]:
     """A workspace for the time of a block."""
     with tempfile.TemporaryDirectory(prefix="trajkit-export-") as name, duckdb.connect() as connection:
+        connection.execute("SET threads = 1")
         connection.execute("SET preserve_insertion_order = false")
         connection.execute(f"SET temp_directory = {literal(str(Path(name) / 'spill'))}")
         connection.execute(read_sql("macros"))
@@ -82,11 +90,12 @@ class Choice:
         asked: Asked,
         on_progress: Callable[[Progress], None],
     ) -> None:
+        self._workspace = workspace
         self._connection = connection = workspace.connection
         self._unreadable = workspace.unreadable
         self._request = request
         self._scope = database.scope(request)
-        self._ever = self._scope
+        self._ever = database.scope(request.model_copy(update={"as_of": None}))
         self._read(database, asked, on_progress)
         self.conditions = find_levels(connection, request, database.metrics() if request.metrics else {})
         if not asked.is_late:
@@ -95,27 +104,15 @@ class Choice:
     def _read(self, database: tables.Database, asked: Asked, on_progress: Callable[[Progress], None]) -> None:
         """Load the ids, the scores and the tags."""
         n_index = self._scope.n_steps - self._scope.n_steps_other_time - self._scope.n_steps_other_name
-        count = Count("reading ids", n_index, on_progress)
-        # while the server looks for the ids it can be asked for what is less
-        with aside(lambda: self._read_ids(count.of(database.index(self._request))), count):
-            self._ever = database.scope(self._request.model_copy(update={"as_of": None}))
-            self._read_scores(database, asked)
-        asked.check_tags(self._connection)
-        self._other_shards = self._leave_other_shards()
-        self._n_copies = leave_copies(self._connection, "step_index_of", "inference_id")
-        find_unchanged(self._connection, self._request)
-
-    def _read_ids(self, batches: Iterator[pa.RecordBatch]) -> None:
-        with self._connection.cursor() as connection:
-            load(
-                connection,
-                "step_index_of",
-                self._unreadable.as_text(batches, "inference_id"),
-                tables.INDEX,
-                "* REPLACE (inference_id::UUID AS inference_id, episode_id::UUID AS episode_id)",
-            )
-
-    def _read_scores(self, database: tables.Database, asked: Asked) -> None:
+        load(
+            self._connection,
+            "step_index_of",
+            self._unreadable.as_text(
+                Count("reading ids", n_index, on_progress).of(database.index(self._request)), "inference_id"
+            ),
+            tables.INDEX,
+            "* REPLACE (inference_id::UUID AS inference_id, episode_id::UUID AS episode_id)",
+        )
         wider = asked.wider_request
         measured = database.measured(wider) if wider.metrics else iter(())
         for table, batches, schema, key in (
@@ -133,6 +130,10 @@ class Choice:
             tables.NEW_FEEDBACK,
             "feedback_id::UUID AS feedback_id, target_id::UUID AS target_id",
         )
+        asked.check_tags(self._connection)
+        self._other_shards = self._leave_other_shards()
+        self._n_copies = leave_copies(self._connection, "step_index_of", "inference_id")
+        find_unchanged(self._connection, self._request)
 
     def _leave_other_shards(self) -> tuple[int, int]:
         """Forget the steps that are not of the shard asked for; how many episodes and steps are not."""
@@ -157,7 +158,8 @@ class Choice:
 
     def decide(self, question: Question) -> Tally:
         """Make the tables `fate` and `chosen_step`, and count."""
-        choose(self._connection, self._request, self.conditions, question)
+        with self._workspace.threads(N_CORES):
+            choose(self._connection, self._request, self.conditions, question)
         n_episodes, n_steps = kept_counts(self._connection)
         scope, ever = self._scope, self._ever
         named = (

@@ -6,6 +6,7 @@ import functools
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -23,7 +24,7 @@ from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.asked import Asked
 from trajkit.sources.tensorzero.assemble import Assembly, Relations
-from trajkit.sources.tensorzero.choice import Choice, Workspace, open_workspace
+from trajkit.sources.tensorzero.choice import N_CORES, Choice, Workspace, open_workspace
 from trajkit.sources.tensorzero.continued import WithoutHead
 from trajkit.sources.tensorzero.grouping import groups_of, may_be_one
 from trajkit.sources.tensorzero.late import CALL_ROW, INPUT_ROW
@@ -174,10 +175,11 @@ class _Export:
         """Read all that may be brought, to find out what cannot be known of it before."""
         pulled, assembly, _ = self._prepare(tally)
         is_first = True
-        for groups in self._groups(pulled, "looking"):
-            self._assembled(pulled, assembly, groups, functools.partial(_note, asked, is_first))
-            is_first = False
-        self._end_groups()
+        with self._group_threads():
+            for groups in self._groups(pulled, "looking"):
+                self._assembled(pulled, assembly, groups, functools.partial(_note, asked, is_first))
+                is_first = False
+        self._workspace.join_as_written(False)
         asked.find_out(self._connection)
 
     def write(self, goal: Path, tally: Tally, rerendering: Rerendering | None) -> tuple[Tally, Manifest]:
@@ -199,15 +201,13 @@ class _Export:
                     group.drop()
                 return made.masked
 
-            with Workers(self._running, masked.update) as workers:
+            with self._group_threads(), Workers(self._running, masked.update) as workers:
                 for groups in self._groups(pulled, "assembling", rerendering):
                     workers.give(functools.partial(make, groups, writer.next_number()))
             self._refuse_unreadable()
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
             tally = tally.model_copy(update={"masked": left})
-            self._end_groups()
-            lineage = [lineage_entry(self._request, tally)]
-            return tally, writer.finish(lineage=lineage, connection=self._connection)
+            return tally, writer.finish(lineage=[lineage_entry(self._request, tally)])
 
     def _assembled(
         self,
@@ -241,10 +241,9 @@ class _Export:
                 assembly.take_unreadable(self._unreadable.reasons)
         return once()
 
-    def _end_groups(self) -> None:
-        """What comes next is done alone."""
-        self._workspace.share_cores(False)
-        self._workspace.join_as_written(False)
+    def _group_threads(self) -> AbstractContextManager[None]:
+        """What is assembled shares the cores with what is done beside it."""
+        return self._workspace.threads(max(1, min(4, N_CORES // 2)))
 
     def _refuse_unreadable(self) -> None:
         """Raise when there are more unreadable rows than the request allows."""
@@ -262,7 +261,6 @@ class _Export:
 
     def _prepare(self, tally: Tally) -> tuple[Pulled, Assembly, list[Metric]]:
         """Pull the rows, unless they are there already, and get ready to assemble what is chosen of them."""
-        self._workspace.share_cores(True)
         if self._pulled is None:
             pull = Pull(self._workspace, self._database, self._seen, self._on_progress)
             self._pulled = pull.rows(tally)

@@ -85,11 +85,8 @@ class Pull:
             # what is unusual is brought as a whole after all: that must fit, too
             text_bytes = max(text_bytes - left_out.n_bytes, text_bytes * _LEAST_LEFT)
         n_buckets = count_buckets(tally.n_steps_kept, text_bytes)
-        # it is little, mostly: it is told of only where it takes longer than the rest
-        count = Count("reading feedback", None, lambda progress: None)
-        with aside(lambda: self._feedback(chosen, count), count):
-            pulled = self._wide(chosen, n_buckets, left_out, tally)
-            self._on_progress(Progress("reading feedback", 0, None))
+        pulled = self._wide(chosen, n_buckets, left_out, tally)
+        self._feedback(chosen)
         return pulled
 
     def _left_out(self, chosen: pa.Table | None, bytes_per_step: float) -> LeftOut | None:
@@ -138,19 +135,20 @@ class Pull:
     def _observing(self) -> Observing:
         return Observing(self._connection, self._request, self._workspace.unreadable)
 
-    def _feedback(self, chosen: pa.Table | None, count: Count) -> None:
-        with self._connection.cursor() as connection:
-            load(
-                connection,
-                "feedback",
-                self._as_text(count.of(self._database.feedback(chosen, self._request)), "feedback_id"),
-                tables.FEEDBACK,
-                "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
-            )
-            leave_copies(connection, "feedback", "feedback_id")
-            # only the episodes of evaluations have a task of their own
-            tasks = self._database.tasks() if self._request.include_eval else iter(())
-            load(connection, "task_of", tasks, tables.TASKS, "* REPLACE (episode_id::UUID AS episode_id)")
+    def _feedback(self, chosen: pa.Table | None) -> None:
+        # in this thread, and not beside the rest: DuckDB waits for the server, and only Ctrl-C can stop that
+        count = Count("reading feedback", None, self._on_progress)
+        load(
+            self._connection,
+            "feedback",
+            self._as_text(count.of(self._database.feedback(chosen, self._request)), "feedback_id"),
+            tables.FEEDBACK,
+            "* REPLACE (feedback_id::UUID AS feedback_id, target_id::UUID AS target_id)",
+        )
+        leave_copies(self._connection, "feedback", "feedback_id")
+        # only the episodes of evaluations have a task of their own
+        tasks = self._database.tasks() if self._request.include_eval else iter(())
+        load(self._connection, "task_of", tasks, tables.TASKS, "* REPLACE (episode_id::UUID AS episode_id)")
 
     def _as_text(
         self, batches: Iterator[pa.RecordBatch], key: str = "inference_id"

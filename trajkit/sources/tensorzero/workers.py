@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -19,6 +20,8 @@ Result = TypeVar("Result")
 _N_THREADS = 2
 """More would take more memory than they save time: where there are more cores DuckDB uses them, too."""
 _LOOK_S = 0.05
+_PATIENCE_S = 10.0
+"""How long a failure waits for what is no query: that may hang on a database that is gone."""
 
 
 class Running:
@@ -114,9 +117,9 @@ class Workers(Generic[Result]):
     def _stop(self) -> None:
         """Stop what runs: again and again, as a query may be just about to begin."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        while wait(self._pending, _LOOK_S).not_done:
+        until = time.monotonic() + _PATIENCE_S
+        while wait(self._pending, _LOOK_S).not_done and time.monotonic() < until:
             self._running.interrupt()
-        self._pool.shutdown()
 
 
 def _sum(sizes: list[Size]) -> Size:
