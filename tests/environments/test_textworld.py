@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -37,7 +38,10 @@ def official() -> Iterator[Any]:
     client.close()
     client.close = lambda: None  # its finaliser closes again, and complains
     process = client._gateway.java_process
-    process.communicate(timeout=20)
+    # py4j has threads that read what it prints, and close that when it is over
+    process.wait(timeout=20)
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()
 
 
 @pytest.fixture
