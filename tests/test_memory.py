@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import subprocess
 import sys
 
 import pyarrow as pa
 import pytest
+
+from trajkit import _memory
 
 NAME = "ARROW_DEFAULT_MEMORY_POOL"
 
@@ -16,12 +19,17 @@ BEFORE = "from trajkit._memory import *; prefer_little_memory(); prefer_little_m
 SAID = "said = lambda: print(pa.default_memory_pool().backend_name)"
 
 
+def unwished() -> dict[str, str]:
+    """The environment without what another test, in this process, may have wished for."""
+    return {name: value for name, value in os.environ.items() if name not in _memory._WISHES}
+
+
 def backends(**environment: str) -> list[str]:
     """Before, in and after a block that keeps what is freed."""
     code = f"{BEFORE}; {SAID}; said()\nwith keeping_freed_memory(): said()\nsaid()"
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env={**{name: value for name, value in os.environ.items() if name != NAME}, **environment},
+        env=unwished() | environment,
         capture_output=True,
         text=True,
         check=True,
@@ -42,7 +50,7 @@ def test_what_the_environment_says_is_left_as_it_is() -> None:
 def modules_after(*lines: str) -> str:
     """Whether pandas is there after each of some lines that see it, in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", "\n".join(lines)], env=unwished(), capture_output=True, text=True, check=True
     )
     return done.stdout
 
@@ -64,3 +72,22 @@ def test_pyarrow_does_not_import_pandas_for_a_command_that_leaves_it() -> None:
 def test_a_process_that_is_not_the_command_lines_keeps_its_pandas() -> None:
     begin = "from trajkit._memory import leave_pandas; leave_pandas()"
     assert modules_after(begin, WITH_PYARROW, HAS_PANDAS) == "True\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="mallopt is the C library's of Linux")
+@pytest.mark.parametrize("before", [{}, {"MALLOC_TRIM_THRESHOLD_": "131072"}])
+def test_the_c_library_is_told_what_the_environment_does_not_say(before: dict[str, str]) -> None:
+    code = (
+        "import ctypes; told = []; "
+        "library = type('C', (), {'mallopt': lambda *said: told.append(said[-2:])})();"
+        "ctypes.CDLL = lambda name: library;"
+        "from trajkit._memory import *; prefer_little_memory(); print(sorted(told))"
+    )
+    environment = unwished()
+    for name in _memory._MALLOC_WISHES:
+        environment.pop(name, None)
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment | before, capture_output=True, text=True, check=True
+    )
+    numbers = [number for number, _ in ast.literal_eval(done.stdout)]
+    assert numbers == ([-8, -3] if before else [-8, -3, -1])

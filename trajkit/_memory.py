@@ -19,7 +19,14 @@ _WISHES = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 _ours: set[str] = set()  # the wishes that the environment did not have yet
-_M_ARENA_MAX, _ARENAS = -8, 2  # glibc's malloc.h; by default it is eight arenas for every core
+_MALLOC_WISHES = {
+    # name in the environment: its number in glibc's malloc.h, and what is wished
+    "MALLOC_ARENA_MAX": (-8, 2),  # by default it is eight arenas for every core
+    # batches come one after another: each would get new pages from the system, which takes longer than
+    # what is done with them
+    "MALLOC_MMAP_THRESHOLD_": (-3, 32 << 20),
+    "MALLOC_TRIM_THRESHOLD_": (-1, 32 << 20),
+}
 
 
 def prefer_little_memory() -> None:
@@ -30,9 +37,11 @@ def prefer_little_memory() -> None:
     """
     _ours.update(_WISHES.keys() - os.environ.keys())
     os.environ.update({name: _WISHES[name] for name in _ours})
-    if sys.platform == "linux" and "MALLOC_ARENA_MAX" not in os.environ:
+    if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # a C library without it (musl) needs no telling
-            ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _ARENAS)
+            for name, (number, value) in _MALLOC_WISHES.items():
+                if name not in os.environ:
+                    ctypes.CDLL(None).mallopt(number, value)
 
 
 class _WithoutPandas(importlib.abc.MetaPathFinder):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 
 import pytest
 
-from trajkit.sources.tensorzero.background import Told, in_background
+from trajkit.sources.tensorzero.background import Told, ahead, in_background
 
 
 def test_everything_comes_in_order_and_then_it_ends() -> None:
@@ -75,3 +75,42 @@ def test_silence_ends_after_a_while() -> None:
     with pytest.raises(TimeoutError, match=r"nothing came for 0\.1 s"):
         next(iter(in_background(read, silence_s=0.1)))
     hanging.set()
+
+
+def test_what_is_wanted_later_is_read_meanwhile_and_comes_in_order() -> None:
+    is_read = threading.Event()
+
+    def numbers() -> Iterator[int]:
+        yield from range(3)
+        is_read.set()
+        yield from range(3, 10)
+
+    with ahead(numbers(), 4) as coming:
+        assert is_read.wait(10)
+        assert list(coming) == list(range(10))
+
+
+def test_what_goes_wrong_ahead_is_raised_where_it_is_wanted() -> None:
+    def numbers() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    with ahead(numbers(), 4) as coming:
+        assert next(coming) == 1
+        with pytest.raises(ValueError, match="broken"):
+            next(coming)
+
+
+def test_what_is_read_ahead_and_wanted_no_more_is_closed() -> None:
+    is_closed = threading.Event()
+
+    def numbers() -> Iterator[int]:
+        try:
+            while True:
+                yield 1
+        finally:
+            is_closed.set()
+
+    with ahead(numbers(), 2) as coming:
+        assert next(coming) == 1
+    assert is_closed.wait(10)

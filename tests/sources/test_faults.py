@@ -400,6 +400,15 @@ def test_what_stays_on_this_machine_is_not_made_small_unless_the_url_says_so(
     assert digest_of_another_run(f"{database.url}{settings}", folder) == undisturbed
 
 
+@pytest.mark.parametrize("as_strings", [0, 1])
+def test_ids_may_come_in_other_types_where_the_url_asks_for_them(
+    database: Database, folder: Path, undisturbed: str, as_strings: int
+) -> None:
+    arrow = "output_format_arrow"
+    settings = f"{arrow}_fixed_string_as_fixed_byte_array=0&{arrow}_string_as_string={as_strings}"
+    assert digest_of_another_run(f"{database.url}?{settings}", folder) == undisturbed
+
+
 def test_a_user_who_may_not_change_settings_exports_and_hears_why_a_limit_cannot_be_had(
     database: Database, folder: Path, undisturbed: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from trajkit.errors import NothingMatched
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.choice import open_workspace
+from trajkit.sources.tensorzero.choice import begin, open_workspace
 from trajkit.sources.tensorzero.clickhouse import ClickHouse
 from trajkit.sources.tensorzero.export import _decide
 from trajkit.stack.clickhouse import ClickHouse as Server
@@ -212,9 +212,12 @@ def theirs(world: World, tree: Filter | None, **options: Any) -> set[str]:
 def ours(world: World, where: str | None, **options: Any) -> set[str]:
     """The steps that an export selects."""
     request = ExportRequest(where=where, include_eval=True, **options)
-    with open_workspace() as workspace:
+    as_of = datetime.now(UTC)
+    seen = request.model_copy(update={"as_of": as_of})
+    with open_workspace() as opened, begin(world.database, seen) as beginning:
+        workspace = opened()
         try:
-            _decide(workspace, world.database, request, datetime.now(UTC), lambda progress: None)
+            _decide(workspace, world.database, beginning, request, as_of, lambda progress: None)
         except NothingMatched:
             return set()
         rows = workspace.connection.execute("SELECT inference_id FROM chosen_step WHERE unselected IS NULL")

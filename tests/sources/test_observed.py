@@ -16,7 +16,8 @@ def test_many_observations_stay_in_order() -> None:
         for n in range(n_rows)
     ]
     batch = pa.RecordBatch.from_pydict({"input": pa.array(texts, pa.string())})
-    with open_workspace() as workspace:
+    with open_workspace() as opened:
+        workspace = opened()
         workspace.connection.execute("SET threads = 4")
         observing = Observing(workspace.connection, ExportRequest(), workspace.unreadable)
         (observed,) = observing.of(iter([batch]))

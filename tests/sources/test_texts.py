@@ -2,26 +2,46 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import numpy as np
 import pyarrow as pa
-import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from trajkit.sources.tensorzero.texts import Texts, as_array
 
 
-@pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
-def test_texts_are_picked_by_row_whatever_pieces_they_are_in(kind: pa.DataType) -> None:
-    column = pa.chunked_array([["left out", "[é"], [], [None, "[x", "["]], kind).slice(1)
+def test_texts_are_picked_by_row_whatever_pieces_they_are_in() -> None:
+    column = pa.chunked_array([["left out", "[é"], [], [None, "[x", "["]], pa.string()).slice(1)
     texts = Texts(column, n_skipped=1)
-    assert [bytes(text) for text in texts.at(np.array([2, 0, 3, 1]))] == [b"x", "é".encode(), b"", b""]
+    rows = np.array([2, 0, 3, 1])
+    assert [bytes(text) for text in texts.at(rows)] == [b"x", "é".encode(), b"", b""]
+    assert as_array([texts.picked(rows)], np.full(4, True)).to_pylist() == ["x", "é", "", ""]
 
 
 def test_a_column_without_pieces_has_no_texts() -> None:
     texts = Texts(pa.chunked_array([], pa.string()))
-    assert texts.at(np.zeros(0, dtype=np.int64)) == []
+    none = np.zeros(0, dtype=np.int64)
+    assert texts.at(none) == []
+    assert as_array([texts.picked(none)], np.array([False])).to_pylist() == [None]
 
 
-def test_texts_make_the_values_of_an_array() -> None:
-    texts = Texts(pa.chunked_array([["b", "dé"]], pa.string())).at(np.array([0, 1]))
-    made = as_array([b"a", texts[0], b"c", texts[1]], np.array([2, 0, 4]))
-    assert made.to_pylist() == ["ab", "", "cdé"]
+@given(
+    pieces=st.lists(st.lists(st.none() | st.text(max_size=30), max_size=5), max_size=4),
+    is_valid=st.lists(st.booleans(), min_size=1, max_size=20),
+    random=st.randoms(use_true_random=False),
+)
+def test_texts_make_the_values_of_an_array(
+    pieces: list[list[str | None]], is_valid: list[bool], random: Random
+) -> None:
+    firsts = ["", "short", "thirteen char", "e\u0301" * 9]
+    seconds = [text or "" for piece in [["at least one"], *pieces] for text in piece]
+    column = pa.chunked_array([["at least one"], *pieces], pa.string())
+    chosen = [(random.randrange(len(firsts)), random.randrange(len(seconds))) for _ in range(sum(is_valid))]
+    rows = np.array(chosen, dtype=np.int64).reshape(-1, 2)
+    parts = [Texts(pa.chunked_array([firsts])).picked(rows[:, 0]), Texts(column).picked(rows[:, 1])]
+    made = as_array(parts, np.array(is_valid))
+    made.validate(full=True)
+    expected = iter([firsts[first] + seconds[second] for first, second in chosen])
+    assert made.to_pylist() == [next(expected) if is_there else None for is_there in is_valid]

@@ -114,9 +114,9 @@ def find_level(connection: duckdb.DuckDBPyConnection, name: str, metric: KnownMe
     n_episode, n_inference = _one_row(
         connection,
         """
-        SELECT count(*) FILTER (target_id IN (SELECT episode_id FROM step_index_of)),
-               count(*) FILTER (target_id IN (SELECT inference_id FROM step_index_of))
-        FROM measured WHERE metric_name = ?
+        WITH target AS (SELECT target_id FROM measured WHERE metric_name = ?)
+        SELECT (SELECT count(*) FROM target WHERE target_id IN (SELECT episode_id FROM step_index_of)),
+               (SELECT count(*) FROM target WHERE target_id IN (SELECT inference_id FROM step_index_of))
         """,
         [name],
     )

@@ -62,11 +62,15 @@ def check(connection: duckdb.DuckDBPyConnection, metrics: Sequence[Metric]) -> N
             if is_broken:
                 example = f"SELECT {rule.shown} FROM {table} WHERE {rule.breaks_sql}"
                 _raise_if_found(connection, Rule(rule.broken, example))
+    connection.execute(_LISTED)
     connection.execute(_SUMMED)
     for whole_rule in _rules():
         _raise_if_found(connection, whole_rule)
-    connection.execute("DROP TABLE summed_steps")
+    connection.execute("DROP TABLE summed_steps; DROP TABLE listed_episodes")
 
+
+# So that the files are opened once for all that is asked of the episodes.
+_LISTED = "CREATE OR REPLACE TEMP TABLE listed_episodes AS SELECT episode_id, n_steps FROM episodes"
 
 # One pass over the steps for all that is asked of those of an episode together.
 _SUMMED = """
@@ -103,7 +107,7 @@ def _row_rules(table: str, metrics: Sequence[Metric]) -> Iterator[RowRule]:
 def _rules() -> Iterator[Rule]:
     yield Rule(
         "episode {} is there more than once",
-        "SELECT episode_id FROM episodes GROUP BY episode_id HAVING count(*) > 1",
+        "SELECT episode_id FROM listed_episodes GROUP BY episode_id HAVING count(*) > 1",
     )
     for table, summed, is_cut in (
         ("steps", "summed_steps", "SELECT episode_id FROM summed_steps WHERE is_cut"),
@@ -115,12 +119,12 @@ def _rules() -> Iterator[Rule]:
     ):
         yield Rule(
             f"{table} of episode {{}}, which is not there",
-            f"SELECT episode_id FROM {summed} ANTI JOIN episodes USING (episode_id)",
+            f"SELECT episode_id FROM {summed} ANTI JOIN listed_episodes USING (episode_id)",
         )
         yield Rule(f"the {table} of episode {{}} are not all in one part", is_cut)
     yield Rule(
         "episode {} says n_steps {}; it has {}",
-        "SELECT episode_id, e.n_steps, coalesce(s.n, 0) FROM episodes e LEFT JOIN "
+        "SELECT episode_id, e.n_steps, coalesce(s.n, 0) FROM listed_episodes e LEFT JOIN "
         "summed_steps s USING (episode_id) WHERE e.n_steps != coalesce(s.n, 0)",
     )
     yield Rule(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import shutil
@@ -23,12 +24,14 @@ from trajkit.schema.base import JsonObject
 from trajkit.store.check import check
 from trajkit.store.content_hash import ContentHashes
 from trajkit.store.digest import ORDER, elements, ordered_batches, store_digest
-from trajkit.store.engine import connect, interruptible, scan, writing
+from trajkit.store.engine import connect, interruptible, literal, scan, writing
 from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, TABLES, Column, columns, quoted
 from trajkit.store.part import arrow_schema, write_part
 from trajkit.store.reader import Store
 from trajkit.store.rows import Late, Rows
 from trajkit.store.spool import Spool
+
+_CHECKING_MEMORY = "1GB"
 
 
 class StoreWriter:
@@ -201,11 +204,15 @@ class StoreWriter:
                 shutil.copyfile(store.path / part.path, folder / path)
                 self._parts.append(part.model_copy(update={"path": path}))
 
-    def finish(self, *, lineage: Sequence[LineageEntry] = ()) -> Manifest:
+    def finish(
+        self, *, lineage: Sequence[LineageEntry] = (), connection: duckdb.DuckDBPyConnection | None = None
+    ) -> Manifest:
         """Check everything, write the manifest and give the folder its name.
 
         Args:
             lineage: What was done, oldest first.
+            connection: To check with: one without tables that is used for nothing else after this, and has a
+                place to spill to. None for a new one.
 
         Raises:
             DataError: What was added is not a store: an episode twice, steps or feedback without their
@@ -213,18 +220,10 @@ class StoreWriter:
             StoreError: The disk is full, or the goal appeared meanwhile.
         """
         folder = self._open_folder()
-        with (
-            connect(memory_limit="1GB", spill=folder / "spill") as connection,
-            writing(self._goal, connection),
-        ):
-            connection.execute("SET parquet_metadata_cache = true")
-            for table in ORDER:
-                if not any(part.path.startswith(f"{table}/") for part in self._parts):
-                    self._write(table, 0, (), even_if_empty=True)
-                paths = [folder / part.path for part in self._parts if part.path.startswith(f"{table}/")]
-                connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan(paths)}")
-            check(connection, self._metrics)
-            digest = store_digest(connection, "episodes")
+        with contextlib.ExitStack() as stack:
+            checking = connection or stack.enter_context(connect(spill=folder / "spill"))
+            stack.enter_context(writing(self._goal, checking))
+            digest = self._checked(checking, folder)
         shutil.rmtree(folder / "spill", ignore_errors=True)
         manifest = self._manifest(digest, lineage)
         with writing(self._goal):
@@ -233,6 +232,18 @@ class StoreWriter:
             folder.replace(self._goal)
         self._folder = None
         return manifest
+
+    def _checked(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> str:
+        """Check what was written; its digest."""
+        connection.execute(f"SET memory_limit = {literal(_CHECKING_MEMORY)}")
+        connection.execute("SET parquet_metadata_cache = true")
+        for table in ORDER:
+            if not any(part.path.startswith(f"{table}/") for part in self._parts):
+                self._write(table, 0, (), even_if_empty=True)
+            paths = [folder / part.path for part in self._parts if part.path.startswith(f"{table}/")]
+            connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan(paths)}")
+        check(connection, self._metrics)
+        return store_digest(connection, "episodes")
 
     def _manifest(self, digest: str, lineage: Sequence[LineageEntry]) -> Manifest:
         rows = dict.fromkeys(ORDER, 0)

@@ -38,7 +38,9 @@ _LEVELED_FEEDBACK = """
         coalesce(e.episode_id, s.episode_id) AS episode_id, s.inference_id
     FROM feedback f
     LEFT JOIN (SELECT episode_id FROM fate WHERE reason IS NULL) e ON f.target_id = e.episode_id
-    LEFT JOIN chosen_step s ON f.target_id = s.inference_id
+    -- there may be many steps, and feedback on few of them
+    LEFT JOIN (FROM chosen_step WHERE inference_id IN (SELECT target_id FROM feedback)) s
+        ON f.target_id = s.inference_id
     WHERE e.episode_id IS NOT NULL OR s.inference_id IS NOT NULL;
 
     CREATE OR REPLACE TABLE metric_value AS
@@ -168,7 +170,6 @@ class Assembly:
             "targets": literal(request.targets.value),
         }
         _make_action_rules(connection, environments)
-        connection.execute(read_sql("step_macros"))
         connection.execute(_LEVELED_FEEDBACK)
         connection.execute(
             "CREATE OR REPLACE TABLE unreadable (inference_id UUID PRIMARY KEY, reason VARCHAR)"

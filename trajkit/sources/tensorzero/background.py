@@ -1,7 +1,7 @@
-"""Streams of a driver that sits in its own C code until the server answers: waiting can be broken off.
+"""Streams that are read by a thread of their own: waiting for them can be broken off.
 
-Such a stream is read by a thread of its own. Who wants its batches waits in Python, where Ctrl-C is heard;
-what hangs is left behind, and does not keep the process from ending.
+A driver may sit in its own C code until the server answers. Who wants its batches waits in Python, where
+Ctrl-C is heard; what hangs is left behind, and does not keep the process from ending.
 """
 
 from __future__ import annotations
@@ -46,17 +46,36 @@ def in_background(read: Callable[[Told], Generator[Item, None, None]], *, silenc
         reading.stop()
 
 
+@contextlib.contextmanager
+def ahead(items: Iterator[Item], n_items: int) -> Iterator[Iterator[Item]]:
+    """Let a thread begin to read what is wanted later; for the time of a block.
+
+    Args:
+        items: The stream; read, and closed, in that thread.
+        n_items: How many may wait to be taken.
+    """
+
+    def read(told: Told) -> Generator[Item, None, None]:
+        yield from items
+
+    reading = _Reading(read, n_items)
+    try:
+        yield reading.items(None)
+    finally:
+        reading.stop()
+
+
 class _Reading(Generic[Item]):
     """A stream in a thread; an item is in a tuple of its own, so that the end can be told from it."""
 
-    def __init__(self, read: Callable[[Told], Generator[Item, None, None]]) -> None:
+    def __init__(self, read: Callable[[Told], Generator[Item, None, None]], n_items: int = _AHEAD) -> None:
         self._read = read
         self._told = Told()
-        self._found: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(_AHEAD)
+        self._found: queue.Queue[tuple[Item] | BaseException | None] = queue.Queue(n_items)
         self._is_over = threading.Event()
         threading.Thread(target=self._run, daemon=True).start()
 
-    def items(self, silence_s: float) -> Iterator[Item]:
+    def items(self, silence_s: float | None) -> Iterator[Item]:
         while True:
             try:
                 found = self._found.get(timeout=silence_s)

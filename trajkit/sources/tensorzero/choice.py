@@ -6,6 +6,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,15 +20,19 @@ from trajkit.sources.request import ExportRequest, Tally, Targets
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.after import find_unchanged, new_feedback, since_then
 from trajkit.sources.tensorzero.asked import Asked
+from trajkit.sources.tensorzero.background import ahead
 from trajkit.sources.tensorzero.read_sql import read_sql
 from trajkit.sources.tensorzero.slot import slots_of
 from trajkit.sources.tensorzero.streams import Count, Progress, leave_copies, load
 from trajkit.sources.tensorzero.unreadable import Unreadable
 from trajkit.store.engine import literal
+from trajkit.store.layout import quoted
 
 N_CORES = os.cpu_count() or 2
 
 _LATER = "logged after the as-of time"
+
+_BATCHES_AHEAD = 4
 
 
 class Workspace(NamedTuple):
@@ -59,16 +64,65 @@ class Workspace(NamedTuple):
         kept = "'join_order,build_side_probe_side'" if is_wanted else "''"
         self.connection.execute(f"SET disabled_optimizers = {kept}")
 
+    @contextlib.contextmanager
+    def emptied(self) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The connection for something else in a block: without tables, with all cores and the usual joins.
+
+        A new one would take some 25 ms.
+        """
+        tables_left = "SELECT table_name FROM duckdb_tables() WHERE NOT internal"
+        for (name,) in self.connection.execute(tables_left).fetchall():
+            self.connection.execute(f"DROP TABLE {quoted(name)}")
+        self.join_as_written(False)
+        with self.threads(N_CORES):
+            yield self.connection
+
 
 @contextlib.contextmanager
-def open_workspace() -> Iterator[Workspace]:
-    """A workspace for the time of a block."""
-    with tempfile.TemporaryDirectory(prefix="trajkit-export-") as name, duckdb.connect() as connection:
-        connection.execute("SET threads = 1")
-        connection.execute("SET preserve_insertion_order = false")
-        connection.execute(f"SET temp_directory = {literal(str(Path(name) / 'spill'))}")
-        connection.execute(read_sql("macros"))
-        yield Workspace(connection, Path(name), Unreadable())
+def open_workspace() -> Iterator[Callable[[], Workspace]]:
+    """A workspace for the time of a block, made beside its beginning: what is given waits for it."""
+    with tempfile.TemporaryDirectory(prefix="trajkit-export-") as name, ThreadPoolExecutor(1) as pool:
+        making = pool.submit(_connected, Path(name) / "spill")
+        unreadable = Unreadable()
+        try:
+            yield lambda: Workspace(making.result(), Path(name), unreadable)
+        finally:
+            making.result().close()
+
+
+def _connected(spill: Path) -> duckdb.DuckDBPyConnection:
+    connection = duckdb.connect()
+    connection.execute("SET threads = 1")
+    connection.execute("SET preserve_insertion_order = false")
+    connection.execute(f"SET temp_directory = {literal(str(spill))}")
+    connection.execute(read_sql("macros"))
+    connection.execute(read_sql("step_macros"))
+    return connection
+
+
+class Beginning(NamedTuple):
+    """What a database says first."""
+
+    scope: tables.Scope
+    """What there is as of the time of the request."""
+    ever: tables.Scope
+    """What there is."""
+    ids: Iterator[pa.RecordBatch]
+    """`tables.INDEX`, on its way."""
+
+
+@contextlib.contextmanager
+def begin(database: tables.Database, request: ExportRequest) -> Iterator[Beginning]:
+    """Ask what a request needs first, for the time of a block; the ids come while the rest is asked.
+
+    Raises:
+        QueryError: The request names something that is not there.
+        ServiceError: The database failed.
+    """
+    database.check(request)
+    with ahead(database.index(request), _BATCHES_AHEAD) as index:
+        ever = request.model_copy(update={"as_of": None})
+        yield Beginning(database.scope(request), database.scope(ever), index)
 
 
 class Choice:
@@ -79,6 +133,7 @@ class Choice:
         database: Where the episodes are.
         request: Which of them, with an as-of time.
         asked: What the request asks in its own words.
+        beginning: What the database has said of the request.
         on_progress: Told now and then how far it is.
     """
 
@@ -88,31 +143,27 @@ class Choice:
         database: tables.Database,
         request: ExportRequest,
         asked: Asked,
+        beginning: Beginning,
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._workspace = workspace
         self._connection = connection = workspace.connection
         self._unreadable = workspace.unreadable
         self._request = request
-        self._scope = database.scope(request)
-        self._ever = database.scope(request.model_copy(update={"as_of": None}))
-        self._read(database, asked, on_progress)
+        self._scope, self._ever = beginning.scope, beginning.ever
+        self._read(database, asked, beginning.ids, on_progress)
         self.conditions = find_levels(connection, request, database.metrics() if request.metrics else {})
         if not asked.is_late:
             asked.find_out(connection)
 
-    def _read(self, database: tables.Database, asked: Asked, on_progress: Callable[[Progress], None]) -> None:
-        """Load the ids, the scores and the tags."""
-        n_index = self._scope.n_steps - self._scope.n_steps_other_time - self._scope.n_steps_other_name
-        load(
-            self._connection,
-            "step_index_of",
-            self._unreadable.as_text(
-                Count("reading ids", n_index, on_progress).of(database.index(self._request)), "inference_id"
-            ),
-            tables.INDEX,
-            "* REPLACE (inference_id::UUID AS inference_id, episode_id::UUID AS episode_id)",
-        )
+    def _read(
+        self,
+        database: tables.Database,
+        asked: Asked,
+        index: Iterator[pa.RecordBatch],
+        on_progress: Callable[[Progress], None],
+    ) -> None:
+        """Load the scores, the tags and the ids."""
         wider = asked.wider_request
         measured = database.measured(wider) if wider.metrics else iter(())
         for table, batches, schema, key in (
@@ -129,6 +180,15 @@ class Choice:
             new_feedback(database, self._request),
             tables.NEW_FEEDBACK,
             "feedback_id::UUID AS feedback_id, target_id::UUID AS target_id",
+        )
+        # the last of them: it is on its way meanwhile
+        n_index = self._scope.n_steps - self._scope.n_steps_other_time - self._scope.n_steps_other_name
+        load(
+            self._connection,
+            "step_index_of",
+            self._unreadable.as_text(Count("reading ids", n_index, on_progress).of(index), "inference_id"),
+            tables.INDEX,
+            "* REPLACE (inference_id::UUID AS inference_id, episode_id::UUID AS episode_id)",
         )
         asked.check_tags(self._connection)
         self._other_shards = self._leave_other_shards()

@@ -23,6 +23,7 @@ from trajkit.sources.tensorzero.clickhouse_clauses import (
     IS_EVAL,
     as_of_of,
     both,
+    bytes_of,
     ids_of_chosen,
     in_scope,
     is_seen,
@@ -162,8 +163,8 @@ class ClickHouse:
             wanted = f"mapContains(tags, {bound_key}) AND tags[{bound_key}] = {bound_value}"
             bits.append(f"bitShiftLeft(toUInt64({wanted}), {number})")
         columns = f"""
-            toString(id) AS id_text, toString(episode_id) AS episode_text, function_name, variant_name,
-            {IS_EVAL} AS is_eval, tags['trajkit.purpose'] = 'train' AS is_train,
+            {bytes_of("id")} AS id_bytes, {bytes_of("episode_id")} AS episode_bytes,
+            function_name, variant_name, {IS_EVAL} AS is_eval, tags['trajkit.purpose'] = 'train' AS is_train,
             {" + ".join(bits) or "toUInt64(0)"} AS tag_match, {in_clickhouse("episode_id")} AS slot
         """
         queries = " UNION ALL ".join(
@@ -172,7 +173,7 @@ class ClickHouse:
         )
         # in smaller pieces than usual, so that the first of them is worked on while the server finds the rest
         queries += self._connection.preferring("max_block_size", "16384")
-        return self._connection.stream(queries, tables.INDEX, parameters)
+        return self._connection.stream(queries, tables.INDEX_OF_BYTES, parameters)
 
     def tag_values(self, request: ExportRequest, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Stream the values of these tags on the inferences of the episodes in scope."""

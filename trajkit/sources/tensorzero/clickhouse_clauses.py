@@ -33,11 +33,22 @@ HASH = "lower(leftPad(hex(snapshot_hash), 64, '0'))"
 """A configuration's hash as TensorZero prints it; `hex` leaves out the zeros that it begins with."""
 
 
+def bytes_of(id_column: str) -> str:
+    """An id as its 16 bytes, the first one first."""
+    return f"reverse(reinterpretAsFixedString(toUInt128({id_column})))"
+
+
 class Scope(NamedTuple):
     """Conditions over the rows of one episode, grouped by its id."""
 
     time: str
-    named: str
+    named_row: str
+    """That a row is of the functions and variants asked for."""
+
+    @property
+    def named(self) -> str:
+        """That one of the rows is."""
+        return f"countIf({self.named_row}) > 0"
 
 
 def both(request: ExportRequest) -> str:
@@ -65,6 +76,7 @@ def as_of_of(request: ExportRequest) -> dict[str, Any]:
     return {"as_of": (request.as_of - _EPOCH) // timedelta(milliseconds=1)}  # exact, unlike a float
 
 
+_ALWAYS = "true"
 _STARTED_MS = "min(bitShiftRight(toUInt128(id), 80))"
 
 
@@ -81,7 +93,7 @@ def scope_of(request: ExportRequest) -> tuple[Scope, dict[str, Any]]:
         if values:
             parameters[name] = list(values)
             named.append(f"{name[:-1]}_name IN {{{name}:Array(String)}}")
-    return Scope(" AND ".join(time) or "true", f"countIf({' AND '.join(named)}) > 0"), parameters
+    return Scope(" AND ".join(time) or _ALWAYS, " AND ".join(named)), parameters
 
 
 def in_scope(request: ExportRequest, scope: Scope) -> str:
@@ -90,9 +102,13 @@ def in_scope(request: ExportRequest, scope: Scope) -> str:
     if request.shard is not None:
         first, last = slots_of(request.shard.number, request.shard.n)
         in_shard = f"{in_clickhouse('episode_id')} BETWEEN {first} AND {last}"
+    if scope.time == _ALWAYS:  # one row tells, and no episode has to be put together
+        episodes = f"WHERE {scope.named_row}"
+    else:
+        episodes = f"GROUP BY episode_id HAVING {scope.time} AND {scope.named}"
     return (
-        f"{in_shard} AND {is_seen(request)} AND episode_id IN (SELECT episode_id FROM ({both(request)})"
-        f" GROUP BY episode_id HAVING {scope.time} AND {scope.named})"
+        f"{in_shard} AND {is_seen(request)}"
+        f" AND episode_id IN (SELECT episode_id FROM ({both(request)}) {episodes})"
     )
 
 

@@ -253,6 +253,11 @@ def _fitted(column: Any, goal: pa.DataType) -> pa.Array[Any]:
         return cast("pa.Array[Any]", column)
     if pa.types.is_binary(column.type) and pa.types.is_string(goal):
         return cast("pa.Array[Any]", column.view(goal))
+    if isinstance(goal, pa.UuidType):
+        # a text of fixed length comes as such where the user may ask for it, else as a text
+        is_fixed = pa.types.is_fixed_size_binary(column.type)
+        storage = column if is_fixed else column.cast(pa.binary()).cast(goal.storage_type)
+        return pa.ExtensionArray.from_storage(goal, storage)
     if isinstance(column, pa.MapArray) and isinstance(goal, pa.MapType):
         offsets: Any = column.offsets
         keys, items = _fitted(column.keys, goal.key_type), _fitted(column.items, goal.item_type)

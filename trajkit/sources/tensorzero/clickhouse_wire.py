@@ -25,4 +25,4 @@ def _may_be_on(connection: Connection) -> bool:
         asked.append("SELECT 1 FROM JsonInference WHERE snapshot_hash IS NULL LIMIT 1")
     else:
         asked.append("SELECT 1 FROM JsonInference LIMIT 1")
-    return any(connection.query(sql) for sql in reversed(asked))
+    return bool(connection.query(f"SELECT 1 FROM ({' UNION ALL '.join(reversed(asked))}) LIMIT 1"))

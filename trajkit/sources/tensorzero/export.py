@@ -24,7 +24,7 @@ from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.asked import Asked
 from trajkit.sources.tensorzero.assemble import Assembly, Relations
-from trajkit.sources.tensorzero.choice import N_CORES, Choice, Workspace, open_workspace
+from trajkit.sources.tensorzero.choice import N_CORES, Beginning, Choice, Workspace, begin, open_workspace
 from trajkit.sources.tensorzero.continued import WithoutHead
 from trajkit.sources.tensorzero.grouping import groups_of, may_be_one
 from trajkit.sources.tensorzero.late import CALL_ROW, INPUT_ROW
@@ -73,17 +73,21 @@ def export(
         as_of = min(as_of, _in_milliseconds(database.read_at))
     if goal is not None:
         refuse_existing(goal)
-    with open_workspace() as workspace, writing(workspace.folder, workspace.connection):
-        running, tally = _decide(workspace, database, request, as_of, on_progress)
-        rerendering = _rerendering(workspace.connection, database, request)
-        if goal is None:
-            return tally, None
-        return running.write(goal, tally, rerendering)
+    seen = request.model_copy(update={"as_of": as_of})
+    with open_workspace() as opened, begin(database, seen) as beginning:
+        workspace = opened()
+        with writing(workspace.folder, workspace.connection):
+            running, tally = _decide(workspace, database, beginning, request, as_of, on_progress)
+            rerendering = _rerendering(workspace.connection, database, request)
+            if goal is None:
+                return tally, None
+            return running.write(goal, tally, rerendering)
 
 
 def _decide(
     workspace: Workspace,
     database: tables.Database,
+    beginning: Beginning,
     request: ExportRequest,
     as_of: datetime,
     on_progress: Callable[[Progress], None],
@@ -94,10 +98,9 @@ def _decide(
         QueryError: The request names something that is not there.
         NothingMatched: No episode is left.
     """
-    database.check(request)
     seen = request.model_copy(update={"as_of": as_of})
     asked = Asked(seen, database)
-    choice = Choice(workspace, database, seen, asked, on_progress)
+    choice = Choice(workspace, database, seen, asked, beginning, on_progress)
     running = _Export(workspace, database, request, as_of, on_progress)
     question = NO_QUESTION if asked.is_late else asked.question
     tally = choice.decide(question)
@@ -207,7 +210,9 @@ class _Export:
             self._refuse_unreadable()
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
             tally = tally.model_copy(update={"masked": left})
-            return tally, writer.finish(lineage=[lineage_entry(self._request, tally)])
+            with self._workspace.emptied() as connection:
+                lineage = [lineage_entry(self._request, tally)]
+                return tally, writer.finish(lineage=lineage, connection=connection)
 
     def _assembled(
         self,
@@ -247,6 +252,8 @@ class _Export:
 
     def _refuse_unreadable(self) -> None:
         """Raise when there are more unreadable rows than the request allows."""
+        if not self._unreadable.reasons:
+            return
         rows = self._connection.execute(
             "SELECT inference_id::VARCHAR, reason FROM unreadable WHERE inference_id IN"
             " (SELECT inference_id FROM chosen_step UNION ALL SELECT feedback_id FROM feedback) ORDER BY 1"

@@ -6,11 +6,10 @@ the SQL macros.
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -129,6 +128,8 @@ def late_texts(inferences: Group, calls: Group) -> Late:
         for end, number in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
             made.append(bucket(number).fill(batch.slice(start, end - start)))
             start = end
+        if len(made) == 1:  # `concat_arrays` would copy it
+            return made[0]
         return {name: pa.concat_arrays([part[name] for part in made]) for name in ("input", "messages")}
 
     most_rows = max(1, int(_FILLED_BYTES // max(inferences.bytes_per_row + calls.bytes_per_row, 1)))
@@ -173,11 +174,7 @@ class _Bucket:
     def _taken(self, rows: NDArray[np.int64], sent: Any) -> pa.Array[Any]:
         """The inputs of some inferences; null where the model was sent the same."""
         is_given = self._has_input[rows] & ~self._is_short[rows] & ~self._is_same(rows, sent)
-        texts = self._inputs.at(rows[is_given])
-        lengths = np.zeros(len(rows), dtype=np.int64)
-        lengths[is_given] = _lengths(texts)
-        found = as_array(texts, lengths)
-        return cast("pa.Array[Any]", found if is_given.all() else pc.if_else(pa.array(is_given), found, None))
+        return as_array([self._inputs.picked(rows[is_given])], is_given)
 
     def _is_same(self, rows: NDArray[np.int64], sent: Any) -> NDArray[np.bool_]:
         """Which inputs are a system message and the messages that were sent, spelled in the same way."""
@@ -209,24 +206,20 @@ class _Bucket:
     def _joined(self, rows: Any) -> pa.Array[Any]:
         """The prompts of some calls, null for null: a prefix and the messages."""
         chosen = rows.drop_null().to_numpy()
-        prefixes = [self._prefixes[number] for number in self._prefix_of[chosen].tolist()]
-        bodies = self._bodies.at(chosen)
-        lengths = np.zeros(len(rows), dtype=np.int64)
-        lengths[rows.is_valid().to_numpy(zero_copy_only=False)] = _lengths(prefixes) + _lengths(bodies)
-        found = as_array(list(itertools.chain.from_iterable(zip(prefixes, bodies, strict=True))), lengths)
-        return cast("pa.Array[Any]", pc.if_else(rows.is_valid(), found, None) if rows.null_count else found)
+        parts = [self._prefixes.picked(self._prefix_of[chosen]), self._bodies.picked(chosen)]
+        return as_array(parts, rows.is_valid().to_numpy(zero_copy_only=False))
 
 
 def _lengths(texts: Sequence[bytes | memoryview]) -> NDArray[np.int64]:
     return np.fromiter(map(len, texts), np.int64, len(texts))
 
 
-def _prefixes(systems: Sequence[str]) -> list[bytes]:
+def _prefixes(systems: Sequence[str]) -> Texts:
     """`[` and the system message, for each distinct system text; and last, for none, just `[`."""
     made = [
         f'[{{"role":"system","content":[{{"type":"text","text":{_json_string(text)}}}]}},' for text in systems
     ]
-    return [text.encode() for text in (*made, "[")]
+    return Texts(pa.chunked_array([[*made, "["]], pa.string()))
 
 
 def input_prefixes(systems: Sequence[str]) -> list[bytes]:

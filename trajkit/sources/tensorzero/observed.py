@@ -17,6 +17,7 @@ from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.json_path import json_path
 from trajkit.sources.tensorzero.read_sql import read_sql
+from trajkit.sources.tensorzero.spool import row_numbers
 from trajkit.sources.tensorzero.unreadable import Unreadable
 from trajkit.store.engine import literal, parsed
 
@@ -80,7 +81,7 @@ def _observations(connection: duckdb.DuckDBPyConnection, inputs: pa.Array[Any]) 
 
 
 def _each(connection: duckdb.DuckDBPyConnection, macro: str, inputs: pa.Array[Any]) -> pa.Array[Any]:
-    connection.register("passing", pa.table({"input": inputs, "row": np.arange(len(inputs))}))
+    connection.register("passing", pa.table({"input": inputs, "row": row_numbers(0, len(inputs))}))
     (statement,) = parsed(f"SELECT {macro}(input) AS found, row FROM passing")
     table = connection.sql(statement).to_arrow_table()
     made: pa.Array[Any] = table.column("found").cast(pa.string()).combine_chunks()

@@ -6,10 +6,12 @@ the store spells it. What does not match goes through SQL, which looks into it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute
+from numpy.typing import NDArray
 
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
@@ -26,6 +28,10 @@ _FIRST, _NEXT = _message("user|assistant|system"), _message("user|assistant")
 _ONE = rf"\A\[{_FIRST}\]\z"
 _SEVERAL = rf"\A\[{_FIRST}(?:,{_NEXT})+\]\z"
 
+_BEGIN, _END = '[{"role":"user","content":[{"type":"text","text":"', '"}]}]'
+_QUOTE, _BACKSLASH, _NEWLINE, _TAB, _FIRST_PRINTABLE = b'"\\nt '
+_LOOK_BYTES = 1 << 17
+
 
 class Plain(NamedTuple):
     """What is known of lists of messages, a value each; false for null."""
@@ -38,10 +44,44 @@ class Plain(NamedTuple):
 
 def plain_of(messages: pa.Array[Any]) -> Plain:
     """Look at each list of messages (JSON, or null)."""
+    if _are_one_text(messages):
+        yes = pa.repeat(True, len(messages))
+        return Plain(yes, yes)
     is_one = _matches(messages, _ONE)
     if pc.all(is_one).as_py():
         return Plain(is_one, is_one)
     return Plain(pc.or_(is_one, _matches(messages, _SEVERAL)), is_one)
+
+
+def _are_one_text(messages: pa.Array[Any]) -> bool:
+    """Whether all are one message of the user's, of one text, as most often they are: `_ONE` says so, too.
+
+    This takes a third of its time, as bytes are compared many at once.
+    """
+    begins, ends = pc.starts_with(messages, _BEGIN), pc.ends_with(messages, _END)
+    is_long = pc.greater_equal(pc.binary_length(messages), len(_BEGIN + _END))  # the two do not share a quote
+    is_framed = pc.all(pc.and_(pc.and_(begins, ends), is_long)).as_py()
+    if messages.null_count or not len(messages) or not is_framed:
+        return False
+    offsets, data = cast("list[Any]", messages.buffers()[1:])
+    bounds = np.frombuffer(offsets, np.int32)[messages.offset : messages.offset + len(messages) + 1]
+    return _hold_one_text(np.frombuffer(data, np.uint8)[bounds[0] : bounds[-1]], bounds[1:] - bounds[0])
+
+
+def _hold_one_text(text: NDArray[np.uint8], ends: NDArray[np.int32]) -> bool:
+    """The same of texts that begin and end so, one after another."""
+    n_quotes = 0
+    for start in range(0, len(text) - 1, _LOOK_BYTES):  # what is looked at several times stays near
+        part = text[start : start + _LOOK_BYTES + 1]  # and the first byte of the next one
+        after = part[1:]
+        escapes, quotes = part[:-1] == _BACKSLASH, after == _QUOTE
+        is_usual = quotes | (after == _NEWLINE) | (after == _TAB)
+        if part.min() < _FIRST_PRINTABLE or (escapes > is_usual).any():
+            return False
+        n_quotes += int(np.count_nonzero(quotes > escapes))
+    # those at the ends are there, and no others; the first byte is none
+    is_end_escaped = text[ends - len(_END) - 1] == _BACKSLASH
+    return n_quotes == (_BEGIN + _END).count('"') * len(ends) and not is_end_escaped.any()
 
 
 def _matches(texts: pa.Array[Any], pattern: str) -> Any:

@@ -154,7 +154,7 @@ class Group:
         """These columns of every row, and the column that counts."""
         # in one piece: whoever reads it in pieces pays for each of them
         table = pa.concat_tables(self._read(number, names) for number in self.numbers).combine_chunks()
-        return table.append_column(self._row_name, pa.array(np.arange(self._n_rows)))
+        return table.append_column(self._row_name, row_numbers(0, self._n_rows))
 
     def stream(self, names: Sequence[str]) -> pa.RecordBatchReader:
         """The same a few rows at a time, once: for columns that are too wide to be held all together."""
@@ -197,7 +197,7 @@ class Group:
         start = 0
         for number in self.numbers:
             for batch in self._read(number, names).to_batches():
-                rows = pa.array(np.arange(start, start + batch.num_rows))
+                rows = row_numbers(start, batch.num_rows)
                 start += batch.num_rows
                 yield pa.RecordBatch.from_arrays([*batch.columns, rows], schema=schema)
 
@@ -206,6 +206,13 @@ class Group:
         options = pa.ipc.IpcReadOptions(included_fields=places, use_threads=False)
         with pa.ipc.open_file(str(self._spool.path(number)), options=options) as reader:
             return reader.read_all().select(list(names))
+
+
+def row_numbers(start: int, n_rows: int) -> pa.Array[Any]:
+    """Numbers that count from a start."""
+    # not of numpy's: for the first of those pyarrow imports more of numpy
+    made: pa.Array[Any] = pa.arange(start, start + n_rows)  # type: ignore[attr-defined]  # older stubs
+    return made
 
 
 def _whole(column: pa.ChunkedArray[Any], kind: pa.DataType) -> pa.Array[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
@@ -98,8 +99,19 @@ def load(
     schema: pa.Schema,
     columns: str,
 ) -> None:
-    """Make a table of what a database streams."""
+    """Make a table of what a database streams.
+
+    Args:
+        connection: Gets the table.
+        table: Its name.
+        batches: The stream.
+        schema: What it has when nothing comes; else its batches say so.
+        columns: SQL for the columns of the table.
+    """
     failures: list[BaseException] = []
+    first = next(batches, None)
+    if first is not None:
+        schema, batches = first.schema, itertools.chain([first], batches)
 
     def noting() -> Iterator[pa.RecordBatch]:
         try:
