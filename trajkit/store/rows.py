@@ -26,6 +26,17 @@ class Late(NamedTuple):
     absent: tuple[str, ...] = ()
     """Columns that the relation need not have: null in every row, unless `fill` makes them."""
 
+    def cut(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches in pieces of `most_rows`."""
+        for batch in batches:
+            for start in range(0, batch.num_rows, self.most_rows):
+                yield batch.slice(start, self.most_rows)
+
+    def filled(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """A batch with the columns that `fill` makes."""
+        made, names = self.fill(batch), batch.schema.names
+        return pa.RecordBatch.from_arrays([made.get(name, batch.column(name)) for name in names], names=names)
+
 
 class Rows(NamedTuple):
     """The rows of some whole episodes, each table in its order, and what makes their last columns."""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import duckdb
 import pyarrow as pa
@@ -156,7 +156,7 @@ class StoreWriter:
 
         def hashed(table: str, batch: pa.RecordBatch) -> pa.RecordBatch:
             late = rows.late if table == "steps" else None
-            whole = batch if late is None else _with_columns(batch, late.fill(batch))
+            whole = batch if late is None else late.filled(batch)
             hashes.update(whole, elements(table))
             return whole
 
@@ -164,7 +164,7 @@ class StoreWriter:
             of_episodes = [hashed("episodes", batch) for batch in rows.batches["episodes"]]
         batches = dict(rows.batches)
         if rows.late is not None:
-            batches["steps"] = _cut(batches["steps"], rows.late.most_rows)
+            batches["steps"] = rows.late.cut(batches["steps"])
         for table in ("steps", "feedback"):
             finished = functools.partial(hashed, table)
             self._write(table, number, batches[table], finished=finished, is_alone=is_alone)
@@ -221,7 +221,9 @@ class StoreWriter:
         """
         folder = self._open_folder()
         with contextlib.ExitStack() as stack:
-            checking = connection or stack.enter_context(connect(spill=folder / "spill"))
+            checking = connection
+            if checking is None:
+                checking = stack.enter_context(connect(spill=folder / "spill"))
             stack.enter_context(writing(self._goal, checking))
             digest = self._checked(checking, folder)
         shutil.rmtree(folder / "spill", ignore_errors=True)
@@ -369,18 +371,6 @@ def _cast(column: Column, *, is_spelled: bool) -> str:
         # the order of its fields is fixed: with one spelling, too, the text itself can be hashed
         return f"CAST(nullif(CAST(json(CAST({name} AS VARCHAR)) AS VARCHAR), 'null') AS JSON) AS {name}"
     return f"CAST({name} AS {column.sql_type}) AS {name}"
-
-
-def _cut(batches: Iterable[pa.RecordBatch], most_rows: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for start in range(0, batch.num_rows, most_rows):
-            yield batch.slice(start, most_rows)
-
-
-def _with_columns(batch: pa.RecordBatch, made: Mapping[str, pa.Array[Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_arrays(
-        [made.get(name, batch.column(name)) for name in batch.schema.names], names=batch.schema.names
-    )
 
 
 def _with_hashes(batches: Iterable[pa.RecordBatch], hashes: pa.Table) -> Iterator[pa.RecordBatch]:

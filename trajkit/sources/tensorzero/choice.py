@@ -101,14 +101,16 @@ def _connected(spill: Path) -> duckdb.DuckDBPyConnection:
 
 
 class Beginning(NamedTuple):
-    """What a database says first."""
+    """What a database says first of a request."""
 
+    request: ExportRequest
+    """With an as-of time."""
     scope: tables.Scope
-    """What there is as of the time of the request."""
+    """What there is as of that time."""
     ever: tables.Scope
     """What there is."""
     ids: Iterator[pa.RecordBatch]
-    """`tables.INDEX`, on its way."""
+    """What `tables.Database.index` streams, on its way."""
 
 
 @contextlib.contextmanager
@@ -122,7 +124,7 @@ def begin(database: tables.Database, request: ExportRequest) -> Iterator[Beginni
     database.check(request)
     with ahead(database.index(request), _BATCHES_AHEAD) as index:
         ever = request.model_copy(update={"as_of": None})
-        yield Beginning(database.scope(request), database.scope(ever), index)
+        yield Beginning(request, database.scope(request), database.scope(ever), index)
 
 
 class Choice:
@@ -131,7 +133,6 @@ class Choice:
     Args:
         workspace: Where the tables go.
         database: Where the episodes are.
-        request: Which of them, with an as-of time.
         asked: What the request asks in its own words.
         beginning: What the database has said of the request.
         on_progress: Told now and then how far it is.
@@ -141,7 +142,6 @@ class Choice:
         self,
         workspace: Workspace,
         database: tables.Database,
-        request: ExportRequest,
         asked: Asked,
         beginning: Beginning,
         on_progress: Callable[[Progress], None],
@@ -149,7 +149,7 @@ class Choice:
         self._workspace = workspace
         self._connection = connection = workspace.connection
         self._unreadable = workspace.unreadable
-        self._request = request
+        self._request = request = beginning.request
         self._scope, self._ever = beginning.scope, beginning.ever
         self._read(database, asked, beginning.ids, on_progress)
         self.conditions = find_levels(connection, request, database.metrics() if request.metrics else {})

@@ -98,9 +98,8 @@ def _decide(
         QueryError: The request names something that is not there.
         NothingMatched: No episode is left.
     """
-    seen = request.model_copy(update={"as_of": as_of})
-    asked = Asked(seen, database)
-    choice = Choice(workspace, database, seen, asked, beginning, on_progress)
+    asked = Asked(beginning.request, database)
+    choice = Choice(workspace, database, asked, beginning, on_progress)
     running = _Export(workspace, database, request, as_of, on_progress)
     question = NO_QUESTION if asked.is_late else asked.question
     tally = choice.decide(question)

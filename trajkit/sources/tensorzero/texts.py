@@ -44,7 +44,8 @@ class Texts:
             self._data.append(data or pa.py_buffer(b""))
             places.append(np.full(len(chunk), place))
             starts.append(bounds[:-1].astype(np.int64) + n_skipped)
-            ends.append(bounds[1:].astype(np.int64))
+            # a null is shorter than what is skipped
+            ends.append(np.maximum(bounds[1:].astype(np.int64), starts[-1]))
         none = np.zeros(0, dtype=np.int64)
         self._places, self._starts, self._ends = (
             np.concatenate([none, *found]) for found in (places, starts, ends)
@@ -63,8 +64,7 @@ class Texts:
 
     def picked(self, rows: NDArray[np.int64]) -> Picked:
         """Some rows, in their order."""
-        lengths = np.maximum(self.lengths(rows), 0)  # a null is shorter than what is skipped
-        return Picked(self._data, self._places[rows], self._starts[rows], lengths)
+        return Picked(self._data, self._places[rows], self._starts[rows], self.lengths(rows))
 
 
 def as_array(parts: Sequence[Picked], is_valid: NDArray[np.bool_]) -> pa.Array[Any]:
