@@ -46,6 +46,7 @@ class RowDatabase:
     """
 
     source_name = "rows"
+    has_id_bytes = False
     read_at: datetime | None = None
     heads = None
 
@@ -76,7 +77,7 @@ class RowDatabase:
 
     def scope(self, request: ExportRequest) -> tables.Scope:
         episodes = {row["episode_id"] for row in self._inferences}
-        return tables.Scope(len(episodes), len(self._inferences), 0, 0, 0, 0)
+        return tables.Scope(len(episodes), len(self._inferences), 0, 0, 0, 0, 0, 0)
 
     def text_bytes(self) -> int:
         return 0

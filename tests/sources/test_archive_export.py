@@ -189,7 +189,7 @@ def test_the_streams_of_an_archive_have_the_rows_of_its_database(
 
     def rows(database: Any) -> dict[str, list[str]]:
         calls = database.model_inferences(None, 7, request)
-        call_ids = sorted(row["model_inference_id"] for batch in calls for row in batch.to_pylist())[:5]
+        call_ids = sorted(str(row["model_inference_id"]) for batch in calls for row in batch.to_pylist())[:5]
         with contextlib.closing(database):
             return {
                 name: sorted(

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from trajkit.errors import NothingMatched
+from trajkit.sources.choose import list_steps
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.choice import begin, open_workspace
 from trajkit.sources.tensorzero.clickhouse import ClickHouse
@@ -220,6 +221,7 @@ def ours(world: World, where: str | None, **options: Any) -> set[str]:
             _decide(workspace, world.database, beginning, request, as_of, lambda progress: None)
         except NothingMatched:
             return set()
+        list_steps(workspace.connection)
         rows = workspace.connection.execute("SELECT inference_id FROM chosen_step WHERE unselected IS NULL")
         return {str(row[0]) for row in rows.fetchall()}
 

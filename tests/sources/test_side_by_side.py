@@ -12,9 +12,10 @@ import pyarrow as pa
 import pytest
 
 from trajkit.errors import ServiceError
-from trajkit.sources.tensorzero import grouping, pull, streams
+from trajkit.sources.tensorzero import choice, grouping, pull, streams
 from trajkit.sources.tensorzero.spool import Group, Spool
-from trajkit.sources.tensorzero.streams import Count, aside
+from trajkit.sources.tensorzero.streams import Count, Progress, aside
+from trajkit.store import writer
 
 BATCH = pa.RecordBatch.from_pydict({"a": [1, 2]})
 
@@ -74,6 +75,38 @@ def test_a_stream_that_hangs_does_not_hold_up_ctrl_c(monkeypatch: pytest.MonkeyP
         raise KeyboardInterrupt
     assert time.monotonic() - began < 10
     hanging.set()
+
+
+def test_what_is_done_meanwhile_says_how_far_it_is_only_when_nothing_else_comes() -> None:
+    told: list[Progress] = []
+    count = Count("reading", None, told.append)
+    stream = count.of(iter([BATCH, BATCH]))
+    next(stream)
+    other = Count("and more", None, count.then)
+    list(other.of(iter([BATCH])))
+    assert {each.what for each in told} == {"reading"}
+    list(stream)
+    list(other.of(iter([BATCH])))
+    assert told[-1] == Progress("and more", 4, None)
+
+
+def test_many_rows_are_checked_in_less_memory_with_the_same_result(
+    run: Any, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows.episode(0.5, n_steps=2)
+    _, expected = run()
+    monkeypatch.setattr(choice, "_MANY_ROWS", 0)
+    limits: list[str] = []
+    checked = writer.check
+
+    def check(connection: Any, metrics: Any) -> None:
+        limits.append(connection.execute("SELECT current_setting('memory_limit')").fetchone()[0])
+        checked(connection, metrics)
+
+    monkeypatch.setattr(writer, "check", check)
+    _, found = run()
+    assert found == expected
+    assert limits == ["953.6 MiB"]
 
 
 def test_few_open_files_make_few_buckets(run: Any, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -301,6 +301,25 @@ def test_what_was_logged_later_is_as_if_it_were_not_there(rows: Any, url: str, t
     assert manifest.lineage[0].arguments == {"as_of": "2026-05-28T20:26:46Z"}
 
 
+def test_an_episode_is_of_the_functions_that_it_had_at_the_as_of_time(
+    rows: Any, url: str, tmp_path: Path
+) -> None:
+    kept = rows.episode(0.2)
+    other = rows.episode(0.4, function="another")
+    late = rows.id()
+    moment = datetime.fromtimestamp(int(late.replace("-", "")[:12], 16) / 1000, UTC)
+    rows.json_step(kept)
+    rows.json_step(other)
+    asked = {"as_of": moment, "functions": ("act",)}
+    tally, manifest = exported(url, tmp_path / "then", **asked)
+    assert (tally.n_episodes_seen, tally.n_steps_seen) == (2, 6)
+    assert [(left.reason, left.n_episodes, left.n_steps) for left in tally.left] == [
+        ("logged after the as-of time", 0, 2),
+        ("other functions or variants", 1, 2),
+    ]
+    assert (manifest.counts.n_episodes, manifest.counts.n_steps) == (1, 2)
+
+
 def test_an_export_says_until_when_it_was_read_and_can_be_repeated(
     rows: Any, url: str, tmp_path: Path, client: Any
 ) -> None:

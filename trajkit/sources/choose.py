@@ -137,7 +137,7 @@ def choose(
     conditions: Sequence[LeveledCondition],
     question: Question = NO_QUESTION,
 ) -> None:
-    """Make the tables `chosen_step` and `fate`.
+    """Make the table `fate`, and get ready for `list_steps`.
 
     Args:
         connection: Has the tables.
@@ -167,6 +167,10 @@ def choose(
         """
     )
     cut(connection, request, question)
+
+
+def list_steps(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make the table `chosen_step` of what `choose` has decided."""
     connection.execute(
         """
         CREATE OR REPLACE TABLE chosen_step AS

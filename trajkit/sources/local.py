@@ -16,6 +16,7 @@ from trajkit.sources.choose import (
     find_levels,
     kept_counts,
     left_by_reason,
+    list_steps,
     nothing_matched,
 )
 from trajkit.sources.question import NO_QUESTION, Question, read_question
@@ -82,6 +83,7 @@ def export_store(
         )
         question = _ask(connection, store, request)
         choose(connection, request, conditions, question)
+        list_steps(connection)
         tally = _tally(connection, request)
         if tally.n_episodes_kept == 0:
             raise nothing_matched(connection, conditions, tally.left, question)

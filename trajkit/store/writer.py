@@ -24,14 +24,15 @@ from trajkit.schema.base import JsonObject
 from trajkit.store.check import check
 from trajkit.store.content_hash import ContentHashes
 from trajkit.store.digest import ORDER, elements, ordered_batches, store_digest
-from trajkit.store.engine import connect, interruptible, literal, scan, writing
+from trajkit.store.engine import connect, interruptible, scan, writing
 from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, TABLES, Column, columns, quoted
 from trajkit.store.part import arrow_schema, write_part
 from trajkit.store.reader import Store
 from trajkit.store.rows import Late, Rows
 from trajkit.store.spool import Spool
 
-_CHECKING_MEMORY = "1GB"
+CHECKING_MEMORY = "1GB"
+"""What `finish` needs at most; what does not fit goes to the disk."""
 
 
 class StoreWriter:
@@ -211,8 +212,8 @@ class StoreWriter:
 
         Args:
             lineage: What was done, oldest first.
-            connection: To check with: one without tables that is used for nothing else after this, and has a
-                place to spill to. None for a new one.
+            connection: To check with: one without tables of the store's names that is used for nothing else
+                after this, and has a limit of memory and a place to spill to. None for a new one.
 
         Raises:
             DataError: What was added is not a store: an episode twice, steps or feedback without their
@@ -223,7 +224,7 @@ class StoreWriter:
         with contextlib.ExitStack() as stack:
             checking = connection
             if checking is None:
-                checking = stack.enter_context(connect(spill=folder / "spill"))
+                checking = stack.enter_context(connect(memory_limit=CHECKING_MEMORY, spill=folder / "spill"))
             stack.enter_context(writing(self._goal, checking))
             digest = self._checked(checking, folder)
         shutil.rmtree(folder / "spill", ignore_errors=True)
@@ -237,7 +238,6 @@ class StoreWriter:
 
     def _checked(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> str:
         """Check what was written; its digest."""
-        connection.execute(f"SET memory_limit = {literal(_CHECKING_MEMORY)}")
         connection.execute("SET parquet_metadata_cache = true")
         for table in ORDER:
             if not any(part.path.startswith(f"{table}/") for part in self._parts):

@@ -253,9 +253,9 @@ class Assembly:
         if _is_any_headless(inferences, calls) and _any(connection, _WITHOUT_HEAD):
             raise WithoutHead
         # what the relations do not read makes room for their rows
+        connection.execute("DROP VIEW call; DROP TABLE bucket_step; DROP TABLE episode_tag")
         for name in ("spooled_inference", "spooled_call"):
             connection.unregister(name)
-        connection.execute("DROP TABLE call; DROP TABLE bucket_step; DROP TABLE episode_tag")
         late = late_texts(inferences, calls)
         return Relations("episode_row", "step_row", "feedback_row", late)
 

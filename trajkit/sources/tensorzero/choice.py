@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -14,7 +14,7 @@ import duckdb
 import pyarrow as pa
 
 from trajkit.schema import Left
-from trajkit.sources.choose import choose, find_levels, kept_counts, left_by_reason
+from trajkit.sources.choose import choose, find_levels, kept_counts, left_by_reason, list_steps
 from trajkit.sources.question import Question
 from trajkit.sources.request import ExportRequest, Tally, Targets
 from trajkit.sources.tensorzero import tables
@@ -33,6 +33,8 @@ N_CORES = os.cpu_count() or 2
 _LATER = "logged after the as-of time"
 
 _BATCHES_AHEAD = 4
+
+_MANY_ROWS = 250_000
 
 
 class Workspace(NamedTuple):
@@ -65,15 +67,24 @@ class Workspace(NamedTuple):
         self.connection.execute(f"SET disabled_optimizers = {kept}")
 
     @contextlib.contextmanager
-    def emptied(self) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The connection for something else in a block: without tables, with all cores and the usual joins.
+    def without(
+        self, names: Sequence[str], *, n_rows: int, memory_limit: str
+    ) -> Iterator[duckdb.DuckDBPyConnection]:
+        """The connection for something else in a block, with the usual joins: a new one would take 25 ms.
 
-        A new one would take some 25 ms.
+        Args:
+            names: Tables that are dropped.
+            n_rows: How much there is to do; for many rows with all cores, and `memory_limit`.
+            memory_limit: Such as `1GB`.
         """
-        tables_left = "SELECT table_name FROM duckdb_tables() WHERE NOT internal"
-        for (name,) in self.connection.execute(tables_left).fetchall():
+        for name in names:
             self.connection.execute(f"DROP TABLE {quoted(name)}")
         self.join_as_written(False)
+        if n_rows < _MANY_ROWS:
+            yield self.connection
+            return
+        # either gives back what memory is free, which takes 15 ms
+        self.connection.execute(f"SET memory_limit = {literal(memory_limit)}")
         with self.threads(N_CORES):
             yield self.connection
 
@@ -106,8 +117,6 @@ class Beginning(NamedTuple):
     request: ExportRequest
     """With an as-of time."""
     scope: tables.Scope
-    """What there is as of that time."""
-    ever: tables.Scope
     """What there is."""
     ids: Iterator[pa.RecordBatch]
     """What `tables.Database.index` streams, on its way."""
@@ -123,8 +132,7 @@ def begin(database: tables.Database, request: ExportRequest) -> Iterator[Beginni
     """
     database.check(request)
     with ahead(database.index(request), _BATCHES_AHEAD) as index:
-        ever = request.model_copy(update={"as_of": None})
-        yield Beginning(request, database.scope(request), database.scope(ever), index)
+        yield Beginning(request, database.scope(request), index)
 
 
 class Choice:
@@ -150,7 +158,8 @@ class Choice:
         self._connection = connection = workspace.connection
         self._unreadable = workspace.unreadable
         self._request = request = beginning.request
-        self._scope, self._ever = beginning.scope, beginning.ever
+        self._scope = beginning.scope
+        self._are_steps_listed = False
         self._read(database, asked, beginning.ids, on_progress)
         self.conditions = find_levels(connection, request, database.metrics() if request.metrics else {})
         if not asked.is_late:
@@ -217,18 +226,19 @@ class Choice:
         return database.demonstrated(self._request) if is_wanted else iter(())
 
     def decide(self, question: Question) -> Tally:
-        """Make the tables `fate` and `chosen_step`, and count."""
+        """Make the table `fate`, and count."""
         with self._workspace.threads(N_CORES):
             choose(self._connection, self._request, self.conditions, question)
+        self._are_steps_listed = False
         n_episodes, n_steps = kept_counts(self._connection)
-        scope, ever = self._scope, self._ever
+        scope = self._scope
         named = (
             "other functions or variants"
             if self._request.functions or self._request.variants
             else "only TensorZero's own functions"
         )
         outside = (
-            (_LATER, ever.n_episodes - scope.n_episodes, ever.n_steps - scope.n_steps),
+            (_LATER, scope.n_episodes_later, scope.n_steps_later),
             ("another time", scope.n_episodes_other_time, scope.n_steps_other_time),
             (named, scope.n_episodes_other_name, scope.n_steps_other_name),
             ("another shard", *self._other_shards),
@@ -236,10 +246,16 @@ class Choice:
         )
         left = (Left(reason=reason, n_episodes=n, n_steps=m) for reason, n, m in outside if n or m)
         return Tally(
-            n_episodes_seen=ever.n_episodes,
+            n_episodes_seen=scope.n_episodes + scope.n_episodes_later,
             n_episodes_kept=n_episodes,
-            n_steps_seen=ever.n_steps,
+            n_steps_seen=scope.n_steps + scope.n_steps_later,
             n_steps_kept=n_steps,
             left=(*left, *left_by_reason(self._connection)),
             since=since_then(self._connection, self._request),
         )
+
+    def list_steps(self) -> None:
+        """Make the table `chosen_step` of what was decided, unless it is there."""
+        if not self._are_steps_listed:
+            list_steps(self._connection)
+            self._are_steps_listed = True

@@ -64,6 +64,7 @@ class ClickHouse:
     """
 
     source_name = "tensorzero-clickhouse"
+    has_id_bytes = True
     read_at = None
 
     def __init__(self, url: str, access: Access = Access()) -> None:  # noqa: B008 -- frozen
@@ -127,13 +128,17 @@ class ClickHouse:
     def scope(self, request: ExportRequest) -> tables.Scope:
         """Count what there is, and what the functions, variants and times asked for leave out."""
         scope, parameters = scope_of(request)
+        ever = request.model_copy(update={"as_of": None})
         rows = self._connection.query(
             f"""
-            SELECT count(), sum(n), countIf(NOT in_time), sumIf(n, NOT in_time),
-                   countIf(in_time AND NOT is_named), sumIf(n, in_time AND NOT is_named)
+            SELECT countIf(n > 0), sum(n), countIf(n > 0 AND NOT in_time), sumIf(n, NOT in_time),
+                   countIf(n > 0 AND in_time AND NOT is_named), sumIf(n, in_time AND NOT is_named),
+                   countIf(n = 0), sum(n_later)
             FROM (
-                SELECT count() AS n, {scope.time} AS in_time, {scope.named} AS is_named
-                FROM ({both(request)}) GROUP BY episode_id
+                SELECT countIf(is_seen) AS n, countIf(NOT is_seen) AS n_later,
+                       -- the rows that are seen are the first ones
+                       {scope.time} AS in_time, countIf(is_seen AND {scope.named_row}) > 0 AS is_named
+                FROM (SELECT *, {is_seen(request)} AS is_seen FROM ({both(ever)})) GROUP BY episode_id
             )
             """,
             parameters,
@@ -246,8 +251,8 @@ class ClickHouse:
     ) -> Iterator[pa.RecordBatch]:
         """Stream the inferences of these episodes; None for all."""
         return self._connection.stream(
-            inferences_query(Wanted(episode_ids, n_buckets, request), self._table),
-            tables.INFERENCES,
+            inferences_query(Wanted(episode_ids, n_buckets, request), self._table, id_of=bytes_of),
+            tables.INFERENCES_OF_BYTES,
             as_of_of(request),
             chosen=episode_ids,
         )
@@ -258,8 +263,8 @@ class ClickHouse:
         """Stream the model calls of the inferences of these episodes; None for all."""
         wanted = Wanted(episode_ids, n_buckets, request)
         return self._connection.stream(
-            calls_query(wanted, self._table, system=system_column(self._connection)),
-            tables.MODEL_INFERENCES,
+            calls_query(wanted, self._table, system=system_column(self._connection), id_of=bytes_of),
+            tables.MODEL_INFERENCES_OF_BYTES,
             as_of_of(request),
             chosen=episode_ids,
         )

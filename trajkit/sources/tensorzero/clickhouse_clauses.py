@@ -33,6 +33,11 @@ HASH = "lower(leftPad(hex(snapshot_hash), 64, '0'))"
 """A configuration's hash as TensorZero prints it; `hex` leaves out the zeros that it begins with."""
 
 
+def text_of(id_column: str) -> str:
+    """An id as it is spelled."""
+    return f"toString({id_column})"
+
+
 def bytes_of(id_column: str) -> str:
     """An id as its 16 bytes, the first one first."""
     return f"reverse(reinterpretAsFixedString(toUInt128({id_column})))"

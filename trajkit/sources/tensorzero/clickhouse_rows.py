@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.clickhouse_clauses import HASH, bucket, in_chosen, is_seen
+from trajkit.sources.tensorzero.clickhouse_clauses import HASH, bucket, in_chosen, is_seen, text_of
 from trajkit.sources.tensorzero.clickhouse_columns import CHAT_OWN, JSON_OWN, TAGS_TEXT
 
 
@@ -44,8 +44,21 @@ class Wanted(NamedTuple):
         )
 
 
-def inferences_query(wanted: Wanted, table: Callable[[str], str], inputs: Texts = WHOLE_INPUT) -> str:
-    """The columns of `INFERENCES`; `table` names a table that may be too old to have every column."""
+def inferences_query(
+    wanted: Wanted,
+    table: Callable[[str], str],
+    inputs: Texts = WHOLE_INPUT,
+    *,
+    id_of: Callable[[str], str] = text_of,
+) -> str:
+    """The columns of `INFERENCES`.
+
+    Args:
+        wanted: Which.
+        table: Names a table that may be too old to have every column.
+        inputs: What it has of the inputs.
+        id_of: SQL for an id.
+    """
 
     def of(name: str, function_type: str, own: str) -> str:
         return f"""
@@ -55,7 +68,7 @@ def inferences_query(wanted: Wanted, table: Callable[[str], str], inputs: Texts 
         """
 
     return f"""
-        SELECT toString(id) AS inference_id, toString(episode) AS episode_id, function_type,
+        SELECT {id_of("id")} AS inference_id, {id_of("episode")} AS episode_id, function_type,
                {inputs.text} AS input_text, output, auxiliary_content, tool_params, dynamic_tools_text,
                provider_tools_text, allowed_tools, tool_choice, parallel_tool_calls,
                {TAGS_TEXT} AS tags_text,
@@ -73,6 +86,7 @@ def calls_query(
     messages: Texts = WHOLE_PROMPT,
     of_inferences: str = "",
     condition: str = "",
+    id_of: Callable[[str], str] = text_of,
 ) -> str:
     """The columns of `MODEL_INFERENCES`.
 
@@ -84,6 +98,7 @@ def calls_query(
         of_inferences: A query for rows with the `id` of an inference and its `bucket`, and maybe more;
             nothing for those that are wanted.
         condition: On a call, asked before anything else; nothing for none.
+        id_of: SQL for an id.
     """
     of_chosen = of_inferences or wanted.inferences(f"id, {bucket('episode_id', wanted.n_buckets)} AS bucket")
     calls = (
@@ -93,8 +108,8 @@ def calls_query(
     )
     # a call has one inference: an inner join would copy every text to find that out
     return f"""
-        SELECT toString(inference_id) AS inference_id, toString(m.id) AS model_inference_id, model_name,
-               model_provider_name, {system} AS system_sent, {messages.text} AS messages_text,
+        SELECT {id_of("m.inference_id")} AS id_of_inference, {id_of("m.id")} AS model_inference_id,
+               model_name, model_provider_name, {system} AS system_sent, {messages.text} AS messages_text,
                output, input_tokens, output_tokens, toFloat64(cost) AS cost_usd,
                toString(finish_reason) AS finish_reason, cached, response_time_ms, ttft_ms,
                {", ".join(["i.bucket", *messages.more])}

@@ -18,6 +18,7 @@ from trajkit._files import refuse_existing
 from trajkit.environments import environment_info, known
 from trajkit.errors import DataError
 from trajkit.schema import Left, Manifest, Metric
+from trajkit.schema.base import JsonObject
 from trajkit.sources.choose import nothing_matched
 from trajkit.sources.question import NO_QUESTION
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
@@ -37,9 +38,12 @@ from trajkit.sources.tensorzero.streams import Progress
 from trajkit.sources.tensorzero.workers import Room, Running, Workers
 from trajkit.store.engine import interruptible, writing
 from trajkit.store.rows import Rows
-from trajkit.store.writer import StoreWriter
+from trajkit.store.writer import CHECKING_MEMORY, StoreWriter
 
 _SHOWN_UNREADABLE = 5
+
+_LARGE_TABLES = ("chosen_step", "feedback", "scored_feedback")
+"""The tables left at the end that have a row for each step, or each piece of feedback."""
 
 
 def export(
@@ -78,7 +82,7 @@ def export(
         workspace = opened()
         with writing(workspace.folder, workspace.connection):
             running, tally = _decide(workspace, database, beginning, request, as_of, on_progress)
-            rerendering = _rerendering(workspace.connection, database, request)
+            rerendering = running.rerendering()
             if goal is None:
                 return tally, None
             return running.write(goal, tally, rerendering)
@@ -92,7 +96,7 @@ def _decide(
     as_of: datetime,
     on_progress: Callable[[Progress], None],
 ) -> tuple[_Export, Tally]:
-    """Make the tables `fate` and `chosen_step`, of what there is as of a time.
+    """Make the table `fate`, of what there is as of a time.
 
     Raises:
         QueryError: The request names something that is not there.
@@ -100,7 +104,7 @@ def _decide(
     """
     asked = Asked(beginning.request, database)
     choice = Choice(workspace, database, asked, beginning, on_progress)
-    running = _Export(workspace, database, request, as_of, on_progress)
+    running = _Export(workspace, database, request, as_of, choice.list_steps, on_progress)
     question = NO_QUESTION if asked.is_late else asked.question
     tally = choice.decide(question)
     if asked.is_late and tally.n_episodes_kept:
@@ -115,16 +119,6 @@ def _decide(
 def _in_milliseconds(moment: datetime) -> datetime:
     """A moment as exact as the ids are, so that the store says until when it was read."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
-
-
-def _rerendering(
-    connection: duckdb.DuckDBPyConnection, database: tables.Database, request: ExportRequest
-) -> Rerendering | None:
-    """What renders prompts anew; None when they are wanted as they were sent."""
-    if request.template_variant is None:
-        return None
-    file = None if request.template_config is None else Path(request.template_config)
-    return Rerendering(TemplateSource(database.snapshots(), file), request.template_variant, connection)
 
 
 def _note(asked: Asked, is_first: bool, connection: duckdb.DuckDBPyConnection, relations: Relations) -> None:
@@ -158,6 +152,7 @@ class _Export:
         database: tables.Database,
         request: ExportRequest,
         as_of: datetime,
+        list_steps: Callable[[], None],
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._workspace = workspace
@@ -166,12 +161,26 @@ class _Export:
         self._request = request
         self._as_of = as_of
         self._seen = request.model_copy(update={"as_of": as_of})
+        self._list_steps = list_steps
         self._on_progress = on_progress
-        self._source = database.describe()
         self._unreadable = workspace.unreadable
         self._pulled: Pulled | None = None
         self._running = Running()
         self._mending = threading.Lock()  # several groups are worked on at a time
+
+    @functools.cached_property
+    def _source(self) -> JsonObject:
+        return self._database.describe()
+
+    def rerendering(self) -> Rerendering | None:
+        """What renders prompts anew; None when they are wanted as they were sent."""
+        request = self._request
+        if request.template_variant is None:
+            return None
+        self._list_steps()
+        file = None if request.template_config is None else Path(request.template_config)
+        source = TemplateSource(self._database.snapshots(), file)
+        return Rerendering(source, request.template_variant, self._connection)
 
     def learn(self, asked: Asked, tally: Tally) -> None:
         """Read all that may be brought, to find out what cannot be known of it before."""
@@ -186,9 +195,9 @@ class _Export:
 
     def write(self, goal: Path, tally: Tally, rerendering: Rerendering | None) -> tuple[Tally, Manifest]:
         """Write the chosen episodes."""
+        pulled, assembly, metrics = self._prepare(tally)
         # all that was chosen from, and as long as the database: from here on nobody asks it
         self._connection.execute("DROP TABLE step_index_of")
-        pulled, assembly, metrics = self._prepare(tally)
         masked: Counter[str] = Counter()
         with StoreWriter(
             goal, kind="export", metrics=metrics, source=self._source, as_of=self._as_of
@@ -209,7 +218,9 @@ class _Export:
             self._refuse_unreadable()
             left = tuple(Left(reason=reason, n_steps=n_steps) for reason, n_steps in sorted(masked.items()))
             tally = tally.model_copy(update={"masked": left})
-            with self._workspace.emptied() as connection:
+            with self._workspace.without(
+                _LARGE_TABLES, n_rows=tally.n_steps_kept, memory_limit=CHECKING_MEMORY
+            ) as connection:
                 lineage = [lineage_entry(self._request, tally)]
                 return tally, writer.finish(lineage=lineage, connection=connection)
 
@@ -268,9 +279,17 @@ class _Export:
     def _prepare(self, tally: Tally) -> tuple[Pulled, Assembly, list[Metric]]:
         """Pull the rows, unless they are there already, and get ready to assemble what is chosen of them."""
         if self._pulled is None:
-            pull = Pull(self._workspace, self._database, self._seen, self._on_progress)
-            self._pulled = pull.rows(tally)
+            pull = Pull(self._workspace, self._database, self._seen, self._list_steps, self._on_progress)
+            self._pulled, (assembly, metrics) = pull.rows(tally, self._assembly)
+            assembly.take_unreadable(self._unreadable.reasons)
+        else:
+            self._list_steps()
+            assembly, metrics = self._assembly()
         self._workspace.join_as_written(True)
+        return self._pulled, assembly, metrics
+
+    def _assembly(self) -> tuple[Assembly, list[Metric]]:
+        """What puts together what is chosen, and the metrics that were measured on it."""
         assembly = Assembly(
             self._connection,
             self._request,
@@ -280,7 +299,7 @@ class _Export:
             snapshots=Snapshots(self._database.snapshots),
             unreadable=self._unreadable.reasons,
         )
-        return self._pulled, assembly, assembly.metrics(self._database.metrics())
+        return assembly, assembly.metrics(self._database.metrics())
 
     def _groups(
         self, pulled: Pulled, what: str, rerendering: Rerendering | None = None

@@ -86,6 +86,7 @@ class Postgres:
     """
 
     source_name = "tensorzero-postgres"
+    has_id_bytes = False
     read_at = None
     heads = None
 
@@ -153,15 +154,21 @@ class Postgres:
     def scope(self, request: ExportRequest) -> tables.Scope:
         """Count what there is, and what the functions, variants and times asked for leave out."""
         scope, values = scope_of(request)
+        ever = request.model_copy(update={"as_of": None})
         rows = self._connection.query(
             f"""
-            SELECT count(*), sum(n)::bigint, count(*) FILTER (WHERE NOT in_time),
-                   sum(n) FILTER (WHERE NOT in_time)::bigint,
-                   count(*) FILTER (WHERE in_time AND NOT is_named),
-                   (sum(n) FILTER (WHERE in_time AND NOT is_named))::bigint
+            SELECT count(*) FILTER (WHERE n > 0), sum(n)::bigint,
+                   count(*) FILTER (WHERE n > 0 AND NOT in_time),
+                   (sum(n) FILTER (WHERE NOT in_time))::bigint,
+                   count(*) FILTER (WHERE n > 0 AND in_time AND NOT is_named),
+                   (sum(n) FILTER (WHERE in_time AND NOT is_named))::bigint,
+                   count(*) FILTER (WHERE n = 0), sum(n_later)::bigint
             FROM (
-                SELECT count(*) AS n, {scope.time} AS in_time, {scope.named} AS is_named
-                FROM ({both(request)}) AS b GROUP BY episode_id
+                SELECT count(*) FILTER (WHERE is_seen) AS n, count(*) FILTER (WHERE NOT is_seen) AS n_later,
+                       -- the rows that are seen are the first ones
+                       {scope.time} AS in_time, bool_or(is_seen AND {scope.named_row}) AS is_named
+                FROM (SELECT *, {is_seen(request)} AS is_seen FROM ({both(ever)}) AS b) AS s
+                GROUP BY episode_id
             ) AS e
             """,
             values,

@@ -34,7 +34,13 @@ class Scope(NamedTuple):
     """Conditions over the rows of one episode, grouped by its id."""
 
     time: str
-    named: str
+    named_row: str
+    """That a row is of the functions and variants asked for."""
+
+    @property
+    def named(self) -> str:
+        """That one of the rows is."""
+        return f"bool_or({self.named_row})"
 
 
 IS_EVAL = (
@@ -111,7 +117,7 @@ def scope_of(request: ExportRequest) -> tuple[Scope, Values]:
         if names:
             values[name] = list(names)
             named.append(f"{name[:-1]}_name = ANY({bound_list(name)})")
-    return Scope(" AND ".join(time) or "true", f"bool_or({' AND '.join(named)})"), values
+    return Scope(" AND ".join(time) or "true", " AND ".join(named)), values
 
 
 def episodes_in_scope(request: ExportRequest, scope: Scope) -> str:

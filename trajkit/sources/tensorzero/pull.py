@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pyarrow as pa
 
@@ -22,6 +22,8 @@ from trajkit.sources.tensorzero.streams import Count, Progress, aside, leave_cop
 
 _LEAST_LEFT = 0.2
 """Share of the texts that buckets are made for, however much of them is left out."""
+
+_T = TypeVar("_T")
 
 
 class Pulled(NamedTuple):
@@ -55,9 +57,10 @@ class Pull:
     """Brings the rows of the chosen episodes.
 
     Args:
-        workspace: Holds `chosen_step` and `fate`; gets `feedback` and `task_of`.
+        workspace: Holds `fate`; gets `feedback` and `task_of`.
         database: Where they are.
         request: With an as-of time.
+        list_steps: Makes `chosen_step`, where it is not there yet.
         on_progress: Told now and then how far it is.
     """
 
@@ -66,16 +69,26 @@ class Pull:
         workspace: Workspace,
         database: tables.Database,
         request: ExportRequest,
+        list_steps: Callable[[], None],
         on_progress: Callable[[Progress], None],
     ) -> None:
         self._workspace = workspace
         self._connection = workspace.connection
         self._database = database
         self._request = request
+        self._list_steps = list_steps
         self._on_progress = on_progress
 
-    def rows(self, tally: Tally) -> Pulled:
-        """Bring what the tally counts, cut into buckets on the way."""
+    def rows(self, tally: Tally, meanwhile: Callable[[], _T]) -> tuple[Pulled, _T]:
+        """Bring what the tally counts, cut into buckets on the way.
+
+        Args:
+            tally: Of what was chosen.
+            meanwhile: Makes something of `feedback` and `chosen_step`, while inferences may still come.
+
+        Returns:
+            The rows, and what was made.
+        """
         text_bytes = self._database.text_bytes() * tally.n_steps_kept / max(tally.n_steps_seen, 1)
         everything = tally.n_episodes_kept == tally.n_episodes_seen
         kept = self._connection.sql("SELECT episode_id::VARCHAR AS episode_id FROM fate WHERE reason IS NULL")
@@ -85,20 +98,30 @@ class Pull:
             # what is unusual is brought as a whole after all: that must fit, too
             text_bytes = max(text_bytes - left_out.n_bytes, text_bytes * _LEAST_LEFT)
         n_buckets = count_buckets(tally.n_steps_kept, text_bytes)
-        pulled = self._wide(chosen, n_buckets, left_out, tally)
-        self._feedback(chosen)
-        return pulled
+
+        def narrow(count: Count) -> _T:
+            self._list_steps()
+            self._feedback(chosen, Count("reading feedback", None, count.then))
+            return meanwhile()
+
+        return self._wide(chosen, n_buckets, left_out, tally, narrow)
 
     def _left_out(self, chosen: pa.Table | None, bytes_per_step: float) -> LeftOut | None:
         """What of long texts need not be sent; a prompt that is rendered anew is made of the whole input."""
         heads = self._database.heads
         if heads is None or bytes_per_step < LONG_BYTES or self._request.template_variant is not None:
             return None
+        self._list_steps()
         return what_to_leave_out(self._connection, heads, chosen, self._request, self._as_text)
 
     def _wide(
-        self, chosen: pa.Table | None, n_buckets: int, left_out: LeftOut | None, tally: Tally
-    ) -> Pulled:
+        self,
+        chosen: pa.Table | None,
+        n_buckets: int,
+        left_out: LeftOut | None,
+        tally: Tally,
+        narrow: Callable[[Count], _T],
+    ) -> tuple[Pulled, _T]:
         folder, observing = self._workspace.folder, self._observing()
         streams = self._streams(chosen, n_buckets, left_out)
         observed = pa.schema([*streams.inference_schema, OBSERVATION])
@@ -110,23 +133,25 @@ class Pull:
         # side by side: while one waits for the database the other one writes
         with aside(lambda: inferences.fill(observing.of(self._as_text(count.of(streams.inferences)))), count):
             calls.fill(without_prompt.noting(map(described, self._as_text(count.of(streams.calls)))))
+            made = narrow(count)
         without_prompt.fill(self._database, calls)
         headless = None
         if left_out is not None and self._database.heads is not None:
             reading = Reading(self._workspace.unreadable, self._as_text, observing)
             headless = Headless(self._database.heads, inferences, calls, folder=folder, reading=reading)
             headless.prove(self._connection)
-        return Pulled(inferences, calls, headless)
+        return Pulled(inferences, calls, headless), made
 
     def _streams(self, chosen: pa.Table | None, n_buckets: int, left_out: LeftOut | None) -> _Streams:
         given = (chosen, n_buckets, self._request)
         heads = self._database.heads
         if left_out is None or heads is None:
+            are_bytes = self._database.has_id_bytes
             return _Streams(
                 self._database.inferences(*given),
-                tables.INFERENCES,
+                tables.INFERENCES_OF_BYTES if are_bytes else tables.INFERENCES,
                 _later(functools.partial(self._database.model_inferences, *given)),
-                tables.MODEL_INFERENCES,
+                tables.MODEL_INFERENCES_OF_BYTES if are_bytes else tables.MODEL_INFERENCES,
             )
         short = heads.inferences(*given, are_short=left_out.are_inputs_short)
         calls = _later(functools.partial(heads.model_inferences, *given, left_out.heads))
@@ -135,9 +160,8 @@ class Pull:
     def _observing(self) -> Observing:
         return Observing(self._connection, self._request, self._workspace.unreadable)
 
-    def _feedback(self, chosen: pa.Table | None) -> None:
-        # in this thread, and not beside the rest: DuckDB waits for the server, and only Ctrl-C can stop that
-        count = Count("reading feedback", None, self._on_progress)
+    def _feedback(self, chosen: pa.Table | None, count: Count) -> None:
+        # in this thread: DuckDB waits for the server, and only Ctrl-C can stop that
         load(
             self._connection,
             "feedback",

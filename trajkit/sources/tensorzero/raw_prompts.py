@@ -16,6 +16,7 @@ import pyarrow.compute
 from trajkit.formats.chat_message import learn_names, message_of
 from trajkit.schema import Message, message
 from trajkit.sources.tensorzero import tables
+from trajkit.sources.tensorzero.ids import texts_of
 from trajkit.sources.tensorzero.late import described, undescribed
 from trajkit.sources.tensorzero.spool import Group, Spool
 from trajkit.store.arrow import json_text, message_value
@@ -42,7 +43,7 @@ class WithoutPrompt:
         for number in sorted(self._buckets):
             table = Group(calls, [number], "row").table(calls.schema.names).drop_columns(["row"])
             without = table.filter(pc.invert(table.column("has_messages")))
-            ids = cast("list[str]", without.column("model_inference_id").to_pylist())
+            ids = texts_of(without.column("model_inference_id"))
             prompts = {
                 row["model_inference_id"]: prompt
                 for batch in database.raw_requests(ids)
@@ -85,8 +86,7 @@ def _text(messages: list[Message]) -> str:
 
 
 def _filled(batch: pa.RecordBatch, prompts: dict[str, str]) -> pa.RecordBatch:
-    ids = cast("list[str]", batch.column("model_inference_id").to_pylist())
-    found = [prompts.get(row_id) for row_id in ids]
+    found = [prompts.get(row_id) for row_id in texts_of(batch.column("model_inference_id"))]
     column = pc.coalesce(pa.array(found, pa.string()), batch.column("input_messages"))
     place = batch.schema.get_field_index("input_messages")
     whole = batch.set_column(place, batch.schema.field(place), column)

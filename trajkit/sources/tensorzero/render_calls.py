@@ -15,6 +15,7 @@ import pyarrow.compute
 
 from trajkit.errors import ConfigError, DataError
 from trajkit.sources.tensorzero import tables
+from trajkit.sources.tensorzero.ids import ids_as, texts_of
 from trajkit.sources.tensorzero.late import described
 from trajkit.sources.tensorzero.render_snapshots import TemplateSource
 from trajkit.sources.tensorzero.slot import slots_of
@@ -25,8 +26,6 @@ pc: Any = pyarrow.compute  # the stubs know too few of the types that its functi
 
 _BATCH_ROWS = 4_096
 """Inputs that are Python objects at a time."""
-
-_CALLS = tables.MODEL_INFERENCES
 
 _RENDERED = pa.schema(
     [
@@ -93,14 +92,14 @@ class Rerendering:
             return False
 
     def _rendered(self, inferences: Group, functions: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
-        columns = ["inference_id", "snapshot_hash", "input"]
-        for wide in inferences.stream(columns):
+        for wide in inferences.stream(["inference_id", "snapshot_hash", "input"]):
             for start in range(0, wide.num_rows, _BATCH_ROWS):
                 batch = wide.slice(start, _BATCH_ROWS)
-                rows = zip(*(batch.column(name).to_pylist() for name in columns), strict=True)
+                ids = texts_of(batch.column("inference_id"))
+                hashes, inputs = (batch.column(name).to_pylist() for name in ("snapshot_hash", "input"))
                 made = [
                     self._row(inference_id, snapshot_hash, functions[inference_id], stored)
-                    for inference_id, snapshot_hash, stored in rows
+                    for inference_id, snapshot_hash, stored in zip(ids, hashes, inputs, strict=True)
                     if inference_id in functions
                 ]
                 yield pa.RecordBatch.from_pylist([row._asdict() for row in made], _RENDERED)
@@ -137,22 +136,24 @@ def _functions(connection: duckdb.DuckDBPyConnection) -> tuple[list[str], list[s
 
 def _replaced(before: pa.Table, made: pa.Table, number: int) -> Iterator[pa.RecordBatch]:
     """The calls of a bucket with their new prompts, and one for each inference that has none."""
-    place = pc.index_in(before.column("inference_id"), value_set=made.column("inference_id"))
+    schema = pa.schema([before.schema.field(name) for name in tables.MODEL_INFERENCES.names])
+    ids = pa.chunked_array([texts_of(before.column("inference_id"))], pa.string())
+    place = pc.index_in(ids, value_set=made.column("inference_id"))
     is_made = pc.is_valid(place)
     new = {
         name: pc.if_else(is_made, made.column(name).take(place), before.column(name))
         for name in ("system", "input_messages")
     }
-    changed = pa.table({name: new.get(name, before.column(name)) for name in _CALLS.names}, _CALLS)
-    has_call = pc.is_in(made.column("inference_id"), value_set=before.column("inference_id"))
+    changed = pa.table({name: new.get(name, before.column(name)) for name in schema.names}, schema)
+    has_call = pc.is_in(made.column("inference_id"), value_set=ids)
     without = made.filter(pc.invert(has_call))
-    given: dict[str, Any] = {
-        name: without.column(name) for name in ("inference_id", "system", "input_messages")
-    }
+    given: dict[str, Any] = {name: without.column(name) for name in ("system", "input_messages")}
+    id_type = schema.field("inference_id").type
+    given["inference_id"] = ids_as(texts_of(without.column("inference_id")), id_type)
     given["bucket"] = pa.array([number] * without.num_rows, pa.uint16())
     added = pa.table(
-        {field.name: given.get(field.name, pa.nulls(without.num_rows, field.type)) for field in _CALLS},
-        _CALLS,
+        {field.name: given.get(field.name, pa.nulls(without.num_rows, field.type)) for field in schema},
+        schema,
     )
     because = made.column("unknown_because")
     reasons = pa.chunked_array([*because.take(place).chunks, *without.column("unknown_because").chunks])

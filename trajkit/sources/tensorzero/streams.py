@@ -40,6 +40,7 @@ class Count:
         self._what = what
         self._n_total = n_total
         self._n_done = 0
+        self._n_open = 0
         self._on_progress = on_progress
         self._lock = threading.Lock()
         self._has_failed = False
@@ -47,7 +48,7 @@ class Count:
 
     def of(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches of one stream."""
-        with self.stopping_all():
+        with self._opened(), self.stopping_all():
             for batch in batches:
                 if self._has_failed:
                     return
@@ -55,6 +56,22 @@ class Count:
                     self._n_done += batch.num_rows
                     self._on_progress(Progress(self._what, self._n_done, self._n_total))
                 yield batch
+
+    def then(self, progress: Progress) -> None:
+        """Tell how far something else is, once all streams are read: two would take turns on one line."""
+        with self._lock:
+            if not self._n_open:
+                self._on_progress(progress)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[None]:
+        with self._lock:
+            self._n_open += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._n_open -= 1
 
     @contextlib.contextmanager
     def stopping_all(self) -> Iterator[None]:

@@ -21,6 +21,11 @@ def _schema(columns: dict[str, pa.DataType]) -> pa.Schema:
     return pa.schema(columns)
 
 
+def _of_bytes(schema: pa.Schema) -> pa.Schema:
+    """The same with ids that are not texts: less than half as much to send, and nothing to read."""
+    return _schema({field.name: pa.uuid() if field.name.endswith("_id") else field.type for field in schema})
+
+
 _TAGS = pa.map_(pa.string(), pa.string())
 
 INDEX = _schema(
@@ -38,10 +43,7 @@ INDEX = _schema(
 """One row per inference in scope. `tag_match` has bit i set when the row carries the i-th wanted tag;
 `slot` follows from the episode's id, the same on every source (`slot.py`)."""
 
-INDEX_OF_BYTES = _schema(
-    {field.name: pa.uuid() if field.name.endswith("_id") else field.type for field in INDEX}
-)
-"""The same with ids that are not texts: less than half as much to send, and nothing to read."""
+INDEX_OF_BYTES = _of_bytes(INDEX)
 
 TAG_VALUES = _schema({"inference_id": pa.string(), "key": pa.string(), "value": pa.string()})
 """One row per inference in scope and wanted tag that it carries."""
@@ -121,6 +123,8 @@ MODEL_INFERENCES = _schema(
 
 `system` is as it went over the wire: with the line of JSON mode where `raw_request` has it (`json_mode.py`).
 What a database is too old to know is null."""
+
+INFERENCES_OF_BYTES, MODEL_INFERENCES_OF_BYTES = _of_bytes(INFERENCES), _of_bytes(MODEL_INFERENCES)
 
 SHORT_INFERENCES = pa.schema(
     [
@@ -212,6 +216,9 @@ class Scope(NamedTuple):
     n_episodes_other_name: int
     """In time, but without any step of the functions and variants asked for."""
     n_steps_other_name: int
+    n_episodes_later: int
+    """Begun after the as-of time; what is counted above leaves them out, and the steps that are later."""
+    n_steps_later: int
 
 
 class Heads(Protocol):
@@ -259,6 +266,8 @@ class Database(Protocol):
     """
 
     source_name: str
+    has_id_bytes: bool
+    """Whether its wide rows are `INFERENCES_OF_BYTES` and `MODEL_INFERENCES_OF_BYTES`, and not of texts."""
 
     @property
     def read_at(self) -> datetime | None:

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from trajkit.sources.tensorzero.ids import texts_of
 from trajkit.sources.tensorzero.late import described_again
 from trajkit.sources.tensorzero.spool import Group, Spool
 
@@ -102,7 +103,7 @@ class Unreadable:
             columns.append(fixed)
             is_changed |= changed
         fixed_batch = pa.RecordBatch.from_arrays(columns, schema=batch.schema)
-        self.note(_ids(fixed_batch.column(key).filter(pa.array(is_changed))), _NOT_UTF8)
+        self.note(texts_of(fixed_batch.column(key).filter(pa.array(is_changed))), _NOT_UTF8)
         return fixed_batch
 
     def _without_broken(self, table: pa.Table, name: str, column: _Json) -> pa.Table | None:
@@ -110,7 +111,7 @@ class Unreadable:
         broken = pc.invert(_is_json(table.column(name), may_be_empty=column.may_be_empty))
         if not pc.any(broken).as_py():
             return None
-        self.note(_ids(table.column("inference_id").filter(broken)), f"{column.words} is not JSON")
+        self.note(texts_of(table.column("inference_id").filter(broken)), f"{column.words} is not JSON")
         fixed = pc.if_else(broken, pa.scalar(_EMPTY.get(name), pa.string()), table.column(name))
         place = table.schema.get_field_index(name)
         return table.set_column(place, table.schema.field(place), fixed)
@@ -140,10 +141,6 @@ def _is_json(texts: pa.ChunkedArray[Any], *, may_be_empty: bool) -> pa.ChunkedAr
         connection.register("texts", pa.table({"text": texts}))
         found = connection.sql(f"SELECT coalesce(json_valid({text}), true) AS is_json FROM texts")
         return cast("pa.ChunkedArray[Any]", found.to_arrow_table().column("is_json"))
-
-
-def _ids(column: Any) -> list[str]:
-    return cast("list[str]", column.to_pylist())
 
 
 def _decoded(column: pa.Array[Any]) -> tuple[pa.Array[Any], Any]:

@@ -24,7 +24,7 @@ IS_EVAL = (
 
 
 def scope_of(request: ExportRequest) -> tuple[str, str, dict[str, Any]]:
-    """Conditions over the rows of one episode, on its time and on its names, with their parameters."""
+    """Conditions on the time of an episode, over its rows, and on a row's names; with their parameters."""
     time, parameters = [], {}
     for moment, operator in ((request.since, ">="), (request.until, "<")):
         if moment is not None:
@@ -34,7 +34,7 @@ def scope_of(request: ExportRequest) -> tuple[str, str, dict[str, Any]]:
         if values:
             parameters[name] = list(values)
             named.append(f"list_contains(${name}, {name[:-1]}_name)")
-    return " AND ".join(time) or "true", f"count(*) FILTER ({' AND '.join(named)}) > 0", parameters
+    return " AND ".join(time) or "true", " AND ".join(named), parameters
 
 
 def rounded_up(moment: datetime) -> int:
@@ -49,7 +49,10 @@ def in_scope(request: ExportRequest) -> tuple[str, dict[str, Any]]:
     if request.shard is not None:
         first, last = slots_of(request.shard.number, request.shard.n)
         seen += f" AND {in_duckdb('episode_id')} BETWEEN {first} AND {last}"
-    episodes = f"SELECT episode_id FROM inference WHERE {seen} GROUP BY episode_id HAVING {time} AND {named}"
+    episodes = (
+        f"SELECT episode_id FROM inference WHERE {seen} GROUP BY episode_id"
+        f" HAVING {time} AND count(*) FILTER ({named}) > 0"
+    )
     return f"{seen} AND episode_id IN ({episodes})", parameters
 
 

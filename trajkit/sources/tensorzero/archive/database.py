@@ -43,6 +43,7 @@ class ArchiveDatabase:
     """
 
     source_name = "tensorzero-archive"
+    has_id_bytes = False
     heads = None
 
     def __init__(self, folder: Path) -> None:
@@ -86,11 +87,16 @@ class ArchiveDatabase:
         time, named, parameters = scope_of(request)
         (row,) = self._files.rows(
             f"""
-            SELECT count(*), sum(n), count(*) FILTER (NOT in_time), sum(n) FILTER (NOT in_time),
-                   count(*) FILTER (in_time AND NOT is_named), sum(n) FILTER (in_time AND NOT is_named)
+            SELECT count(*) FILTER (n > 0), sum(n),
+                   count(*) FILTER (n > 0 AND NOT in_time), sum(n) FILTER (NOT in_time),
+                   count(*) FILTER (n > 0 AND in_time AND NOT is_named),
+                   sum(n) FILTER (in_time AND NOT is_named),
+                   count(*) FILTER (n = 0), sum(n_later)
             FROM (
-                SELECT count(*) AS n, {time} AS in_time, {named} AS is_named
-                FROM inference WHERE {is_seen(request)} GROUP BY episode_id
+                SELECT count(*) FILTER (is_seen) AS n, count(*) FILTER (NOT is_seen) AS n_later,
+                       -- the rows that are seen are the first ones
+                       {time} AS in_time, count(*) FILTER (is_seen AND {named}) > 0 AS is_named
+                FROM (SELECT *, {is_seen(request)} AS is_seen FROM inference) GROUP BY episode_id
             )
             """,
             parameters,

@@ -10,11 +10,11 @@ WHERE c.slot BETWEEN getvariable('first_slot') AND getvariable('last_slot');
 
 CREATE OR REPLACE TEMP TABLE preparing (inference_id UUID, is_preparing BOOLEAN);
 
-CREATE OR REPLACE TEMP TABLE call AS
-SELECT * REPLACE (inference_id::UUID AS inference_id) FROM spooled_call;
+CREATE OR REPLACE TEMP VIEW call AS
+SELECT * REPLACE (inference_id::UUID AS inference_id, model_inference_id::UUID AS model_inference_id) FROM spooled_call;
 
 -- Which model call gave the answer: the only one, or, where several were made, the only one whose text is the answer.
 CREATE OR REPLACE TEMP TABLE several AS
 SELECT inference_id FROM call GROUP BY inference_id HAVING count(*) > 1;
 
-CREATE OR REPLACE TEMP TABLE answering (inference_id UUID, model_inference_id VARCHAR, is_ambiguous BOOLEAN);
+CREATE OR REPLACE TEMP TABLE answering (inference_id UUID, model_inference_id UUID, is_ambiguous BOOLEAN);
