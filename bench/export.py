@@ -1,6 +1,6 @@
 """Export of a TensorZero database: trajkit against the plain way and against a raw copy, in one run.
 
-    python bench/export.py [--inferences 100000] [--rounds 3]
+    python bench/export.py [--inferences 100000] [--rounds 7]
 
 The database is a real ClickHouse with TensorZero's schema and synthetic rows. Three programs read the same
 columns of the same tables, each in a process of its own, so that its peak memory is its own:
@@ -172,7 +172,7 @@ def main() -> int:
     """Measure, print, and say whether the limits hold."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--inferences", type=int, default=100_000)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--contend", choices=["plain", "copy", "trajkit"], help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.contend:

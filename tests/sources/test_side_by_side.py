@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from trajkit.errors import ServiceError
-from trajkit.sources.tensorzero import choice, grouping, pull, streams
+from trajkit.sources.tensorzero import choice, export, grouping, pull, streams
 from trajkit.sources.tensorzero.spool import Group, Spool
 from trajkit.sources.tensorzero.streams import Count, Progress, aside
 from trajkit.store import writer
@@ -95,7 +95,8 @@ def test_many_rows_are_checked_in_less_memory_with_the_same_result(
 ) -> None:
     rows.episode(0.5, n_steps=2)
     _, expected = run()
-    monkeypatch.setattr(choice, "_MANY_ROWS", 0)
+    monkeypatch.setattr(choice, "MANY_ROWS", 0)
+    monkeypatch.setattr(export, "MANY_ROWS", 0)
     limits: list[str] = []
     checked = writer.check
 

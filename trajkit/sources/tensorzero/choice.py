@@ -34,7 +34,8 @@ _LATER = "logged after the as-of time"
 
 _BATCHES_AHEAD = 4
 
-_MANY_ROWS = 250_000
+MANY_ROWS = 250_000
+"""From here on memory counts for more than tens of milliseconds."""
 
 
 class Workspace(NamedTuple):
@@ -80,7 +81,7 @@ class Workspace(NamedTuple):
         for name in names:
             self.connection.execute(f"DROP TABLE {quoted(name)}")
         self.join_as_written(False)
-        if n_rows < _MANY_ROWS:
+        if n_rows < MANY_ROWS:
             yield self.connection
             return
         # either gives back what memory is free, which takes 15 ms

@@ -25,7 +25,15 @@ from trajkit.sources.request import ExportRequest, Tally, lineage_entry
 from trajkit.sources.tensorzero import tables
 from trajkit.sources.tensorzero.asked import Asked
 from trajkit.sources.tensorzero.assemble import Assembly, Relations
-from trajkit.sources.tensorzero.choice import N_CORES, Beginning, Choice, Workspace, begin, open_workspace
+from trajkit.sources.tensorzero.choice import (
+    MANY_ROWS,
+    N_CORES,
+    Beginning,
+    Choice,
+    Workspace,
+    begin,
+    open_workspace,
+)
 from trajkit.sources.tensorzero.continued import WithoutHead
 from trajkit.sources.tensorzero.grouping import groups_of, may_be_one
 from trajkit.sources.tensorzero.late import CALL_ROW, INPUT_ROW
@@ -195,9 +203,11 @@ class _Export:
 
     def write(self, goal: Path, tally: Tally, rerendering: Rerendering | None) -> tuple[Tally, Manifest]:
         """Write the chosen episodes."""
+        if tally.n_steps_kept >= MANY_ROWS:
+            with self._workspace.threads(N_CORES):
+                self._forget_what_was_not_chosen()
         pulled, assembly, metrics = self._prepare(tally)
-        # all that was chosen from, and as long as the database: from here on nobody asks it
-        self._connection.execute("DROP TABLE step_index_of")
+        self._forget_what_was_not_chosen()
         masked: Counter[str] = Counter()
         with StoreWriter(
             goal, kind="export", metrics=metrics, source=self._source, as_of=self._as_of
@@ -275,6 +285,11 @@ class _Export:
                 f"{len(rows):,} {'row' if len(rows) == 1 else 'rows'} cannot be read ({shown}{more})",
                 hint=f"--max-bad {len(rows)} keeps them, as steps that are not learned",
             )
+
+    def _forget_what_was_not_chosen(self) -> None:
+        """Drop what is as long as the database, and what nobody asks from here on."""
+        self._list_steps()
+        self._connection.execute("DROP TABLE IF EXISTS step_index_of")
 
     def _prepare(self, tally: Tally) -> tuple[Pulled, Assembly, list[Metric]]:
         """Pull the rows, unless they are there already, and get ready to assemble what is chosen of them."""
