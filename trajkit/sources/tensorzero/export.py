@@ -203,9 +203,8 @@ class _Export:
 
     def write(self, goal: Path, tally: Tally, rerendering: Rerendering | None) -> tuple[Tally, Manifest]:
         """Write the chosen episodes."""
-        if tally.n_steps_kept >= MANY_ROWS:
-            with self._workspace.threads(N_CORES):
-                self._forget_what_was_not_chosen()
+        if tally.n_steps_kept >= MANY_ROWS:  # they are listed
+            self._forget_what_was_not_chosen()
         pulled, assembly, metrics = self._prepare(tally)
         self._forget_what_was_not_chosen()
         masked: Counter[str] = Counter()
