@@ -49,6 +49,7 @@ def test_an_episode_reads_like_a_conversation(visit: Any, address: str) -> None:
         result.locator(".entries .entries > li").nth(129).wait_for()
         assert result.locator(".entries .entries > li").count() == 130
         second.get_by_text("a better answer").click()
+        second.get_by_text("Row 4 is better.").wait_for()
         assert 'content: "Row 4 is better."' in second.inner_text()
     assert found.said == []
     assert all(url.startswith(address) for url in found.asked)
@@ -69,6 +70,7 @@ def test_steps_are_marked_and_the_marks_are_explained(visit: Any) -> None:
             page.locator(f".foot.{kind}").count() for kind in ("is-invalid", "is-masked", "is-weighted")
         ] == [1, 1, 1]
         page.get_by_text("what the marks mean").click()
+        page.locator(".legend").wait_for()
         assert page.locator(".legend dt").all_inner_texts() == [
             "invalid",
             "not learned",
