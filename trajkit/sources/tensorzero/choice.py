@@ -230,10 +230,8 @@ class Choice:
         """Make the table `fate`, and count."""
         with self._workspace.threads(N_CORES):
             choose(self._connection, self._request, self.conditions, question)
-            n_episodes, n_steps = kept_counts(self._connection)
-            self._are_steps_listed = False
-            if n_steps >= MANY_ROWS:  # while nothing else is in memory
-                self.list_steps()
+        self._are_steps_listed = False
+        n_episodes, n_steps = kept_counts(self._connection)
         scope = self._scope
         named = (
             "other functions or variants"

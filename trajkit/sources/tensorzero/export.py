@@ -192,7 +192,7 @@ class _Export:
 
     def learn(self, asked: Asked, tally: Tally) -> None:
         """Read all that may be brought, to find out what cannot be known of it before."""
-        pulled, assembly, _ = self._prepare(tally)
+        pulled, assembly, _ = self._prepare(tally, self._list_steps)
         is_first = True
         with self._group_threads():
             for groups in self._groups(pulled, "looking"):
@@ -203,10 +203,7 @@ class _Export:
 
     def write(self, goal: Path, tally: Tally, rerendering: Rerendering | None) -> tuple[Tally, Manifest]:
         """Write the chosen episodes."""
-        if tally.n_steps_kept >= MANY_ROWS:  # they are listed
-            self._forget_what_was_not_chosen()
-        pulled, assembly, metrics = self._prepare(tally)
-        self._forget_what_was_not_chosen()
+        pulled, assembly, metrics = self._prepare(tally, self._forget_what_was_not_chosen)
         masked: Counter[str] = Counter()
         with StoreWriter(
             goal, kind="export", metrics=metrics, source=self._source, as_of=self._as_of
@@ -286,18 +283,24 @@ class _Export:
             )
 
     def _forget_what_was_not_chosen(self) -> None:
-        """Drop what is as long as the database, and what nobody asks from here on."""
+        """List the steps, and drop what is as long as the database: nobody asks it from here on."""
         self._list_steps()
         self._connection.execute("DROP TABLE IF EXISTS step_index_of")
 
-    def _prepare(self, tally: Tally) -> tuple[Pulled, Assembly, list[Metric]]:
-        """Pull the rows, unless they are there already, and get ready to assemble what is chosen of them."""
+    def _prepare(self, tally: Tally, list_steps: Callable[[], None]) -> tuple[Pulled, Assembly, list[Metric]]:
+        """Pull the rows, unless they are there already, and get ready to assemble what is chosen of them.
+
+        Few steps are listed while rows come; many before, when nothing else is in memory.
+        """
+        if tally.n_steps_kept >= MANY_ROWS:
+            with self._workspace.threads(N_CORES):
+                list_steps()
         if self._pulled is None:
-            pull = Pull(self._workspace, self._database, self._seen, self._list_steps, self._on_progress)
+            pull = Pull(self._workspace, self._database, self._seen, list_steps, self._on_progress)
             self._pulled, (assembly, metrics) = pull.rows(tally, self._assembly)
             assembly.take_unreadable(self._unreadable.reasons)
         else:
-            self._list_steps()
+            list_steps()
             assembly, metrics = self._assembly()
         self._workspace.join_as_written(True)
         return self._pulled, assembly, metrics
