@@ -29,6 +29,10 @@ SMALL = {
 }
 
 
+def _digest(store: str) -> str:
+    return str(json.loads(Path(store, "manifest.json").read_text(encoding="utf-8"))["digest"])
+
+
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """An empty working folder, whose services are stopped in the end."""
@@ -57,7 +61,10 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
     }
     jobs = [Runs(Path("run/runs")).load(name) for name in ("tuned", "control")]
     assert [job.recipe["seed"] for job in jobs] == [0, 0]
-    assert jobs[0].train.digest != jobs[1].train.digest
+    sides = [_digest(f"run/{name}/train") for name in ("sides", "control_sides")]
+    assert [job.train.digest for job in jobs] == sides
+    # of so few, the halves to train on are the same by chance in one run of thirty
+    assert _digest("run/good") != _digest("run/good-control")
     for job in jobs:
         assert job.process is not None
         end(job.process)  # it is about to end by itself

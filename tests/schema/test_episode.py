@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -68,6 +68,7 @@ def test_an_append_only_conversation_is_kept_and_a_rewritten_prompt_is_not(say):
 
 
 @given(st.data())
+@settings(suppress_health_check=[HealthCheck.too_slow])
 def test_json_and_back_is_the_identity(whole_episodes, data):
     episode = data.draw(whole_episodes)
     assert Episode.model_validate_json(episode.model_dump_json()) == episode
