@@ -158,8 +158,41 @@ def _read_project(path: Path) -> Project:
 
 
 def secret_from_environment(name: str) -> SecretStr | None:
-    """An environment variable that may hold a password or a key; None when unset or empty."""
-    value = os.environ.get(name, "")
+    """Read a password, a key or a URL with one from an environment variable.
+
+    Returns:
+        The value without spaces and newlines around it; None when it is unset or blank.
+
+    Raises:
+        ConfigError: A character in it cannot be sent in an HTTP header. The message does not hold the value.
+    """
+    return checked_secret(os.environ.get(name, ""), name)
+
+
+def checked_secret(value: str, name: str) -> SecretStr | None:
+    """Strip a secret and refuse one that cannot be sent.
+
+    Args:
+        value: The secret as it was found.
+        name: Where it was found, for messages.
+
+    Returns:
+        None when it is blank.
+
+    Raises:
+        ConfigError: A character in it cannot be sent in an HTTP header. The message does not hold the value.
+    """
+    value = value.strip()
+    is_url = "://" in value  # its password may hold letters of any alphabet
+    unfit = next(
+        (at for at, each in enumerate(value) if not ("!" <= each <= "~" or (is_url and each.isprintable()))),
+        None,
+    )
+    if unfit is not None:
+        raise ConfigError(
+            f"{name} holds a character that no key has, at position {unfit + 1} of {len(value)}",
+            hint="a space, a line break or a typographic character was probably copied with it",
+        )
     return SecretStr(value) if value else None
 
 

@@ -1,0 +1,145 @@
+"""Read names, files and JSON that other people wrote: they choose no path, block no reader, break no parser.
+
+The trust boundary is drawn in SECURITY.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import unicodedata
+from pathlib import Path
+from typing import Any
+
+from trajkit.errors import DataError, TrajkitError
+
+_LONGEST_NAME = 200
+"""Bytes of a name in UTF-8. File systems allow 255, and temporary files add to the name."""
+
+
+def name_from_outside(name: object, *, what: str, error: type[TrajkitError] = DataError) -> str:
+    """Check that a name from somebody's data is one plain name and not a path.
+
+    Args:
+        name: The name as it was read.
+        what: What it names and where it was read, such as `the split in trajkit.json`.
+        error: What to raise.
+
+    Returns:
+        The same name. It can stand as one component of a path.
+
+    Raises:
+        TrajkitError: It is not text, is empty or too long, begins with a dot, or holds a separator, a control
+            character or half of a surrogate pair.
+    """
+    reason = _unfit(name)
+    if reason is None:
+        return str(name)
+    shown = repr(name) if len(repr(name)) <= 80 else f"{repr(name)[:77]}..."
+    raise error(f"{what} cannot be {shown}: {reason}", hint="a plain name such as train, not a path")
+
+
+def _unfit(name: object) -> str | None:
+    """Why a value is no plain name; None when it is one."""
+    if not isinstance(name, str):
+        return "it is not text"
+    if not name.strip():
+        return "it is empty"
+    if name.startswith("."):
+        return "it begins with a dot"
+    if "/" in name or "\\" in name or (len(name) > 1 and name[0].isalpha() and name[1] == ":"):
+        return "it is a path"
+    if any(unicodedata.category(character) in ("Cc", "Cf", "Cs") for character in name):
+        return "it holds a control character"
+    if len(name.encode()) > _LONGEST_NAME:
+        return f"it is longer than {_LONGEST_NAME} bytes"
+    return None
+
+
+def regular_file(path: Path, *, within: Path | None = None, error: type[TrajkitError] = DataError) -> Path:
+    """Check, without opening it, that a path is a regular file: not a FIFO, a device, a socket or a folder.
+
+    Args:
+        path: The file. Links are followed.
+        within: A folder that the file must really be in, whatever links stand on the way; None for anywhere.
+        error: What to raise.
+
+    Returns:
+        The same path.
+
+    Raises:
+        TrajkitError: It is missing, not a regular file, or lies outside `within`.
+    """
+    try:
+        mode = path.stat().st_mode
+        really = path.resolve(strict=True)
+    except (OSError, ValueError) as failure:  # ValueError: a NUL in the path
+        reason = failure.strerror if isinstance(failure, OSError) else str(failure)
+        raise error(f"{path} cannot be read: {reason}") from failure
+    if not stat.S_ISREG(mode):
+        raise error(f"{path} is {_kind(mode)}, not a regular file")
+    if within is not None and not really.is_relative_to(within.resolve()):
+        raise error(
+            f"{path} is a link to a file outside {within}", hint="copy the file into the folder instead"
+        )
+    return path
+
+
+def _kind(mode: int) -> str:
+    names = {
+        stat.S_IFDIR: "a folder",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return names.get(stat.S_IFMT(mode), "of another kind")
+
+
+def text_from_outside(
+    path: Path, *, within: Path | None = None, max_bytes: int = 1 << 28, error: type[TrajkitError] = DataError
+) -> str:
+    """Read a whole text file that somebody else wrote.
+
+    Args:
+        path: The file.
+        within: A folder that it must really be in; None for anywhere.
+        max_bytes: A larger file is refused.
+        error: What to raise.
+
+    Raises:
+        TrajkitError: It is missing, not a regular file, too large, outside `within`, or not UTF-8.
+    """
+    regular_file(path, within=within, error=error)
+    try:
+        # O_NONBLOCK: the path may have become a FIFO since it was checked, and open() would wait for a writer.
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            raw = file.read(max_bytes + 1)
+    except OSError as failure:
+        raise error(f"{path} cannot be read: {failure.strerror}") from failure
+    if len(raw) > max_bytes:
+        raise error(f"{path} is larger than {max_bytes:,} bytes")
+    try:
+        return raw.decode("utf-8")
+    except UnicodeDecodeError as failure:
+        raise error(f"{path} is not UTF-8 at byte {failure.start:,}") from failure
+
+
+def json_from_outside(text: str | bytes, *, where: str, error: type[TrajkitError] = DataError) -> Any:
+    """Parse JSON that somebody else wrote.
+
+    Args:
+        text: The JSON.
+        where: The file or the answer that it is from, for messages.
+        error: What to raise.
+
+    Raises:
+        TrajkitError: It is not JSON, is nested too deep, or holds a number with too many digits.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError as failure:
+        raise error(f"{where} is nested too deep") from failure
+    except ValueError as failure:
+        raise error(f"{where} is not valid JSON: {failure}") from failure
