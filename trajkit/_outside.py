@@ -113,7 +113,7 @@ def text_from_outside(
     """
     regular_file(path, within=within, error=error)
     try:
-        # O_NONBLOCK: the path may have become a FIFO since it was checked, and open() would wait for a writer.
+        # O_NONBLOCK: the path may have become a FIFO since the check, and open() would wait for a writer.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             raw = file.read(max_bytes + 1)
     except OSError as failure:
