@@ -69,15 +69,19 @@ def wilson(n_yes: int, n: int, *, confidence: float = CONFIDENCE) -> Interval | 
     return None if n == 0 else Interval(n_yes / n, *wilson_bounds(n_yes / n, n, confidence=confidence), n)
 
 
-def wilson_bounds(share: float, n: float, *, confidence: float = CONFIDENCE) -> tuple[float, float]:
+def wilson_bounds(
+    share: float, n: float, *, confidence: float = CONFIDENCE, degrees: float | None = None
+) -> tuple[float, float]:
     """The bounds of Wilson's score interval.
 
     Args:
         share: Of the trials that were a success.
         n: Trials, above 0; a fraction where it is an effective number of them.
         confidence: Between 0 and 1.
+        degrees: Degrees of freedom of the variance that `n` comes from; None where `n` was counted.
     """
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    quantile = (1 + confidence) / 2
+    z = NormalDist().inv_cdf(quantile) if degrees is None else t_quantile(quantile, degrees)
     z2 = z * z
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = z / (1 + z2 / n) * math.sqrt(share * (1 - share) / n + z2 / (4 * n * n))
@@ -87,11 +91,34 @@ def wilson_bounds(share: float, n: float, *, confidence: float = CONFIDENCE) -> 
     return low, high
 
 
+def share_bounds(
+    mean: float, variance: float, n: float, degrees: float, *, confidence: float = CONFIDENCE
+) -> tuple[float, float]:
+    """The bounds of a mean of values between 0 and 1, which stay there too.
+
+    Wilson's interval with as many trials as would give a share this variance: E. L. Korn & B. I. Graubard,
+    "Confidence intervals for proportions with small expected number of positive counts", Survey Methodology
+    24 (1998), with Student's t for the variance that is estimated.
+
+    Args:
+        mean: Between 0 and 1.
+        variance: Of the mean.
+        n: What was measured: the number of trials where the variance is 0.
+        degrees: Degrees of freedom of the variance.
+        confidence: Between 0 and 1.
+    """
+    if variance <= 0 or not 0 < mean < 1:
+        return wilson_bounds(min(max(mean, 0.0), 1.0), n, confidence=confidence)
+    n_effective = max(1.0, mean * (1 - mean) / variance)  # no variable between 0 and 1 varies more
+    return wilson_bounds(mean, n_effective, confidence=confidence, degrees=degrees)
+
+
 def t_interval(values: Values, *, confidence: float = CONFIDENCE) -> Interval | None:
     """A mean ± Student's t of its standard error; None of nothing, no bounds of a single value.
 
     Student, "The probable error of a mean", Biometrika 6 (1908). It takes the mean as about normal, which
-    skewed values such as lengths are from some dozens on; with fewer, see `bootstrap`.
+    skewed values such as lengths are from some dozens on; with fewer, see `bootstrap`. Bounds lie between 0
+    and 1 where all values do (`share_bounds`), and are not negative where no value is.
 
     Args:
         values: What was measured.
@@ -105,8 +132,11 @@ def t_interval(values: Values, *, confidence: float = CONFIDENCE) -> Interval | 
     if n == 1:
         return Interval(mean, None, None, n)
     squares = math.fsum(((values.value - mean) ** 2 * values.times).tolist())
-    half = t_quantile((1 + confidence) / 2, n - 1) * math.sqrt(squares / (n - 1) / n)
-    return Interval(mean, mean - half, mean + half, n)
+    lowest, highest, variance = values.value[0], values.value[-1], squares / (n - 1) / n
+    if variance > 0 and lowest >= 0 and highest <= 1:
+        return Interval(mean, *share_bounds(mean, variance, n, n - 1, confidence=confidence), n)
+    half = t_quantile((1 + confidence) / 2, n - 1) * math.sqrt(variance)
+    return Interval(mean, max(mean - half, 0.0) if lowest >= 0 else mean - half, mean + half, n)
 
 
 def bootstrap(
@@ -170,7 +200,7 @@ def entropy_bits(frequencies: Values) -> float:
 
 
 @functools.lru_cache(maxsize=4096)
-def t_quantile(probability: float, degrees: int) -> float:
+def t_quantile(probability: float, degrees: float) -> float:
     """The value below which Student's t with these degrees of freedom lies with this probability (> 0.5).
 
     Found by halving an interval of the distribution function, which is an incomplete beta function
@@ -185,7 +215,7 @@ def t_quantile(probability: float, degrees: int) -> float:
     return (low + high) / 2
 
 
-def _t_below(t: float, degrees: int) -> float:
+def _t_below(t: float, degrees: float) -> float:
     return 1 - _beta_share(degrees / (degrees + t * t), degrees / 2, 0.5) / 2
 
 

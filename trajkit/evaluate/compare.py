@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from trajkit.curate.intervals import wilson_bounds
-from trajkit.evaluate.estimate import SHARES, SUCCESS, is_constant, mean_over, standard_error, strata_of
+from trajkit.evaluate.estimate import SHARES, SUCCESS, is_constant, mean_over, strata_of
 from trajkit.evaluate.resample import NOTHING, Bounds, Floats, Ints, Resampling, percentiles, resampled
+from trajkit.evaluate.two_way import n_crossed, spread
 from trajkit.schema import Model
 from trajkit.schema.base import Count, Name
 
@@ -51,6 +53,9 @@ class Comparison(Model):
     """Of success: McNemar's exact test, two-sided; None where `note` says why there is none."""
     note: str | None = None
     """What could not be said, and why."""
+    n_models: Count = 1
+    """Models of the candidate that the interval is over: above 1 it is of the method that trained them, else
+    of this model."""
 
 
 class Pairs(NamedTuple):
@@ -62,6 +67,23 @@ class Pairs(NamedTuple):
     """The same of the candidate."""
     places: Ints
     """Which task each world is of."""
+    baseline_by_model: Mapping[str, Floats] = {}
+    """By measure, worlds by models, where several models of the baseline played them."""
+    candidate_by_model: Mapping[str, Floats] = {}
+    """The same of the candidate."""
+
+
+class _Side(NamedTuple):
+    """One side of a comparison, on the worlds that count."""
+
+    value: Floats
+    """A value for each world."""
+    by_model: Floats | None
+    """Worlds by models; None where there is one model."""
+
+    def of(self, mask: npt.NDArray[np.bool_]) -> _Side:
+        """The same on some of the worlds."""
+        return _Side(self.value[mask], None if self.by_model is None else self.by_model[mask])
 
 
 def compare(
@@ -79,34 +101,38 @@ def compare(
         metrics: What to compare.
     """
     for metric in metrics:
-        one, other = pairs.baseline[metric], pairs.candidate[metric]
-        known = np.isfinite(one) & np.isfinite(other)
+        one = _Side(pairs.baseline[metric], pairs.baseline_by_model.get(metric))
+        other = _Side(pairs.candidate[metric], pairs.candidate_by_model.get(metric))
+        known = np.isfinite(one.value) & np.isfinite(other.value)
         if not known.any():
             continue
         places = pairs.places[known]
-        yield _compared(names, metric, None, one[known], other[known], places, how)
+        yield _compared(names, metric, None, one.of(known), other.of(known), places, how)
         present = np.unique(places)
         for place in present if len(tasks) > 1 else ():
             mine = known & (pairs.places == place)
             alone = np.zeros(int(mine.sum()), dtype=np.int64)
-            yield _compared(names, metric, tasks[place], one[mine], other[mine], alone, how)
+            yield _compared(names, metric, tasks[place], one.of(mine), other.of(mine), alone, how)
 
 
 def _compared(
     names: tuple[str, str],
     metric: str,
     task: str | None,
-    one: Floats,
-    other: Floats,
+    first: _Side,
+    second: _Side,
     places: Ints,
     how: Resampling,
 ) -> Comparison:
     strata = strata_of(np.unique(places, return_inverse=True)[1].astype(np.int64))
+    one, other = first.value, second.value
     gain = other - one
     parts = [gain[strata == place] for place in range(int(strata.max()) + 1)]
     baseline = mean_over([one[strata == place] for place in range(len(parts))])
     candidate = mean_over([other[strata == place] for place in range(len(parts))])
     difference = mean_over(parts)
+    moved = spread(gain, strata, [first.by_model, second.by_model])
+    n_models = n_crossed(second.by_model, strata)
     found = Comparison(
         baseline=names[0],
         candidate=names[1],
@@ -115,17 +141,33 @@ def _compared(
         baseline_value=baseline,
         candidate_value=candidate,
         difference=difference,
-        standard_error=standard_error(parts),
+        standard_error=None if moved is None else math.sqrt(moved.variance),
         low=None,
         high=None,
         n_pairs=len(gain),
+        n_models=n_models,
     )
-    bounds, why = _interval(metric, one, other, strata, how)
+    if max(n_models, n_crossed(first.by_model, strata)) > 1 and moved and moved.variance > 0:
+        bounds, why = (
+            _within(moved.bounds(difference, len(gain), how.confidence, is_share=False), one, other),
+            None,
+        )
+    else:
+        bounds, why = _interval(metric, one, other, strata, how)
     tested, untested = _tested(one, other, 1 - how.confidence) if metric == SUCCESS else ({}, None)
     notes = [each for each in (why, untested) if each]
     return found.model_copy(
         update={"low": bounds.low, "high": bounds.high, "note": "; ".join(notes) or None, **tested}
     )
+
+
+def _within(bounds: Bounds, one: Floats, other: Floats) -> Bounds:
+    """The bounds of a difference of shares stay between -1 and 1."""
+    if min(one.min(), other.min()) < 0 or max(one.max(), other.max()) > 1:
+        return bounds
+    assert bounds.low is not None
+    assert bounds.high is not None
+    return Bounds(max(bounds.low, -1.0), min(bounds.high, 1.0))
 
 
 def _interval(

@@ -1,7 +1,8 @@
 """Means over tasks that weigh the same, with standard error and interval: of one group of episodes.
 
 A world (environment, task and seed) counts once: of several attempts at it the mean is taken, as they are no
-independent samples.
+independent samples. Where several models of a group (training seeds of one method) played each world, the
+interval is of the method (`two_way`); else it is of this model.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 
 from trajkit.curate.intervals import wilson_bounds
 from trajkit.evaluate.resample import NOTHING, Bounds, Floats, Ints, Resampling, percentiles, resampled
+from trajkit.evaluate.two_way import n_crossed, spread
 from trajkit.schema import Model
 from trajkit.schema.base import Count, Name
 
@@ -33,30 +35,39 @@ class Estimate(Model):
     value: float
     """The mean."""
     standard_error: float | None
-    """Of the mean: √(Σ s²/n) / k over k tasks, s² over n - 1; None where a task has a single world."""
+    """Of the mean: √(Σ s²/n) / k over k tasks, s² over n - 1, and what the models differ by where there are
+    several; None where a task has a single world."""
     low: float | None
     """Lower bound; None where nothing can be said, as of worlds that are all the same."""
     high: float | None
     """Upper bound."""
     n: Count
     """How many worlds were measured."""
+    n_models: Count = 1
+    """Models that the interval is over: above 1 it is of the method that trained them, else of this model."""
 
 
 def estimates(
-    values: Mapping[str, Floats], tasks: Sequence[str], places: Ints, how: Resampling
+    values: Mapping[str, Floats],
+    tasks: Sequence[str],
+    places: Ints,
+    how: Resampling,
+    by_model: Mapping[str, Floats] | None = None,
 ) -> Iterator[Estimate]:
     """The means of one group: over all tasks, then task by task where there are several.
 
     Success has Wilson's score interval, others the percentiles of the bootstrap within tasks. Over several
     tasks Wilson's takes as the number of trials the one that weighs as much, k² / Σ(1/n): E. L. Korn &
     B. I. Graubard, "Confidence intervals for proportions with small expected number of positive counts",
-    Survey Methodology 24 (1998). It holds where all succeed and where none does.
+    Survey Methodology 24 (1998). It holds where all succeed and where none does. Where worlds were tried
+    several times, and where several models played them, intervals are those of `two_way`.
 
     Args:
         values: By measure, a value for each world; NaN where nothing was measured.
         tasks: The tasks' names, in order.
         places: Which task each world is of.
         how: Resamples, seed and confidence.
+        by_model: By measure, worlds by models; None where there is one model.
     """
     if not len(places):
         return
@@ -69,22 +80,29 @@ def estimates(
     by_task = total if strata is places else resampled(columns, places, how)
     for metric, value in values.items():
         column = drawn.index(metric) if metric in drawn else None
+        played = (by_model or {}).get(metric)
         of_all = None if column is None else total[:, :, column].mean(axis=0)
-        found = estimate(metric, None, value, strata, of_all, how.confidence)
+        found = estimate(metric, None, value, strata, of_all, how.confidence, played)
         if found is None:
             continue
         yield found
         for place, task in enumerate(tasks[at] for at in present if is_by_task):
             of_task = None if column is None else by_task[place, :, column]
-            mine = estimate(
-                metric, task, value[places == place], places[places == place], of_task, how.confidence
-            )
+            here = places == place
+            own = None if played is None else played[here]
+            mine = estimate(metric, task, value[here], places[here], of_task, how.confidence, own)
             if mine is not None:
                 yield mine
 
 
 def estimate(
-    metric: str, task: str | None, value: Floats, strata: Ints, draws: Floats | None, confidence: float
+    metric: str,
+    task: str | None,
+    value: Floats,
+    strata: Ints,
+    draws: Floats | None,
+    confidence: float,
+    played: Floats | None = None,
 ) -> Estimate | None:
     """One mean; None where a task has no value.
 
@@ -95,13 +113,20 @@ def estimate(
         strata: What each world is of.
         draws: Resampled means; None for success, which has Wilson's interval.
         confidence: Of the interval.
+        played: Worlds by models; None where there is one model.
     """
     known = np.isfinite(value)
     parts = [value[known & (strata == place)] for place in np.unique(strata)]
     if not all(len(part) for part in parts):
         return None
     mean = mean_over(parts)
-    if draws is None or (metric in SHARES and is_constant(parts)):
+    places = np.unique(strata[known], return_inverse=True)[1]
+    models = None if played is None else played[known]
+    n_models, moved = n_crossed(models, places), spread(value[known], places, [models])
+    if moved is not None and moved.variance > 0 and (n_models > 1 or _is_repeated(metric, parts)):
+        is_share = all(part.min() >= 0 and part.max() <= 1 for part in parts)
+        bounds = moved.bounds(mean, int(known.sum()), confidence, is_share=is_share)
+    elif draws is None or (metric in SHARES and is_constant(parts)):
         effective = len(parts) ** 2 / math.fsum(1 / len(part) for part in parts)
         bounds = Bounds(*wilson_bounds(mean, effective, confidence=confidence))
     else:
@@ -110,11 +135,17 @@ def estimate(
         metric=metric,
         task=task,
         value=mean,
-        standard_error=standard_error(parts),
+        standard_error=None if moved is None else math.sqrt(moved.variance),
         low=bounds.low,
         high=bounds.high,
         n=int(known.sum()),
+        n_models=n_models,
     )
+
+
+def _is_repeated(metric: str, parts: Sequence[Floats]) -> bool:
+    """Whether worlds were tried several times with different ends, so that a world is no single trial."""
+    return metric == SUCCESS and not all(np.isin(part, (0, 1)).all() for part in parts)
 
 
 def strata_of(places: Ints) -> Ints:
@@ -125,13 +156,6 @@ def strata_of(places: Ints) -> Ints:
 def mean_over(parts: Sequence[Floats]) -> float:
     """The mean of the parts' means."""
     return math.fsum(math.fsum(part.tolist()) / len(part) for part in parts) / len(parts)
-
-
-def standard_error(parts: Sequence[Floats]) -> float | None:
-    """Of `mean_over`; None where a part has a single value."""
-    if min(len(part) for part in parts) < 2:
-        return None
-    return math.sqrt(math.fsum(float(part.var(ddof=1)) / len(part) for part in parts)) / len(parts)
 
 
 def is_constant(parts: Sequence[Floats]) -> bool:

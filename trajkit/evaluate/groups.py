@@ -39,9 +39,11 @@ _EPISODES = """
         tags->>'$."trajkit.decoding"' AS decoding,
         env_id, CASE WHEN env_id IS NULL THEN coalesce(task, 'unknown') ELSE concat_ws('/', env_id, task) END
             AS task_name, task, seed,
-        purpose, outcome, n_steps, n_input_tokens, n_output_tokens, cost_usd, n_invalid, n_judged, {metrics}
+        purpose, outcome, n_steps, n_input_tokens, n_output_tokens, cost_usd, n_invalid, n_judged, model_name,
+        {metrics}
     FROM {schema}.episodes LEFT JOIN (
-        SELECT episode_id, count(*) FILTER (NOT action_valid) AS n_invalid, count(action_valid) AS n_judged
+        SELECT episode_id, count(*) FILTER (NOT action_valid) AS n_invalid, count(action_valid) AS n_judged,
+            min(model_name) AS model_name
         FROM {schema}.steps GROUP BY episode_id
     ) USING (episode_id)
 """
@@ -76,6 +78,8 @@ class Group(NamedTuple):
     """Task and seed of each; None of an episode without a seed, which is a world of its own."""
     values: Mapping[str, Floats]
     """By measure, the mean over the attempts at a world; NaN where nothing was measured."""
+    by_model: Mapping[str, Floats] = {}
+    """The same for each of its models, worlds by models; empty where one model answered."""
 
     @property
     def n_worlds(self) -> int:
@@ -194,21 +198,45 @@ def _group(
     connection: duckdb.DuckDBPyConnection, who: Who, name: str, tasks: Sequence[str], measures: Sequence[str]
 ) -> Group:
     means = ", ".join(f"CAST(avg({sql_of(each)}) AS DOUBLE) AS m{at}" for at, each in enumerate(measures))
+    by_world = "task_name, seed, CASE WHEN seed IS NULL THEN episode_id END"
     found = connection.execute(
-        f"SELECT task_name, seed, {means} FROM g WHERE group_name = ? "
-        "GROUP BY task_name, seed, CASE WHEN seed IS NULL THEN episode_id END "
+        f"SELECT task_name, seed, {means} FROM g WHERE group_name = ? GROUP BY {by_world} "
         "ORDER BY task_name, seed, min(episode_id)",
         [name],
     ).fetchall()
     place = {task: number for number, task in enumerate(tasks)}
-    columns = np.array([row[2:] for row in found], dtype=np.float64).reshape(-1, len(measures))  # None is NaN
+    worlds = tuple(None if row[1] is None else (row[0], row[1]) for row in found)
+    columns = _columns([row[2:] for row in found], len(measures))
+    models = [
+        model
+        for (model,) in connection.execute(
+            "SELECT DISTINCT model_name FROM g WHERE group_name = ? AND model_name IS NOT NULL ORDER BY 1",
+            [name],
+        ).fetchall()
+    ]
+    by_model = np.full((len(worlds), len(models), len(measures)), np.nan)
+    if len(models) > 1:
+        at = {world: number for number, world in enumerate(worlds) if world is not None}
+        column = {model: number for number, model in enumerate(models)}
+        for task, seed, model, *row in connection.execute(
+            f"SELECT task_name, seed, model_name, {means} FROM g WHERE group_name = ? AND seed IS NOT NULL "
+            "AND model_name IS NOT NULL GROUP BY task_name, seed, model_name",
+            [name],
+        ).fetchall():
+            by_model[at[task, seed], column[model]] = _columns([row], len(measures))[0]
     return Group(
         name=name,
         who=who,
         places=np.array([place[row[0]] for row in found], dtype=np.int64),
-        worlds=tuple(None if row[1] is None else (row[0], row[1]) for row in found),
+        worlds=worlds,
         values={each: columns[:, at] for at, each in enumerate(measures)},
+        by_model={each: by_model[:, :, at] for at, each in enumerate(measures)} if len(models) > 1 else {},
     )
+
+
+def _columns(rows: Sequence[Sequence[float | None]], n: int) -> Floats:
+    """Rows of measures as numbers; None becomes NaN."""
+    return np.array(rows, dtype=np.float64).reshape(-1, n)
 
 
 def _names(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> dict[Who, str]:
@@ -300,4 +328,6 @@ def paired(one: Group, other: Group) -> Pairs:
         {name: value[mine] for name, value in one.values.items()},
         {name: value[theirs] for name, value in other.values.items()},
         one.places[mine],
+        {name: value[mine] for name, value in one.by_model.items()},
+        {name: value[theirs] for name, value in other.by_model.items()},
     )

@@ -16,7 +16,9 @@ _UNJUDGED = """
     GROUP BY group_name HAVING n_unjudged > 0 ORDER BY group_name
 """
 _REPEATED = """
-    SELECT group_name, count(*), count(DISTINCT (task_name, seed)) AS n_worlds, count(DISTINCT store) FROM g
+    SELECT group_name, count(*), count(DISTINCT (task_name, seed)) AS n_worlds, count(DISTINCT store),
+        count(DISTINCT model_name)
+    FROM g
     WHERE seed IS NOT NULL GROUP BY group_name HAVING count(*) > n_worlds ORDER BY group_name
 """
 
@@ -41,8 +43,9 @@ def notes_on(
             f"{name}: the end of {n_unjudged:,} of {n:,} episodes is an error or unknown; success leaves "
             "them out"
         )
-    for name, n, n_worlds, n_stores in connection.execute(_REPEATED).fetchall():
-        yield f"{name}: {n:,} episodes on {n_worlds:,} worlds; of several attempts at one the mean counts"
+    for name, n, n_worlds, n_stores, n_models in connection.execute(_REPEATED).fetchall():
+        played = f"{n_worlds:,} worlds by {n_models:,} models" if n_models > 1 else f"{n_worlds:,} worlds"
+        yield f"{name}: {n:,} episodes on {played}; of several attempts at one the mean counts"
         if n_stores > 1:
             yield f"{name} is in {n_stores} stores: NAME=STORE tells them apart if they are different models"
     without = sum(world is None for group in groups for world in group.worlds)

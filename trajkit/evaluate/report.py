@@ -156,7 +156,9 @@ class _Reading:
                 variant=group.who.variant,
                 decoding=group.who.decoding,
                 n_worlds=group.n_worlds,
-                estimates=tuple(estimates(group.values, self._tasks, group.places, self._how)),
+                estimates=tuple(
+                    estimates(group.values, self._tasks, group.places, self._how, group.by_model)
+                ),
                 per_success=tuple(per_success(self._connection, group, self._how)),
                 models=tuple(models),
                 training=next(filter(None, known), None),

@@ -210,12 +210,19 @@ def regression_table(regressions: Sequence[Regression]) -> Table:
 
 
 def said_of(report: ReportData) -> str:
-    """What the intervals are."""
+    """What the intervals are, and whether they speak of a model or of the method that trained it."""
+    of_methods = [group.name for group in report.groups if any(each.n_models > 1 for each in group.estimates)]
+    scope = (
+        f"Those of {', '.join(of_methods)} are for the method, over worlds and models" if of_methods else ""
+    )
+    if len(of_methods) < len(report.groups):
+        scope += "; the others" if of_methods else "They"
+        scope += " are for this model on other worlds, not for another training of it"
     return (
         f"{100 * report.confidence:.4g}% intervals. Success: Wilson's. Other means and all differences: "
         f"bootstrap of worlds within tasks, {report.resamples:,} resamples, seed {report.seed}; those of "
         "success are widened to Newcombe's interval, which also holds where hardly any pair differs. Tasks "
-        "weigh the same; a world (environment, task and seed) counts once."
+        f"weigh the same; a world (environment, task and seed) counts once. {scope}."
     )
 
 
