@@ -1,4 +1,4 @@
-"""Read names, files and JSON that other people wrote: they choose no path, block no reader, break no parser.
+"""Read, check and print what other people wrote, so that it does no harm.
 
 The trust boundary is drawn in SECURITY.md.
 """
@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import unicodedata
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -143,3 +145,41 @@ def json_from_outside(text: str | bytes, *, where: str, error: type[TrajkitError
         raise error(f"{where} is nested too deep") from failure
     except ValueError as failure:
         raise error(f"{where} is not valid JSON: {failure}") from failure
+
+
+def visible(text: str, *, is_line: bool = True) -> str:
+    """Spell out the characters of a text that could steer a terminal or fake another line.
+
+    Args:
+        text: What is to be printed.
+        is_line: Spell out line breaks and tabs as well.
+    """
+    if text.isprintable():
+        return text
+    return _UNUSUAL.sub(
+        lambda found: found[0] if found[0] in "\n\t" and not is_line else _spelled(found[0]), text
+    )
+
+
+def visible_json(text: str) -> str:
+    """Escape the same characters in JSON text, which still means the same."""
+    return _UNUSUAL.sub(
+        lambda found: found[0] if found[0] == "\n" else _spelled(found[0], is_json=True), text
+    )
+
+
+_UNUSUAL = re.compile(r"[^ -~]")
+_NAMED = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+@lru_cache(maxsize=1 << 14)
+def _spelled(character: str, *, is_json: bool = False) -> str:
+    """A character as an escape; itself where it only shows something."""
+    # Cc: control codes; Cf: invisible marks, also those that turn the direction of writing; Cs: half of a
+    # pair, which no stream takes; Zl, Zp: line breaks. U+200D joins emoji.
+    if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Zl", "Zp") or character == "\u200d":
+        return character
+    if is_json:
+        return json.dumps(character)[1:-1]
+    code = ord(character)
+    return _NAMED.get(character) or (f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}")

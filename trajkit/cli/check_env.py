@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 from trajkit.cli.settings import env_set
 
 if TYPE_CHECKING:
@@ -65,7 +64,7 @@ def check_env(
         wanted = checked_tasks(tasks)
         for one in check(env_id, env_settings, tasks=wanted, seeds=chosen, n_steps=steps, limit_s=timeout):
             found.append(one)
-            meter.show(f"{visible(one.task)}: {one.name}", len(found), None)
+            meter.show(f"{one.task}: {one.name}", len(found), None)
     n_failed = sum(one.status == Status.FAILED for one in found)
     if as_json:
         output.result_json(_document(env_id, env_settings, chosen, found))
@@ -103,18 +102,18 @@ def _print(env_id: str, found: Sequence[Check]) -> None:
     output.table(
         [output.Cell("check"), output.Cell("result"), output.Cell("task"), output.Cell("seen")],
         [
-            (name, status, _tasks_of(group, n_tasks), visible(group[0].detail))
+            (name, status, _tasks_of(group, n_tasks), group[0].detail)
             for (name, status), group in groups.items()
         ],
     )
     for (name, _), group in groups.items():
         if group[0].hint:
-            output.talk(f"{name}: {visible(group[0].hint)}")
+            output.talk(f"{name}: {group[0].hint}")
     said = [f"{n:,} {status}" for status, n in _tally(found).items() if n]
-    output.result(f"{visible(env_id)}  {output.plural(len(found), 'check')}: {', '.join(said)}")
+    output.result(f"{env_id}  {output.plural(len(found), 'check')}: {', '.join(said)}")
 
 
 def _tasks_of(group: Sequence[Check], n_tasks: int) -> str:
     if n_tasks == 1 or len(group) < n_tasks:
-        return ", ".join(visible(one.task) for one in group)
+        return ", ".join(one.task for one in group)
     return f"all {n_tasks}"

@@ -69,7 +69,7 @@ def completion(shell: str) -> None:
     """
     from trajkit.cli.main import cli
 
-    output.result(_CLASSES[shell](cli, {}, PROGRAM, ASKED).source().rstrip())
+    output.result_text(_CLASSES[shell](cli, {}, PROGRAM, ASKED).source().rstrip())
 
 
 def answer() -> NoReturn:
@@ -98,7 +98,7 @@ def _of_parameter(self: click.Parameter, ctx: click.Context, incomplete: str) ->
     fitting = [f"{before}{comma}{value}" for value in values if value.startswith(last)]
     if not fitting and may_be_path(self):
         return [CompletionItem(incomplete, type="file")]
-    return [CompletionItem(value) for value in fitting]
+    return [CompletionItem(value) for value in fitting if value.isprintable()]  # a shell takes lines
 
 
 def _is_list(parameter: click.Parameter) -> bool:

@@ -9,7 +9,6 @@ import click
 
 from trajkit._memory import keeping_freed_memory
 from trajkit.cli import output
-from trajkit.cli.page import visible
 from trajkit.verbs.place import last_store
 
 if TYPE_CHECKING:
@@ -132,10 +131,9 @@ def _print(made: Conversion) -> None:
     tokens = ""
     if made.n_tokens is not None:
         tokens = f"  {'' if made.is_exact else 'about '}{output.plural(made.n_tokens, 'token')}"
-    beside = f"  and {visible(made.provenance.name)}" if made.provenance and made.data == made.path else ""
+    beside = f"  and {made.provenance.name}" if made.provenance and made.data == made.path else ""
     output.result(
-        f"{visible(str(made.path))}  {output.plural(made.n_rows, noun)}{tokens}  {output.size(made.n_bytes)}"
-        f"{beside}"
+        f"{made.path}  {output.plural(made.n_rows, noun)}{tokens}  {output.size(made.n_bytes)}{beside}"
     )
 
 
@@ -143,7 +141,7 @@ def _talk(made: Conversion) -> None:
     from trajkit.convert.tally import counted
 
     for reason, n_steps in made.left.items():
-        output.talk(f"not learned: {output.plural(n_steps, 'step')}: {visible(reason)}")
+        output.talk(f"not learned: {output.plural(n_steps, 'step')}: {reason}")
     if made.losses:
         output.talk(f"left out: {counted(made.losses)} ({made.format} cannot carry them)")
     if made.n_stripped:

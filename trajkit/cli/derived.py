@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit.cli.output import Cell, count, plural, result, result_json, table, talk
-from trajkit.cli.page import visible
 from trajkit.verbs.place import remember_store
 
 if TYPE_CHECKING:
@@ -23,12 +22,11 @@ def columns_given(ctx: click.Context, parameter: click.Parameter, value: tuple[s
 def print_entry(entry: LineageEntry) -> None:
     """The tally of a verb as a table on stdout: seen, left by reason, kept."""
     rows = [("seen", entry.n_episodes_in, entry.n_steps_in)]
-    rows += [(f"left: {visible(left.reason)}", left.n_episodes, left.n_steps) for left in entry.left]
+    rows += [(f"left: {left.reason}", left.n_episodes, left.n_steps) for left in entry.left]
     rows += [("kept", entry.n_episodes_out, entry.n_steps_out)]
     lines = [(name, count(n_episodes), count(n_steps)) for name, n_episodes, n_steps in rows]
     lines += [
-        (f"  of them not learned: {visible(masked.reason)}", "", count(masked.n_steps))
-        for masked in entry.masked
+        (f"  of them not learned: {masked.reason}", "", count(masked.n_steps)) for masked in entry.masked
     ]
     table([Cell(""), Cell("episodes", is_number=True), Cell("steps", is_number=True)], lines)
 

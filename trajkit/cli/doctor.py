@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trajkit.cli import output
-from trajkit.cli.page import styled, visible
+from trajkit.cli.output import Styled, styled
 
 if TYPE_CHECKING:
     from trajkit.checkup.check import Check, Checkup, Standing
@@ -53,34 +53,34 @@ def doctor(online: bool, as_json: bool) -> int:
 
 def _print(found: Checkup) -> None:
     width = max(_NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _UNBOUND
-    output.result(styled(f"trajkit {found.trajkit_version} in {visible(found.folder)}", bold=True))
+    output.result(styled(f"trajkit {found.trajkit_version} in {found.folder}", bold=True))
     for section in found.sections:
         output.result()
         output.result(styled(section.name, bold=True))
         for check in section.checks:
             for line in _lines(check, width):
-                output.result(line)
+                output.result(*line)
     output.result()
-    output.result(_verdict(found))
+    output.result(*_verdict(found))
 
 
-def _lines(check: Check, width: int) -> Iterator[str]:
+def _lines(check: Check, width: int) -> Iterator[tuple[str | Styled, ...]]:
     """The sign, the name and what was found, wrapped below itself; then what to do."""
     sign = _sign(check.standing)
     margin = " " * (len(sign) + 3)
     column = " " * (_NAMES + 1)
     lines = textwrap.wrap(
-        f"{visible(check.name):<{_NAMES}} {visible(check.text)}",
+        f"{check.name:<{_NAMES}} {check.text}",
         width - len(margin),
         subsequent_indent=column,
         break_long_words=False,
         break_on_hyphens=False,
     )
     coloured = styled(sign, fg=_COLOURS[check.standing], bold=True)
-    yield f"  {coloured} {lines[0]}"
-    yield from (f"{margin}{line}" for line in lines[1:])
+    yield "  ", coloured, f" {lines[0]}"
+    yield from ((f"{margin}{line}",) for line in lines[1:])
     if check.todo is not None:  # not wrapped: it may be a command to be copied
-        yield styled(f"{margin}{column}{visible(check.todo)}", fg="cyan")
+        yield (styled(f"{margin}{column}{check.todo}", fg="cyan"),)
 
 
 def _sign(standing: Standing) -> str:
@@ -91,9 +91,9 @@ def _sign(standing: Standing) -> str:
     return _SIGNS[standing]
 
 
-def _verdict(found: Checkup) -> str:
+def _verdict(found: Checkup) -> tuple[Styled, str]:
     notes = f"; {output.plural(found.n_notes, 'note')}" if found.n_notes else ""
     if found.is_well:
-        return styled("all that is configured works", fg="green", bold=True) + notes
+        return styled("all that is configured works", fg="green", bold=True), notes
     said = "1 thing does" if found.n_broken == 1 else f"{output.count(found.n_broken)} things do"
-    return styled(f"{said} not work", fg="red", bold=True) + notes
+    return styled(f"{said} not work", fg="red", bold=True), notes

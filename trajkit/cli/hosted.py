@@ -12,7 +12,6 @@ import click
 from trajkit.cli import output, training
 from trajkit.cli.launch import carry_out
 from trajkit.cli.option import Command, adding, overlong_option
-from trajkit.cli.page import visible
 from trajkit.cli.preference import LAST_PAIRS, pair_sides
 from trajkit.cli.settings import settings_option
 from trajkit.cli.train_function import function_option, of_functions
@@ -135,26 +134,26 @@ def _plan(prepared: Prepared, service: Service) -> Iterator[str]:
         yield f"job {job.job_id} is the same: {job.status}{again}"
     yield from training.side_lines(job)
     yield training.leak_line(prepared.leak)
-    yield f"model     {visible(job.base)} at {visible(service.where)}"
+    yield f"model     {job.base} at {service.where}"
     rows = ("rows", "allow_leak")
     yield f"recipe    {', '.join(_words(job.recipe, leave_out=rows)) or 'the defaults of the service'}"
     yield from _price(Remote.of(job).estimate, prepared)
     for note in prepared.notes:
-        yield f"note      {visible(note)}"
+        yield f"note      {note}"
 
 
 def _words(recipe: Mapping[str, Any], leave_out: tuple[str, ...]) -> Iterator[str]:
     for name, value in recipe.items():
         if name not in leave_out and value not in (None, {}, []):
             text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-            yield visible(f"{name} {text}")
+            yield f"{name} {text}"
 
 
 def _price(estimate: Estimate, prepared: Prepared) -> Iterator[str]:
     if estimate.n_trained_tokens is None or estimate.n_epochs is None:
         yield "tokens    as many as the rows have, for each epoch that the service chooses"
     else:
-        by = "the characters" if estimate.counted_by == "estimate" else visible(estimate.counted_by)
+        by = "the characters" if estimate.counted_by == "estimate" else estimate.counted_by
         about = "" if estimate.is_exact else f", an estimate by {by}"
         yield (
             f"tokens    {output.count(estimate.n_trained_tokens)} to pay for, in"

@@ -10,7 +10,6 @@ import click
 from trajkit._settings import remember
 from trajkit.cli.derived import print_entry
 from trajkit.cli.output import Meter, count, plural, result, result_json, talk
-from trajkit.cli.page import visible
 from trajkit.verbs.place import goal_of
 
 if TYPE_CHECKING:
@@ -88,4 +87,4 @@ def _talk(imported: Imported) -> None:
     for suffix, number in imported.unread.items():
         talk(f"not looked at: {plural(number, 'file')} with the suffix {suffix}")
     for problem in imported.problems:
-        talk(f"left out: {visible(problem)}")
+        talk(f"left out: {problem}")

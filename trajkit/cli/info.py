@@ -10,7 +10,6 @@ import click
 
 from trajkit._settings import project
 from trajkit.cli import output
-from trajkit.cli.page import visible
 from trajkit.cli.server_options import access_of, server_options
 from trajkit.errors import RequestError
 from trajkit.verbs.place import last_store
@@ -100,7 +99,7 @@ def _describe(store: str, as_json: bool) -> None:
 
 def _lines(summary: Summary) -> Iterator[str]:
     counts = summary.counts
-    yield f"{visible(str(summary.path))}: {visible(summary.kind)}, checksums match"
+    yield f"{summary.path}: {summary.kind}, checksums match"
     yield (
         f"{output.plural(counts.n_episodes, 'episode')}  {output.plural(counts.n_steps, 'step')}  "
         f"{output.count(counts.n_feedback)} feedback  {output.size(summary.n_bytes)}"
@@ -110,15 +109,15 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield f"written   {_time(summary.created_at)} by trajkit {summary.trajkit_version}{as_of}"
     if summary.source:
         said = "  ".join(f"{name}={value}" for name, value in summary.source.items())
-        yield f"source    {visible(said)}"
+        yield f"source    {said}"
     if summary.split:
-        yield f"split     {visible(summary.split)}"
+        yield f"split     {summary.split}"
     yield f"purpose   {_tally(summary.purposes)}"
     yield f"outcome   {_tally(summary.outcomes)}"
     yield f"tokens    {_tokens(summary)}"
     for each in summary.published:
         tag = f", tag {each.tag}" if each.tag else ""
-        yield visible(f"published {each.repository} at {each.commit[:12]}{tag}, {_time(each.published_at)}")
+        yield f"published {each.repository} at {each.commit[:12]}{tag}, {_time(each.published_at)}"
 
 
 def _tokens(summary: Summary) -> str:
@@ -143,7 +142,7 @@ def _groups(noun: str, groups: tuple[GroupSummary, ...], n_groups: int) -> None:
         ],
         [
             (
-                "unknown" if group.name is None else visible(group.name),
+                "unknown" if group.name is None else group.name,
                 output.count(group.n_episodes),
                 output.count(group.n_steps),
                 output.count(group.n_success),
@@ -164,7 +163,7 @@ def _metrics(summary: Summary) -> None:
         [output.Cell("metric"), output.Cell("of"), *numbers],
         [
             (
-                visible(metric.name),
+                metric.name,
                 metric.level,
                 output.count(metric.n),
                 *(
@@ -183,7 +182,7 @@ def _lineage(summary: Summary) -> None:
     for entry in summary.lineage:
         output.result()
         for line in lines_of(entry):
-            output.result(visible(line))
+            output.result(line)
 
 
 def _tally(numbers: dict[str, int]) -> str:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 from trajkit.errors import RequestError
 from trajkit.verbs.jobs import find_job
 
@@ -195,10 +194,10 @@ def print_job(runs: Runs, job: TuneJob, *, as_json: bool, is_long: bool = False)
         return
     if is_long:
         told = [event["message"] for event in runs.events(job.job_id) if event.get("message")]
-        facts = [*_facts(job), *(("told", visible(message)) for message in told[-_MOST_TOLD:])]
-        output.table([output.Cell("job"), output.Cell(visible(job.job_id))], facts)
+        facts = [*_facts(job), *(("told", message) for message in told[-_MOST_TOLD:])]
+        output.table([output.Cell("job"), output.Cell(job.job_id)], facts)
     if job.error is not None:
-        output.talk(f"{job.job_id}: {visible(job.error)}")
+        output.talk(f"{job.job_id}: {job.error}")
     outcome = _outcome(job)
     line = f"{runs.path(job.job_id)}  {job.status}"
     output.result(f"{line}  {outcome}" if outcome else line)
@@ -218,7 +217,7 @@ def _as_it_is(runs: Runs, job: TuneJob) -> TuneJob:
 def _outcome(job: TuneJob) -> str:
     """What came out: the model where a service keeps it, steps and losses where they are known."""
     result: dict[str, Any] = job.result
-    parts = [visible(result["model"])] if result.get("model") else []
+    parts = [result["model"]] if result.get("model") else []
     if result.get("n_steps") is not None:
         parts.append(output.plural(result["n_steps"], "step"))
     if result.get("train_loss") is not None:
@@ -252,7 +251,7 @@ def _facts(job: TuneJob) -> list[tuple[str, str]]:
     if job.validation is not None:
         facts.append(("measured", f"{job.validation.store} ({job.validation.digest[:12]})"))
     facts += _flat(job.recipe)
-    facts += [(name, version) for name, version in job.versions.items()]
+    facts += job.versions.items()
     if job.code_commit is not None:
         facts.append(("commit", job.code_commit))
     facts.append(("since", f"{job.created_at:%Y-%m-%d %H:%M} UTC"))
@@ -262,4 +261,4 @@ def _facts(job: TuneJob) -> list[tuple[str, str]]:
         from trajkit.targets.hosted.remote import Remote
 
         facts += Remote.of(job).lines()
-    return [(name, visible(value)) for name, value in facts]
+    return facts

@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 
 _EPILOG = """\
 A shared episode id, world (environment, task and seed) or initial state is a leak, and so is an episode of a
@@ -36,10 +35,10 @@ def leak(train: str, evaluation: str | None, strict_text: bool, near: float, as_
     refuse_nothing(train, evaluation)
     report = find_leaks(train, evaluation, strict_text=strict_text, near=near)
     for line in report.unchecked():
-        output.talk(visible(line))
+        output.talk(line)
     if as_json:
         output.result_json({"leaks": report.leaks, **report.model_dump(mode="json")})
     else:
         for line in report.lines():
-            output.result(visible(line))
+            output.result(line)
     report.checked()

@@ -10,7 +10,6 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
-from trajkit.cli.page import visible
 from trajkit.cli.training import near
 from trajkit.errors import ConfigError
 
@@ -52,7 +51,7 @@ def lineage(thing: str | None, runs_folder: Path, as_json: bool) -> None:
         if number:
             output.result()
         for line in _lines(each):
-            output.result(visible(line))
+            output.result(line)
 
 
 def _lines(found: ModelLineage | StoreLineage | EpisodeLineage) -> Iterator[str]:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -36,7 +35,7 @@ def print_look(look: DatabaseLook) -> None:
 
 def _lines(look: DatabaseLook) -> Iterator[str]:
     level = "" if look.schema_level is None else f", schema level {look.schema_level}"
-    yield f"{visible(look.url)}: TensorZero, {_KINDS.get(look.kind, look.kind)}{level}"
+    yield f"{look.url}: TensorZero, {_KINDS.get(look.kind, look.kind)}{level}"
     if look.n_inferences is not None and look.n_episodes is not None:
         text = f"  {output.size(look.n_text_bytes)} of text" if look.n_text_bytes else ""
         counts = output.plural(look.n_inferences, "inference"), output.plural(look.n_episodes, "episode")
@@ -53,8 +52,8 @@ def _functions(look: DatabaseLook) -> None:
     numbers = [output.Cell(heading, is_number=True) for heading in ("inferences", "episodes")]
     rows = []
     for function in look.functions:
-        rows.append((visible(function.name), function.function_type, *_counted(function)))
-        rows += [(f"  {visible(variant.name)}", "", *_counted(variant)) for variant in function.variants]
+        rows.append((function.name, function.function_type, *_counted(function)))
+        rows += [(f"  {variant.name}", "", *_counted(variant)) for variant in function.variants]
     output.result()
     output.table(
         [
@@ -93,7 +92,7 @@ def _metrics(look: DatabaseLook) -> None:
         ],
         [
             (
-                visible(metric.name),
+                metric.name,
                 metric.kind,
                 _level(metric),
                 metric.optimize or "?",
@@ -123,7 +122,7 @@ def _thresholds(look: DatabaseLook) -> None:
     for metric in look.metrics:
         if metric.n_episodes_kept is None:
             continue
-        name = visible(metric.name)
+        name = metric.name
         bound = "--max" if metric.is_minimized else "--min"
         rows.append((name, "", output.count(metric.n_episodes_kept)))
         rows += [
@@ -149,7 +148,7 @@ def _tags(look: DatabaseLook) -> None:
         [output.Cell("tag"), *numbers, output.Cell("most frequent")],
         [
             (
-                visible(tag.key),
+                tag.key,
                 output.count(tag.n_inferences),
                 output.count(tag.n_values),
                 ", ".join(f"{_short(value)} ({output.count(n)})" for value, n in tag.values.items()),
@@ -161,8 +160,7 @@ def _tags(look: DatabaseLook) -> None:
 
 
 def _short(value: str) -> str:
-    shown = visible(value)
-    return shown if len(shown) <= _LONGEST_VALUE else f"{shown[: _LONGEST_VALUE - 1]}…"
+    return value if len(value) <= _LONGEST_VALUE else f"{value[: _LONGEST_VALUE - 1]}…"
 
 
 def _more(n: int | None, n_listed: int, noun: str) -> None:

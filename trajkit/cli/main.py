@@ -7,8 +7,12 @@ import importlib
 import keyword
 import logging
 import os
+import re
 import sys
+import threading
+import traceback
 from collections.abc import Callable
+from types import TracebackType
 from typing import Any
 
 import click
@@ -16,7 +20,8 @@ import click
 import trajkit
 from trajkit._arguments import hide_passwords
 from trajkit._memory import prefer_little_memory
-from trajkit.cli.output import error_line
+from trajkit._secrets import HIDDEN, hidden
+from trajkit.cli.output import error_line, usage_error
 from trajkit.errors import TrajkitError
 
 # name -> (module, what --help of the group says); loaded only when called, so that --help stays quick
@@ -102,10 +107,34 @@ def cli(ctx: click.Context, debug: bool) -> None:
     """Turn what an LLM agent lived through into a better agent."""
     ctx.obj = {"debug": debug}
     if debug:
-        logging.basicConfig(level=logging.INFO, stream=sys.stderr, format="%(name)s: %(message)s")
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(_WithoutSecrets("%(name)s: %(message)s"))
+        logging.basicConfig(level=logging.INFO, handlers=[handler])
     else:
         # without any handler Python prints other libraries' warnings on stderr, between our own lines
         logging.getLogger().addHandler(logging.NullHandler())
+
+
+class _WithoutSecrets(logging.Formatter):
+    """Writes what libraries log, which may be an address with a password or a header with a key."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record, with the traceback that belongs to it."""
+        return _safe(super().format(record))
+
+
+def _safe(text: str) -> str:
+    """Tracebacks and logs without the values that libraries quote in them."""
+    typed = (word.partition("=")[2] if word.startswith("-") else word for word in sys.argv[1:])
+    return hidden(_INPUT.sub(HIDDEN, text), *(word for word in typed if "://" in word))
+
+
+_INPUT = re.compile(r"(?<=input_value=).*(?=, input_type=)")
+"""What pydantic was given: of a setting or an address it may be a password."""
+
+
+def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    sys.stderr.write(_safe("".join(traceback.format_exception(kind, error, trace))))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -116,6 +145,10 @@ def main(arguments: list[str] | None = None) -> None:
         answer()
     if arguments is None:
         hide_passwords()
+    sys.excepthook = _print_traceback
+    threading.excepthook = lambda of: of.exc_value and _print_traceback(
+        of.exc_type, of.exc_value, of.exc_traceback
+    )
     prefer_little_memory()
     gc.set_threshold(50_000, 20, 100)  # imports make many objects and no garbage: looking for it takes time
     sys.exit(run(sys.argv[1:] if arguments is None else arguments, when_stopped=_leave_at_once))
@@ -141,7 +174,8 @@ def run(arguments: list[str], *, when_stopped: Callable[[], int] = lambda: STOPP
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.UsageError as error:
-        error.show()
+        error.message = hidden(error.message)
+        usage_error(error)
         return 2
     except (click.Abort, KeyboardInterrupt):
         error_line("stopped")
@@ -149,9 +183,24 @@ def run(arguments: list[str], *, when_stopped: Callable[[], int] = lambda: STOPP
     except TrajkitError as error:
         if debug:
             raise
-        error_line(error.message, hint=error.hint)
+        error_line(hidden(error.message), hint=error.hint and hidden(error.hint))
         return error.exit_code
     except BrokenPipeError:
         # the reader went away (`| head`): not an error; keep the interpreter from complaining at exit
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception:
+        # a bug, unless a store that was read holds what no store may hold: then say where
+        if debug or (found := _damage()) is None:
+            raise
+        error_line(found.message, hint=found.hint)
+        return found.exit_code
+
+
+def _damage() -> TrajkitError | None:
+    """What is wrong with a store that this process read, which only then need be imported."""
+    if "trajkit.store.reader" not in sys.modules:
+        return None
+    from trajkit.store.damage import last_damage
+
+    return last_damage()

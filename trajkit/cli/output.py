@@ -1,8 +1,13 @@
-"""Everything that is printed: results on stdout, talk and progress on stderr."""
+"""Everything that is printed: results on stdout, talk and progress on stderr.
+
+Any text may hold what somebody else wrote: every function here spells out what could steer a terminal.
+"""
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from types import TracebackType
@@ -10,42 +15,70 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
 
+from trajkit._outside import visible, visible_json
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 
-def result(text: str = "") -> None:
-    """Print a line of the result on stdout."""
-    click.echo(text)
+class Styled(NamedTuple):
+    """A piece of a line with its style."""
+
+    text: str
+    style: dict[str, Any]
+    """Of `click.style`."""
+
+
+def styled(text: str, **style: Any) -> Styled:
+    """The text in a style of `click.style`, where stdout is a terminal and nobody said NO_COLOR."""
+    return Styled(text, style)
+
+
+def result(*pieces: str | Styled) -> None:
+    """Print a line of the result on stdout. Line breaks and control characters in it are spelled out."""
+    click.echo("".join(map(_shown, pieces)))
+
+
+def result_text(text: str) -> None:
+    """Print a text of several lines on stdout."""
+    click.echo(visible(text, is_line=False))
 
 
 def result_json(value: Any) -> None:
     """Print the result as one JSON document on stdout."""
-    click.echo(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+    click.echo(visible_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
 
 
 def result_json_line(value: Any) -> None:
     """Print one row of the result as a line of JSON on stdout."""
-    click.echo(json.dumps(value, ensure_ascii=False, default=str))
+    click.echo(visible_json(json.dumps(value, ensure_ascii=False, default=str)))
 
 
 def talk(text: str) -> None:
-    """Say something that is not the result, on stderr."""
-    click.echo(_visible(text), err=True)
+    """Say in a line something that is not the result, on stderr."""
+    click.echo(visible(text), err=True)
 
 
 def error_line(message: str, *, hint: str | None = None) -> None:
     """Print an error on stderr: one line, and a hint on the next when there is one."""
-    click.echo(f"error: {_visible(message)}", err=True)
-    if hint:
-        click.echo(f"hint: {_visible(hint)}", err=True)
+    for name, text in (("error", message), ("hint", hint)):
+        if text:  # further lines are set in: none of them can look like an error or a result of its own
+            indented = visible(text, is_line=False).replace("\n", "\n  ")
+            click.echo(f"{name}: {indented}", err=True)
 
 
-def _visible(text: str) -> str:
-    """What is said may hold names out of somebody's data: they must not steer a terminal."""
-    from trajkit.cli.page import visible
+def usage_error(error: click.UsageError) -> None:
+    """Print on stderr that a command was typed wrong, with its usage."""
+    text = io.StringIO()
+    error.show(text)
+    click.echo(visible(text.getvalue(), is_line=False), nl=False, err=True)
 
-    return visible(text, is_line=False)
+
+def _shown(piece: str | Styled) -> str:
+    if isinstance(piece, str):
+        return visible(piece)
+    is_plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return visible(piece.text) if is_plain else click.style(visible(piece.text), **piece.style)
 
 
 class Cell(NamedTuple):
@@ -57,9 +90,7 @@ class Cell(NamedTuple):
 
 def table(columns: Sequence[Cell], rows: Iterable[Sequence[str]], *, err: bool = False) -> None:
     """Print a plain table: aligned, no borders but a rule under the headings; never cut to the terminal."""
-    from trajkit.cli.page import visible
-
-    lines = [[cell.heading for cell in columns], *[[visible(text) for text in row] for row in rows]]
+    lines = [[visible(text) for text in row] for row in ([cell.heading for cell in columns], *rows)]
     widths = [max(width_of(line[i]) for line in lines) for i in range(len(columns))]
     for number, line in enumerate(lines):
         cells = [
@@ -118,7 +149,7 @@ class Meter:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
             self._progress = Progress(
-                TextColumn("{task.description}"),
+                TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
@@ -140,9 +171,9 @@ class Meter:
         if self._progress is None:
             talk(text)
         else:
-            self._progress.console.print(_visible(text), markup=False, highlight=False, soft_wrap=True)
+            self._progress.console.print(visible(text), markup=False, highlight=False, soft_wrap=True)
 
     def show(self, what: str, n_done: int, n_total: int | None) -> None:
         """Say what is being done, how much of it is done, and of how much (None when unknown)."""
         if self._progress is not None and self._task is not None:
-            self._progress.update(self._task, description=what, completed=n_done, total=n_total)
+            self._progress.update(self._task, description=visible(what), completed=n_done, total=n_total)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import sys
-import unicodedata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
+from trajkit._outside import visible
 from trajkit.cli import output
 
 if TYPE_CHECKING:
@@ -16,36 +15,6 @@ if TYPE_CHECKING:
 
 _INDENT = 2
 """Columns by which a text below its name is set in."""
-_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def visible(text: str, *, is_line: bool = True) -> str:
-    """The text with control characters spelled out, so that data cannot steer a terminal.
-
-    Args:
-        text: What to show.
-        is_line: Spell out line breaks and tabs as well.
-    """
-    if text.isprintable():
-        return text
-    return "".join(_shown(character, is_line) for character in text)
-
-
-def _shown(character: str, is_line: bool) -> str:
-    if character in "\n\t" and not is_line:
-        return character
-    if character in _ESCAPES:
-        return _ESCAPES[character]
-    # Cc: control codes; Cf: invisible marks, among them those that turn the direction of writing
-    if unicodedata.category(character) in ("Cc", "Cf") and character != "\u200d":
-        return f"\\u{ord(character):04x}"
-    return character
-
-
-def styled(text: str, **style: Any) -> str:
-    """The text in a style of `click.style`, where stdout is a terminal and nobody said NO_COLOR."""
-    is_plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if is_plain else click.style(text, **style)
 
 
 class Page:

@@ -10,7 +10,6 @@ import click
 from trajkit._settings import remember
 from trajkit.cli.derived import columns_given
 from trajkit.cli.output import count, plural, result, result_json, talk
-from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
     from trajkit.curate.pairs import PairsReport
@@ -110,11 +109,11 @@ def _talk(report: PairsReport, *, is_checked: bool) -> None:
     if is_checked:
         talk(f"verified by replay: {count(report.n_verified)} of {plural(report.n_pairs, 'pair')}")
     for reason, n_episodes in report.unverified.items():
-        talk(f"not replayed: {plural(n_episodes, 'episode')}: {visible(reason)}")
+        talk(f"not replayed: {plural(n_episodes, 'episode')}: {reason}")
     if report.n_other_prompt:
         talk(
             f"note: in {plural(report.n_other_prompt, 'pair')} the worse side was given another prompt than "
             "the better one, which a trainer would show for both; --same-prompt leaves them out"
         )
     for note in report.notes:
-        talk(f"note: {visible(note)}")
+        talk(f"note: {note}")

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from trajkit.cli import output, training
 from trajkit.cli.launch import carry_out
 from trajkit.cli.local_options import price_lines
-from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
     from trajkit.targets.local.preference_prepare import PreferenceRequest, PreparedPreference
@@ -71,7 +70,7 @@ def _plan(prepared: PreparedPreference, request: PreferenceRequest) -> Iterator[
             f" {output.count(data.n_learned_tokens)} of them answers; longest {output.count(data.longest)}"
         )
         for reason, number in data.left.items():
-            yield f"          not learned: {output.plural(number, noun)}: {visible(reason)}"
+            yield f"          not learned: {output.plural(number, noun)}: {reason}"
     for kind, number in job.train.losses.items():
         yield f"          left out: {output.plural(number, kind)}"
     if job.validation is None:

@@ -9,7 +9,6 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.derived import print_entry
-from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
     from trajkit.publish.pull import Pulled
@@ -83,7 +82,7 @@ def _print(pulled: Pulled) -> None:
     if pulled.imported is not None and pulled.entry is not None:
         output.talk(f"read as {pulled.imported.format}")
         for problem in pulled.imported.problems:
-            output.talk(f"left out: {visible(problem)}")
+            output.talk(f"left out: {problem}")
         print_entry(pulled.entry)
     for store in pulled.stores:
         kept = f"{output.plural(store.n_episodes, 'episode')}  {output.plural(store.n_steps, 'step')}"

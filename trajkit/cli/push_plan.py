@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
     from trajkit.curate.redact_gate import Opinion
@@ -40,12 +39,12 @@ def scanned_lines(report: RedactReport, where: str = "model") -> Iterator[str]:
     if not report.n_found:
         yield f"secrets: {where}: nothing found in {output.plural(report.n_texts, 'text')}"
     for found in report.found:
-        yield f"secrets: {where}: {found.n_found:,} {visible(found.kind)} in {visible(found.place)}"
+        yield f"secrets: {where}: {found.n_found:,} {found.kind} in {found.place}"
 
 
 def opinion_line(opinion: Opinion) -> str:
     """What another scanner says."""
-    rules = ", ".join(f"{visible(rule)} {n:,}" for rule, n in sorted(opinion.n_by_rule.items()))
+    rules = ", ".join(f"{rule} {n:,}" for rule, n in sorted(opinion.n_by_rule.items()))
     return f"{opinion.program}: {f'it finds {rules}' if rules else 'nothing found'}"
 
 
@@ -54,9 +53,9 @@ def content_lines(contents: Contents) -> Iterator[str]:
     for rows in contents.rows:
         yield f"sft: {rows.split}: {output.plural(rows.n_rows, 'row')} to train on"
         for reason, number in rows.left.items():
-            yield f"  in no row: {output.plural(number, 'step')}: {visible(reason)}"
+            yield f"  in no row: {output.plural(number, 'step')}: {reason}"
         for kind, number in rows.losses.items():
-            yield f"  left out of the rows: {number:,} {visible(kind)}"
+            yield f"  left out of the rows: {number:,} {kind}"
         if rows.n_evaluation_left:
             yield f"  in no row: {output.plural(rows.n_evaluation_left, 'evaluation episode')}"
     for moved in contents.record.moved:
@@ -81,6 +80,6 @@ def plan_lines(plan: PushPlan, licence: str | None) -> Iterator[str]:
         f"{change.n_same:,} there already, {len(change.delete):,} to remove"
     )
     for path, file in sorted(change.add.items())[:_MOST_FILES]:
-        yield f"  {visible(path)}  {output.size(file.stat().st_size)}"
+        yield f"  {path}  {output.size(file.stat().st_size)}"
     if len(change.add) > _MOST_FILES:
         yield f"  and {len(change.add) - _MOST_FILES:,} more"

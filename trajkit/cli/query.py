@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
     from trajkit.store.query import Answer
@@ -69,15 +68,14 @@ def _print_csv(answer: Answer, rows: Iterable[Sequence[Any]]) -> None:
     for row in itertools.chain([answer.columns], rows):
         line = io.StringIO()
         csv.writer(line, lineterminator="").writerow(["" if value is None else _text(value) for value in row])
-        output.result(line.getvalue())
+        output.result_text(line.getvalue())
 
 
 def _print_table(answer: Answer, rows: Iterable[Sequence[Any]]) -> None:
     cells = [
-        output.Cell(visible(name), is_number)
-        for name, is_number in zip(answer.columns, answer.is_number, strict=True)
+        output.Cell(name, is_number) for name, is_number in zip(answer.columns, answer.is_number, strict=True)
     ]
-    output.table(cells, [["" if value is None else visible(_text(value)) for value in row] for row in rows])
+    output.table(cells, [["" if value is None else _text(value) for value in row] for row in rows])
 
 
 def _text(value: Any) -> str:

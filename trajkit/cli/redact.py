@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from trajkit.cli.output import Cell, count, plural, size, table, talk
-from trajkit.cli.page import visible
 from trajkit.cli.settings import settings_option
 
 if TYPE_CHECKING:
@@ -97,7 +96,7 @@ def redact(
     print_derived(made.entry, made.manifest, goal, as_json=as_json, more=more)
     if opinion is None:
         return 0
-    rules = ", ".join(f"{visible(rule)} {count(n)}" for rule, n in sorted(opinion.n_by_rule.items()))
+    rules = ", ".join(f"{rule} {count(n)}" for rule, n in sorted(opinion.n_by_rule.items()))
     talk(f"{opinion.program}: {f'it still finds {rules}' if rules else 'nothing found'}")
     return 1 if rules else 0
 
@@ -110,9 +109,6 @@ def _print(report: RedactReport) -> None:
     numbers = [Cell("found", is_number=True), Cell("different", is_number=True)]
     table(
         [Cell("kind"), Cell("place"), *numbers],
-        [
-            (visible(each.kind), each.place, count(each.n_found), count(each.n_values))
-            for each in report.found
-        ],
+        [(each.kind, each.place, count(each.n_found), count(each.n_values)) for each in report.found],
     )
     talk(f"{read}; found: {count(report.n_found)}")

@@ -9,7 +9,6 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
-from trajkit.cli.page import visible
 from trajkit.cli.training import confirm, near
 
 if TYPE_CHECKING:
@@ -141,7 +140,7 @@ def print_diff(lines: list[str]) -> None:
     """A diff on stdout, in colour on a terminal only."""
     for line in lines:
         style = _STYLES.get(line[:1]) if line[:3] not in ("+++", "---") else None
-        click.echo(click.style(visible(line), fg=style, bold=line[:3] in ("+++", "---")))
+        output.result(output.styled(line, fg=style, bold=line[:3] in ("+++", "---")))
 
 
 def _print_outcome(said: dict[str, Any], asked: dict[str, Any]) -> None:
@@ -154,9 +153,8 @@ def _print_outcome(said: dict[str, Any], asked: dict[str, Any]) -> None:
         output.talk(f"what was there before: {', '.join(str(near(Path(each))) for each in said['backups'])}")
         output.talk(RESTART)
     if said["serve"] is not None:
-        output.talk(f"the model is served by\n  {said['serve']}")
+        output.talk("the model is served by")
+        output.talk(f"  {said['serve']}")
     if not asked["as_json"]:
         new = "registered" if said["is_written"] else "as it was"
-        output.result(
-            visible(f"{said['config']}  {said['function']}/{said['variant']}  {new}  {said['model']}")
-        )
+        output.result(f"{said['config']}  {said['function']}/{said['variant']}  {new}  {said['model']}")

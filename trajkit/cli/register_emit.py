@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
     from trajkit.verbs.candidate import Candidate
@@ -19,9 +18,10 @@ def print_settings(found: Candidate, asked: dict[str, Any]) -> None:
     for note in found.notes:
         output.talk(f"note: {note}")
     if found.command is not None:
-        output.talk(f"the model is served by\n  {found.command}")
+        output.talk("the model is served by")
+        output.talk(f"  {found.command}")
     if asked["goal"] is None:
         output.result_json(value.model_dump(mode="json"))
         return
     model = served_model(found)
-    output.result(f"{asked['goal']}  {visible(model.model_name)} at {model.api_base}")
+    output.result(f"{asked['goal']}  {model.model_name} at {model.api_base}")

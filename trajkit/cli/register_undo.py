@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 from trajkit.cli.register import RESTART, UNCHANGED, print_diff
 from trajkit.cli.training import confirm, near
 
@@ -35,4 +34,4 @@ def undo_last(ledger: Ledger, job: str | None, asked: dict[str, Any]) -> None:
         return
     output.talk(RESTART)
     if not asked["as_json"]:
-        output.result(visible(f"{near(Path(last.config))}  {last.function}/{last.variant}  taken back"))
+        output.result(f"{near(Path(last.config))}  {last.function}/{last.variant}  taken back")

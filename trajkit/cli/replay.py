@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 from trajkit.cli.settings import env_set
 from trajkit.errors import DataError
 from trajkit.verbs.place import last_store
@@ -110,7 +109,7 @@ def _as_json(found: Replay) -> dict[str, Any]:
 
 def _table(found: Replay) -> None:
     rows = [("verified", found.n_verified), ("different", found.n_different)]
-    rows += [(f"not replayed: {visible(reason)}", n) for reason, n in found.unchecked.items()]
+    rows += [(f"not replayed: {reason}", n) for reason, n in found.unchecked.items()]
     output.table(
         [output.Cell(""), output.Cell("episodes", is_number=True), output.Cell("share", is_number=True)],
         [(name, output.count(n), f"{n / found.n_episodes:.1%}") for name, n in rows],
@@ -120,7 +119,7 @@ def _table(found: Replay) -> None:
     if found.n_steps_filled:
         output.result(f"{output.plural(found.n_steps_filled, 'step')} filled")
     for difference in found.differences:
-        output.result(visible(str(difference)))
+        output.result(str(difference))
     if more := found.n_differences - len(found.differences):
         output.result(f"… and {output.plural(more, 'difference')} more")
 

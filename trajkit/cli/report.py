@@ -11,7 +11,6 @@ from trajkit.cli import output
 from trajkit.cli.derived import columns_given
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.option import confidence_option
-from trajkit.cli.page import visible
 from trajkit.errors import RequestError
 from trajkit.verbs.place import last_store
 
@@ -186,7 +185,7 @@ def _print(found: ReportData) -> None:
     if found.unaliased is not None:
         _unaliased(found, found.unaliased)
     for text in (*found.notes, *notes(found.comparisons)):
-        output.talk(f"note: {visible(text)}")
+        output.talk(f"note: {text}")
 
 
 def _unaliased(found: ReportData, rest: Unaliased) -> None:
@@ -196,7 +195,7 @@ def _unaliased(found: ReportData, rest: Unaliased) -> None:
     others = "; the others alone:" if rest.n_aliased and rest.groups else ""
     output.result(f"aliased text: {rest.n_aliased:,} of {rest.n_worlds:,} worlds{others}")
     for text in rest.leaks:
-        output.talk(f"leak: {visible(text)}")
+        output.talk(f"leak: {text}")
     if others:
         _table(group_table(found, rest.groups))
         _table(difference_table(rest.comparisons))

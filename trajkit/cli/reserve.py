@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 from trajkit.cli.settings import env_set
 from trajkit.errors import RequestError
 
@@ -68,7 +67,7 @@ def reserve(
         output.result_json({**more, **_shown(done.reservation)})
     else:
         n_states = output.plural(len(done.reservation.states), "initial state")
-        output.result(visible(f"{done.path}  {done.reservation}  {n_states}"))
+        output.result(f"{done.path}  {done.reservation}  {n_states}")
     if not done.is_new:
         output.talk("it was reserved already: nothing was written")
     elif dry_run:
@@ -83,7 +82,7 @@ def _list(as_json: bool) -> None:
         output.result_json([{"path": str(path), **_shown(each)} for path, each in found])
         return
     for path, each in found:
-        output.result(visible(f"{path}  {each}  {output.plural(len(each.states), 'initial state')}"))
+        output.result(f"{path}  {each}  {output.plural(len(each.states), 'initial state')}")
     if not found:
         output.talk("nothing is reserved")
 

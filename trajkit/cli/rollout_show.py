@@ -131,6 +131,8 @@ class Show:
         if n_passed > 0:
             kinds = ", ".join(f"{kind} {count(n)}" for kind, n in run.caller.faults.most_common())
             self._say(f"requests that failed: {kinds}; {count(n_passed)} of them passed when sent again")
+        if run.journal.n_hidden:
+            self._say(f"answers repeated a key {plural(run.journal.n_hidden, 'time')}: it is hidden there")
         if run.caller.throttle.lowest < run.plan.concurrency:
             self._say(f"a service asked for fewer requests: down to {run.caller.throttle.lowest} at once")
         self._tell_spending()

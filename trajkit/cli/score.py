@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 from trajkit.verbs.place import last_store
 
 _EPILOG = """\
@@ -70,7 +69,7 @@ def score(store: str | None, goal: Path | None, dry_run: bool, as_json: bool, **
     if done.n_resumed:
         output.talk(f"{output.plural(done.n_resumed, 'episode')} were scored by an earlier run")
     for bad in done.bad:
-        output.talk(f"not scored: {visible(str(bad))}")
+        output.talk(f"not scored: {bad}")
     if more := done.n_bad - len(done.bad):
         output.talk(f"… and {output.count(more)} more")
     if not as_json:

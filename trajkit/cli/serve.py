@@ -9,7 +9,6 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
-from trajkit.cli.page import visible
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -81,7 +80,7 @@ def serve(
     key = api_key(api_key_location)
     served = served_models(wanted_models(models, names, base, runs_folder))
     loaded = served.open(device=device)
-    output.talk(f"loaded {visible(', '.join(loaded.names))} on {loaded.voice(None).device}")
+    output.talk(f"loaded {', '.join(loaded.names)} on {loaded.voice(None).device}")
     if host not in _LOOPBACK and key is None:
         output.talk(f"note: whoever reaches {host} can use it; --api-key-location asks for a key")
 

@@ -12,7 +12,6 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.option import confidence_option
-from trajkit.cli.page import styled, visible
 from trajkit.verbs.place import last_store
 
 if TYPE_CHECKING:
@@ -95,8 +94,7 @@ def _print(found: Stats) -> None:
     from trajkit.curate.stats_page import shown_groups
     from trajkit.curate.stats_text import facts, funnel_rows, group_rows, spread_rows
 
-    names = ", ".join(visible(str(path)) for path in found.stores)
-    output.result(styled(names, bold=True))
+    output.result(output.styled(", ".join(map(str, found.stores)), bold=True))
     output.result(f"{100 * found.confidence:.4g}% intervals: Wilson for success, {found.interval} for means")
     output.result()
     groups = shown_groups(found)
@@ -114,7 +112,7 @@ def _print(found: Stats) -> None:
     lines = list(facts(found))
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
-        output.result(f"{styled(f'{name:<{width}}', dim=True)}  {text}")
+        output.result(output.styled(f"{name:<{width}}", dim=True), f"  {text}")
     if found.coverage.actions:
         output.result()
         _table(_actions(found))
@@ -145,7 +143,6 @@ def _cut(text: str) -> str:
 def _table(table: Table) -> None:
     """Print a table; on a terminal that is narrower, as several with the same first column."""
     headings, rows = table
-    rows = [tuple(visible(cell) for cell in row) for row in rows]
     blocks = [tuple(range(len(headings)))]
     if sys.stdout.isatty():
         widths = [max(map(output.width_of, column)) for column in zip(headings, *rows, strict=True)]

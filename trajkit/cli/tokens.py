@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 from trajkit.cli.validate import TARGETS, print_loss
 
 if TYPE_CHECKING:
@@ -92,14 +91,14 @@ def tokens(
 def _print(found: TokenCount) -> None:
     print_loss(found.loss.model_copy(update={"notes": ()}))
     for note in found.notes:
-        output.talk(f"note: {visible(note)}")
+        output.talk(f"note: {note}")
     epochs = output.plural(found.n_epochs, "epoch")
     parts = [f"{output.count(found.n_trained_tokens)} tokens in {epochs}"]
     if found.cost_usd:
         sources = "; ".join(found.price_sources)
         cost = f"{found.cost_usd:,.2f}" if found.cost_usd >= _CENT else "less than 0.01"
         parts.append(f"{cost} USD (prices of {found.price_as_of})")
-        output.talk(f"sources: {visible(sources)}")
+        output.talk(f"sources: {sources}")
     elif found.cost_usd is None:
         parts.append("price unknown")
     if found.seconds is not None:

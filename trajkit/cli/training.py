@@ -14,7 +14,6 @@ import click
 from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.option import Command, adding, thoughts_option
-from trajkit.cli.page import visible
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -143,7 +142,7 @@ def side_lines(job: TuneJob) -> Iterator[str]:
             f" {output.count(data.n_learned_tokens)} of them learned; longest {output.count(data.longest)}"
         )
     for reason, number in job.train.left.items():
-        yield f"          not learned: {output.plural(number, 'step')}: {visible(reason)}"
+        yield f"          not learned: {output.plural(number, 'step')}: {reason}"
     for kind, number in job.train.losses.items():
         yield f"          left out: {output.plural(number, kind)}"
     if job.validation is None:

@@ -12,7 +12,6 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
-from trajkit.cli.page import visible
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -95,7 +94,7 @@ def try_(
 def _agree(plan: ChatPlan, drawn: Sampling, *, yes: bool, dry_run: bool) -> bool:
     """Say what a service is asked, and ask whether to."""
     output.talk(f"asks      {plan.url}, with the key of {plan.key_variable}")
-    output.talk(f"models    {visible(plan.base)} and {visible(plan.tuned)}")
+    output.talk(f"models    {plan.base} and {plan.tuned}")
     output.talk(
         f"requests  {output.plural(plan.n_requests, 'request')}, each of about "
         f"{output.plural(plan.n_prompt_tokens, 'token')} and an answer of up to {drawn.max_new_tokens:,}"

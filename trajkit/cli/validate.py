@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
     from trajkit.validation.file import Validation
@@ -79,16 +78,16 @@ def validate(
 
 def _print(found: Validation) -> None:
     for finding in found.findings:
-        output.result(f"{finding.severity}: {visible(str(finding))}")
-        output.result(f"    {visible(finding.hint)}")
+        output.result(f"{finding.severity}: {finding}")
+        output.result(f"    {finding.hint}")
     shown = {kind: sum(finding.kind == kind for finding in found.findings) for kind in found.counts}
     for kind, number in found.counts.items():
         if number > shown[kind]:
-            output.result(f"and {output.count(number - shown[kind])} more: {visible(kind)}")
+            output.result(f"and {output.count(number - shown[kind])} more: {kind}")
     if found.loss is not None:
         print_loss(found.loss)
     for what, number in found.repairs.items():
-        output.talk(f"repaired: {visible(what)}: {output.count(number)}")
+        output.talk(f"repaired: {what}: {output.count(number)}")
     if found.repaired_path is not None:
         output.talk(f"{found.repaired_path} holds the repaired copy; what is said here is about it")
     verdict = "would be refused" if found.n_errors else "would be taken"

@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from trajkit.cli import output
-from trajkit.cli.page import visible
 from trajkit.verbs.place import last_store
 
 
@@ -77,7 +76,7 @@ def _write(stores: tuple[str, ...], where: str | None, html: Path, limit: int | 
         output.result_json({**found._asdict(), "path": str(found.path)})
     else:
         n_episodes = output.plural(found.n_episodes, "episode")
-        output.result(f"{visible(str(found.path))}  {n_episodes}  {output.size(found.n_bytes)}")
+        output.result(f"{found.path}  {n_episodes}  {output.size(found.n_bytes)}")
     if found.note is not None:
         output.talk(found.note)
 

@@ -9,7 +9,6 @@ import click
 
 from trajkit.cli.derived import columns_given
 from trajkit.cli.output import Cell, count, table, talk
-from trajkit.cli.page import visible
 
 if TYPE_CHECKING:
     from trajkit.curate.spread import Spread
@@ -95,7 +94,7 @@ def _print(report: WeightReport) -> None:
         [_row(spread) for spread in spreads],
     )
     for note in report.notes:
-        talk(f"note: {visible(note)}")
+        talk(f"note: {note}")
 
 
 def _row(spread: Spread) -> tuple[str, ...]:
@@ -108,7 +107,7 @@ def _row(spread: Spread) -> tuple[str, ...]:
         spread.mean,
     )
     return (
-        "all" if spread.task is None else visible(spread.task),
+        "all" if spread.task is None else spread.task,
         *(count(number) for number in (spread.n_steps, spread.n_zero, spread.n_negative)),
         *(f"{number:.4g}" for number in numbers),
         f"{spread.n_effective_steps:,.1f} of {spread.n_steps:,}",

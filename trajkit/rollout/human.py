@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 
+from trajkit._outside import visible
 from trajkit.errors import RequestError
 from trajkit.rollout.limits import LimitReached
 from trajkit.rollout.policies import Choice, Situation
@@ -116,7 +117,7 @@ class _Keyboard:
 
 
 def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{visible(text, is_line=False)}\n")
     sys.stderr.flush()
 
 
