@@ -1,9 +1,18 @@
-"""Keep keys and passwords out of messages, files and logs, in every form in which a library may show them."""
+"""Keep keys and passwords out of messages, files and logs, in every form in which a library may show them.
+
+A secret is what the caller names, and what a variable of the environment holds whose name ends in KEY, TOKEN,
+SECRET or PASSWORD. Of a URL the credentials are secret. SECURITY.md has the rules.
+"""
 
 from __future__ import annotations
 
+import base64
+import html
 import json
-from urllib.parse import quote, quote_plus
+import os
+import re
+from typing import NamedTuple
+from urllib.parse import quote, quote_plus, unquote
 
 from pydantic import SecretStr
 
@@ -12,27 +21,97 @@ HIDDEN = "***"
 
 _SHORTEST = 4
 """Characters. A shorter key is a placeholder, and hiding it would spoil ordinary words."""
+_SHORTEST_KEY, _SHORTEST_WORD = 8, 16
+"""Characters of a key that no ordinary text has: with a digit or a sign in it, and of letters alone."""
+_NAMES = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)(?:_BEDROCK)?$")
+_CREDENTIALS = re.compile(
+    r"""(?<=://)(?![^/@\s]*:\*{3}@)[^/?#\s"'<>]+(?=@)|(?<=[?&]password=)[^&#\s"'<>]+""", re.IGNORECASE
+)
 
 
 def hidden(text: str, *secrets: SecretStr | str | None) -> str:
-    """Replace secrets in a text by asterisks.
+    """Replace secrets in a text by asterisks: those of the environment and credentials in URLs too.
 
     Args:
         text: What is about to be shown or written.
-        secrets: What it must not hold. Each is also found as Python, JSON and URLs escape it.
+        secrets: What else it must not hold. Each is also found as Python, JSON, HTML and URLs escape it.
     """
-    for form in sorted(_forms(secrets), key=len, reverse=True):
+    forms = {form for form in _forms(secrets) if len(form) >= _SHORTEST}
+    for form in sorted(forms | _forms(_environment()), key=len, reverse=True):
         text = text.replace(form, HIDDEN)
-    return text
+    return _CREDENTIALS.sub(HIDDEN, text) if "://" in text else text
+
+
+class Masked(NamedTuple):
+    """Data without keys."""
+
+    text: str
+    """The text; the same one where there was no key in it."""
+    n_hidden: int
+    """How often a key was in it."""
+
+
+def without_keys(text: str, *secrets: SecretStr | str | None) -> Masked:
+    """Replace keys in what will be learned from, and nothing that could be an ordinary word.
+
+    Args:
+        text: JSON, or a plain text.
+        secrets: Keys besides those of the environment.
+    """
+    n_hidden = 0
+    keys = [value for each in secrets if is_key(value := _plain(each))]
+    for form in sorted(_forms((*keys, *_environment())), key=len, reverse=True):
+        if n := text.count(form):
+            text, n_hidden = text.replace(form, HIDDEN), n_hidden + n
+    return Masked(text, n_hidden)
+
+
+def is_key(text: str) -> bool:
+    """Whether a text is unlike the words of ordinary texts, so that it can be looked for in them."""
+    return len(text) >= (_SHORTEST_WORD if text.isalpha() else _SHORTEST_KEY)
+
+
+def names_a_secret(name: str) -> bool:
+    """Whether what has this name is a key or a password: a variable of the environment, or a setting."""
+    return _NAMES.search(name.upper()) is not None
+
+
+def environment_keys() -> list[str]:
+    """Every key and password in the environment that no ordinary text has, stripped."""
+    return sorted({secret.strip() for secret in _environment()})
+
+
+def _environment() -> tuple[str, ...]:
+    secrets = []
+    for name, value in os.environ.items():
+        if names_a_secret(name):
+            secrets.append(value)
+        elif "://" in value and "@" in value:
+            secrets += _in_url(value)
+    return tuple(secret for secret in secrets if is_key(secret.strip()))
+
+
+def _in_url(url: str) -> list[str]:
+    """The passwords of a URL, as they stand there and as they are; the header that is made of one too."""
+    user = url.partition("://")[2].rpartition("@")[0]
+    passwords = [user.partition(":")[2], *re.findall(r"[?&]password=([^&#\s]+)", url)]
+    header = base64.b64encode(unquote(user).encode()).decode() if ":" in user else ""
+    return [text for one in passwords if one for text in (one, unquote(one), header) if text]
+
+
+def _plain(secret: SecretStr | str | None) -> str:
+    return secret.get_secret_value() if isinstance(secret, SecretStr) else secret or ""
 
 
 def _forms(secrets: tuple[SecretStr | str | None, ...]) -> set[str]:
     """Each secret as it is, stripped, and escaped in each of the usual ways."""
     forms: set[str] = set()
-    for secret in secrets:
-        value = secret.get_secret_value() if isinstance(secret, SecretStr) else secret
-        for plain in {value, value.strip()} if value else ():
+    for secret in map(_plain, secrets):
+        is_address = "://" in secret and "?" not in secret  # after a ? there may be the key itself
+        whole = () if is_address else (secret, secret.strip())
+        for plain in {*whole, *(_in_url(secret) if "://" in secret else ())} - {""}:
             raw = plain.encode("utf-8", "surrogatepass")
             forms |= {plain, repr(plain)[1:-1], repr(raw)[2:-1], quote(raw, safe=""), quote(raw)}
             forms |= {quote_plus(raw), json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]}
-    return {form for form in forms if len(form) >= _SHORTEST}
+            forms |= {html.escape(plain), base64.b64encode(raw).decode()}
+    return forms

@@ -46,7 +46,11 @@ class Reservation(BaseModel):
     """Worlds that are kept for evaluation: one `[[reserved]]` table of a `trajkit.toml`."""
 
     model_config = ConfigDict(
-        frozen=True, extra="forbid", use_attribute_docstrings=True, arbitrary_types_allowed=True
+        frozen=True,
+        extra="forbid",
+        use_attribute_docstrings=True,
+        arbitrary_types_allowed=True,
+        hide_input_in_errors=True,  # what is mistyped may be a password
     )
 
     env: Annotated[str, Field(min_length=1)]
@@ -65,7 +69,9 @@ class Reservation(BaseModel):
 class Project(BaseModel):
     """Defaults for a working folder, from its `trajkit.toml`."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", use_attribute_docstrings=True, hide_input_in_errors=True
+    )
 
     source: str | None = None
     """Where `export` reads: a database URL or a store."""

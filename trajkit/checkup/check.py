@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from trajkit._secrets import hidden
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, Text
 
@@ -67,18 +68,27 @@ class Checkup(Model):
 
 def well(name: str, text: str, **facts: object) -> Check:
     """Something that works."""
-    return Check.model_validate({"name": name, "standing": Standing.WELL, "text": text, "facts": facts})
+    return _check(name, Standing.WELL, text, None, facts)
 
 
 def note(name: str, text: str, todo: str | None = None, **facts: object) -> Check:
     """Something that is missing or not finished, which nothing that is configured needs."""
-    return Check.model_validate(
-        {"name": name, "standing": Standing.NOTE, "text": text, "todo": todo, "facts": facts}
-    )
+    return _check(name, Standing.NOTE, text, todo, facts)
 
 
 def broken(name: str, text: str, todo: str | None = None, **facts: object) -> Check:
     """Something that is there or configured, and does not work."""
+    return _check(name, Standing.BROKEN, text, todo, facts)
+
+
+def _check(name: str, standing: Standing, text: str, todo: str | None, facts: dict[str, object]) -> Check:
+    """What a service said may repeat a key."""
     return Check.model_validate(
-        {"name": name, "standing": Standing.BROKEN, "text": text, "todo": todo, "facts": facts}
+        {
+            "name": name,
+            "standing": standing,
+            "text": hidden(text),
+            "todo": todo and hidden(todo),
+            "facts": facts,
+        }
     )

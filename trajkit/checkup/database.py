@@ -46,8 +46,9 @@ def databases() -> list[Named]:
         if source is not None and "://" in source:
             found.append(Named(_SOURCE, SecretStr(source)))
     for variable in DATABASES:
-        if (url := secret_from_environment(variable)) is not None:
-            found.append(Named(variable, url))
+        with contextlib.suppress(ConfigError):
+            if (url := secret_from_environment(variable)) is not None:
+                found.append(Named(variable, url))
     return found
 
 

@@ -21,6 +21,7 @@ from trajkit.checkup.remote import GATEWAY_VARIABLE, gateway, hub
 from trajkit.checkup.runs import jobs, recipe_runs
 from trajkit.checkup.setting import settings, source_folder
 from trajkit.checkup.stores import stores
+from trajkit.errors import TrajkitError
 
 Look = Callable[[], Iterable[Check]]
 """Looks at something, and says how it is."""
@@ -96,7 +97,8 @@ def _looked(name: str, look: Look) -> tuple[Check, ...]:
         found.extend(look())
     except Exception as error:  # noqa: BLE001 -- a package that cannot be imported is what a doctor is for
         # its text may hold an address with a password; of what cannot be imported it holds a name
-        said = f"{error}" if isinstance(error, ImportError) else type(error).__name__
+        is_ours = isinstance(error, ImportError | TrajkitError)
+        said = f"{error}" if is_ours else type(error).__name__
         found.append(broken(name, f"cannot be looked at: {said}", "pip install -U trajkit"))
     return tuple(found)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import os
 from http import HTTPStatus
 from typing import Any
 
 from pydantic import SecretStr
 
+from trajkit._outside import json_from_outside
+from trajkit._secrets import hidden
 from trajkit._settings import secret_from_environment
 from trajkit.checkup.address import UNREACHABLE, Answer, ask, shown, why
 from trajkit.checkup.check import Check, broken, note, well
@@ -36,7 +37,7 @@ def gateway() -> Check | None:
         return well(GATEWAY_VARIABLE, f"{where} answers", url=where)
     if answer.status == HTTPStatus.NOT_FOUND:
         return broken(GATEWAY_VARIABLE, f"{where} answers, and is no gateway of TensorZero", todo, url=where)
-    said = " ".join(answer.body.decode("utf-8", "replace").split())[:_MOST_SAID]
+    said = " ".join(hidden(answer.body.decode("utf-8", "replace"), url).split())[:_MOST_SAID]
     return broken(GATEWAY_VARIABLE, f"{where} is not well ({answer.status}): {said}", todo, url=where)
 
 
@@ -51,11 +52,14 @@ def hub() -> Check:
         todo = "look at the network and at HF_ENDPOINT"
         return broken("Hub", f"nothing answers at {where}: {why(error)}", todo)
     if answer.status == HTTPStatus.OK:
-        return _known(where, json.loads(answer.body))
+        who = hidden(answer.body.decode("utf-8", "replace"), token)
+        return _known(where, json_from_outside(who, where=f"the answer of {where}"))
     return _unknown(where, answer, has_token=token is not None)
 
 
-def _known(where: str, who: dict[str, Any]) -> Check:
+def _known(where: str, who: Any) -> Check:
+    if not isinstance(who, dict):
+        return broken("Hub", f"{where} does not answer as the Hub does", "look at HF_ENDPOINT")
     role = ((who.get("auth") or {}).get("accessToken") or {}).get("role")
     said = f"{where} knows the token of {who.get('name')}{f', which may {role}' if role else ''}"
     if role == "read":

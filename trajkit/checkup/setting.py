@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from trajkit._settings import PROJECT_FILE, Project, project, project_files
+from trajkit._secrets import names_a_secret
+from trajkit._settings import PROJECT_FILE, Project, checked_secret, project, project_files
 from trajkit.checkup.check import Check, broken, note, well
 from trajkit.errors import ConfigError, TrajkitError
 
@@ -164,6 +165,11 @@ def _variable(name: str, value: str) -> Check:
     if value != value.strip() or not value.isprintable():
         todo = f"set it again, without blanks and line breaks: export {name}=…"
         return broken(name, "begins or ends with a blank or holds a control character", todo)
+    if names_a_secret(name) or "://" in value:
+        try:
+            checked_secret(value, name)
+        except ConfigError as error:
+            return broken(name, error.message.removeprefix(f"{name} "), error.hint)
     return well(name, f"is set: {_VARIABLES[name]}")
 
 

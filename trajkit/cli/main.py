@@ -20,6 +20,7 @@ import click
 import trajkit
 from trajkit._arguments import hide_passwords
 from trajkit._memory import prefer_little_memory
+from trajkit._outside import visible
 from trajkit._secrets import HIDDEN, hidden
 from trajkit.cli.output import error_line, usage_error
 from trajkit.errors import TrajkitError
@@ -126,7 +127,8 @@ class _WithoutSecrets(logging.Formatter):
 def _safe(text: str) -> str:
     """Tracebacks and logs without the values that libraries quote in them."""
     typed = (word.partition("=")[2] if word.startswith("-") else word for word in sys.argv[1:])
-    return hidden(_INPUT.sub(HIDDEN, text), *(word for word in typed if "://" in word))
+    text = hidden(_INPUT.sub(HIDDEN, text), *(word for word in typed if "://" in word))
+    return visible(text, is_line=False)
 
 
 _INPUT = re.compile(r"(?<=input_value=).*(?=, input_type=)")
@@ -146,8 +148,8 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:
         hide_passwords()
     sys.excepthook = _print_traceback
-    threading.excepthook = lambda of: of.exc_value and _print_traceback(
-        of.exc_type, of.exc_value, of.exc_traceback
+    threading.excepthook = lambda of: (
+        of.exc_value and _print_traceback(of.exc_type, of.exc_value, of.exc_traceback)
     )
     prefer_little_memory()
     gc.set_threshold(50_000, 20, 100)  # imports make many objects and no garbage: looking for it takes time

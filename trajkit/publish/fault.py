@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from trajkit._lazy import need
+from trajkit._secrets import HIDDEN, hidden
 from trajkit.errors import RequestError, ServiceError
 
 EXTRA = "hub"
@@ -112,7 +113,4 @@ def _wait(headers: Any) -> float | None:
 
 def _clean(text: str, token: str | None) -> str:
     """One line, without anything like a token."""
-    shown = " ".join(text.split())
-    if token:
-        shown = shown.replace(token, "***")
-    return _TOKEN.sub("***", shown)[:300]
+    return _TOKEN.sub(HIDDEN, " ".join(hidden(text, token).split()))[:300]

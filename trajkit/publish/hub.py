@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 from pydantic import SecretStr
 
 from trajkit._lazy import need
+from trajkit._settings import checked_secret
 from trajkit.errors import RequestError
 from trajkit.publish.fault import CARD_HINT, EXTRA, HubFault, asking
 from trajkit.publish.remote import Account, Remote, RemoteFile
@@ -243,6 +244,10 @@ class Hub:
 
 
 def found_token() -> SecretStr | None:
-    """The token of `HF_TOKEN`, else the one that `hf auth login` left; None when there is none."""
+    """The token of `HF_TOKEN`, else the one that `hf auth login` left; None when there is none.
+
+    Raises:
+        ConfigError: A character in it cannot be sent.
+    """
     token = need("huggingface_hub", extra=EXTRA).get_token()
-    return SecretStr(token) if token else None
+    return checked_secret(token or "", "the token of the Hub (HF_TOKEN, or what `hf auth login` left)")

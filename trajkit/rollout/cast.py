@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
-from trajkit._settings import secret_from_environment
-from trajkit.environments import environment_info
+from trajkit._settings import checked_secret, secret_from_environment
+from trajkit.environments import typed_environment
 from trajkit.rollout.calling import Caller
 from trajkit.rollout.gateway_calls import Gateway
 from trajkit.rollout.gateway_policy import GatewayPolicy
@@ -110,7 +109,7 @@ class Cast:
         from trajkit.rollout.demonstrated import Demonstrated
 
         plan = self._plan
-        rule = environment_info(plan.env_id, plan.env_settings).rule
+        rule = typed_environment(plan.env_id, plan.env_settings).rule
         return Demonstrated(policy, demonstrated_prompts(self._session.templates, rule, history=plan.history))
 
     def _local_policies(self) -> dict[str, Policy]:
@@ -119,7 +118,7 @@ class Cast:
         plan, players = self._plan, self._session.players
         models = LocalModels(players)
         self._stack.push_async_callback(models.close)
-        rule = environment_info(plan.env_id, plan.env_settings).rule
+        rule = typed_environment(plan.env_id, plan.env_settings).rule
         return local_policies(players, models, plan, self._caller, rule)
 
     def _endpoint_policy(self) -> Policy:
@@ -131,7 +130,7 @@ class Cast:
             _key(),
             self._plan,
             self._caller,
-            rule=environment_info(self._plan.env_id, self._plan.env_settings).rule,
+            rule=typed_environment(self._plan.env_id, self._plan.env_settings).rule,
             settings=read_settings(self._options.policy_settings),
         )
         self._stack.push_async_callback(policy.close)
@@ -169,7 +168,12 @@ def model_url(options: Options) -> str:
     """The address of the OpenAI-compatible server: as asked, else OPENAI_BASE_URL, else OpenAI's own."""
     from trajkit.rollout.endpoint import OPENAI_URL
 
-    return options.model_url or os.environ.get("OPENAI_BASE_URL") or OPENAI_URL
+    url = (
+        checked_secret(options.model_url, "--model-url")
+        if options.model_url
+        else secret_from_environment("OPENAI_BASE_URL")
+    )
+    return url.get_secret_value() if url else OPENAI_URL
 
 
 def shown_url(url: str) -> str:

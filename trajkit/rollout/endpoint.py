@@ -11,6 +11,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, T
 
 from trajkit._ids import time_of, uuid7
 from trajkit._lazy import need
+from trajkit._secrets import hidden
 from trajkit.errors import RequestError
 from trajkit.formats.chat_message import plain_messages, read_message, read_messages, read_tools
 from trajkit.rollout.calling import Caller
@@ -85,7 +86,7 @@ class Endpoint:
         """What it is called in messages: the address without credentials."""
         self.model = model
         self._caller = caller
-        self._key = key
+        self._key, self._url = key, url
         self._openai = need("openai", extra="openai")
         self._client = self._openai.AsyncOpenAI(
             base_url=url,
@@ -210,9 +211,7 @@ class Endpoint:
 
     def _safe(self, text: str) -> str:
         """What a server said, short, without the key that it may repeat."""
-        if self._key is not None:
-            text = text.replace(self._key.get_secret_value(), "***")
-        return shown(text)
+        return shown(hidden(text, self._key, self._url))
 
 
 class _Asked(NamedTuple):

@@ -6,6 +6,8 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
+from trajkit._secrets import hidden
+
 
 class FaultKind(StrEnum):
     """What failed, when it was not the agent."""
@@ -55,7 +57,6 @@ class Faulty(Exception):
 
 
 _PROVIDER_STATUS = re.compile(r"Error (4\d\d) [^:]*? from \S+ client")
-_CREDENTIALS = re.compile(r"(//)[^/\s@]*@")
 _MAX_CHARACTERS = 300
 
 # "Please try again in 1m30.5s", or in 20ms (OpenAI); "Please retry after 7 seconds" (Azure); a quoted header
@@ -80,8 +81,8 @@ def _unit_s(unit: str) -> float:
 
 
 def shown(text: str) -> str:
-    """A service's message on one line, shortened, with the credentials of any URL blotted out."""
-    line = " ".join(_CREDENTIALS.sub(r"\1***@", text).split())
+    """A service's message on one line, shortened, without keys and passwords."""
+    line = " ".join(hidden(text).split())
     return line if len(line) <= _MAX_CHARACTERS else line[: _MAX_CHARACTERS - 1] + "…"
 
 

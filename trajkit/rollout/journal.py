@@ -19,6 +19,7 @@ from pydantic import JsonValue
 
 import trajkit
 from trajkit._lock import locked
+from trajkit._secrets import without_keys
 from trajkit._settings import STATE_FOLDER
 from trajkit.errors import RolloutError, StoreError
 from trajkit.rollout.lines import LineFile, unwritable
@@ -129,6 +130,8 @@ class Journal:
         self.n_done = 0
         self.n_steps = 0
         """Rows of steps in all episodes that are done."""
+        self.n_hidden = 0
+        """Keys that stood in them, and are hidden there."""
         self.abandoned: Counter[str] = Counter()
         """Episodes that were abandoned, by reason."""
         self.unmarked: dict[str, Abandoned] = {}
@@ -187,13 +190,16 @@ class Journal:
 
     def finish(self, job: Job, episode: Episode, score: Score) -> None:
         """Keep an episode whose feedback was acknowledged."""
+        # whoever answered may have repeated the key that it was asked with
+        text, n_hidden = without_keys(episode.model_dump_json())
         done = {
             "episode_id": episode.episode_id,
             "job": list(job.parts),
             "n": episode.n_steps,
             "score": list(score),
+            **({"hidden": n_hidden} if n_hidden else {}),
         }
-        self._write({"done": done}, episode.model_dump_json())
+        self._write({"done": done}, text)
 
     def abandon(self, episode_id: str, reason: str, message: str) -> None:
         """Take note that an episode that was begun is not part of the run."""
@@ -234,6 +240,7 @@ class Journal:
                 self._open.pop(episode_id, None)
                 self.n_done += 1
                 self.n_steps += n_steps
+                self.n_hidden += head["done"].get("hidden", 0)
             case {"abandoned": abandoned}:
                 self._open.pop(abandoned["episode_id"], None)
                 self.unmarked[abandoned["episode_id"]] = Abandoned(**abandoned)

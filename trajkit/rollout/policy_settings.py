@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from pydantic import ValidationError
 
+from trajkit._secrets import HIDDEN, names_a_secret
 from trajkit.errors import RequestError
 from trajkit.schema import Model
 
@@ -32,4 +33,5 @@ def settings_of(policy: str, kind: type[_Settings], texts: Mapping[str, str]) ->
         if name not in kind.model_fields:
             hint = f"it has {', '.join(kind.model_fields)}"
             raise RequestError(f"the policy {policy} has no setting {name!r}", hint=hint) from error
-        raise RequestError(f"the setting {name}={texts[name]!r}: {first['msg']}") from error
+        shown = HIDDEN if names_a_secret(name) else repr(texts[name])
+        raise RequestError(f"the setting {name}={shown}: {first['msg']}") from error

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from pydantic import JsonValue
 
+from trajkit._secrets import HIDDEN, hidden, names_a_secret
 from trajkit._settings import project, refuse_reserved
-from trajkit.environments import environment_info
+from trajkit.environments import typed_environment
 from trajkit.environments.base import ActionRule
 from trajkit.rollout.cast import DEFAULT_NOISE, model_url, shown_url
 from trajkit.rollout.costs import Estimate, estimate, paid_models
@@ -67,7 +68,10 @@ class Session(NamedTuple):
         if options.kind == PolicyKind.NOISY_EXPERT:
             arguments["noise"] = DEFAULT_NOISE if options.noise is None else options.noise
         if options.policy_settings and options.kind != PolicyKind.LOCAL:
-            arguments["policy_settings"] = dict(options.policy_settings)
+            arguments["policy_settings"] = {
+                name: HIDDEN if names_a_secret(name) else hidden(value)
+                for name, value in options.policy_settings.items()
+            }
         if options.kind in (PolicyKind.OPENAI, PolicyKind.MODULE):
             arguments["model"] = options.model
             arguments["model_url"] = shown_url(model_url(options))
@@ -110,7 +114,7 @@ def prepare(options: Options) -> Session:
         RolloutError: The environment failed at a first look.
     """
     kind = options.kind
-    info = environment_info(options.env_id, options.env_settings)
+    info = typed_environment(options.env_id, options.env_settings)
     tasks = chosen(options.tasks, info.tasks, noun="task", of=options.env_id)
     seeds = chosen_seeds(seeds=options.seeds, episodes=options.episodes, seed=options.seed)
     if options.purpose == Purpose.TRAIN:

@@ -194,6 +194,8 @@ class Run:
     def _entry(self) -> LineageEntry:
         journal = self.journal
         arguments = {**self.session.arguments, "run": self.plan.run, "concurrency": self.plan.concurrency}
+        if journal.n_hidden:
+            arguments["n_keys_hidden"] = journal.n_hidden
         arguments.pop("gateway", None)  # it names folders of this machine; the source has what it is called
         return LineageEntry(
             verb=KIND,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
 import tempfile
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -65,8 +64,9 @@ def find_venue(config_file: Path | None = None) -> Venue:
     settings = project()
     asked = config_file or (Path(settings.config) if settings.config else None)
     database = secret_from_environment("TENSORZERO_CLICKHOUSE_URL")
-    if gateway_url := os.environ.get("TENSORZERO_GATEWAY_URL"):
+    if (gateway := secret_from_environment("TENSORZERO_GATEWAY_URL")) is not None:
         names = read_config(asked) if asked else None
+        gateway_url = gateway.get_secret_value()
         name = _host(gateway_url)
         return Venue(
             name, names, None, database, gateway_url, described_by=asked, identity=(name, *_digest(asked))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import SecretStr
 
-from trajkit._settings import Project, secret_from_environment
+from trajkit._settings import Project, checked_secret, secret_from_environment
 from trajkit.errors import RequestError
 from trajkit.schema import Manifest
 from trajkit.sources.access import Access
@@ -76,7 +76,9 @@ def find_source(source: str | None, project: Project) -> Location:
 
 
 def _location(text: str, named_by: str) -> Location:
-    return Location(SecretStr(text), named_by, "://" in text)
+    is_database = "://" in text
+    secret = checked_secret(text, named_by) if is_database else None
+    return Location(secret or SecretStr(text), named_by, is_database)
 
 
 def shown(location: Location) -> str:

@@ -23,6 +23,8 @@ from typing import TYPE_CHECKING, cast
 from pydantic import SecretStr
 
 from trajkit._lazy import need
+from trajkit._secrets import hidden
+from trajkit._settings import secret_from_environment
 from trajkit.errors import ConfigError, ServiceError, TrajkitError
 from trajkit.stack.gateway_config import prepare_config
 
@@ -57,21 +59,26 @@ async def open_gateway(
         ServiceError: The database or the gateway refused or could not be reached. Passwords are left out.
     """
     tensorzero = _import_quietly()
-    secrets = [clickhouse_url.get_secret_value() if clickhouse_url else "", gateway_url or ""]
+    key = secret_from_environment("TENSORZERO_API_KEY")
     try:
         async with asyncio.timeout(_OPENING_S):
             if gateway_url is not None:
                 await asyncio.to_thread(_check_reachable, gateway_url)
                 gateway = await tensorzero.AsyncTensorZeroGateway.build_http(
-                    gateway_url=gateway_url, timeout=timeout_s
+                    gateway_url=gateway_url,
+                    timeout=timeout_s,
+                    api_key=key.get_secret_value() if key else None,
                 )
             else:
                 with _safe_copy(config_file) as copy:
                     gateway = await tensorzero.AsyncTensorZeroGateway.build_embedded(
-                        config_file=str(copy), clickhouse_url=secrets[0] or None, timeout=timeout_s
+                        config_file=str(copy),
+                        clickhouse_url=clickhouse_url.get_secret_value() if clickhouse_url else None,
+                        timeout=timeout_s,
                     )
     except (tensorzero.BaseTensorZeroError, ValueError) as error:
-        raise _translated(str(error), config_file, secrets) from None  # the cause would show the password
+        # the cause would show the password
+        raise _translated(str(error), config_file, clickhouse_url, gateway_url) from None
     except TimeoutError:
         raise ServiceError(f"the gateway could not be opened within {_OPENING_S:.0f} s") from None
     try:
@@ -103,7 +110,7 @@ def check_config(config_file: Path) -> None:
     except tensorzero.BaseTensorZeroError as error:
         # that there is no database to write to is found out only when all has been read
         if "EmbeddedGatewaySetup" not in str(error):
-            raise _translated(str(error), config_file, []) from error
+            raise _translated(str(error), config_file) from None
 
 
 async def create_schema(config_file: Path, clickhouse_url: SecretStr) -> None:
@@ -129,15 +136,16 @@ def _check_reachable(url: str) -> None:
     except urllib.error.HTTPError as error:
         error.close()  # it answers; what it thinks of the calls to come it says then
     except (OSError, ValueError) as error:
+        password = url if "://" in url else None
         raise ServiceError(
-            f"no gateway answers at {_scrubbed(url, [url])}: {_scrubbed(str(error), [url])}",
+            f"no gateway answers at {hidden(url, password)}: {hidden(str(error), password)}",
             hint="check TENSORZERO_GATEWAY_URL",
         ) from None
 
 
-def _translated(text: str, config_file: Path | None, secrets: list[str]) -> TrajkitError:
+def _translated(text: str, config_file: Path | None, *secrets: SecretStr | str | None) -> TrajkitError:
     """An error of ours, for what the library says."""
-    message = _scrubbed(innermost_message(text) or text, secrets).strip()
+    message = hidden(innermost_message(text) or text, *secrets).strip()
     if "Invalid ClickHouse database URL" in message:
         return ConfigError(
             "the ClickHouse URL is not a URL", hint="it looks like http://user:password@host:8123/tensorzero"
@@ -162,12 +170,3 @@ def _unquoted(literal: str) -> str:
         return str(ast.literal_eval(literal))
     except (SyntaxError, ValueError):  # Rust knows escapes that Python does not
         return literal.strip('"')
-
-
-def _scrubbed(text: str, urls: list[str]) -> str:
-    for url in urls:
-        with contextlib.suppress(ValueError):
-            password = urllib.parse.urlsplit(url).password
-            if password:
-                text = text.replace(password, "***").replace(urllib.parse.unquote(password), "***")
-    return text

@@ -7,11 +7,11 @@ import http.client
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
-from urllib.parse import quote
 
 import pyarrow as pa
 
 from trajkit._lazy import need
+from trajkit._secrets import hidden
 from trajkit.errors import RequestError, ServiceError, TrajkitError
 from trajkit.sources.access import LimitReached
 from trajkit.sources.tensorzero.clickhouse_url import Address
@@ -64,7 +64,8 @@ def service_errors(address: Address) -> Iterator[None]:
         pa.ArrowException,
         OSError,
     ) as error:
-        raise _translated(error, address) from error
+        is_safe = all(hidden(str(one), address.password) == str(one) for one in _chain(error))
+        raise _translated(error, address) from (error if is_safe else None)
 
 
 def _translated(error: Exception, address: Address) -> TrajkitError:
@@ -189,8 +190,6 @@ def _network_error(text: str, address: Address) -> ServiceError | None:
 
 def _reason(text: str, address: Address, error: Exception | None = None) -> str:
     """The first line, short, and without the password in any of the ways in which it may be spelled."""
-    for secret in {address.password, quote(address.password), quote(address.password, safe="")} - {""}:
-        text = text.replace(secret, "***")
-    text = _AROUND.sub("", text)
+    text = _AROUND.sub("", hidden(text, address.password))
     lines = text.strip().splitlines()
     return lines[0][:500] if lines else type(error).__name__

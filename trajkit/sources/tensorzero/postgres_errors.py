@@ -9,9 +9,10 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from trajkit._lazy import need
+from trajkit._secrets import hidden
 from trajkit.errors import ServiceError
 from trajkit.sources.access import LimitReached
-from trajkit.sources.tensorzero.postgres_url import Address, secrets_of
+from trajkit.sources.tensorzero.postgres_url import Address
 
 _WRONG_USER = ("28P01", "28000")
 _NO_DATABASE = "3D000"
@@ -79,12 +80,9 @@ def _shown(error: Exception, address: Address) -> str:
     """What the server said, on one line."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = " ".join(line for line in lines if line and not line.startswith(_GUESSES))
-    text = _WRAPPING.sub("", said)[:500] or type(error).__name__
-    for secret, instead in secrets_of(address).items():
-        text = text.replace(secret, instead)
-    return text
+    return _WRAPPING.sub("", hidden(said, address.password))[:500] or type(error).__name__
 
 
 def _without_secrets(error: Exception, address: Address) -> Exception | None:
     """The cause, unless its text repeats the password."""
-    return None if any(secret in str(error) for secret in secrets_of(address)) else error
+    return error if hidden(str(error), address.password) == str(error) else None

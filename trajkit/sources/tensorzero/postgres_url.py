@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -108,8 +107,3 @@ def _port(netloc: str, said: dict[str, str]) -> int:
 def _quoted(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("'", "\\'")
     return f"'{escaped}'"
-
-
-def secrets_of(address: Address) -> Mapping[str, str]:
-    """What must never be seen, and what to show in its place."""
-    return {address.password: "***"} if address.password else {}

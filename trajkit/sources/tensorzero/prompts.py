@@ -9,6 +9,7 @@ import duckdb
 import pyarrow as pa
 from pydantic import TypeAdapter
 
+from trajkit._secrets import without_keys
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero import tables
@@ -58,7 +59,8 @@ def rendered_prompts(clickhouse_url: str, inference_ids: Iterable[str]) -> Mappi
         ).fetchall()
     return {
         inference_id: Sent(
-            _MESSAGES.validate_json(prompt), (_TOOLS.validate_json(tools) or None) if tools else None
+            _MESSAGES.validate_json(without_keys(prompt).text),
+            (_TOOLS.validate_json(tools) or None) if tools else None,
         )
         for inference_id, prompt, tools in rows
     }
