@@ -56,10 +56,10 @@ def test_a_store_of_a_newer_version_says_what_to_install(ten: Store) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "manifest.json is not JSON"),
+        ("{", "manifest.json is not valid JSON"),
         ("[]", "manifest.json: : Input should be an object"),
         ('{"digest": "x"}', "manifest.json: kind: Field required"),
-        ("\\xff", "manifest.json is not JSON"),
+        ("\\xff", "manifest.json is not valid JSON"),
     ],
 )
 def test_a_damaged_manifest_is_named(ten: Store, text: str, message: str) -> None:

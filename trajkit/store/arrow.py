@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
+from trajkit._outside import json_from_outside
 from trajkit.errors import DataError
 from trajkit.schema import Episode, Feedback, Message, Transition
 from trajkit.schema.content import Block, UnknownBlock
@@ -34,6 +35,9 @@ _JSON = {
 }
 # Columns of `episodes` that follow from its steps.
 _DERIVED = ("function_names", "variant_names", "n_steps", "n_input_tokens", "n_output_tokens", "cost_usd")
+
+_NOUNS: dict[str, type[BaseModel]] = {"episodes": Episode, "steps": Transition, "feedback": Feedback}
+_NOT_OF_NOUN = {"episodes": _DERIVED, "steps": ("episode_id",), "feedback": ()}
 
 _SHOWN_DEPTH = 8
 """An error says where it is down to there."""
@@ -64,18 +68,29 @@ def episode_of(
     Raises:
         DataError: The rows are not an episode.
     """
-    own = {name: value for name, value in _values("episodes", row).items() if name not in _DERIVED}
+    transitions = [noun_of("steps", step) for step in steps]
+    items = [noun_of("feedback", item) for item in feedback]
+    episode = noun_of("episodes", row, steps=transitions, feedback=items)
+    assert isinstance(episode, Episode)
+    return episode
+
+
+def noun_of(table: str, row: Mapping[str, Any], **more: Any) -> BaseModel:
+    """The transition, the feedback or the episode of one row; an episode has the steps that `more` names.
+
+    Raises:
+        DataError: The row is none; the message names the episode and the column.
+    """
+    where = f"episode {row['episode_id']}"
+    values = {name: v for name, v in _values(table, row).items() if name not in _NOT_OF_NOUN[table]}
     try:
-        transitions = [
-            Transition.model_validate({k: v for k, v in _values("steps", step).items() if k != "episode_id"})
-            for step in steps
-        ]
-        items = [Feedback.model_validate(_values("feedback", item)) for item in feedback]
-        return Episode.model_validate({**own, "steps": transitions, "feedback": items})
+        return _NOUNS[table].model_validate({**values, **more})
     except ValidationError as error:
         first = error.errors()[0]
-        where = ".".join(map(str, first["loc"][:_SHOWN_DEPTH]))
-        raise DataError(f"episode {row['episode_id']}: {where or 'steps'}: {first['msg']}") from error
+        column = ".".join(map(str, first["loc"][:_SHOWN_DEPTH]))
+        raise DataError(f"{where}: {column or table}: {first['msg']}") from error
+    except RecursionError as error:
+        raise DataError(f"{where}: {table} has a value that is nested too deep") from error
 
 
 def json_text(value: Any) -> str:
@@ -157,11 +172,8 @@ def _values(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
         if column.sql_type == METRICS:
             values[column.name] = {k: v for k, v in (value or {}).items() if v is not None}
         elif value is not None and column.name in _JSON[table]:
-            try:
-                values[column.name] = json.loads(value)
-            except (ValueError, RecursionError) as error:
-                where = f"episode {row['episode_id']}: {table}.{column.name}"
-                raise DataError(f"{where} is not JSON that everybody reads: {error}") from error
+            where = f"episode {row['episode_id']}: {table}.{column.name}"
+            values[column.name] = json_from_outside(value, where=where)
         else:
             values[column.name] = value
     return values

@@ -16,9 +16,10 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trajkit.errors import StoreError
 from trajkit.schema import Metric
-from trajkit.store.engine import writing
-from trajkit.store.layout import Column, columns
+from trajkit.store.engine import first_line, writing
+from trajkit.store.layout import CONTENT_HASH, Column, columns
 
 ROW_GROUP_ROWS = 4096
 """Rows of a row group: small enough to read one episode cheaply, large enough to compress."""
@@ -60,6 +61,59 @@ def arrow_schema(table: str, metrics: Sequence[Metric], extra: Sequence[Column] 
     return pa.schema(
         [(column.name, _arrow_type(column, metrics)) for column in (*columns(table, metrics), *extra)]
     )
+
+
+def refuse_other_columns(path: Path, table: str, metrics: Sequence[Metric], n_rows: int) -> None:
+    """Refuse a file that lacks a column of its table or has one of another kind; only its end is read.
+
+    Args:
+        path: The file, whoever wrote it.
+        table: Of which table it is a part.
+        metrics: The store's.
+        n_rows: How many rows it must have.
+
+    Raises:
+        StoreError: It is not Parquet, or is not such a part; the message names the file and the column.
+    """
+    try:
+        with pq.ParquetFile(path) as file:
+            found, n_found = file.schema_arrow, file.metadata.num_rows
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise StoreError(f"{path} is not Parquet that can be read: {first_line(error)}") from error
+    if n_found != n_rows:
+        raise StoreError(f"{path} has {n_found} rows; the manifest says {n_rows}")
+    for field in arrow_schema(table, metrics, (CONTENT_HASH,) if table == "episodes" else ()):
+        at = found.get_field_index(field.name)  # -1 also where two have the name
+        if at < 0:
+            raise StoreError(f"{path} has no column {field.name}")
+        if not _is_like(found.field(at).type, field.type):
+            raise StoreError(
+                f"{path}: the column {field.name} holds {found.field(at).type}, not {field.type}"
+            )
+
+
+def _is_like(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """Whether every value of one type is one of another, however other writers spell that type."""
+    kinds = pa.types
+    if isinstance(wanted, pa.StructType):
+        return isinstance(found, pa.StructType) and all(
+            (at := found.get_field_index(field.name)) >= 0 and _is_like(found.field(at).type, field.type)
+            for field in wanted
+        )
+    if isinstance(wanted, pa.ListType):
+        return (kinds.is_list(found) or kinds.is_large_list(found)) and _is_like(
+            found.value_type, wanted.value_type
+        )
+    if isinstance(found, pa.DictionaryType):
+        return _is_like(found.value_type, wanted)
+    if isinstance(wanted, pa.JsonType) or kinds.is_string(wanted):
+        texts = (kinds.is_string, kinds.is_large_string, kinds.is_string_view)
+        return isinstance(found, pa.JsonType) or any(is_text(found) for is_text in texts)
+    if kinds.is_int64(wanted):
+        return kinds.is_integer(found) and not kinds.is_uint64(found)
+    if kinds.is_float64(wanted):
+        return kinds.is_floating(found) or kinds.is_integer(found)
+    return kinds.is_timestamp(found) if kinds.is_timestamp(wanted) else found == wanted
 
 
 def _arrow_type(column: Column, metrics: Sequence[Metric]) -> pa.DataType:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import json
 import os
 import re
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,16 +17,20 @@ import duckdb
 from pydantic import ValidationError
 
 from trajkit._files import sha256_file
+from trajkit._outside import json_from_outside, regular_file, text_from_outside
 from trajkit._samples import SAMPLE_PREFIX, samples
 from trajkit.errors import StoreError
-from trajkit.schema import STORE_VERSION, Manifest, Part
+from trajkit.schema import STORE_VERSION, Manifest, Metric, Part
 from trajkit.store.content_hash import ContentHashes
 from trajkit.store.digest import elements, ordered_batches, store_digest
 from trajkit.store.engine import connect, first_line, interruptible, scan
 from trajkit.store.layout import MANIFEST_NAME, TABLES
+from trajkit.store.part import refuse_other_columns
 
 _PART_PATH = re.compile(r"(episodes|steps|feedback)/part-[0-9]+\.parquet")
 _DAMAGED = "the store is damaged: copy or build it again"
+LAST_OPENED: deque[Store] = deque(maxlen=16)
+"""The stores that were opened last in this process, for `damage.last_damage`."""
 _HASHING = min(4, os.cpu_count() or 1)
 """Parts whose bytes are checked side by side."""
 
@@ -66,24 +70,37 @@ def open_store(path: str | Path) -> Store:
     for table in TABLES:
         if not store.parts(table):
             raise StoreError(f"{folder / MANIFEST_NAME} lists no part of {table}", hint=_DAMAGED)
+        said = getattr(store.manifest.counts, f"n_{table}")
+        listed = sum(p.n_rows for p in store.manifest.parts if p.path.startswith(f"{table}/"))
+        if said != listed:
+            raise StoreError(
+                f"{folder / MANIFEST_NAME} counts {said} {table}; its parts have {listed}", hint=_DAMAGED
+            )
+    LAST_OPENED.append(store)
     return store
 
 
 def verify(store: Store, *, deep: bool = False) -> None:
     """Prove that every byte is the one that was written.
 
-    A part whose size and time of change are those of an earlier call in this process is not read again.
+    A part whose size and time of change are those of an earlier call in this process is not read again. Parts
+    must have the columns of the layout, too.
 
     Args:
         store: What to check.
-        deep: Also compute the content digest again, which reads and parses everything.
+        deep: Also check every value and compute the content digest again, which reads and parses everything.
 
     Raises:
-        StoreError: A part is missing or changed, or the content has another digest; the message names it.
+        StoreError: A part is missing or changed, a value is none that a store may have, or the content has
+            another digest; the message names it.
     """
     with verifying(store) as verified:
         verified()
     if deep:
+        from trajkit.store.damage import damage
+
+        if (broken := damage(store)) is not None:
+            raise broken
         found = recomputed_digest(store)
         if found != store.manifest.digest:
             raise StoreError(
@@ -110,7 +127,7 @@ def verifying(store: Store) -> Iterator[Callable[[], None]]:
     """
     pool = ThreadPoolExecutor(_HASHING)  # hashing lets other threads run
     try:
-        found = [pool.submit(_verify_part, store.path, part) for part in store.manifest.parts]
+        found = [pool.submit(_verify_part, store, part) for part in store.manifest.parts]
 
         def verified() -> None:
             for each in found:
@@ -143,20 +160,15 @@ def recomputed_digest(store: Store) -> str:
 
 
 def _read_manifest(path: Path) -> Manifest:
-    try:
-        value = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         raise StoreError(
             f"{path.parent} is not a store: it has no {MANIFEST_NAME}",
             hint="a run that was killed leaves none",
-        ) from None
-    except OSError as error:
-        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError as error:
-        raise StoreError(f"{path} is not JSON: {error}", hint=_DAMAGED) from error
-    _refuse_newer(path, value)
+        )
+    text = text_from_outside(path, within=path.parent, error=StoreError)
+    _refuse_newer(path, json_from_outside(text, where=str(path), error=StoreError))
     try:
-        manifest = Manifest.model_validate_json(json.dumps(value))
+        manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         raise StoreError(
@@ -177,21 +189,27 @@ def _refuse_newer(path: Path, value: Any) -> None:
         )
 
 
-def _verify_part(folder: Path, part: Part) -> None:
-    _check_size(folder, part)
-    path = folder / part.path
+def _verify_part(store: Store, part: Part) -> None:
+    _check_size(store.path, part)
+    path = store.path / part.path
     status = path.stat()
     if _sha256(path, status.st_size, status.st_mtime_ns, status.st_ino) != part.sha256:
         raise StoreError(f"{path} is not the file that was written: its sha256 differs", hint=_DAMAGED)
+    _refuse_columns(path, part.sha256, part.n_rows, store.manifest.metrics)
 
 
 def _check_size(folder: Path, part: Part) -> None:
     path = folder / part.path
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise StoreError(f"{path} is missing", hint=_DAMAGED)
-    size = path.stat().st_size
+    size = regular_file(path, within=folder, error=StoreError).stat().st_size
     if size != part.n_bytes:
         raise StoreError(f"{path} has {size} bytes; the manifest says {part.n_bytes}", hint=_DAMAGED)
+
+
+@functools.lru_cache(maxsize=4096)
+def _refuse_columns(path: Path, sha256: str, n_rows: int, metrics: tuple[Metric, ...]) -> None:
+    refuse_other_columns(path, path.parent.name, metrics, n_rows)
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,0 +1,64 @@
+"""Why a store cannot be read although its checksums match: the first wrong value, by file, row and column.
+
+Stores are read by columns and mostly without looking at single values. So this is asked only where something
+went wrong, and by `info --check`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trajkit.errors import DataError, StoreError, TrajkitError
+from trajkit.store.arrow import noun_of
+from trajkit.store.check import check
+from trajkit.store.engine import connect, first_line, scan
+from trajkit.store.layout import TABLES
+from trajkit.store.reader import LAST_OPENED, Store, verify
+
+_HINT = "the store was made or changed by something else than trajkit: build it again"
+_ROWS = 256
+
+
+def damage(store: Store) -> TrajkitError | None:
+    """What is wrong with a store; None when nothing is. Reads everything, some rows at a time."""
+    try:
+        verify(store)
+        for table in TABLES:
+            for path in store.parts(table):
+                _check_values(path, table)
+        with connect() as connection:
+            for table in TABLES:
+                connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan(store.parts(table))}")
+            check(connection, store.manifest.metrics)
+    except TrajkitError as error:
+        return StoreError(f"{store.path}: {error.message}", hint=_HINT) if error.hint is None else error
+    except duckdb.Error as error:
+        return StoreError(f"{store.path} cannot be read: {first_line(error)}", hint=_HINT)
+    return None
+
+
+def last_damage() -> TrajkitError | None:
+    """What is wrong with one of the stores that were opened last in this process; None when nothing is."""
+    for store in reversed(LAST_OPENED):
+        if (found := damage(store)) is not None:
+            return found
+    return None
+
+
+def _check_values(path: Path, table: str) -> None:
+    number = 0
+    try:
+        with pq.ParquetFile(path) as file:
+            for batch in file.iter_batches(_ROWS):
+                batch.validate(full=True)  # the texts are UTF-8
+                for at in range(batch.num_rows):
+                    noun_of(table, batch.slice(at, 1).to_pylist()[0])
+                    number += 1
+    except DataError as error:
+        raise StoreError(f"{path}, row {number}: {error.message}", hint=_HINT) from error
+    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # a year after 9999 is the last
+        raise StoreError(f"{path}, row {number} or after it: {first_line(error)}", hint=_HINT) from error
