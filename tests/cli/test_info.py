@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from tests.store.test_mutations import sealed
 from trajkit._settings import remember
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Left, LineageEntry, Transition, message
@@ -134,3 +138,54 @@ def test_control_codes_in_names_do_not_reach_the_terminal(
     write_episodes(tmp_path / "s", [Episode(episode_id="a", source="t", task="\x1b[31mred\n")], kind="test")
     assert run(["info", str(tmp_path / "s")]) == 0
     assert "\\u001b[31mred\\n" in capsys.readouterr().out
+
+
+def test_info_says_when_the_digest_is_not_that_of_the_episodes(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = store / "manifest.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"digest": "0" * 64}))
+    assert run(["info", str(store)]) == 1
+    printed = capsys.readouterr()
+    assert "checksums match" not in printed.out
+    assert f"its manifest says {'0' * 64}" in printed.err
+
+
+def test_info_check_finds_a_value_that_was_changed_with_its_checksum(
+    store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["info", str(store), "--check"]) == 0
+    assert "checksums, digest and every value are right" in capsys.readouterr().out
+    part = store / "episodes" / "part-00000.parquet"
+    table = pq.read_table(part)
+    at = table.schema.get_field_index("task")
+    pq.write_table(table.set_column(at, "task", pa.array(["x", "y"])), part)
+    sealed(store)
+    assert run(["info", str(store)]) == 0
+    capsys.readouterr()
+    assert run(["info", str(store), "--check"]) == 1
+    assert "has the content digest" in capsys.readouterr().err
+
+
+def test_info_waits_for_no_fifo_and_follows_no_link_out_of_the_store(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    part = store / "steps" / "part-00000.parquet"
+    part.rename(tmp_path / "elsewhere.parquet")
+    os.mkfifo(part)
+    assert run(["info", str(store)]) == 1
+    assert f"{part} is a FIFO, not a regular file" in capsys.readouterr().err
+    part.unlink()
+    part.symlink_to(tmp_path / "elsewhere.parquet")
+    assert run(["info", str(store)]) == 1
+    assert f"{part} is a link to a file outside {store}" in capsys.readouterr().err
+    part.unlink()
+    (tmp_path / "elsewhere.parquet").rename(part)
+    part.parent.rename(tmp_path / "steps")
+    part.parent.symlink_to(tmp_path / "steps")
+    assert run(["show", str(store), "0"]) == 1
+    assert "is a link to a file outside" in capsys.readouterr().err
+    (store / "manifest.json").unlink()
+    os.mkfifo(store / "manifest.json")
+    assert run(["info", str(store)]) == 1
+    assert "is a FIFO, not a regular file" in capsys.readouterr().err

@@ -43,11 +43,13 @@ part of a URL stays in the history of the shell: --database takes the URL from w
     help="Longest that a query may run on the server.  [default: 60 where the user may set it]",
 )
 @server_options
+@click.option("--check", is_flag=True, help="Check every value of a store, and compute its digest from them.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def info(source: str | None, database: bool, as_json: bool, **asked: Any) -> None:
+def info(source: str | None, database: bool, check: bool, as_json: bool, **asked: Any) -> None:
     """Describe a store, a database or an archive of one; by default the last store that was written here.
 
-    The checksums of a store (a folder, or sample:babyai) are verified first. Of a database it tells functions
+    The checksums of a store (a folder, or sample:babyai) are verified first, and its digest from the hashes
+    that it keeps of its episodes; --check reads every value. Of a database it tells functions
     and variants, metrics and how many episodes each bound keeps, dates and tags.
     """
     if database and source is not None:
@@ -65,9 +67,11 @@ def info(source: str | None, database: bool, as_json: bool, **asked: Any) -> Non
     if not location.is_database:
         refuse_server_options(access, why="this is read without one")
     if location.is_database or is_archive(Path(value)):
+        if check:
+            raise RequestError("--check is for stores", hint="`trajkit archive verify` checks an archive")
         _describe_database(location, access, as_json)
     else:
-        _describe(value, as_json)
+        _describe(value, check, as_json)
 
 
 def _describe_database(location: Location, access: Access, as_json: bool) -> None:
@@ -81,11 +85,11 @@ def _describe_database(location: Location, access: Access, as_json: bool) -> Non
         print_look(look)
 
 
-def _describe(store: str, as_json: bool) -> None:
+def _describe(store: str, check: bool, as_json: bool) -> None:
     from trajkit.store.reader import open_store
     from trajkit.store.summary import summarize
 
-    summary = summarize(open_store(store))
+    summary = summarize(open_store(store), deep=check)
     if as_json:
         output.result_json(summary.model_dump(mode="json"))
         return
@@ -99,7 +103,8 @@ def _describe(store: str, as_json: bool) -> None:
 
 def _lines(summary: Summary) -> Iterator[str]:
     counts = summary.counts
-    yield f"{summary.path}: {summary.kind}, checksums match"
+    checked = "checksums, digest and every value are right" if summary.is_recomputed else "checksums match"
+    yield f"{summary.path}: {summary.kind}, {checked}"
     yield (
         f"{output.plural(counts.n_episodes, 'episode')}  {output.plural(counts.n_steps, 'step')}  "
         f"{output.count(counts.n_feedback)} feedback  {output.size(summary.n_bytes)}"

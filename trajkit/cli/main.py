@@ -170,6 +170,8 @@ def _leave_at_once() -> int:
 def run(arguments: list[str], *, when_stopped: Callable[[], int] = lambda: STOPPED, **extra: Any) -> int:
     """Run one command; return its exit code. Errors are printed on stderr."""
     debug = "--debug" in arguments
+    if (reader := sys.modules.get("trajkit.store.reader")) is not None:
+        reader.LAST_OPENED.clear()
     try:
         result = cli.main(args=arguments, prog_name="trajkit", standalone_mode=False, **extra)
         return result if isinstance(result, int) else 0

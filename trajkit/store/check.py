@@ -15,7 +15,7 @@ from trajkit.store.layout import TABLES, columns, quoted
 _KEYS = {"episodes": "episode_id", "steps": "episode_id", "feedback": "feedback_id"}
 
 _REQUIRED = {
-    "episodes": ("episode_id", "source", "purpose", "n_steps", "outcome", "tags"),
+    "episodes": ("episode_id", "source", "purpose", "n_steps", "outcome", "tags", "content_hash"),
     "steps": ("episode_id", "step_index", "n_prompt_kept", "loss_weight"),
     "feedback": ("feedback_id", "episode_id", "kind", "metric_name", "tags", "created_at"),
 }

@@ -12,18 +12,18 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from trajkit.errors import DataError, StoreError, TrajkitError
+from trajkit.errors import DataError, StoreError
 from trajkit.store.arrow import noun_of
 from trajkit.store.check import check
 from trajkit.store.engine import connect, first_line, scan
 from trajkit.store.layout import TABLES
 from trajkit.store.reader import LAST_OPENED, Store, verify
 
-_HINT = "the store was made or changed by something else than trajkit: build it again"
+_HINT = "something other than trajkit wrote or changed this store: build it again"
 _ROWS = 256
 
 
-def damage(store: Store) -> TrajkitError | None:
+def damage(store: Store) -> StoreError | None:
     """What is wrong with a store; None when nothing is. Reads everything, some rows at a time."""
     try:
         verify(store)
@@ -34,14 +34,16 @@ def damage(store: Store) -> TrajkitError | None:
             for table in TABLES:
                 connection.execute(f"CREATE VIEW {table} AS SELECT * FROM {scan(store.parts(table))}")
             check(connection, store.manifest.metrics)
-    except TrajkitError as error:
-        return StoreError(f"{store.path}: {error.message}", hint=_HINT) if error.hint is None else error
+    except StoreError as error:
+        return error
+    except DataError as error:
+        return StoreError(f"{store.path}: {error.message}", hint=_HINT)
     except duckdb.Error as error:
         return StoreError(f"{store.path} cannot be read: {first_line(error)}", hint=_HINT)
     return None
 
 
-def last_damage() -> TrajkitError | None:
+def last_damage() -> StoreError | None:
     """What is wrong with one of the stores that were opened last in this process; None when nothing is."""
     for store in reversed(LAST_OPENED):
         if (found := damage(store)) is not None:

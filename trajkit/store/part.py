@@ -79,17 +79,19 @@ def refuse_other_columns(path: Path, table: str, metrics: Sequence[Metric], n_ro
         with pq.ParquetFile(path) as file:
             found, n_found = file.schema_arrow, file.metadata.num_rows
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise StoreError(f"{path} is not Parquet that can be read: {first_line(error)}") from error
+        raise _refused(f"{path} is not Parquet that can be read: {first_line(error)}") from error
     if n_found != n_rows:
-        raise StoreError(f"{path} has {n_found} rows; the manifest says {n_rows}")
+        raise _refused(f"{path} has {n_found} rows; the manifest says {n_rows}")
     for field in arrow_schema(table, metrics, (CONTENT_HASH,) if table == "episodes" else ()):
         at = found.get_field_index(field.name)  # -1 also where two have the name
         if at < 0:
-            raise StoreError(f"{path} has no column {field.name}")
-        if not _is_like(found.field(at).type, field.type):
-            raise StoreError(
-                f"{path}: the column {field.name} holds {found.field(at).type}, not {field.type}"
-            )
+            raise _refused(f"{path} has no column {field.name}")
+        if not _is_like(kind := found.field(at).type, field.type):
+            raise _refused(f"{path}: the column {field.name} holds {kind}, not {field.type}")
+
+
+def _refused(message: str) -> StoreError:
+    return StoreError(message, hint="something other than trajkit wrote this part: build the store again")
 
 
 def _is_like(found: pa.DataType, wanted: pa.DataType) -> bool:

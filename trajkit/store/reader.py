@@ -30,7 +30,7 @@ from trajkit.store.part import refuse_other_columns
 _PART_PATH = re.compile(r"(episodes|steps|feedback)/part-[0-9]+\.parquet")
 _DAMAGED = "the store is damaged: copy or build it again"
 LAST_OPENED: deque[Store] = deque(maxlen=16)
-"""The stores that were opened last in this process, for `damage.last_damage`."""
+"""The stores that were opened last, for `damage.last_damage`. A command begins without any."""
 _HASHING = min(4, os.cpu_count() or 1)
 """Parts whose bytes are checked side by side."""
 

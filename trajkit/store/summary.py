@@ -6,12 +6,14 @@ from pathlib import Path
 
 import duckdb
 
+from trajkit.errors import StoreError
 from trajkit.schema import Counts, LineageEntry, Metric, Model, Published
 from trajkit.schema.base import JsonObject, UtcTime
+from trajkit.store.digest import store_digest
 from trajkit.store.fence import fenced
 from trajkit.store.layout import quoted
 from trajkit.store.query import explaining
-from trajkit.store.reader import Store
+from trajkit.store.reader import Store, verify
 
 MOST_GROUPS = 30
 """Tasks and variants that are listed; the rest is counted."""
@@ -50,7 +52,7 @@ class MetricSummary(Model):
 
 
 class Summary(Model):
-    """What `trajkit info` says about a store whose checksums match."""
+    """What `trajkit info` says about a store whose checksums and digest match."""
 
     path: Path
     """Where it is."""
@@ -98,16 +100,30 @@ class Summary(Model):
     """What was done, oldest first."""
     published: tuple[Published, ...]
     """Where it was published, oldest first."""
+    is_recomputed: bool
+    """Whether every value was checked and the digest computed from them; else it is that of the hashes which
+    the store keeps of its episodes."""
 
 
-def summarize(store: Store) -> Summary:
-    """Verify a store's checksums and describe it.
+def summarize(store: Store, *, deep: bool = False) -> Summary:
+    """Verify a store's checksums and its digest, and describe it.
+
+    Args:
+        store: What is described.
+        deep: Check every value, and compute the digest from them and not from the hashes of the episodes.
 
     Raises:
-        StoreError: A part is missing or changed.
+        StoreError: A part is missing or changed, or the digest is another one.
     """
     manifest = store.manifest
+    if deep:
+        verify(store, deep=True)
     with fenced(store) as connection, explaining(store, connection):
+        if (found := store_digest(connection, "episodes")) != manifest.digest:
+            raise StoreError(
+                f"{store.path}: its episodes give the digest {found}; its manifest says {manifest.digest}",
+                hint="the manifest or the episodes were changed: copy or build the store again",
+            )
         tasks, n_tasks = _groups(
             connection,
             "SELECT CASE WHEN env_id IS NULL THEN task ELSE concat_ws('/', env_id, task) END AS name, "
@@ -140,6 +156,7 @@ def summarize(store: Store) -> Summary:
             n_input_tokens=tokens[0],
             n_output_tokens=tokens[1],
             n_steps_uncounted=tokens[2],
+            is_recomputed=deep,
         )
 
 

@@ -21,6 +21,7 @@ def info(
     source: StoreLike | None = None,
     *,
     database: bool = False,
+    check: bool = False,
     timeout: int | None = None,
     max_threads: int | None = None,
     max_server_memory: int | None = None,
@@ -31,6 +32,7 @@ def info(
     Args:
         source: A store, a URL or an archive; None for the last store that was written here.
         database: Describe what `export` reads instead.
+        check: Check every value of a store, and compute its digest from them.
         timeout: Longest that a query may run on the server, in seconds.
         max_threads: Most threads of the server for a query.
         max_server_memory: Most memory of the server for a query, in bytes.
@@ -59,8 +61,10 @@ def info(
     if not location.is_database:
         refuse_server_options(asked, why="this is read without one")
     if location.is_database or is_archive(Path(value)):
+        if check:
+            raise RequestError("check is for stores", hint="`trajkit archive verify` checks an archive")
         return look_at(location, asked)
-    return summarize(open_store(value))
+    return summarize(open_store(value), deep=check)
 
 
 def show(store: StoreLike, episode: str | int) -> Episode:
