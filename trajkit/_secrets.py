@@ -23,6 +23,8 @@ _SHORTEST = 4
 """Characters. A shorter key is a placeholder, and hiding it would spoil ordinary words."""
 _SHORTEST_KEY, _SHORTEST_WORD = 8, 16
 """Characters of a key that no ordinary text has: with a digit or a sign in it, and of letters alone."""
+_DEEPEST = 3
+"""JSON in a text of JSON, and that again: as the arguments of a tool call stand in an answer."""
 _NAMES = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)(?:_BEDROCK)?$")
 _CREDENTIALS = re.compile(
     r"""(?<=://)(?![^/@\s]*:\*{3}@)[^/?#\s"'<>]+(?=@)|(?<=[?&]password=)[^&#\s"'<>]+""", re.IGNORECASE
@@ -112,6 +114,10 @@ def _forms(secrets: tuple[SecretStr | str | None, ...]) -> set[str]:
         for plain in {*whole, *(_in_url(secret) if "://" in secret else ())} - {""}:
             raw = plain.encode("utf-8", "surrogatepass")
             forms |= {plain, repr(plain)[1:-1], repr(raw)[2:-1], quote(raw, safe=""), quote(raw)}
-            forms |= {quote_plus(raw), json.dumps(plain)[1:-1], json.dumps(plain, ensure_ascii=False)[1:-1]}
-            forms |= {html.escape(plain), base64.b64encode(raw).decode()}
+            forms |= {quote_plus(raw), html.escape(plain), base64.b64encode(raw).decode()}
+            ascii_only = any_letter = plain
+            for _ in range(_DEEPEST):
+                ascii_only = json.dumps(ascii_only)[1:-1]
+                any_letter = json.dumps(any_letter, ensure_ascii=False)[1:-1]
+                forms |= {ascii_only, any_letter}
     return forms
