@@ -1,0 +1,237 @@
+"""Keys and passwords through the command: a service that repeats them puts them nowhere."""
+
+from __future__ import annotations
+
+import base64
+import html
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pyarrow.parquet as pq
+import pytest
+
+ROOT = Path(__file__).parents[2]
+_spec = importlib.util.spec_from_file_location("loopback", ROOT / "tests" / "rollout" / "loopback.py")
+assert _spec is not None
+assert _spec.loader is not None
+loopback = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(loopback)
+Reply, said, refused, serve = loopback.Reply, loopback.said, loopback.refused, loopback.serve
+
+KEY = "sk-it's-\"a\\key<0123456789"
+PASSWORD = "p4ss:w%C3%B6rd"
+ROLLOUT = ["rollout", "babyai", "--task", "goto", "--episodes", "1", "--policy", "openai", "--model", "m"]
+
+
+def trajkit(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    clean = {name: text for name, text in os.environ.items() if not name.endswith(("_KEY", "_TOKEN", "_URL"))}
+    return subprocess.run(
+        [sys.executable, "-m", "trajkit", *command],
+        cwd=folder,
+        env=clean | {"PYTHONPATH": str(ROOT)} | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def everything(folder: Path, done: subprocess.CompletedProcess[str]) -> str:
+    """What was printed and every file that there is, Parquet as its values."""
+    texts = [done.stdout, done.stderr]
+    for path in folder.rglob("*"):
+        if path.suffix == ".parquet":
+            texts.append(str(pq.read_table(path).to_pylist()))
+        elif path.is_file():
+            texts.append(path.read_bytes().decode("utf-8", "replace"))
+        texts.append(path.name)
+    return "\n".join(texts)
+
+
+def assert_absent(secret: str, text: str) -> None:
+    forms = {secret, repr(secret)[1:-1], repr(secret.encode())[2:-1], json.dumps(secret)[1:-1]}
+    forms |= {quote(secret), quote(secret, safe=""), html.escape(secret)}
+    forms |= {json.dumps(json.dumps(secret))[3:-3], base64.b64encode(secret.encode()).decode()}
+    for form in forms:
+        assert form not in text, text[max(0, text.find(form) - 300) :][:600]
+
+
+def echoes(reply: Callable[[str], Any]) -> Any:
+    """A server that answers with what it was authorised by."""
+    server = None
+
+    def answer(body: dict[str, Any], n: int) -> Any:
+        return reply(server.asked[n].headers["authorization"].removeprefix("Bearer "))  # type: ignore[union-attr]
+
+    running = serve(answer)
+    server = running.__enter__()
+    server.stop = lambda: running.__exit__(None, None, None)
+    return server
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(lambda key: Reply(refused(f"no such key: {key}"), 401), id="message"),
+        pytest.param(lambda key: Reply({"detail": {"headers": [repr(key), quote(key)]}}, 500), id="body"),
+        pytest.param(lambda key: Reply(f"<p>{html.escape(key)}".encode(), 403), id="html"),
+        pytest.param(lambda key: Reply({"choices": [], "id": key}), id="unreadable"),
+    ],
+)
+def test_an_error_that_repeats_the_key_shows_and_keeps_it_nowhere(
+    tmp_path: Path, reply: Any, debug: bool
+) -> None:
+    server = echoes(reply)
+    try:
+        address = server.url.replace("://", f"://me:{PASSWORD}@")
+        command = [*(["--debug"] if debug else []), *ROLLOUT, "--model-url", server.url]
+        done = trajkit(tmp_path, *command, OPENAI_API_KEY=f"{KEY}\n")
+        assert done.returncode != 0
+        assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
+        assert_absent(KEY, everything(tmp_path, done))
+        done = trajkit(tmp_path, *command, "--new-run", "--model-url", address, OPENAI_API_KEY=KEY)
+        assert_absent("p4ss", everything(tmp_path, done))
+    finally:
+        server.stop()
+
+
+def test_an_answer_that_repeats_the_key_is_stored_without_it_and_counted(tmp_path: Path) -> None:
+    def reply(key: str) -> Any:
+        answer = said(json.dumps({"action": f"turn left {key}"}), refusal=key)
+        return Reply({**answer, "id": key, "model": f"m-{key}", "system_fingerprint": key}, 200, {"X-Key": key})
+
+    server = echoes(reply)
+    try:
+        command = [*ROLLOUT, "--model-url", server.url, "--max-calls", "70", "-o", "store", "--yes"]
+        done = trajkit(tmp_path, *command, OPENAI_API_KEY=f" {KEY}\n")
+    finally:
+        server.stop()
+    assert done.returncode == 0, done.stderr
+    assert_absent(KEY, everything(tmp_path, done))
+    manifest = json.loads((tmp_path / "store" / "manifest.json").read_text())
+    n_hidden = manifest["lineage"][0]["arguments"]["n_keys_hidden"]
+    assert n_hidden >= 3 * manifest["counts"]["n_steps"]
+    assert f"answers repeated a key {n_hidden:,} times: it is hidden there" in done.stderr
+    rows = pq.read_table(next((tmp_path / "store" / "steps").glob("*.parquet"))).to_pylist()
+    assert rows[0]["model_name"] == "m-***"
+    assert "turn left ***" in str(rows[0]["completion"])
+
+
+@pytest.mark.parametrize("key", ["sk-\x1b[2Jbad-key-1", "sk-bäd-key-1", "sk-bad\nkey-1"])
+def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(tmp_path: Path, key: str) -> None:
+    for debug in ([], ["--debug"]):
+        done = trajkit(
+            tmp_path, *debug, *ROLLOUT, "--model-url", "http://127.0.0.1:1/v1", OPENAI_API_KEY=key
+        )
+        assert "OPENAI_API_KEY holds a character that no key has, at position" in done.stderr
+        assert done.returncode == (1 if debug else 2)
+        assert_absent(key, everything(tmp_path, done))
+        assert "key-1" not in done.stderr
+
+
+def test_a_failed_step_of_a_recipe_is_recorded_without_the_key(tmp_path: Path) -> None:
+    server = echoes(lambda key: Reply(refused(f"no such key: {key}"), 401))
+    (tmp_path / "recipe.yaml").write_text(
+        f"""
+version: 1
+name: play
+needs: nothing
+minutes: 1
+cost: none
+leaves: nothing
+steps:
+  play:
+    verb: rollout
+    env_id: babyai
+    task: [goto]
+    episodes: 1
+    policy: openai
+    model: m
+    model_url: {server.url}
+    output: store
+"""
+    )
+    try:
+        done = trajkit(tmp_path, "run", "recipe.yaml", "-o", "run", "--yes", OPENAI_API_KEY=f"{KEY}\n")
+    finally:
+        server.stop()
+    assert server.asked, done.stderr
+    assert done.returncode != 0
+    assert "***" in everything(tmp_path / "run", done)
+    assert_absent(KEY, everything(tmp_path, done))
+
+
+@pytest.mark.parametrize(
+    ("line", "secret"),
+    [
+        ("sourc = 'http://me:s3cr3t-of-mine@host:8123/db'", "s3cr3t-of-mine"),
+        ("api_key = 'sk-1234567890-abcdef'", "sk-1234567890-abcdef"),
+        ("source = ['http://me:s3cr3t-of-mine@host/db']", "s3cr3t-of-mine"),
+        ("source = 'postgresql://me:s3cr3t-of-mine@127.0.0.1:1/db'", "s3cr3t-of-mine"),
+        ("source = 'ftp://me:s3cr3t-of-mine@127.0.0.1:1/db'", "s3cr3t-of-mine"),
+        ("source = 'http://me:s3cr3t-of-mine@[127.0.0.1:1/db'", "s3cr3t-of-mine"),
+        ("source = 'http://me:s3cr3t-of-mine@127.0.0.1:x1/db'", "s3cr3t-of-mine"),
+        ("[[reserved]]\nenv = 'babyai'\ntasks = 'hunter2-hunter2'", "hunter2-hunter2"),
+    ],
+)
+def test_a_value_of_the_project_file_is_in_no_traceback(tmp_path: Path, line: str, secret: str) -> None:
+    (tmp_path / "trajkit.toml").write_text(line)
+    for command in (["export", "-o", "s"], ["doctor"]):
+        done = trajkit(tmp_path, "--debug", *command)
+        assert done.returncode != 0
+        assert secret not in done.stdout + done.stderr
+        assert secret[:6] not in done.stdout + done.stderr
+
+
+def test_the_doctor_shows_no_key_that_a_service_repeats(tmp_path: Path) -> None:
+    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+    from threading import Thread
+
+    class Echo(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            key = (self.headers["Authorization"] or "").removeprefix("Bearer ")
+            is_hub = self.path.endswith("whoami-v2")
+            said = json.dumps({"name": f"me {key}"}) if is_hub else f"no {self.headers['Host']} {KEY}"
+            self.send_response(200 if is_hub else 503)
+            self.end_headers()
+            self.wfile.write(said.encode())
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
+    Thread(target=server.serve_forever, daemon=True).start()
+    place = f"127.0.0.1:{server.server_address[1]}"
+    try:
+        done = trajkit(
+            tmp_path,
+            "doctor",
+            "--online",
+            "--json",
+            HF_TOKEN=f"{KEY}\n",
+            HF_ENDPOINT=f"http://{place}",
+            TENSORZERO_GATEWAY_URL=f"http://{place}",
+            TENSORZERO_API_KEY=KEY,
+            TENSORZERO_CLICKHOUSE_URL="http://me:s3cr\x1bet@host",
+            TOGETHER_API_KEY="tk-bäd-key-value",
+        )
+    finally:
+        server.shutdown()
+        server.server_close()
+    checks = {check["name"]: check for part in json.loads(done.stdout)["sections"] for check in part["checks"]}
+    assert "knows the token of me ***" in checks["Hub"]["text"]
+    assert "is not well (503)" in checks["TENSORZERO_GATEWAY_URL"]["text"]
+    assert checks["TENSORZERO_CLICKHOUSE_URL"]["standing"] == "broken"
+    assert checks["TOGETHER_API_KEY"]["standing"] == "broken"
+    shown = everything(tmp_path, done)
+    assert_absent(KEY, shown)
+    assert "s3cr" not in shown
+    assert "bäd" not in json.dumps(shown, ensure_ascii=False)
