@@ -165,6 +165,17 @@ def test_a_file_that_is_not_there_is_named_with_its_line(play: Runner) -> None:
     assert not FOLDER.exists()
 
 
+@pytest.mark.parametrize("name", ["mine", "mine/fn.py"])
+def test_a_file_that_is_a_link_out_of_its_folder_is_not_copied(name: str, play: Runner) -> None:
+    Path("elsewhere").mkdir()
+    Path("elsewhere/secret").write_text("hunter2", encoding="utf-8")
+    Path("mine").mkdir()
+    Path("mine/fn.py").symlink_to(Path("elsewhere/secret").absolute())
+    with pytest.raises(RequestError, match=r"recipe\.yaml line 4: .*fn\.py is a link to a file outside"):
+        play(CHOOSE.replace("steps:", f"files:\n  code: {name}\nsteps:"))
+    assert not FOLDER.exists()
+
+
 def test_a_folder_with_something_else_is_left_alone(play: Runner) -> None:
     FOLDER.mkdir()
     (FOLDER / "mine.txt").write_text("mine", encoding="utf-8")

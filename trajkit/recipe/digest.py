@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-import json
+import re
 from pathlib import Path
 
 from trajkit._files import sha256_file
+from trajkit._outside import json_from_outside, text_from_outside
 from trajkit._samples import SAMPLE_PREFIX, samples
+from trajkit.errors import DataError
 from trajkit.store.layout import MANIFEST_NAME
 
 _MODEL_FILE = "config.json"
+_DIGEST = re.compile("[0-9a-f]{64}")
 _BIG = 64_000_000
 """Larger files go by their size and time of change: weights take longer to read than most steps to run."""
 
@@ -22,7 +25,7 @@ def digest_of(path: Path) -> str:
     if (digest := _of_store(path)) is not None:
         return digest
     total = hashlib.sha256()
-    for each in sorted(path.iterdir()):
+    for each in sorted(path.iterdir()) if path.is_dir() else ():  # no device or FIFO is opened
         total.update(f"{each.name}\0{digest_of(each)}\n".encode())
     return total.hexdigest()
 
@@ -54,9 +57,10 @@ def _of_file(path: Path) -> str:
 
 
 def _of_store(path: Path) -> str | None:
+    manifest = path / MANIFEST_NAME
     try:
-        found = json.loads((path / MANIFEST_NAME).read_bytes())
-    except (OSError, ValueError):
+        found = json_from_outside(text_from_outside(manifest), where=str(manifest))
+    except DataError:
         return None
     digest = found.get("digest") if isinstance(found, dict) else None
-    return digest if isinstance(digest, str) else None
+    return digest if isinstance(digest, str) and _DIGEST.fullmatch(digest) else None

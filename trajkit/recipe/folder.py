@@ -13,6 +13,7 @@ from typing import TypeVar
 from pydantic import ValidationError
 
 from trajkit._files import building_folder, write_text
+from trajkit._outside import regular_file
 from trajkit.errors import DataError, RequestError
 from trajkit.recipe.digest import digest_of
 from trajkit.recipe.load import Loaded
@@ -127,6 +128,9 @@ class RunFolder:
         """
         self.refuse_other()
         sources = file_sources(loaded)
+        for name, source in sources.items():
+            if self.path.resolve().is_relative_to(source.resolve()):
+                raise loaded.located.error(("files", name), f"{source} would hold the run {self.path} itself")
         facts = RunFacts(
             recipe=loaded.recipe.name,
             source=str(loaded.located.path),
@@ -141,8 +145,7 @@ class RunFolder:
             self.path.rmdir()
         with building_folder(self.path) as folder:
             for name, source in sources.items():
-                copy = shutil.copytree if source.is_dir() else shutil.copy2
-                copy(source, folder / name)
+                _copy(source, folder / name)
             (folder / STEPS_FOLDER).mkdir()
             (folder / RECIPE_FILE).write_text(_locked(loaded, sources), encoding="utf-8")
             (folder / FACTS_FILE).write_text(facts.model_dump_json(indent=2) + "\n", encoding="utf-8")
@@ -184,7 +187,7 @@ def file_sources(loaded: Loaded) -> dict[str, Path]:
     """Where the files of a recipe are.
 
     Raises:
-        ConfigError: One is not there.
+        ConfigError: One is not there, no regular file, or a link that leads out of its folder.
     """
     folder = loaded.located.path.absolute().parent
     found = {}
@@ -192,7 +195,21 @@ def file_sources(loaded: Loaded) -> dict[str, Path]:
         found[name] = folder / text
         if not found[name].exists():
             raise loaded.located.error(("files", name), f"{found[name]} is not there")
+        try:
+            for each in found[name].rglob("*") if found[name].is_dir() else [found[name]]:
+                if each.is_symlink() or not each.is_dir():
+                    regular_file(each, within=found[name] if found[name].is_dir() else found[name].parent)
+        except DataError as error:
+            raise loaded.located.error(("files", name), error.message) from error
     return found
+
+
+def _copy(source: Path, goal: Path) -> None:
+    try:
+        (shutil.copytree if source.is_dir() else shutil.copy2)(source, goal)
+    except OSError as error:
+        first = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+        raise RequestError(f"{source} cannot be copied: {first}") from error
 
 
 def versions() -> dict[str, str]:

@@ -183,11 +183,10 @@ def _call(
 
 def _clear(step: PlannedStep) -> None:
     """Remove what a killed step left: it is whole, as stores are, but nobody wrote down that it is."""
-    if step.output is None or step.verb.name in _GOES_ON:
+    if step.verb.name in _GOES_ON:
         return
-    control = [step.output.with_name(f"{step.output.name}-control")] if step.options.get("control") else []
-    for path in (step.output, *control):
-        if path.is_dir():
+    for path in step.leaves:
+        if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)

@@ -7,6 +7,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
+from trajkit._outside import name_from_outside
+from trajkit.errors import DataError
+from trajkit.recipe.folder import FACTS_FILE, RECIPE_FILE
 from trajkit.recipe.load import Loaded, texts_in
 from trajkit.recipe.recipe import RESERVED, Step, Value
 from trajkit.recipe.verb import Unfit, Verb, Verbs, typed
@@ -23,6 +26,9 @@ BELONG_TO_RUN = {
     "detach": "the next step needs what this one leaves",
 }
 """Options of commands that recipes do not have, and why."""
+
+_RECORD = {*RESERVED, FACTS_FILE, RECIPE_FILE}
+"""What the run folder has of its own; in small letters, as some file systems do not tell them from large ones."""
 
 _OUTPUT_WITH = {"register": "emit", "validate": "fix"}
 """Commands that take -o only together with another option."""
@@ -66,6 +72,14 @@ class PlannedStep(NamedTuple):
     """Whether it asks for itself, because only it knows the price or the change."""
 
     @property
+    def leaves(self) -> tuple[Path, ...]:
+        """All that it writes into the run folder: the output, and a control beside it."""
+        if self.output is None:
+            return ()
+        control = self.output.with_name(f"{self.output.name}-control")
+        return (self.output, control) if self.options.get("control") else (self.output,)
+
+    @property
     def runs(self) -> Path:
         """Where its job is kept."""
         return Path(str(self.options["runs"]))
@@ -85,15 +99,15 @@ def plan(loaded: Loaded, verbs: Verbs, folder: Path) -> list[PlannedStep]:
     found: dict[str, str | None] = {RUN: str(folder)}
     found |= {name: str(folder / name) for name in loaded.recipe.files}
     planned: list[PlannedStep] = []
-    taken = {*RESERVED, *loaded.recipe.files}
+    taken = set(loaded.recipe.files)
     for name, step in loaded.recipe.steps.items():
         ready = _ready(name, step, loaded, verbs, folder, found)
         found[name] = str(ready.output) if ready.output is not None else ready.job
-        if ready.output is not None:
-            first = ready.output.relative_to(folder).parts[0]
-            if first in taken:
+        mine = {path.relative_to(folder).parts[0] for path in ready.leaves}
+        for first in sorted(mine):
+            if first in taken or first.casefold() in _RECORD:
                 raise loaded.error(name, "output", f"something else is called {first!r} in the run folder")
-            taken.add(first)
+        taken |= mine
         planned.append(ready)
     return planned
 
@@ -120,6 +134,7 @@ def _ready(
         options.setdefault("runs", str(folder / "runs"))
     if verb.is_job:
         options.setdefault("name", name)
+        _check_name(str(options["name"]), name, "name", loaded)
     try:
         arguments = typed(verb, options)
         verbs.check(verb, arguments)
@@ -207,7 +222,16 @@ def _output(name: str, verb: Verb, options: Mapping[str, Value], loaded: Loaded,
             f"output {str(given)!r} is not in the run folder",
             hint="give a name, or leave it out",
         )
+    for part in inside.parts:
+        _check_name(part, name, "output", loaded)
     return folder / inside
+
+
+def _check_name(text: str, name: str, option: str, loaded: Loaded) -> None:
+    try:
+        name_from_outside(text, what=option)
+    except DataError as error:
+        raise loaded.error(name, option, error.message, hint=error.hint) from error
 
 
 def _outside(verb: Verb, options: Mapping[str, Value], folder: Path) -> str | None:

@@ -6,7 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from trajkit._outside import text_from_outside
 from trajkit.errors import ConfigError
+
+_LONGEST = 200_000
+"""Most characters of a document, also with every alias written out."""
 
 _PLAIN = {"true": True, "True": True, "false": False, "False": False}
 _NOTHING = ("", "~", "null", "Null", "NULL")
@@ -50,21 +54,20 @@ def read_yaml(path: Path) -> Located:
     """
     import yaml
 
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
+    text = text_from_outside(path, max_bytes=_LONGEST, error=ConfigError)
+    lines: dict[Place, int] = {}
+    located = Located(None, lines, path)
     try:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+        return located if root is None else located._replace(data=_Reader(located, lines).value(root, ()))
+    except RecursionError as error:
+        raise ConfigError(f"{path} is nested too deep") from error
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         line = 1 if mark is None else mark.line + 1
         raise ConfigError(f"{path} line {line}: not YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {str(error).splitlines()[0]}") from error
-    lines: dict[Place, int] = {}
-    located = Located(None, lines, path)
-    return located if root is None else located._replace(data=_value(root, (), located, lines, ()))
 
 
 def write_yaml(data: Any) -> str:
@@ -92,37 +95,49 @@ def write_yaml(data: Any) -> str:
     return text
 
 
-def _value(
-    node: Any, place: Place, located: Located, lines: dict[Place, int], around: tuple[int, ...]
-) -> Any:
-    import yaml
+class _Reader:
+    """Makes values of nodes, and refuses aliases that would make too many of them."""
 
-    lines.setdefault(place, node.start_mark.line + 1)
-    if id(node) in around:
-        raise located.error(place, "it holds itself")
-    if node.tag not in _TAGS:
-        raise located.error(place, f"the tag {node.tag} means nothing here")
-    around = (*around, id(node))
-    if isinstance(node, yaml.ScalarNode):
-        return _scalar(node)
-    if isinstance(node, yaml.SequenceNode):
-        return [
-            _value(each, (*place, str(number)), located, lines, around)
-            for number, each in enumerate(node.value)
-        ]
-    made: dict[str, Any] = {}
-    for key, value in node.value:
-        if not isinstance(key, yaml.ScalarNode):
-            raise located.error(place, "a key is no text")
-        inner = (*place, key.value)
-        if key.value in made:
-            raise ConfigError(
-                f"{located.path} line {key.start_mark.line + 1}: {key.value!r} is there already,"
-                f" in line {lines[inner]}"
+    def __init__(self, located: Located, lines: dict[Place, int]) -> None:
+        self._located, self._lines = located, lines
+        self._n_characters = 0
+
+    def value(self, node: Any, place: Place, around: tuple[int, ...] = ()) -> Any:
+        """The value of a node, with those of all that it holds."""
+        import yaml
+
+        self._lines.setdefault(place, node.start_mark.line + 1)
+        if id(node) in around:
+            raise self._located.error(place, "it holds itself")
+        if node.tag not in _TAGS:
+            raise self._located.error(place, f"the tag {node.tag} means nothing here")
+        around = (*around, id(node))
+        if isinstance(node, yaml.ScalarNode):
+            self._count(node, place)
+            return _scalar(node)
+        if isinstance(node, yaml.SequenceNode):
+            return [self.value(each, (*place, str(number)), around) for number, each in enumerate(node.value)]
+        made: dict[str, Any] = {}
+        for key, value in node.value:
+            if not isinstance(key, yaml.ScalarNode):
+                raise self._located.error(place, "a key is no text")
+            inner = (*place, key.value)
+            if key.value in made:
+                raise ConfigError(
+                    f"{self._located.path} line {key.start_mark.line + 1}: {key.value!r} is there already,"
+                    f" in line {self._lines[inner]}"
+                )
+            self._count(key, inner)
+            self._lines[inner] = key.start_mark.line + 1
+            made[key.value] = self.value(value, inner, around)
+        return made
+
+    def _count(self, scalar: Any, place: Place) -> None:
+        self._n_characters += len(scalar.value) + 1
+        if self._n_characters > _LONGEST:
+            raise self._located.error(
+                place, f"it has more than {_LONGEST:,} characters when aliases are written out"
             )
-        lines[inner] = key.start_mark.line + 1
-        made[key.value] = _value(value, inner, located, lines, around)
-    return made
 
 
 def _scalar(node: Any) -> bool | str | None:

@@ -107,7 +107,7 @@ def test_a_file_that_is_too_large_is_named(tmp_path):
     path = tmp_path / "a.json"
     path.write_bytes(b"1" * 2000)
     with pytest.raises(BadDocument, match="longer than 0 MB"):
-        read_whole(path, most_bytes=1000)
+        read_whole(path, None, most_bytes=1000)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,12 +21,13 @@ class Family(NamedTuple):
     """Those of the sub-agents that have files of their own."""
 
 
-def family(path: Path, folder: Path) -> Family:
+def family(path: Path, folder: Path, root: Path) -> Family:
     """Read a trajectory with all that it refers to.
 
     Args:
         path: Its file.
         folder: What it refers to must lie in here.
+        root: The folder that is imported: no link out of it is followed.
 
     Raises:
         BadDocument: A file is missing, outside the folder, or no JSON; or there is a circle.
@@ -37,22 +39,27 @@ def family(path: Path, folder: Path) -> Family:
         if at.resolve() in seen:
             raise BadDocument("trajectories that continue each other in a circle", value=shown(at.name))
         seen.append(at.resolve())
-        value = _read(at, [])
+        value = _read(at, [], root)
         found.mains.append(value)
-        _add_subs(value, at, folder, [at], found.subs)
+        _add_subs(value, at, folder, root, [at], found.subs)
         reference = value.get("continued_trajectory_ref")
         at = _resolved(reference, at, folder) if isinstance(reference, str) else None
     return found
 
 
 def _add_subs(
-    value: dict[str, Any], path: Path, folder: Path, above: list[Path], subs: list[dict[str, Any]]
+    value: dict[str, Any],
+    path: Path,
+    folder: Path,
+    root: Path,
+    above: list[Path],
+    subs: list[dict[str, Any]],
 ) -> None:
     for reference in _sub_paths(value):
         inner = _resolved(reference, path, folder)
-        sub = _read(inner, above)
+        sub = _read(inner, above, root)
         subs.append(sub)
-        _add_subs(sub, inner, folder, [*above, inner], subs)
+        _add_subs(sub, inner, folder, root, [*above, inner], subs)
 
 
 def _sub_paths(value: dict[str, Any]) -> Iterator[str]:
@@ -76,10 +83,10 @@ def _resolved(reference: str, path: Path, folder: Path) -> Path:
     return found
 
 
-def _read(path: Path, above: list[Path]) -> dict[str, Any]:
+def _read(path: Path, above: list[Path], root: Path) -> dict[str, Any]:
     if path.resolve() in [one.resolve() for one in above]:
         circle = " → ".join(one.name for one in (*above, path))
         raise BadDocument("sub-agents that call each other in a circle", value=circle)
-    if not path.is_file():
+    if not os.path.lexists(path):
         raise BadDocument("a trajectory that is not there", value=shown(path.name))
-    return object_at(read_json(path, path.name), path.name)
+    return object_at(read_json(path, path.name, root), path.name)

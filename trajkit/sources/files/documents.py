@@ -15,7 +15,7 @@ from trajkit.formats.document import BadDocument, Reading
 from trajkit.formats.sts import is_sts, read_sts
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.known import KINDS, kind_of
-from trajkit.sources.files.texts import json_of, lines_of, read_whole, value_of
+from trajkit.sources.files.texts import json_of, lines_of, opened, read_whole, value_of
 from trajkit.sources.files.walk import files_under, shown_path
 
 LINES = (".jsonl", ".ndjson")
@@ -29,17 +29,18 @@ def documents(root: Path, name: str) -> Iterator[Found | Unread]:
         root: A file or a folder.
         name: The format that they are of; one of another is a problem.
     """
-    for path in [root] if root.is_file() else files_under(root):
+    within = root if root.is_dir() else None
+    for path in files_under(root) if within else [root]:
         place = shown_path(path, root)
         suffix = path.suffix.lower()
         if name == "sts" and suffix in LINES:
-            yield _attempt(place, lambda path=path: _session(path))  # type: ignore[misc]
+            yield _attempt(place, lambda path=path: _session(path, within))  # type: ignore[misc]
         elif suffix in LINES and name != "sts":
-            yield from _of_lines(path, place, name)
+            yield from _of_lines(path, place, name, within)
         elif suffix == ".json" and name != "sts":
-            yield from _of_json(path, place, name)
+            yield from _of_json(path, place, name, within)
         elif suffix == ".parquet" and name != "sts":
-            yield from _of_table(path, place, name)
+            yield from _of_table(path, place, name, within)
         else:
             yield Unread(suffix)
 
@@ -61,23 +62,23 @@ def _read(value: Any, name: str) -> Reading | Rows:
     return kind.read(value) if rows is None else rows
 
 
-def _of_lines(path: Path, place: str, name: str) -> Iterator[Found]:
+def _of_lines(path: Path, place: str, name: str, within: Path | None) -> Iterator[Found]:
     try:
-        with path.open("rb") as file:
+        with opened(path, within) as file:
             for line in lines_of(file):
 
                 def read(line: Any = line) -> tuple[Reading | Rows, bytes]:
                     return _read(value_of(line), name), line.data
 
                 yield _attempt(f"{place}:{line.number}", read)
-    except OSError as error:
-        yield Found(place, problem=BadDocument(f"cannot be read: {error.strerror or error}").problem)
+    except BadDocument as error:
+        yield Found(place, problem=error.problem)
 
 
-def _of_json(path: Path, place: str, name: str) -> Iterator[Found]:
+def _of_json(path: Path, place: str, name: str, within: Path | None) -> Iterator[Found]:
     """A document, or (LLaMA-Factory) an array of them."""
     try:
-        data = read_whole(path)
+        data = read_whole(path, within)
         value = json_of(data, is_last_line=True)
     except BadDocument as error:
         yield Found(place, problem=error.problem)
@@ -93,12 +94,12 @@ def _of_json(path: Path, place: str, name: str) -> Iterator[Found]:
         yield _attempt(f"{place}:{number}", read)
 
 
-def _session(path: Path) -> tuple[Reading, bytes]:
+def _session(path: Path, within: Path | None) -> tuple[Reading, bytes]:
     """A session trace, which is a file of lines."""
     lines: list[dict[str, Any]] = []
     texts: list[bytes] = []
     n_bytes = 0
-    with path.open("rb") as file:
+    with opened(path, within) as file:
         for line in lines_of(file):
             n_bytes += len(line.data)
             if n_bytes > MOST_BYTES:
@@ -120,10 +121,10 @@ def _session(path: Path) -> tuple[Reading, bytes]:
     return read_sts(lines), b"\n".join(texts)
 
 
-def _of_table(path: Path, place: str, name: str) -> Iterator[Found]:
+def _of_table(path: Path, place: str, name: str, within: Path | None) -> Iterator[Found]:
     """The rows of a Parquet file."""
     try:
-        with pq.ParquetFile(path) as file:
+        with opened(path, within) as raw, pq.ParquetFile(raw) as file:
             number = 0
             for batch in file.iter_batches(_ROWS_PER_BATCH):
                 fields = [(field.name, field.type) for field in batch.schema]
@@ -138,6 +139,8 @@ def _of_table(path: Path, place: str, name: str) -> Iterator[Found]:
                         return _read(_without_nulls(value), name), text.encode()
 
                     yield _attempt(f"{place}:{number}", read)
+    except BadDocument as error:
+        yield Found(place, problem=error.problem)
     except (pa.ArrowException, OSError) as error:
         text = str(error).partition("\n")[0]
         yield Found(place, problem=BadDocument("not a Parquet file that can be read", value=text).problem)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from trajkit._files import refuse_existing
+from trajkit._outside import regular_file
+from trajkit.errors import RequestError
 from trajkit.schema import Episode, LineageEntry
 from trajkit.schema.base import JsonObject
 from trajkit.schema.success import Success
@@ -17,6 +20,7 @@ from trajkit.sources.files.known import checked_name
 from trajkit.sources.files.logs import logs
 from trajkit.sources.files.recognise import recognise
 from trajkit.sources.files.runs import runs
+from trajkit.sources.files.walk import linked_folders, shown_path
 from trajkit.store.spool import Spool
 from trajkit.store.writer import StoreWriter
 
@@ -47,10 +51,16 @@ def import_files(
         StoreError: `goal` exists or cannot be written.
     """
     refuse_existing(goal)
+    if not path.exists():
+        raise RequestError(f"there is no file or folder {path}")
+    if not path.is_dir():
+        regular_file(path, error=RequestError)
     name = recognise(path) if wish.format is None else checked_name(wish.format)
     intake = Intake(name, wish, success)
     with Spool(goal.absolute()) as spool:
-        for n_seen, found in enumerate(_found(path, name, wish), 1):
+        linked = linked_folders(path) if path.is_dir() else ()
+        aside = (Found(shown_path(each, path), aside="a link to a folder: not followed") for each in linked)
+        for n_seen, found in enumerate(itertools.chain(aside, _found(path, name, wish)), 1):
             on_progress(f"reading {name}", n_seen, None)
             for taken in intake.take(found):
                 if isinstance(taken, Episode):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from trajkit.formats import benchflow, harbor
 from trajkit.formats.document import BadDocument, Reading, object_at, shown
 from trajkit.sources.files.atif_family import family
 from trajkit.sources.files.found import MOST_BYTES, Found
-from trajkit.sources.files.texts import lines_of, read_json, read_whole, value_of
+from trajkit.sources.files.texts import lines_of, opened, read_json, read_whole, value_of
 from trajkit.sources.files.walk import folders_under
 
 RESULT = "result.json"
@@ -28,7 +29,7 @@ def harbor_trials(root: Path, *, include_errored: bool) -> Iterator[Found]:
     """
     for folder, place in _folders(root):
         try:
-            result = read_json(folder / RESULT, RESULT)
+            result = read_json(folder / RESULT, RESULT, root)
             if not harbor.is_trial(result):
                 continue  # of the whole job
             if (error := harbor.error_of(result)) and not include_errored:
@@ -38,7 +39,7 @@ def harbor_trials(root: Path, *, include_errored: bool) -> Iterator[Found]:
             if not paths:
                 yield Found(place, aside="without a trajectory in ATIF")
                 continue
-            yield Found(place, _trial(result, folder, paths))
+            yield Found(place, _trial(result, folder, paths, root))
         except BadDocument as error:
             yield Found(place, problem=error.problem)
 
@@ -52,13 +53,13 @@ def benchflow_rollouts(root: Path, *, include_errored: bool) -> Iterator[Found]:
     """
     for folder, place in _folders(root):
         try:
-            result = read_json(folder / RESULT, RESULT)
+            result = read_json(folder / RESULT, RESULT, root)
             if not benchflow.is_rollout(result):
                 continue
             if (error := benchflow.error_of(result)) and not include_errored:
                 yield Found(place, aside=f"ended in an error: {error}")
                 continue
-            reading = _rollout(result, folder)
+            reading = _rollout(result, folder, root)
             yield Found(place, reading) if reading else Found(place, aside="without a trace that is read")
         except BadDocument as error:
             yield Found(place, problem=error.problem)
@@ -66,37 +67,37 @@ def benchflow_rollouts(root: Path, *, include_errored: bool) -> Iterator[Found]:
 
 def _folders(root: Path) -> Iterator[tuple[Path, str]]:
     for folder in folders_under(root, depth=DEPTH):
-        if (folder / RESULT).is_file():
+        if os.path.lexists(folder / RESULT):
             yield folder, root.name if folder == root else folder.relative_to(root).as_posix()
 
 
 def _trajectories(trial: Path) -> list[Path]:
     """The agent's trajectory; of a trial in several steps one per step."""
     whole = trial / "agent" / "trajectory.json"
-    if whole.is_file():
+    if os.path.lexists(whole):
         return [whole]
     return sorted(trial.glob("steps/*/agent/trajectory.json"))
 
 
-def _trial(result: dict[str, Any], folder: Path, paths: Sequence[Path]) -> Reading:
+def _trial(result: dict[str, Any], folder: Path, paths: Sequence[Path], root: Path) -> Reading:
     mains, subs = [], []
     for path in paths:
-        found = family(path, folder)
+        found = family(path, folder, root)
         mains += found.mains
         subs += found.subs
-    reading = harbor.read_trial(result, mains, _verifier(folder))
+    reading = harbor.read_trial(result, mains, _verifier(folder, root))
     return Reading((*reading.episodes, *harbor.subs_of(reading.episodes[0], subs)))
 
 
-def _verifier(folder: Path) -> dict[str, Any] | None:
+def _verifier(folder: Path, root: Path) -> dict[str, Any] | None:
     """The rewards that the verifier wrote itself."""
     listed = folder / "verifier" / "reward.json"
-    if listed.is_file():
-        return object_at(read_json(listed, "verifier/reward.json"), "verifier/reward.json")
+    if os.path.lexists(listed):
+        return object_at(read_json(listed, "verifier/reward.json", root), "verifier/reward.json")
     single = folder / "verifier" / "reward.txt"
-    if not single.is_file():
+    if not os.path.lexists(single):
         return None
-    text = read_whole(single).decode("utf-8", "replace").strip()
+    text = read_whole(single, root).decode("utf-8", "replace").strip()
     try:
         reward = float(text)
     except ValueError:
@@ -106,26 +107,26 @@ def _verifier(folder: Path) -> dict[str, Any] | None:
     return {"reward": reward}
 
 
-def _rollout(result: dict[str, Any], folder: Path) -> Reading | None:
+def _rollout(result: dict[str, Any], folder: Path, root: Path) -> Reading | None:
     """From the trace that says most: calls with their prompts, ATIF, the events."""
     calls = folder / "trajectory" / "llm_trajectory.jsonl"
-    if calls.is_file():
-        exchanges = _objects(calls)
+    if os.path.lexists(calls):
+        exchanges = _objects(calls, root)
         if benchflow.has_whole_calls(exchanges):
             return benchflow.read_calls(result, exchanges)
     atif = folder / "trainer" / "atif.json"
-    if atif.is_file():
-        value = object_at(read_json(atif, "trainer/atif.json"), "trainer/atif.json")
+    if os.path.lexists(atif):
+        value = object_at(read_json(atif, "trainer/atif.json", root), "trainer/atif.json")
         return benchflow.read_atif_of(result, value)
     events = folder / "trajectory" / "acp_trajectory.jsonl"
-    return benchflow.read_events(result, _objects(events)) if events.is_file() else None
+    return benchflow.read_events(result, _objects(events, root)) if os.path.lexists(events) else None
 
 
-def _objects(path: Path) -> list[dict[str, Any]]:
+def _objects(path: Path, root: Path) -> list[dict[str, Any]]:
     """The lines of a trace, of which there are no more than fit into memory."""
     found = []
     n_bytes = 0
-    with path.open("rb") as file:
+    with opened(path, root) as file:
         for line in lines_of(file):
             n_bytes += len(line.data)
             if n_bytes > MOST_BYTES:

@@ -15,7 +15,7 @@ from typing import Any
 from trajkit.formats.document import BadDocument, object_at
 from trajkit.formats.inspect import error_of, is_inspect, read_sample
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
-from trajkit.sources.files.texts import json_of, read_whole
+from trajkit.sources.files.texts import json_of, opened, read_whole
 from trajkit.sources.files.walk import files_under, shown_path
 
 _HEADERS = ("header.json", "_journal/start.json", "start.json")
@@ -29,20 +29,21 @@ def logs(root: Path, *, include_errored: bool) -> Iterator[Found | Unread]:
         root: A file or a folder.
         include_errored: Whether samples that failed are read, too.
     """
-    for path in [root] if root.is_file() else files_under(root):
+    within = root if root.is_dir() else None
+    for path in files_under(root) if within else [root]:
         place = shown_path(path, root)
         match path.suffix.lower():
             case ".eval":
-                yield from _zipped(path, place, include_errored=include_errored)
+                yield from _zipped(path, place, within, include_errored=include_errored)
             case ".json":
-                yield from _plain(path, place, include_errored=include_errored)
+                yield from _plain(path, place, within, include_errored=include_errored)
             case suffix:
                 yield Unread(suffix)
 
 
-def _plain(path: Path, place: str, *, include_errored: bool) -> Iterator[Found]:
+def _plain(path: Path, place: str, within: Path | None, *, include_errored: bool) -> Iterator[Found]:
     try:
-        log = json_of(read_whole(path), is_last_line=True)
+        log = json_of(read_whole(path, within), is_last_line=True)
         if not is_inspect(log):
             raise BadDocument("no log of Inspect")
         samples = log.pop("samples", None) or []
@@ -53,9 +54,9 @@ def _plain(path: Path, place: str, *, include_errored: bool) -> Iterator[Found]:
         yield _sample(sample, log, f"{place}:{number}", include_errored=include_errored)
 
 
-def _zipped(path: Path, place: str, *, include_errored: bool) -> Iterator[Found]:
+def _zipped(path: Path, place: str, within: Path | None, *, include_errored: bool) -> Iterator[Found]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path, within) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
             header = next((name for name in _HEADERS if name in names), None)
             if header is None:

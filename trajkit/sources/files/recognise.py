@@ -18,7 +18,7 @@ from trajkit.sources.files.documents import LINES
 from trajkit.sources.files.jobs import DEPTH, RESULT
 from trajkit.sources.files.known import NAMES, kind_of
 from trajkit.sources.files.runs import RUN
-from trajkit.sources.files.texts import json_of, lines_of, read_whole, value_of
+from trajkit.sources.files.texts import json_of, lines_of, opened, read_whole, value_of
 from trajkit.sources.files.walk import files_under, folders_under
 
 _MOST_LOOKED_AT = 1000
@@ -32,22 +32,20 @@ def recognise(root: Path) -> str:
         root: A file or a folder.
 
     Raises:
-        RequestError: There is nothing there, or nothing of a format that is known.
+        RequestError: Nothing there is of a format that is known.
     """
     if root.is_file():
-        found = _of_file(root)
+        found = _of_file(root, None)
         if found is None:
             raise RequestError(f"{root} is of no format that is known", hint=_HINT)
         return found
-    if not root.is_dir():
-        raise RequestError(f"there is no file or folder {root}")
     # a job has trajectories in it: it is looked for first
     if (job := _of_job(root)) is not None:
         return job
     n_seen = 0
     for path in itertools.islice(files_under(root), _MOST_LOOKED_AT):
         n_seen += 1
-        if (found := _of_file(path)) is not None:
+        if (found := _of_file(path, root)) is not None:
             return found
     if not n_seen:
         raise RequestError(f"{root} has no files in it")
@@ -60,7 +58,7 @@ def _of_job(root: Path) -> str | None:
     folders = itertools.islice(folders_under(root, depth=DEPTH), _MOST_LOOKED_AT)
     for folder in folders:
         if (folder / RESULT).is_file():
-            value = _json(folder / RESULT)
+            value = _json(folder / RESULT, root)
             if harbor.is_trial(value):
                 return "harbor"
             if benchflow.is_rollout(value):
@@ -68,44 +66,45 @@ def _of_job(root: Path) -> str | None:
     return None
 
 
-def _of_file(path: Path) -> str | None:
+def _of_file(path: Path, within: Path | None) -> str | None:
     suffix = path.suffix.lower()
     if RUN.fullmatch(path.name):
         return "balrog"
     if suffix == ".eval":
         return "inspect"
     if suffix in LINES:
-        first = _first_line(path)
+        first = _first_line(path, within)
         return "sts" if is_sts(first) else kind_of(first)
     if suffix == ".parquet":
-        return _of_columns(path)
+        return _of_columns(path, within)
     if suffix == ".json" and not path.with_suffix(".csv").exists():
-        value = _json(path)
+        value = _json(path, within)
         if is_inspect(value):
             return "inspect"
         return kind_of(value[0] if isinstance(value, list) and value else value)
     return None
 
 
-def _json(path: Path) -> Any:
+def _json(path: Path, within: Path | None) -> Any:
     try:
-        return json_of(read_whole(path))
+        return json_of(read_whole(path, within))
     except BadDocument:
         return None  # it is named when it is read
 
 
-def _first_line(path: Path) -> Any:
+def _first_line(path: Path, within: Path | None) -> Any:
     try:
-        with path.open("rb") as file:
+        with opened(path, within) as file:
             return value_of(next(lines_of(file)))
     except (BadDocument, StopIteration, OSError):
         return None
 
 
-def _of_columns(path: Path) -> str | None:
+def _of_columns(path: Path, within: Path | None) -> str | None:
     try:
-        names = set(pq.read_schema(path).names)
-    except (pa.ArrowException, OSError):
+        with opened(path, within) as file:
+            names = set(pq.read_schema(file).names)
+    except (BadDocument, pa.ArrowException, OSError):
         return None
     if names & {"conversations", "conversation"}:
         return "sharegpt"

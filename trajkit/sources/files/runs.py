@@ -27,20 +27,21 @@ def runs(root: Path) -> Iterator[Found | Unread]:
     Args:
         root: The CSV file of a run, or a folder.
     """
-    paths = [root] if root.is_file() else files_under(root)
-    for path in paths:
+    within = root if root.is_dir() else None
+    for path in files_under(root) if within else [root]:
         if RUN.fullmatch(path.name):
-            yield _run(path, shown_path(path, root))
+            yield _run(path, shown_path(path, root), within)
         elif path.suffix != ".json" or not path.with_suffix(".csv").exists():
             yield Unread(path.suffix)
 
 
-def _run(path: Path, place: str) -> Found:
+def _run(path: Path, place: str, within: Path | None) -> Found:
     scored = path.with_suffix(".json")
     if not scored.exists():
         return Found(place, aside="a run that did not end: it has no JSON file")
     try:
-        data, log = read_whole(path), object_at(read_json(scored, scored.name), scored.name)
+        data = read_whole(path, within)
+        log = object_at(read_json(scored, scored.name, within or path.parent), scored.name)
         if not is_run(log):
             raise BadDocument("no score of a run", scored.name)
         # the folder of the task is in that of the environment

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from pydantic_core import from_json
 
+from trajkit._outside import regular_file
+from trajkit.errors import DataError
 from trajkit.formats.document import BadDocument, shown
 from trajkit.sources.files.found import MOST_BYTES
 
@@ -74,34 +77,53 @@ def json_of(data: bytes, *, is_last_line: bool = False) -> Any:
         raise _why_not(data, str(error), is_last_line=is_last_line) from None
 
 
-def read_whole(path: Path, *, most_bytes: int = MOST_BYTES) -> bytes:
+def opened(path: Path, within: Path | None) -> IO[bytes]:
+    """The file, open to be read: the one way in which an import opens files.
+
+    Args:
+        path: The file.
+        within: The folder that is imported: a link out of it is refused. None where a person named the file.
+
+    Raises:
+        BadDocument: It is a link out of the folder, no regular file, or cannot be read.
+    """
+    try:
+        regular_file(path, within=within)
+        # O_NONBLOCK: the path may have become a FIFO since the check, and open() would wait for a writer
+        return os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb")
+    except DataError as error:
+        what = error.message.removeprefix(f"{path} ").removeprefix("is ").removeprefix("cannot be read: ")
+        raise BadDocument(what) from error
+    except OSError as error:
+        raise BadDocument(error.strerror or str(error)) from error
+
+
+def read_whole(path: Path, within: Path | None, *, most_bytes: int = MOST_BYTES) -> bytes:
     """The bytes of a file.
 
     Raises:
-        BadDocument: It is too large, or cannot be read.
+        BadDocument: It is too large, or cannot be opened.
     """
-    try:
-        with path.open("rb") as file:
-            data = file.read(most_bytes + 1)
-    except OSError as error:
-        raise BadDocument(f"cannot be read: {error.strerror or error}") from error
+    with opened(path, within) as file:
+        data = file.read(most_bytes + 1)
     if len(data) > most_bytes:
         raise BadDocument(f"longer than {most_bytes // 1_000_000} MB")
     return data.removeprefix(_BOM)
 
 
-def read_json(path: Path, name: str) -> Any:
+def read_json(path: Path, name: str, within: Path | None) -> Any:
     """The value of a JSON file.
 
     Args:
         path: The file.
         name: What it is called where something is wrong with it.
+        within: The folder that is imported; see `opened`.
 
     Raises:
         BadDocument: It is none.
     """
     try:
-        return json_of(read_whole(path), is_last_line=True)
+        return json_of(read_whole(path, within), is_last_line=True)
     except BadDocument as error:
         place = name if error.problem.where == "the document" else f"{name}: {error.problem.where}"
         raise BadDocument(error.problem.kind, place, error.problem.value) from error

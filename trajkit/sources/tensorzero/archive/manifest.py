@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 
 import trajkit
 from trajkit._files import write_text
+from trajkit._outside import regular_file
 from trajkit.errors import StoreError
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, UtcTime
@@ -132,13 +133,15 @@ def read_manifest(folder: Path) -> ArchiveManifest:
     """
     path = folder / MANIFEST_NAME
     try:
+        if path.exists():
+            regular_file(path, within=folder, error=StoreError)
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise StoreError(
             f"{folder} is not an archive: it has no {MANIFEST_NAME}",
             hint="`trajkit archive` makes one; the same command again goes on where a killed one stopped",
         ) from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StoreError(f"{path} cannot be read: {error}", hint=_DAMAGED) from error
     _refuse_newer(folder, value)
     try:
@@ -161,8 +164,9 @@ def check_size(folder: Path, part: ArchivePart) -> None:
         StoreError: It is not.
     """
     path = folder / part.path
-    if not path.is_file():
+    if not path.exists():
         raise StoreError(f"{path} is missing", hint=_DAMAGED)
+    regular_file(path, within=folder, error=StoreError)
     if (size := path.stat().st_size) != part.n_bytes:
         raise StoreError(f"{path} has {size} bytes; the manifest says {part.n_bytes}", hint=_DAMAGED)
 

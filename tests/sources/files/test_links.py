@@ -1,0 +1,130 @@
+"""Links, devices and FIFOs in what is imported: nothing outside of the folder is read, and nothing blocks."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.formats.test_atif import ASKS, DONE, USER, document
+from tests.sources.files.test_jobs import trial
+from trajkit.cli.main import run
+
+SECRET = "hunter2-is-the-password"
+TALK = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}
+STOLEN = {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": SECRET}]}
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Path:
+    folder = tmp_path / "outside"
+    folder.mkdir()
+    (folder / "p.json").write_text(json.dumps(STOLEN))
+    (folder / "p.jsonl").write_text(json.dumps(STOLEN) + "\n")
+    (folder / "reward.txt").write_text(SECRET)
+    (folder / "trajectory.json").write_text(json.dumps(document(USER, {**DONE, "message": SECRET})))
+    return folder
+
+
+@pytest.fixture
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder that is imported, with one good document."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "given"
+    folder.mkdir()
+    (folder / "a.json").write_text(json.dumps(TALK))
+    return folder
+
+
+def imported(folder: Path, capfd: pytest.CaptureFixture[str], *options: str) -> tuple[int, str]:
+    code = run(["import", str(folder), "-o", "store", *options])
+    printed = capfd.readouterr()
+    shown = printed.out + printed.err
+    if code == 0:
+        assert run(["query", "store", "select * from steps", "--json"]) == 0
+        shown += capfd.readouterr().out
+    assert SECRET not in shown
+    return code, shown
+
+
+@pytest.mark.parametrize("name", ["p.json", "p.jsonl"])
+def test_a_link_out_of_a_plain_folder_is_refused_and_counted(
+    name: str, outside: Path, given: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (given / name).symlink_to(outside / name)
+    code, shown = imported(given, capfd)
+    assert code == 1
+    assert f"{name}: the document: a link to a file outside" in shown
+    code, shown = imported(given, capfd, "--skip-bad")
+    assert code == 0
+    assert "left: cannot be read: a link to a file outside" in shown
+
+
+def test_a_link_that_stays_in_the_folder_is_read(given: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (given / "b.json").symlink_to(given / "a.json")
+    code, shown = imported(given, capfd)
+    assert code == 0
+    assert "read given as" not in shown
+    assert "2 documents" in shown
+
+
+def test_a_link_to_a_folder_is_not_followed_and_counted(
+    outside: Path, given: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (given / "more").symlink_to(outside)
+    code, shown = imported(given, capfd)
+    assert code == 0
+    assert "left: a link to a folder: not followed" in shown
+
+
+@pytest.mark.parametrize(
+    "place", ["agent/trajectory.json", "agent", "verifier/reward.txt", "verifier", "result.json"]
+)
+def test_a_link_out_of_a_job_of_harbor_is_refused(
+    place: str, outside: Path, given: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (given / "a.json").unlink()
+    trial(given / "good", document(USER, ASKS, DONE))
+    trial(given / "trial", document(USER, ASKS, DONE))
+    path = given / "trial" / place
+    if path.is_dir():
+        path.rename(outside / "moved")
+    else:
+        path.parent.mkdir(exist_ok=True)
+        path.unlink(missing_ok=True)
+    (outside / "result.json").write_text(f'{{"trial_name": "{SECRET}"}}')
+    path.symlink_to(outside / path.name if "." in path.name else outside)
+    code, shown = imported(given, capfd)
+    assert code == 1
+    assert "a link to a file outside" in shown
+    code, shown = imported(given, capfd, "--skip-bad")
+    assert code == 0
+    assert "1 episode" in shown
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.parquet", "a.eval", "a_run_00.csv", "a.tar"])
+@pytest.mark.parametrize("target", ["/dev/zero", "/dev/tty", "fifo", "missing"])
+def test_devices_fifos_and_dangling_links_are_refused_and_not_opened(
+    name: str, target: str, given: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = given / name
+    path.unlink(missing_ok=True)
+    if target == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to(target)
+    for options in (
+        [],
+        ["--from", "openai-chat"],
+        ["--from", "inspect"],
+        ["--from", "sts"],
+        ["--from", "harbor"],
+    ):
+        code, shown = imported(path, capfd, *options)
+        assert code == 2
+        assert "not a regular file" in shown or "there is no file" in shown
+    (given / "good.json").write_text(json.dumps(TALK))
+    code, _ = imported(given, capfd, "--from", "openai-chat", "--skip-bad")
+    assert code == 0
