@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Generator
 from typing import Any
 
@@ -11,6 +12,8 @@ from xdist.scheduler.loadfile import LoadFileScheduling
 
 for _name in ("TENSORZERO_CLICKHOUSE_URL", "TENSORZERO_GATEWAY_URL", "TENSORZERO_POSTGRES_URL"):
     os.environ.pop(_name, None)
+_state = tempfile.TemporaryDirectory()
+os.environ["XDG_STATE_HOME"] = _state.name  # where the jobs are remembered that services were asked for
 
 _TOGETHER = {
     "tests/rollout/test_round_trip.py": "tests/rollout/test_session.py",  # 2,000 inferences of a gateway

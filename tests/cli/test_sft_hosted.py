@@ -23,6 +23,7 @@ def standins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[s
     monkeypatch.chdir(tmp_path)
     write_walks("episodes", loss_weight=0.5)
     quickly(monkeypatch)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("TOGETHER_API_KEY", together_standin.KEY)
     monkeypatch.setenv("FIREWORKS_API_KEY", fireworks_standin.KEY)
     with TogetherStandIn() as together, FireworksStandIn() as fireworks:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -108,14 +109,28 @@ def pause(job: str | None, runs_folder: Path) -> None:
 @jobs.command()
 @_job
 @runs_option
+@click.option(
+    "--again",
+    is_flag=True,
+    help="Create a job anew whose service may have it already: it may be paid for twice.",
+)
 @click.option("--detach", is_flag=True, help="Do not wait.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def resume(job: str | None, runs_folder: Path, detach: bool, as_json: bool) -> int:
+def resume(job: str | None, runs_folder: Path, again: bool, detach: bool, as_json: bool) -> int:
     """Go on with JOB: here from its last checkpoint, at a service with what was halted or cut off."""
+    from trajkit.targets.hosted.failure import Uncertain
     from trajkit.targets.jobs import resume as go_on
 
     runs, job_id = find_job(job, runs_folder)
-    found = go_on(runs, job_id)
+    try:
+        found = go_on(runs, job_id, again=again, on_message=output.talk)
+    except Uncertain as error:
+        if not (sys.stdin.isatty() and output.is_terminal()):
+            raise
+        output.talk(error.message)
+        if not click.confirm("Create it again?", err=True):
+            raise click.exceptions.Exit(1) from error
+        found = go_on(runs, job_id, again=True, on_message=output.talk)
     if not detach:
         found = Follower(runs, job_id, None).wait()
     print_job(runs, found, as_json=as_json)

@@ -17,6 +17,7 @@ def start(
     job_id: str,
     *,
     on_progress: Callable[[str, int, int | None], None] = lambda what, n_done, n_total: None,
+    on_message: Callable[[str], None] = lambda message: None,
 ) -> TuneJob:
     """Start a prepared job. One that runs already is left alone, and one that succeeded needs nothing.
 
@@ -24,9 +25,11 @@ def start(
         runs: Where jobs are kept.
         job_id: Which.
         on_progress: Told what is being sent to a service, how far that is, and of how much.
+        on_message: Told what a service takes long for.
 
     Raises:
         StackError: A training on this machine did not start.
+        RequestError: A service may have the job already, without listing it.
         ServiceError: The service refused, or cannot be reached.
     """
     if _is_local(runs, job_id):
@@ -34,8 +37,9 @@ def start(
 
         return launch.start(runs, job_id)
     from trajkit.targets.hosted import launch as hosted
+    from trajkit.targets.hosted.creation import Telling
 
-    return hosted.start(runs, job_id, on_progress=on_progress)
+    return hosted.start(runs, job_id, telling=Telling(on_progress, on_message))
 
 
 def follow(
@@ -101,11 +105,24 @@ def pause(runs: Runs, job_id: str) -> TuneJob:
     return hosted.pause(runs, job_id)
 
 
-def resume(runs: Runs, job_id: str) -> TuneJob:
+def resume(
+    runs: Runs,
+    job_id: str,
+    *,
+    again: bool = False,
+    on_message: Callable[[str], None] = lambda message: None,
+) -> TuneJob:
     """Go on with a job: from the last checkpoint on this machine, or with one that was halted at a service.
 
+    Args:
+        runs: Where jobs are kept.
+        job_id: Which.
+        again: Create it even where its service may have it already, and be paid for twice.
+        on_message: Told what a service takes long for.
+
     Raises:
-        RequestError: It ended at a service: another one would be paid for again.
+        RequestError: It ended at a service: another one would be paid for again. Or the service may have it,
+            without listing it, and `again` is not given.
         ServiceError: The service refused.
     """
     if _is_local(runs, job_id):
@@ -113,8 +130,9 @@ def resume(runs: Runs, job_id: str) -> TuneJob:
 
         return launch.start(runs, job_id)
     from trajkit.targets.hosted import launch as hosted
+    from trajkit.targets.hosted.creation import Telling
 
-    return hosted.resume(runs, job_id)
+    return hosted.resume(runs, job_id, telling=Telling(message=on_message), again=again)
 
 
 def refreshed(runs: Runs, job_id: str) -> TuneJob:

@@ -81,12 +81,24 @@ class Runs:
         path = self.path(job_id) / EVENTS_FILE
         if not path.is_file():
             return []
-        lines = path.read_text(encoding="utf-8").split("\n")[:-1]
-        return [json.loads(line) for line in lines[start:]]
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+        return [_event(line) for line in lines[start:]]
+
+
+def _event(line: str) -> dict[str, Any]:
+    """What a line says; one that a process did not write to its end, or that is none, says that."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        event = None
+    if isinstance(event, dict) and "kind" in event:
+        return event
+    return {"kind": "message", "level": "error", "message": f"a line of {EVENTS_FILE} cannot be read"}
 
 
 def _read(path: Path) -> TuneJob:
     try:
-        return TuneJob.model_validate_json(path.read_text(encoding="utf-8"))
+        job = TuneJob.model_validate_json(path.read_text(encoding="utf-8"))
+        return job.model_copy(update={"job_id": path.parent.name})  # a name in a file chooses no folder
     except (ValidationError, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is damaged: {str(error).splitlines()[0]}") from error

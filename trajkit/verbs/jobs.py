@@ -127,20 +127,23 @@ def jobs_pause(job: str | None = None, *, runs: Place = "runs") -> TuneJob:
     return pause(*find_job(job, Path(runs)))
 
 
-def jobs_resume(job: str | None = None, *, runs: Place = "runs", detach: bool = False) -> TuneJob:
+def jobs_resume(
+    job: str | None = None, *, runs: Place = "runs", again: bool = False, detach: bool = False
+) -> TuneJob:
     """Go on with a job: here from its last checkpoint, at a service with what was halted or cut off.
 
     Args:
         job: Its name; None for the last that was started here.
         runs: The folder where jobs are kept.
+        again: Create a job anew whose service may have it already: it may be paid for twice.
         detach: Do not wait for its end.
 
     Raises:
-        RequestError: There is none, or it ended at a service.
+        RequestError: There is none, it ended at a service, or its service may have it without listing it.
         ServiceError: Its service refused.
     """
     from trajkit.targets.jobs import follow, resume
 
     found = find_job(job, Path(runs))
-    resumed = resume(*found)
+    resumed = resume(*found, again=again)
     return resumed if detach else follow(*found)

@@ -30,6 +30,12 @@ def episode(name: str, seed: int, *, functions: tuple[str, ...] = ("act",), weig
     return Episode(episode_id=name, source="test", env_id="walk", task="go", seed=seed, steps=steps)
 
 
+@pytest.fixture(autouse=True)
+def own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What this machine knows of jobs is this test's alone."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
 @pytest.fixture(scope="session")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """`episodes` (20), `few` (3), and `two`, whose steps are of two functions."""

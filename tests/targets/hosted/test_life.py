@@ -56,7 +56,7 @@ CASES = {
         sent="files",
         life=("pending", "polishing", "polishing", "completed"),
         cancelled=("status", "cancelled"),
-        said=r"Invalid API key provided: \[key\]",
+        said=r"Invalid API key provided: \*\*\*",
     ),
     "fireworks": Case(
         start=FireworksStandIn,
@@ -69,7 +69,7 @@ CASES = {
         sent="datasets",
         life=("CREATING", "POLISHING", "POLISHING", "EARLY_STOPPED"),
         cancelled=("state", "JOB_STATE_CANCELLED"),
-        said=r"bad key \[key\]",
+        said=r"bad key \*\*\*",
     ),
 }
 

@@ -55,7 +55,7 @@ def object_of(content: bytes) -> dict[str, Any]:
     """The JSON object that these bytes are; an empty one when they are none."""
     try:
         value = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -77,3 +77,11 @@ def moment(said: str | None) -> datetime | None:
     except ValidationError:
         return None
     return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def moment_of(seconds: float | None) -> datetime | None:
+    """When something happened, in seconds since 1970; None where that is no time."""
+    try:
+        return None if not seconds else datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, ValueError, OSError):
+        return None

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Any, NamedTuple
 
+from pydantic import SecretStr
+
 from trajkit._loop import run_to_end
+from trajkit._secrets import hidden
 from trajkit._settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
 from trajkit.formats.chat_rows import ChatWriter, Dialect
@@ -91,11 +94,11 @@ async def _asked(plan: ChatPlan, question: Question, sampling: Sampling) -> list
         found.append(Answered("recorded", by, _text(question.step.completion), question.step.n_output_tokens))
     try:
         try:
-            found += [each async for each in _said(server, "base", plan.base, question, sampling)]
+            found += [each async for each in _said(server, key, "base", plan.base, question, sampling)]
         except Faulty as failure:
             found.append(Answered("base", plan.base, "", None, problem=failure.fault.message))
         try:
-            found += [each async for each in _said(server, "tuned", plan.tuned, question, sampling)]
+            found += [each async for each in _said(server, key, "tuned", plan.tuned, question, sampling)]
         except Faulty as failure:
             hint = f"is {plan.key_variable} set, and is the model served there?"
             raise ServiceError(failure.fault.message, hint=hint) from None
@@ -105,7 +108,7 @@ async def _asked(plan: ChatPlan, question: Question, sampling: Sampling) -> list
 
 
 async def _said(
-    server: Endpoint, by: str, model: str, question: Question, sampling: Sampling
+    server: Endpoint, key: SecretStr | None, by: str, model: str, question: Question, sampling: Sampling
 ) -> AsyncIterator[Answered]:
     messages, tools = _written(question)
     for number in range(sampling.n):
@@ -118,7 +121,7 @@ async def _said(
         }
         done = await server.complete(arguments | ({"tools": tools} if tools else {}))
         answer = done.answer
-        text = _text(answer.completion) if answer.completion is not None else answer.raw or ""
+        text = hidden(_text(answer.completion) if answer.completion is not None else answer.raw or "", key)
         is_cut = answer.finish_reason == "length"
         yield Answered(by, model, text, answer.n_output_tokens, is_cut=is_cut)
 

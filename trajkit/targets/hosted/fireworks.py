@@ -80,6 +80,7 @@ class Fireworks:
     target = rules = "fireworks"
     methods = ("sft", "dpo")
     has_pause = False
+    listing_lag_s: float | None = None
 
     def __init__(self, url: str, *, account: str | None, direct_bytes: int = DIRECT_BYTES) -> None:
         self.where = url
@@ -202,7 +203,7 @@ class Fireworks:
         address = job.metrics_file_signed_url
         if address is None and "/dpoJobs/" in remote_id:
             address = self._rest.get(f"/v1/{remote_id}:getMetricsFileEndpoint").get("signedUrl")
-        metrics = None if not address else self._rest.text(address)
+        metrics = self._rest.text(str(address)) if address else None
         every = [*price(state_of(job).facts.get("expected_usd")), *steps(metrics or ""), *progress(job)]
         return [event for event in every if event.event_id not in known]
 
@@ -235,8 +236,7 @@ class Fireworks:
     def _whose(self) -> str:
         """The account's name; asked for once where the user did not say it."""
         if self._account is None:
-            listed = self._rest.get("/v1/accounts").get("accounts") or []
-            found = [self._rest.read(Account, each) for each in listed]
+            found = self._rest.read_all(Account, self._rest.get("/v1/accounts"), "accounts")
             if len(found) != 1:
                 names = ", ".join(each.name.removeprefix("accounts/") for each in found) or "none"
                 raise RequestError(

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
-from trajkit.targets.hosted.answer import moment
+from trajkit.schema.base import MOST
+from trajkit.targets.hosted.answer import moment, moment_of
 from trajkit.targets.hosted.fireworks_data import Status, Wire
-from trajkit.targets.hosted.service import Event, State
+from trajkit.targets.hosted.service import Event, RemoteId, State
 from trajkit.targets.job import JobStatus
 from trajkit.targets.step import Step
 
@@ -58,7 +57,7 @@ class Training(Wire):
 class Job(Wire):
     """A job at Fireworks."""
 
-    name: str
+    name: RemoteId
     """Its whole name, with the account's."""
     state: str = "JOB_STATE_UNSPECIFIED"
     """How far it is."""
@@ -115,7 +114,7 @@ def steps(metrics: str) -> Iterator[Event]:
     for line in metrics.splitlines():
         try:
             row = json.loads(line)
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
         if not isinstance(row, dict) or not isinstance(row.get("step"), int):
             continue
@@ -127,7 +126,7 @@ def steps(metrics: str) -> Iterator[Event]:
                 continue
             yield Event(
                 event_id=f"{name}-{row['step']}",
-                at=None if at is None else datetime.fromtimestamp(at, UTC),
+                at=moment_of(at),
                 step=Step(
                     n_done=row["step"],
                     n_total=None,
@@ -142,6 +141,6 @@ def steps(metrics: str) -> Iterator[Event]:
 def _number(row: Mapping[str, Any], *names: str) -> float | None:
     for name in names:
         value = row.get(name)
-        if isinstance(value, int | float) and math.isfinite(value):
+        if isinstance(value, int | float) and abs(value) <= MOST:
             return float(value)
     return None

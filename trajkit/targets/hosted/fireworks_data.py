@@ -85,10 +85,10 @@ def upload(rest: Rest, account: str, path: Path, *, on_sent: Sent, direct_bytes:
 def _put(rest: Rest, name: str, path: Path, on_sent: Sent) -> None:
     n_bytes = path.stat().st_size
     asked = {"filenameToSize": {path.name: str(n_bytes)}}
-    given = rest.post(f"/v1/{name}:getUploadEndpoint", asked).get("filenameToSignedUrls") or {}
-    if path.name not in given:
+    given = rest.post(f"/v1/{name}:getUploadEndpoint", asked).get("filenameToSignedUrls")
+    address = given.get(path.name) if isinstance(given, dict) else None
+    if not isinstance(address, str):
         raise ServiceError(f"Fireworks gave no address for {path.name}", hint="pip install -U trajkit")
-    address = given[path.name]
     headers = {"Content-Type": "application/octet-stream"}
     signed = parse_qs(urlsplit(address).query).get("X-Goog-SignedHeaders", [""])[0].split(";")
     if "x-goog-content-length-range" in signed:  # what an address is signed for has to be said

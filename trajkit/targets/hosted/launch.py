@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 from trajkit._lock import locked
 from trajkit.errors import RequestError, ServiceError
-from trajkit.targets.hosted.creation import Progress, created
+from trajkit.targets.hosted.creation import Telling, created
 from trajkit.targets.hosted.failure import Unreachable
 from trajkit.targets.hosted.outcome import take, without_files
 from trajkit.targets.hosted.remote import Remote, order_of
@@ -23,16 +23,24 @@ FIRST_POLL_S, LONGEST_POLL_S = 2.0, 30.0
 PATIENCE_S = 900.0
 """So long a service may be out of reach before the waiting ends. The job goes on meanwhile."""
 _SLOWER = 1.5
+_NOBODY = Telling()
 
 
-def start(runs: Runs, job_id: str, *, on_progress: Progress = lambda what, n_done, n_total: None) -> TuneJob:
+def start(runs: Runs, job_id: str, *, telling: Telling = _NOBODY, again: bool = False) -> TuneJob:
     """Upload the rows of a prepared job and create it, once.
 
     A job that runs or succeeded is left alone. One that the service has already is taken up, also when the
     process that created it died before it could write that down. One that failed is created anew.
 
+    Args:
+        runs: Where jobs are kept.
+        job_id: Which.
+        telling: Who is told what happens.
+        again: Create it even where the service may have it already.
+
     Raises:
-        RequestError: Another process does this, or there is no key.
+        RequestError: Another process does this, there is no key, or the service may have the job already and
+            `again` is not given.
         ServiceError: The service refused, or cannot be reached.
     """
     with _only_here(runs, job_id):
@@ -42,12 +50,12 @@ def start(runs: Runs, job_id: str, *, on_progress: Progress = lambda what, n_don
         remote = Remote.of(job)
         service = connect(job.target, remote.settings)
         if job.status.is_final:  # whoever asks again has agreed to pay again
-            remote = remote.model_copy(update={"state": None, "checkpoints": (), "fetched": ()})
+            is_open = remote.is_asked_for and remote.state is None  # it may be there
+            update = {"state": None, "checkpoints": (), "fetched": (), "is_asked_for": is_open}
+            remote = remote.model_copy(update=update)
         remote = remote.model_copy(update={"is_agreed": True})
         job = _saved(runs, remote.put_into(job, status=JobStatus.PREPARED, error=None, finished_at=None))
-        found = service.find(order_of(job, remote))
-        if found is None:
-            found = created(runs, job, remote, service, on_progress)
+        found = created(runs, job, remote, service, telling, again=again)
         return take(runs, job_id, service, found)
 
 
@@ -167,7 +175,10 @@ def cancel(runs: Runs, job_id: str) -> TuneJob:
             return take(runs, job_id, service, service.cancel(remote.state.remote_id))
         if remote.files:
             remote = without_files(remote, service)
-        return _saved(runs, remote.put_into(job, status=JobStatus.CANCELLED, error="it was cancelled"))
+        said = "it was cancelled"
+        if remote.is_asked_for:
+            said += f" here; {service.where} was asked for it and does not list it: look on its own page"
+        return _saved(runs, remote.put_into(job, status=JobStatus.CANCELLED, error=said))
 
 
 def pause(runs: Runs, job_id: str) -> TuneJob:
@@ -184,8 +195,8 @@ def pause(runs: Runs, job_id: str) -> TuneJob:
         return take(runs, job.job_id, service, service.pause(state.remote_id))
 
 
-def resume(runs: Runs, job_id: str) -> TuneJob:
-    """Go on with a job that was halted, or whose start was cut off.
+def resume(runs: Runs, job_id: str, *, telling: Telling = _NOBODY, again: bool = False) -> TuneJob:
+    """Go on with a job that was halted, or whose start was cut off; arguments as with `start`.
 
     Raises:
         RequestError: Nobody agreed to it yet, or it has ended: another one would be paid for.
@@ -194,7 +205,7 @@ def resume(runs: Runs, job_id: str) -> TuneJob:
     job = refreshed(runs, job_id)
     remote = Remote.of(job)
     if job.status == JobStatus.PREPARED and remote.is_agreed:
-        return start(runs, job_id)
+        return start(runs, job_id, telling=telling, again=again)
     if job.status == JobStatus.SUCCEEDED:
         return job
     if job.status != JobStatus.RUNNING or remote.state is None:

@@ -6,7 +6,6 @@ import base64
 import binascii
 import contextlib
 from collections.abc import Container, Mapping, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,16 @@ from trajkit.targets.hosted.openai_client import Client, first_page, objects
 from trajkit.targets.hosted.openai_profile import OPENAI, Profile, address_of
 from trajkit.targets.hosted.openai_recipe import OpenAIRecipe, arguments_of, read_recipe, usual_epochs
 from trajkit.targets.hosted.openai_upload import upload
-from trajkit.targets.hosted.service import Checkpoint, Event, ModelFacts, Order, Sent, Service, State
+from trajkit.targets.hosted.service import (
+    MOST_EVENTS,
+    Checkpoint,
+    Event,
+    ModelFacts,
+    Order,
+    Sent,
+    Service,
+    State,
+)
 from trajkit.targets.job import JobStatus
 from trajkit.validation.prices import load_prices
 
@@ -29,7 +37,7 @@ MARK = "trajkit_run"
 """Under this name a job's metadata hold `Order.mark`."""
 _LONG_S = 600.0
 """So long an upload or the creation of a job may take."""
-_MOST_JOBS = 1000
+_MOST_JOBS, _MOST_CHECKPOINTS = 1000, 1000
 _NEVER_SUCCEED = (JobStatus.FAILED, JobStatus.CANCELLED)
 
 
@@ -52,6 +60,7 @@ class OpenAIService:
 
     def __init__(self, profile: Profile, url: str) -> None:
         self.profile, self.where, self.rules = profile, url, profile.rules
+        self.listing_lag_s: float | None = profile.listing_lag_s
         self._is_openai = profile.name == OPENAI.name
         self._client = Client(profile, url)
 
@@ -160,7 +169,7 @@ class OpenAIService:
             if order.training_file is not None:  # where metadata are not kept or not searched
                 listings.append(jobs.list(limit=100))
             for listing in listings:
-                for job in islice(objects(listing), _MOST_JOBS):
+                for job in objects(listing, _MOST_JOBS):
                     metadata = job.get("metadata")
                     mark = metadata.get(MARK) if isinstance(metadata, Mapping) else None
                     is_ours = mark == order.mark or (
@@ -195,7 +204,7 @@ class OpenAIService:
         """What is new; the service tells the newest first."""
         found: list[Event] = []
         with self._client.talk("asking for events") as client:
-            for event in objects(client.fine_tuning.jobs.list_events(remote_id, limit=100)):
+            for event in objects(client.fine_tuning.jobs.list_events(remote_id, limit=100), MOST_EVENTS):
                 if str(event.get("id")) in known:
                     break
                 if event.get("id"):
@@ -208,7 +217,8 @@ class OpenAIService:
         openai = need("openai", extra="openai")
         with self._client.talk("asking for checkpoints") as client:
             try:
-                listed = list(objects(client.fine_tuning.jobs.checkpoints.list(remote_id, limit=100)))
+                pages = client.fine_tuning.jobs.checkpoints.list(remote_id, limit=100)
+                listed = list(objects(pages, _MOST_CHECKPOINTS))
             except openai.NotFoundError:
                 return ()
         found = [checkpoint for each in listed if (checkpoint := checkpoint_of(each)) is not None]
@@ -240,7 +250,7 @@ class OpenAIService:
         with self._client.talk(f"fetching {file_id}") as client:
             content = client.files.content(file_id).read()
         with replacing(goal) as temporary:
-            temporary.write_bytes(_plain(content))
+            temporary.write_bytes(self._client.masked(_plain(content)))
 
 
 def _plain(content: bytes) -> bytes:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from datetime import UTC, date, datetime
+from datetime import date, datetime
 from typing import Any
 
 from trajkit.schema.base import JsonObject
+from trajkit.targets.hosted.answer import moment_of
 from trajkit.targets.hosted.service import Checkpoint, Event, State
 from trajkit.targets.job import JobStatus
 from trajkit.targets.step import Step
@@ -18,6 +19,7 @@ _STATUSES = {
     "cancelled": JobStatus.CANCELLED,
     "canceled": JobStatus.CANCELLED,
 }
+_MOST_FILES = 100
 _PAUSED = ("paused", "pausing")
 _STEP_OF = re.compile(r"[Ss]tep (\d+)(?:/(\d+))?")
 
@@ -37,7 +39,7 @@ def state_of(job: Mapping[str, Any]) -> State:
         error_code=_text(error.get("code")),
         model=_text(job.get("fine_tuned_model")),
         n_trained_tokens=_count(job.get("trained_tokens")),
-        result_files=tuple(str(name) for name in job.get("result_files") or () if name),
+        result_files=tuple(str(name) for name in _list(job.get("result_files")) if name),
         estimated_end=_time(job.get("estimated_finish")),
         facts=_facts(job),
     )
@@ -112,6 +114,10 @@ def _facts(job: Mapping[str, Any]) -> JsonObject:
     return {name: value for name, value in found.items() if value not in (None, {}, "")}
 
 
+def _list(value: Any) -> list[Any]:
+    return value[:_MOST_FILES] if isinstance(value, list) else []
+
+
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) and value else None
 
@@ -127,10 +133,4 @@ def _count(value: Any) -> int | None:
 
 
 def _time(value: Any) -> datetime | None:
-    number = _number(value)
-    if not number:
-        return None
-    try:
-        return datetime.fromtimestamp(number, UTC)
-    except (OverflowError, ValueError, OSError):
-        return None
+    return moment_of(_number(value))

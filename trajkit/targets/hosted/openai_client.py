@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from trajkit._lazy import need
 from trajkit._settings import secret_from_environment
-from trajkit.targets.hosted.failure import MissingKey
+from trajkit.targets.hosted.failure import MissingKey, Unreachable
 from trajkit.targets.hosted.openai_failure import Failures
 from trajkit.targets.hosted.openai_profile import Profile
+from trajkit.targets.hosted.service import PLAIN
+from trajkit.targets.hosted.wire import client, harmless
 
 if TYPE_CHECKING:
     from openai import OpenAI
@@ -46,22 +51,31 @@ class Client:
             api_key=self._key.get_secret_value(),
             max_retries=max_retries,
             timeout=timeout_s,
-        ) as client:
+            http_client=client(openai.DefaultHttpxClient, self._key),
+        ) as talking:
             try:
-                yield client
+                yield talking
             # none is a cause of ours: the request in it holds the key
             except openai.APIStatusError as error:
                 raise self.failures.refusal(error, what) from None
             except openai.APIConnectionError as error:
+                if isinstance(error.__cause__, Unreachable):
+                    raise error.__cause__ from None
                 raise self.failures.silence(error, what) from None
-            except (openai.APIError, UnicodeDecodeError, KeyError) as error:
-                raise self.failures.nonsense(what, str(error)) from None
+            except (openai.APIError, ValueError, KeyError) as error:
+                raise self.failures.nonsense(what, str(getattr(error, "doc", error))) from None
+
+    def masked(self, content: bytes) -> bytes:
+        """The content of a file without the key."""
+        return harmless(content, self._key)
 
     def read(self, answer: Any, what: str) -> Mapping[str, Any]:
         """An answer as JSON. The client checks nothing, and gives text for what is no object."""
         found = answer.to_dict(mode="json", warnings=False) if hasattr(answer, "to_dict") else answer
-        if not isinstance(found, Mapping) or not found.get("id"):
-            raise self.failures.nonsense(what, str(answer)[:200])
+        if not isinstance(found, Mapping):
+            raise self.failures.nonsense(what, str(answer))
+        if not re.fullmatch(PLAIN, str(found.get("id"))):
+            raise self.failures.nonsense(what, json.dumps(dict(found), ensure_ascii=False))
         return found
 
 
@@ -71,14 +85,25 @@ def first_page(listing: Any) -> list[Any]:
     return data if isinstance(data, list) else []
 
 
-def objects(listing: Iterable[Any]) -> Iterator[Mapping[str, Any]]:
-    """Everything of a listing, page after page; an answer that is none has nothing."""
-    if not hasattr(listing, "data") or listing.data is None:
-        return
+def objects(listing: Iterable[Any], most: int) -> Iterator[Mapping[str, Any]]:
+    """Everything of a listing, page after page, up to so many.
+
+    Raises:
+        KeyError: It is no listing: what it would have listed may be there.
+    """
+    data = getattr(listing, "data", None)
+    if not isinstance(data, list) and (data is not None or "data" not in _fields_of(listing)):
+        raise KeyError("data")
     seen: set[object] = set()
-    for item in listing:
+    for item in islice(listing, most):
         found = item.to_dict(mode="json", warnings=False) if hasattr(item, "to_dict") else {}
         if found.get("id") in seen:
             return  # the service gives the same page again and again
         seen.add(found.get("id"))
         yield found
+
+
+def _fields_of(answer: Any) -> Collection[str]:
+    """The fields that an answer has; none where it is no object."""
+    fields: Collection[str] = getattr(answer, "model_fields_set", ())
+    return fields

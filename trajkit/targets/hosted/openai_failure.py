@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pydantic import SecretStr
 
+from trajkit._secrets import hidden
 from trajkit.errors import ServiceError
 from trajkit.rollout.endpoint_fault import fault_of_status, said_in
 from trajkit.rollout.faults import FaultKind, shown
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from openai import APIStatusError
 
 _PASSING = (FaultKind.RATE_LIMIT, FaultKind.TIMEOUT, FaultKind.SERVER)
+_BUSY = 503
+_LONGEST_KEPT = 20_000
 
 
 class Failures:
@@ -44,7 +48,9 @@ class Failures:
         message = f"{what}: {self._where} answered {status}: {said}"
         fault = fault_of_status(status, message, code=code, headers=error.response.headers)
         if fault.kind in _PASSING:
-            return Unreachable(message, hint="it may pass: try again later")
+            # a 503 in the API's own words is a refusal; one of a proxy may come after the work was done
+            is_undone = status < 500 or (status == _BUSY and isinstance(error.body, Mapping))
+            return Unreachable(message, hint="it may pass: try again later", is_undone=is_undone)
         return ServiceError(message, hint=self._hint(status, code, said))
 
     def silence(self, error: Exception, what: str) -> Unreachable:
@@ -59,18 +65,19 @@ class Failures:
         return Unreachable(
             f"{what}: {self._where} answered what is none of the API's answers: {self.safe(said)}",
             hint="is the address right, up to /v1?",
+            answer=said[:_LONGEST_KEPT],
         )
 
     def safe(self, text: str) -> str:
         """What a service said, short, without the key that it may repeat."""
-        if self._key is not None:
-            text = text.replace(self._key.get_secret_value(), "***")
-        return shown(text)
+        return shown(hidden(text, self._key))
 
     def _hint(self, status: int, code: str | None, said: str) -> str | None:
         rows = Path("runs/JOB/training.jsonl")
         if (known := way_out(code, said, rows=rows, rules=self._rules)) is not None:
             return known
+        if 300 <= status < 400:
+            return f"{self._where} sends elsewhere, which is not followed: name the address itself"
         if status == 401:
             return f"{self._key_variable} holds the key: is it right, and of this service?"
         if status == 403:

@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 
 from trajkit.errors import RequestError
 from trajkit.schema.base import JsonObject
+from trajkit.targets.hosted.service import LISTING_LAG_S
+from trajkit.targets.hosted.wire import checked_address
 
 URL_VARIABLE, KEY_VARIABLE = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -39,6 +41,8 @@ class Profile:
     """Whether hyperparameters stand in `method`; else at the top, as they did before."""
     parts_from: int = 512 * MB
     """Files of this size and above are sent in parts."""
+    listing_lag_s: float = LISTING_LAG_S
+    """Seconds within which a new job is listed."""
     note: str | None = None
     """What a user should know before paying."""
 
@@ -103,15 +107,8 @@ def address_of(settings: JsonObject) -> tuple[Profile, str]:
     if given is None and (profile is None or profile.name in _BY_ENVIRONMENT):
         given = os.environ.get(URL_VARIABLE) or None
     url = str(given).rstrip("/") if given is not None else _usual(profile or OPENAI)
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise RequestError(f"{url!r} is no address of an API", hint="such as https://api.openai.com/v1")
-    if "@" in parts.netloc:
-        raise RequestError(
-            f"the address of {parts.hostname} holds a password, and addresses are written down",
-            hint="keys come from the environment alone",
-        )
-    return profile or _at(parts.hostname), url
+    host = urlsplit(checked_address(url)).hostname
+    return profile or _at(str(host)), url
 
 
 def _at(host: str) -> Profile:

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trajkit.errors import ServiceError
+from trajkit._outside import name_from_outside
+from trajkit.errors import DataError, ServiceError
 from trajkit.targets.hosted.remote import Remote
 from trajkit.targets.hosted.rows import TRAIN, VALIDATION, uploaded_rows
-from trajkit.targets.hosted.service import Service, State
+from trajkit.targets.hosted.service import MOST_EVENTS, Event, Service, State
 from trajkit.targets.hosted.way_out import way_out
 from trajkit.targets.job import JobStatus, TuneJob
 from trajkit.targets.runs import Runs
 
 RESULTS = "results"
+_LONGEST_MESSAGE = 1_000
 
 
 def take(runs: Runs, job_id: str, service: Service, state: State) -> TuneJob:
@@ -27,10 +31,11 @@ def take(runs: Runs, job_id: str, service: Service, state: State) -> TuneJob:
             fetched the next time that somebody looks.
     """
     job = runs.load(job_id)
+    state, problems = _with_names(state)
     remote = Remote.of(job).model_copy(update={"state": state})
     if job.status == JobStatus.PREPARED:  # its id first, whatever else the service has to say
         job = _saved(runs, remote.put_into(job, status=JobStatus.RUNNING))
-    _take_events(runs, job_id, service, state)
+    _take_events(runs, job_id, service, state, problems)
     if not state.status.is_final:
         return _saved(runs, remote.put_into(job, status=JobStatus.RUNNING))
     remote = remote.model_copy(update={"checkpoints": tuple(service.checkpoints(state.remote_id))})
@@ -46,16 +51,38 @@ def take(runs: Runs, job_id: str, service: Service, state: State) -> TuneJob:
     return _saved(runs, remote.put_into(job, **update))
 
 
-def _take_events(runs: Runs, job_id: str, service: Service, state: State) -> None:
+def _with_names(state: State) -> tuple[State, list[Event]]:
+    """The state with the result files whose ids can be names of files; an event for each other."""
+    fit, problems = [], []
+    for file_id in state.result_files:
+        try:
+            fit.append(name_from_outside(file_id, what="the name of a result file"))
+        except DataError as error:
+            words = f"a result file is not fetched: {error.message}"
+            name = f"trajkit-{hashlib.sha256(file_id.encode()).hexdigest()[:16]}"
+            problems.append(Event(event_id=name, level="warn", message=words))
+    return state.model_copy(update={"result_files": tuple(fit)}), problems
+
+
+def _take_events(runs: Runs, job_id: str, service: Service, state: State, more: Sequence[Event]) -> None:
     known = {str(event["id"]) for event in runs.events(job_id) if "id" in event}
-    for event in service.events(state.remote_id, known):
-        if event.event_id in known:
-            continue
-        told: dict[str, Any] = {"kind": "message" if event.step is None else "step", "id": event.event_id}
-        if event.at is not None:
-            told["at"] = event.at.isoformat()
-        told |= {"level": event.level, "message": event.message}
-        runs.add_event(job_id, told | (event.step._asdict() if event.step is not None else {}))
+    new = {event.event_id: event for event in (*service.events(state.remote_id, known), *more)}
+    fresh = [event for name, event in new.items() if name not in known]
+    if room := MOST_EVENTS - len(known):
+        for event in fresh[:room]:
+            runs.add_event(job_id, _told(event))
+        if len(fresh) > room:
+            words = f"the service told more than {MOST_EVENTS:,} things: no more are written down"
+            runs.add_event(job_id, _told(Event(event_id="trajkit-full", level="warn", message=words)))
+
+
+def _told(event: Event) -> dict[str, Any]:
+    """An event as it is written down."""
+    told: dict[str, Any] = {"kind": "message" if event.step is None else "step", "id": event.event_id}
+    if event.at is not None:
+        told["at"] = event.at.isoformat()
+    told |= {"level": event.level, "message": event.message[:_LONGEST_MESSAGE]}
+    return told | (event.step._asdict() if event.step is not None else {})
 
 
 def _fetched(runs: Runs, job: TuneJob, remote: Remote, service: Service) -> Remote:

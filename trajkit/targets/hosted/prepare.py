@@ -121,7 +121,7 @@ def prepare(
         recipe=whole,
         digests=tuple(digest_of(side) for side in sides.values()),
     )
-    warnings = tuple(_warnings(facts, today))
+    warnings = (*_warnings(facts, today), *_once(service))
     if (found := same_job(runs, key, name)) is not None:
         return Prepared(found, report, facts, warnings, is_new=False)
     job_id = name_for(runs, name, base=request.base, data=request.train, method=request.method)
@@ -237,6 +237,14 @@ def _warnings(facts: ModelFacts, today: date) -> Iterator[str]:
     if facts.shutdown_on is not None:
         yield f"{facts.model} and what is tuned from it end on {facts.shutdown_on}"
     yield from facts.warnings
+
+
+def _once(service: Service) -> Iterator[str]:
+    if service.listing_lag_s is not None:
+        yield (
+            f"{service.target} makes a job as often as it is asked: trajkit looks for it first, but if"
+            f" another machine starts the same job within {service.listing_lag_s:g} s, both may be paid for"
+        )
 
 
 def _estimate(service: Service, recipe: JsonObject, rows: Rows, facts: ModelFacts) -> Estimate:

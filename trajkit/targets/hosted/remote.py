@@ -8,7 +8,7 @@ from typing import Self
 from pydantic import Field
 
 from trajkit.schema import Model
-from trajkit.schema.base import Count, JsonObject, Name, Text
+from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
 from trajkit.targets.hosted.service import Checkpoint, Order, State
 from trajkit.targets.job import TuneJob
 
@@ -43,6 +43,8 @@ class Remote(Model):
     """Whether somebody said yes to the plan."""
     is_asked_for: bool = False
     """Whether the job was asked for and the answer not written down: look for it before asking again."""
+    asked_at: UtcTime | None = None
+    """When it was asked for."""
     training_file: Name | None = None
     """The uploaded rows; None before, and after they were removed."""
     validation_file: Name | None = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -11,11 +13,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from pydantic import ValidationError
 
 from trajkit._lazy import need
+from trajkit._secrets import hidden
 from trajkit._settings import secret_from_environment
-from trajkit.errors import DataError, RequestError, ServiceError
+from trajkit.errors import DataError, ServiceError
 from trajkit.targets.hosted.answer import Answer, Refused, Said, object_of, words_of
 from trajkit.targets.hosted.failure import MissingKey, Unreachable
 from trajkit.targets.hosted.service import Sent
+from trajkit.targets.hosted.wire import checked_address, client
 
 if TYPE_CHECKING:
     import httpx2
@@ -23,8 +27,11 @@ if TYPE_CHECKING:
 Kind = TypeVar("Kind", bound=Said)
 
 _PIECE = 1 << 20
+_PATH = re.compile(r"(?:/[\w.:@+=~-]+)+")
 _MOVED = (301, 302, 303, 307, 308)
-_PASSING = (408, 425, 429)  # and what is 500 or more: another time it may be taken
+_UNDONE = (408, 425, 429)  # another time it may be taken
+_BUSY = 503
+_LONGEST_KEPT = 20_000
 _HINTS = {
     402: "the account has no credit left",
     403: "the key, or its account, may not do this",
@@ -43,9 +50,7 @@ class Rest:
     """
 
     def __init__(self, name: str, url: str, *, key_variable: str, keys_at: str) -> None:
-        if not url.startswith(("https://", "http://")):
-            raise RequestError(f"{url} is no address of an API", hint="such as https://api.example.com")
-        self.name, self.url = name, url
+        self.name, self.url = name, checked_address(url)
         self._key_variable, self._keys_at = key_variable, keys_at
         self._http: httpx2.Client | None = None
 
@@ -80,14 +85,19 @@ class Rest:
             accept: Statuses that are answers, beside those from 200 to 299.
             options: As httpx takes them.
         """
-        headers = {"Authorization": f"Bearer {self._key()}", **options.pop("headers", {})}
-        with self._client() as client:
-            answer = client.request(method, self.url + path, headers=headers, **options)
-        found = self._checked(answer, accept)
-        if answer.content.strip() and not found.body and answer.content.strip() != b"{}":
+        if not _PATH.fullmatch(path) or "/.." in path:  # a part of it may be an id that the service gave
             raise ServiceError(
+                f"{path!r} cannot be asked for at {self.name}", hint="is the name or id right?"
+            )
+        headers = {"Authorization": f"Bearer {self._key()}", **options.pop("headers", {})}
+        with self._client() as http:
+            answer = http.request(method, self.url + path, headers=headers, **options)
+        found = self._checked(answer, accept)
+        if answer.content.strip() not in (b"", b"{}") and not found.body:
+            raise Unreachable(
                 f"{self.name} answered {path} with what is no JSON object: {answer.text[:60]!r}",
                 hint=f"is {self.url} the address of its API?",
+                answer=answer.text[:_LONGEST_KEPT],
             )
         return found
 
@@ -95,17 +105,25 @@ class Rest:
         """An answer with types.
 
         Raises:
-            ServiceError: It is not what such an answer is.
+            Unreachable: It is not what such an answer is.
         """
         try:
             return kind.model_validate(body)
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
-            raise ServiceError(
-                f"{self.name} answered in an unknown way: {where}: {first['msg']}",
+            where, value = ".".join(map(str, first["loc"])), repr(first["input"])[:60]
+            raise Unreachable(
+                f"{self.name} answered in an unknown way: {where}: {first['msg']}: {value}",
                 hint="pip install -U trajkit; its API may have changed",
+                answer=json.dumps(body, ensure_ascii=False)[:_LONGEST_KEPT],
             ) from None
+
+    def read_all(self, kind: type[Kind], body: Mapping[str, Any], name: str) -> list[Kind]:
+        """The list of this name in an answer, with types; empty where it is null or not there."""
+        found = body.get(name)
+        if not isinstance(found, list | None):
+            return [self.read(kind, {name: found})]  # which says what is wrong
+        return [self.read(kind, each) for each in found or ()]
 
     def put(
         self, url: str, path: Path, *, start: int, n_bytes: int, headers: Mapping[str, str], on_sent: Sent
@@ -120,16 +138,22 @@ class Rest:
             headers: What the address wants beside the length.
             on_sent: Told how many bytes of this part are sent, and of how many.
         """
+        address = self._given(url)
         for _ in range(5):
-            with self._client() as client:
-                answer = client.put(
-                    url,
+            with self._client() as http:
+                answer = http.put(
+                    address,
                     content=_pieces(path, start, n_bytes, on_sent),
                     headers={**headers, "Content-Length": str(n_bytes)},
                 )
             if answer.status_code not in _MOVED or "location" not in answer.headers:
                 return self._checked(answer, ())
-            url = str(answer.url.join(answer.headers["location"]))
+            here, address = address, address.join(self._given(str(address.join(answer.headers["location"]))))
+            if (here.scheme, here.netloc) != (address.scheme, address.netloc):
+                raise ServiceError(
+                    f"{here.host} sends the upload on to {address.host}, and the rows go to no other host",
+                    hint="report it to the service",
+                )
         raise ServiceError(f"{self.name} sends the upload from one address to the next without end")
 
     def post_file(self, path: str, file: Path, *, on_sent: Sent) -> Answer:
@@ -151,21 +175,33 @@ class Rest:
 
     def text(self, url: str) -> str | None:
         """What is at an address that the service gave, without the key; None where nothing is yet."""
-        with self._client() as client:
-            answer = client.get(url)
+        with self._client() as http:
+            answer = http.get(self._given(url))
         if answer.status_code in (403, 404):  # storage says one or the other of what is not there
             return None
         self._checked(answer, ())
         return answer.text
+
+    def _given(self, url: str) -> httpx2.URL:
+        """An address that the service gave: encrypted where the service itself is."""
+        httpx2 = need("httpx2", extra="hosted")
+        try:
+            address = httpx2.URL(url)
+        except (httpx2.InvalidURL, TypeError, ValueError) as error:
+            raise ServiceError(f"{self.name} gave what is no address: {str(url)[:60]!r}") from error
+        if address.scheme != "https" and (address.scheme != "http" or self.url.startswith("https://")):
+            raise ServiceError(f"{self.name} gave an address that is not encrypted: {str(url)[:60]!r}")
+        return address  # type: ignore[no-any-return]
 
     @contextmanager
     def _client(self) -> Iterator[httpx2.Client]:
         """The client, for one request: what it cannot reach is an error with a way out."""
         httpx2 = need("httpx2", extra="hosted")
         if self._http is None:
-            self._http = httpx2.Client(
+            self._http = client(
+                httpx2.Client,
+                secret_from_environment(self._key_variable),
                 timeout=httpx2.Timeout(60, connect=15, read=300),
-                follow_redirects=False,
                 limits=httpx2.Limits(max_keepalive_connections=0),  # so that nothing is left to be closed
             )
         try:
@@ -182,12 +218,16 @@ class Rest:
         if 200 <= status < 300 or status in accept:
             return Answer(status, answer.headers, body)
         said = self._without_key(words_of(body) or answer.text[:300].strip() or answer.reason_phrase)
-        if status in _PASSING or status >= 500:
+        if status in _UNDONE or status >= 500:
             raise Unreachable(
                 f"{self.name} has no answer now: {said} (HTTP {status})",
                 hint=_HINTS.get(status, "try again later"),
+                # a 503 in the API's own words is a refusal; one of a proxy may come after the work was done
+                is_undone=status in _UNDONE or (status == _BUSY and bool(body)),
             )
         hint = _HINTS.get(status)
+        if status in _MOVED:
+            hint = f"{self.url} sends elsewhere, which is not followed: name the address itself"
         if status == 401:
             hint = f"{self._key_variable} holds no key that is taken; keys are at {self._keys_at}"
         message = f"{self.name} refused: {said} (HTTP {status})"
@@ -204,8 +244,7 @@ class Rest:
 
     def _without_key(self, text: str) -> str:
         """What a service says may repeat the key that it was given."""
-        key = secret_from_environment(self._key_variable)
-        return text if key is None else text.replace(key.get_secret_value(), "[key]")
+        return hidden(text, secret_from_environment(self._key_variable))
 
 
 def _pieces(path: Path, start: int, n_bytes: int, on_sent: Sent) -> Iterator[bytes]:

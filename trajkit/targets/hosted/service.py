@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from datetime import date
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Annotated, Protocol, runtime_checkable
 
 from pydantic import Field
 
@@ -22,6 +22,17 @@ from trajkit.targets.step import Step
 
 Sent = Callable[[int, int], None]
 """Is told how many bytes of a file are sent, and of how many."""
+
+_PART = "[A-Za-z0-9_][A-Za-z0-9_.:@+=~-]*"
+PLAIN = f"^{_PART}(/{_PART})*$"
+"""What an id that a service gave must look like, as it becomes a part of addresses: no `..`, `?`, `#`."""
+RemoteId = Annotated[Name, Field(pattern=PLAIN, max_length=500)]
+"""An id that a service gave."""
+LISTING_LAG_S = 60.0
+"""So long a service may take to list a job that it has just created, where it does not say."""
+
+MOST_EVENTS = 50_000
+"""Events of a job that are kept; a training tells one or two for each step."""
 
 
 class ModelFacts(Model):
@@ -84,7 +95,7 @@ class Checkpoint(Model):
 class State(Model):
     """How far a job is, as the service says."""
 
-    remote_id: Name
+    remote_id: RemoteId
     """The service's id of the job."""
     status: JobStatus
     """In our words; a word of theirs that we do not know is RUNNING."""
@@ -145,6 +156,9 @@ class Service(Protocol):
     """What it can do: `sft`, `dpo`."""
     has_pause: bool
     """Whether a running job can be halted and taken up again."""
+    listing_lag_s: float | None
+    """Seconds within which a new job is listed: until then `find` may miss it, and a second one would be paid
+    for. None where the service itself refuses to make a job twice."""
 
     @property
     def settings(self) -> JsonObject:

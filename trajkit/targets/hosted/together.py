@@ -19,10 +19,19 @@ from trajkit.schema.base import JsonObject
 from trajkit.targets.hosted.answer import Refused, Said
 from trajkit.targets.hosted.facts import known_facts, price, slug, wrong_recipe
 from trajkit.targets.hosted.rest import Rest
-from trajkit.targets.hosted.service import Checkpoint, Event, ModelFacts, Order, Sent, State
+from trajkit.targets.hosted.service import (
+    LISTING_LAG_S,
+    Checkpoint,
+    Event,
+    ModelFacts,
+    Order,
+    Sent,
+    State,
+)
 from trajkit.targets.hosted.together_answers import (
     Job,
     Kept,
+    Measured,
     Told,
     checkpoints,
     messages,
@@ -74,6 +83,7 @@ class Together:
     target = rules = "together"
     methods = ("sft", "dpo")
     has_pause = False
+    listing_lag_s: float | None = LISTING_LAG_S
 
     def __init__(self, url: str, *, parts_from: int = PARTS_FROM, part_bytes: int = PART_BYTES) -> None:
         self.where = url
@@ -180,21 +190,22 @@ class Together:
     def events(self, remote_id: str, known: Container[str] = ()) -> Sequence[Event]:
         """What it told of a job, the oldest first, but for the events whose ids are known."""
         cost_usd = self.status(remote_id).cost_usd
-        told = self._rest.get(f"{JOBS}/{remote_id}/events").get("data") or []
-        counts = [self._rest.read(Told, body).total_steps for body in told]
-        n_total = max((count for count in counts if count), default=None)
+        happened = self._rest.get(f"{JOBS}/{remote_id}/events")
+        told = self._rest.read_all(Told, happened, "data")
+        n_total = max((each.total_steps for each in told if each.total_steps), default=None)
         try:
-            metrics = self._rest.get(f"{JOBS}/{remote_id}/metrics").get("metrics") or []
+            body = self._rest.get(f"{JOBS}/{remote_id}/metrics")
         except Refused:  # there is no training yet
-            metrics = []
-        every = [*messages(told), *price(cost_usd), *steps(metrics, n_total)]
+            body = {}
+        metrics = self._rest.read_all(Measured, body, "metrics")
+        every = [*messages(happened.get("data") or ()), *price(cost_usd), *steps(metrics, n_total)]
         every.sort(key=lambda event: (event.at is not None, event.at))
         return [event for event in every if event.event_id not in known]
 
     def checkpoints(self, remote_id: str) -> Sequence[Checkpoint]:
         """Models on the way, the oldest first."""
-        data = self._rest.get(f"{JOBS}/{remote_id}/checkpoints").get("data") or []
-        return checkpoints(remote_id, [self._rest.read(Kept, body) for body in data])
+        body = self._rest.get(f"{JOBS}/{remote_id}/checkpoints")
+        return checkpoints(remote_id, self._rest.read_all(Kept, body, "data"))
 
     def cancel(self, remote_id: str) -> State:
         """End it for good."""
@@ -221,8 +232,10 @@ class Together:
         raise RequestError(f"Together has no result file {file_id!r}")
 
     def _jobs(self) -> list[tuple[Job, JsonObject]]:
-        data: list[dict[str, Any]] = self._rest.get(JOBS).get("data") or []
-        return [(self._rest.read(Job, body), body) for body in data]
+        listed = self._rest.get(JOBS)
+        if "data" not in listed:  # no listing: what it would have listed may be there
+            listed = {"data": listed}
+        return list(zip(self._rest.read_all(Job, listed, "data"), listed["data"] or (), strict=True))
 
     def _state(self, body: dict[str, Any]) -> State:
         job = self._rest.read(Job, body)
@@ -231,8 +244,7 @@ class Together:
             return found
         told = job.events
         if not told:
-            data = self._rest.get(f"{JOBS}/{job.id}/events").get("data") or []
-            told = [self._rest.read(Told, each) for each in data]
+            told = self._rest.read_all(Told, self._rest.get(f"{JOBS}/{job.id}/events"), "data")
         return state_of(job, body, told)
 
     def _payable(self, asked: JsonObject) -> JsonObject:
@@ -249,7 +261,7 @@ class Together:
                 f"Together expects {_usd(price)} for this job, and the account has {_usd(limit)} left",
                 hint="add credit at https://api.together.ai/settings/billing, or train less",
             )
-        return {} if price is None else {"expected_usd": price}
+        return {"expected_usd": price} if isinstance(price, int | float) else {}
 
 
 def _suffix(order: Order, recipe: TogetherRecipe) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import Any
 
-from trajkit.targets.hosted.answer import Said, moment
-from trajkit.targets.hosted.service import Checkpoint, Event, State
+from pydantic import Field
+
+from trajkit.targets.hosted.answer import Said, moment, moment_of
+from trajkit.targets.hosted.service import Checkpoint, Event, RemoteId, State
 from trajkit.targets.job import JobStatus
 from trajkit.targets.step import Step
 
@@ -51,7 +54,7 @@ class Told(Said):
 class Job(Said):
     """A job at Together."""
 
-    id: str
+    id: RemoteId
     """Its id."""
     status: str
     """How far it is."""
@@ -102,7 +105,7 @@ def state_of(job: Job, body: dict[str, Any], told: Iterable[Told] = ()) -> State
 def _end(progress: Progress | None) -> datetime | None:
     if progress is None or not progress.estimate_available:
         return None
-    return datetime.now(UTC) + timedelta(seconds=progress.seconds_remaining)
+    return moment_of(time.time() + progress.seconds_remaining)
 
 
 def _why(told: Iterable[Told]) -> str | None:
@@ -132,24 +135,43 @@ def messages(told: Iterable[dict[str, Any]]) -> Iterator[Event]:
         )
 
 
-def steps(metrics: Iterable[dict[str, float]], n_total: int | None) -> Iterator[Event]:
+class Measured(Said):
+    """The losses of a step."""
+
+    timestamp: float | None = None
+    """Nanoseconds since 1970."""
+    train_step: float | None = Field(default=None, alias="train/global_step")
+    """Steps of the optimizer, of a training's loss."""
+    eval_step: float | None = Field(default=None, alias="eval/global_step")
+    """The same of a validation's."""
+    train_loss: float | None = Field(default=None, alias="train/loss")
+    """Of the learned tokens."""
+    eval_loss: float | None = Field(default=None, alias="eval/loss")
+    """The validation's."""
+    train_epoch: float | None = Field(default=None, alias="train/epoch")
+    """Passes over the rows."""
+    eval_epoch: float | None = Field(default=None, alias="eval/epoch")
+    """The same of a validation's."""
+    learning_rate: float | None = Field(default=None, alias="train/learning_rate")
+    """At this step."""
+
+
+def steps(metrics: Iterable[Measured], n_total: int | None) -> Iterator[Event]:
     """The losses, as events: those of the training and of the validation are rows of their own."""
     for row in metrics:
-        n_done = row.get("train/global_step", row.get("eval/global_step"))
-        loss, eval_loss = row.get("train/loss"), row.get("eval/loss")
-        if n_done is None or (loss is None and eval_loss is None):
+        n_done = row.eval_step if row.train_step is None else row.train_step
+        if n_done is None or (row.train_loss is None and row.eval_loss is None):
             continue
-        at = row.get("timestamp")
         yield Event(
-            event_id=f"{'train' if eval_loss is None else 'eval'}-{int(n_done)}",
-            at=None if at is None else datetime.fromtimestamp(at / 1e9, UTC),
+            event_id=f"{'train' if row.eval_loss is None else 'eval'}-{int(n_done)}",
+            at=None if row.timestamp is None else moment_of(row.timestamp / 1e9),
             step=Step(
                 n_done=int(n_done),
                 n_total=n_total,
-                epoch=row.get("train/epoch", row.get("eval/epoch")),
-                loss=loss,
-                eval_loss=eval_loss,
-                learning_rate=row.get("train/learning_rate"),
+                epoch=row.eval_epoch if row.train_epoch is None else row.train_epoch,
+                loss=row.train_loss,
+                eval_loss=row.eval_loss,
+                learning_rate=row.learning_rate,
             ),
         )
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from pydantic import AliasChoices, Field
+
 from trajkit._files import sha256_file
 from trajkit.errors import ServiceError
 from trajkit.targets.hosted.answer import Said
@@ -101,22 +103,28 @@ def _in_parts(rest: Rest, path: Path, about: Mapping[str, str], size: int, on_se
 class _Begun(Said):
     upload_id: str
     file_id: str
-    parts: list[dict[str, Any]]
+    parts: list[_Part]
 
 
-def _sent(
-    rest: Rest, path: Path, parts: list[dict[str, Any]], size: int, on_sent: Sent
-) -> Iterator[dict[str, Any]]:
+class _Part(Said):
+    number: int | None = Field(default=None, validation_alias=AliasChoices("PartNumber", "part_number"))
+    url: str = Field(validation_alias=AliasChoices("URL", "UploadURL"))
+    headers: dict[str, str] | None = Field(default=None, validation_alias="Headers")
+
+
+def _sent(rest: Rest, path: Path, parts: list[_Part], size: int, on_sent: Sent) -> Iterator[dict[str, Any]]:
     n_bytes = path.stat().st_size
     for position, part in enumerate(parts):
-        number = part.get("PartNumber", part.get("part_number", position + 1))
+        number = part.number or position + 1
         start = (number - 1) * size
+        if not 0 <= start < n_bytes:
+            raise ServiceError(f"{rest.name} asks for part {number}, which {path.name} does not have")
         answer = rest.put(
-            str(part.get("URL") or part.get("UploadURL")),
+            part.url,
             path,
             start=start,
             n_bytes=min(size, n_bytes - start),
-            headers=part.get("Headers") or {},
+            headers=part.headers or {},
             on_sent=lambda n_done, _, start=start: on_sent(start + n_done, n_bytes),  # type: ignore[misc]
         )
         yield {"part_number": number, "etag": answer.headers.get("etag", "").strip('"')}
