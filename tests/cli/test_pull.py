@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from tests.publish.hub_standin import HubStandin, hub_standin
+from tests.store import test_mutations as damaging
 from trajkit.cli.main import run
+from trajkit.publish.contents import make_contents
 from trajkit.store.reader import open_store
 
 _ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}
@@ -55,3 +59,90 @@ def test_a_dataset_that_is_not_there_is_a_wrong_request(
 ) -> None:
     assert run(["pull", "org/none", "-o", "store"]) == 2
     assert "A private one needs HF_TOKEN" in capsys.readouterr().err
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The files of a repository that has the splits train and val."""
+    folder = tmp_path_factory.mktemp("published")
+    stores = {split: open_store(damaging.base(folder / split)) for split in ("train", "val")}
+    (folder / "files").mkdir()
+    make_contents(stores, folder / "files")
+    return {
+        path.relative_to(folder / "files").as_posix(): path.read_bytes()
+        for path in (folder / "files").rglob("*")
+        if path.is_file()
+    }
+
+
+def everything(folder: Path) -> set[Path]:
+    return set(folder.rglob("*"))
+
+
+@pytest.mark.parametrize(
+    "name", ["../../escaped", "/{tmp}/escaped", "..", "a/b", ".hidden", "a\0b", "", "x\n"]
+)
+def test_a_split_of_a_record_is_a_name_and_never_a_path(
+    name: str,
+    published: dict[str, bytes],
+    standin: HubStandin,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    record = json.loads(published["trajkit.json"])
+    record["stores"][1]["split"] = name.format(tmp=tmp_path)
+    files = {**published, "trajkit.json": json.dumps(record).encode()}
+    standin.put("dataset", "org/evil", files, private=False)
+    (tmp_path / "deep" / "er").mkdir(parents=True)
+    before = everything(tmp_path)
+    assert run(["pull", "org/evil", "-o", "deep/er/goal"]) == 1
+    assert "trajkit.json of org/evil" in capsys.readouterr().err
+    assert everything(tmp_path) == before
+
+
+def test_a_store_with_another_digest_than_published_is_not_kept(
+    published: dict[str, bytes], standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads(published["trajkit.json"])
+    record["stores"][0]["digest"] = "0" * 64
+    files = {**published, "trajkit.json": json.dumps(record).encode()}
+    standin.put("dataset", "org/evil", files, private=False)
+    for more in ([], ["--split", "train"]):
+        assert run(["pull", "org/evil", "-o", "goal", *more]) == 1
+        assert f"{'0' * 64} was published" in capsys.readouterr().err
+        assert everything(tmp_path) == set()
+    assert run(["pull", "org/evil", "-o", "goal", "--split", "val"]) == 0
+
+
+def test_a_record_or_a_file_that_is_broken_is_an_error_in_words(
+    published: dict[str, bytes], standin: HubStandin, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = json.loads(published["trajkit.json"])
+    part = record["stores"][0]["files"]["episodes"][0]
+    outside = json.loads(published["trajkit.json"])
+    outside["stores"][0]["files"]["episodes"] = ["../../../etc/passwd"]
+    broken = json.loads(published["trajkit.json"])
+    next(each for each in broken["files"] if each["path"] == part)["sha256"] = sha256(b"PAR1").hexdigest()
+    for files, said in (
+        ({"trajkit.json": b'{"a":' * 100_000}, "is nested too deep"),
+        ({"trajkit.json": b"\xff"}, "is not valid JSON"),
+        ({"trajkit.json": json.dumps(outside).encode()}, "cannot be '..'"),
+        ({part: b"PAR1"}, "its sha256 differs"),
+        ({part: b"PAR1", "trajkit.json": json.dumps(broken).encode()}, "are not those of a store"),
+    ):
+        standin.put("dataset", "org/evil", {**published, **files}, private=False)
+        assert run(["pull", "org/evil", "-o", "goal"]) == 1
+        assert said in capsys.readouterr().err
+        assert everything(tmp_path) == set()
+
+
+def test_a_card_whose_aliases_have_no_end_is_read_quickly(standin: HubStandin, tmp_path: Path) -> None:
+    lists = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
+        f"{chr(98 + n)}: &{chr(98 + n)} [{', '.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(12)
+    )
+    card = f"---\n{lists}configs:\n- config_name: *m\n  data_files: [*m, '*.jsonl']\n---\n".encode()
+    row = json.dumps(_ROW).encode() + b"\n"
+    standin.put("dataset", "org/evil", {"README.md": card, "train.jsonl": row}, private=False)
+    began = time.monotonic()
+    assert run(["pull", "org/evil", "-o", "goal"]) == 0
+    assert time.monotonic() - began < 20

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,37 @@ def test_what_was_changed_since_is_not_taken_back(before: Configuration) -> None
     done[0].backup.write_text("other")
     with pytest.raises(ConfigError, match="the copy of what"):
         check_undo(done)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to another user: sudo make test")
+def test_root_leaves_a_file_to_its_owner(before: Configuration) -> None:
+    path = Path("config/one.toml")
+    os.chown(path, 12345, 23456)
+    path.chmod(0o640)
+    done = write(before, changed(before), Path("backups"))
+    for _ in range(2):
+        status = path.stat()
+        assert (status.st_uid, status.st_gid, status.st_mode & 0o777) == (12345, 23456, 0o640)
+        if path.read_text() != ONE:
+            undo(done)
+    assert path.read_text() == ONE
+
+
+def test_extended_attributes_stay(before: Configuration) -> None:
+    path = Path("config/one.toml")
+    try:
+        os.setxattr(path, "user.reviewed", b"yes")
+    except OSError:
+        pytest.skip("this file system has no extended attributes: set TMPDIR to one that has")
+    undo(write(before, changed(before), Path("backups")))
+    assert os.getxattr(path, "user.reviewed") == b"yes"
+    write(before, changed(before), Path("more"))
+    assert os.getxattr(path, "user.reviewed") == b"yes"
+
+
+def test_a_file_with_two_names_is_refused(before: Configuration) -> None:
+    os.link("config/one.toml", "other-name.toml")
+    for refused in (check_writable, lambda old, new: write(old, new, Path("backups"))):
+        with pytest.raises(ConfigError, match=r"one\.toml has 2 names \(hard links\)"):
+            refused(before, changed(before))
+    assert Path("config/one.toml").read_text() == Path("other-name.toml").read_text() == ONE

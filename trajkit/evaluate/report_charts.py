@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from trajkit._lazy import need
+from trajkit._outside import visible
 from trajkit.evaluate.compare import Comparison
 from trajkit.evaluate.report_marks import (
     COLORS,
@@ -42,6 +43,7 @@ _OUTCOME_COLORS = {
 }
 _PLAIN = "#8a8a8a"
 _RARE = ("invalid", "cost_usd")
+_LONGEST_FILE = 60
 
 _SAID = {
     "success": "Share of episodes that reached their goal.",
@@ -51,6 +53,11 @@ _SAID = {
     "invalid": "Share of an episode's answers that named no action.",
     "cost_usd": "Mean cost of an episode in US dollars.",
 }
+
+
+_OF_OBJECTS = ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString")
+_OF_OBJECTS += ("toString", "valueOf", "__proto__", "__defineGetter__", "__defineSetter__")
+_OF_OBJECTS += ("__lookupGetter__", "__lookupSetter__")
 
 
 class Drawn(NamedTuple):
@@ -74,12 +81,22 @@ def charts(report: ReportData) -> Iterator[Drawn]:
     Raises:
         MissingExtra: Altair is not installed.
     """
+    report = ReportData.model_validate(_drawable(report.model_dump()))
     yield from _estimates(report)
     yield from _differences(report)
     if (drawn := _learning(report)) is not None:
         yield drawn
     yield _outcomes(report)
     yield from _per_success(report)
+
+
+def _drawable(value: Any) -> Any:
+    """The same with names that Vega can draw: not control characters, nor what each JavaScript object has."""
+    if isinstance(value, str):
+        return f"{value}\u00a0" if value in _OF_OBJECTS else visible(value)
+    if isinstance(value, list | tuple):
+        return [_drawable(each) for each in value]
+    return {name: _drawable(each) for name, each in value.items()} if isinstance(value, dict) else value
 
 
 def _estimates(report: ReportData) -> Iterator[Drawn]:
@@ -244,11 +261,12 @@ def _short(task: str | None, report: ReportData) -> str:
     if task is None:
         return "all tasks" if len(report.tasks) > 1 else (report.tasks[0] if report.tasks else ALL)
     is_one = len({each.partition("/")[0] for each in report.tasks}) == 1
-    return task.partition("/")[2] or task if is_one else task
+    short: str = _drawable(task.partition("/")[2] or task if is_one else task)
+    return short
 
 
 def _file(measure: str) -> str:
     """A measure as the name of a file."""
     named = {"n_steps": "length", "n_output_tokens": "generated-tokens", "n_input_tokens": "input-tokens"}
     words = "".join(c if c.isalnum() else " " for c in heading(measure).lower()).split()
-    return named.get(measure) or "-".join(words)
+    return named.get(measure) or "-".join(words)[:_LONGEST_FILE] or "measure"

@@ -149,7 +149,8 @@ def names_legend(alt: Any, names: Sequence[str]) -> Any:
 
 def _shown(names: Sequence[str]) -> str:
     """What stands for each name, as Vega writes it."""
-    return f"({json.dumps(short_names(names))})[datum.label]"
+    shown = short_names(names)  # two lists: as the name of a property, `__proto__` means something else
+    return f"{json.dumps([*shown.values()])}[indexof({json.dumps([*shown])}, datum.label)]"
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
+from collections.abc import Iterator
 from typing import Any
 
 from trajkit._lazy import need
+from trajkit.errors import DataError
 from trajkit.evaluate.report_charts import Drawn
 
 _SCALE = 2
@@ -65,9 +68,11 @@ def png(drawn: Drawn) -> bytes:
 
     Raises:
         MissingExtra: vl-convert is not installed.
+        DataError: A name is nothing that can be drawn.
     """
     convert = need("vl_convert", extra="report")
-    picture: bytes = convert.vegalite_to_png(spec(drawn), scale=_SCALE, config=_PAPER)
+    with _drawing(drawn):
+        picture: bytes = convert.vegalite_to_png(spec(drawn), scale=_SCALE, config=_PAPER)
     return picture
 
 
@@ -76,10 +81,25 @@ def svg(drawn: Drawn) -> str:
 
     Raises:
         MissingExtra: vl-convert is not installed.
+        DataError: A name is nothing that can be drawn.
     """
     convert = need("vl_convert", extra="report")
-    text: str = convert.vegalite_to_svg(spec(drawn), config=_PAPER)
+    with _drawing(drawn):
+        text: str = convert.vegalite_to_svg(spec(drawn), config=_PAPER)
     return text
+
+
+@contextlib.contextmanager
+def _drawing(drawn: Drawn) -> Iterator[None]:
+    """Say which chart could not be drawn, without the stack of the program that draws."""
+    try:
+        yield
+    except ValueError as error:
+        said = " ".join(str(error).splitlines()[:2])
+        raise DataError(
+            f"the chart {drawn.title!r} cannot be drawn: {said}",
+            hint="rename variants and tasks with unusual names; --json prints the numbers",
+        ) from error
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from trajkit._files import sha256_file, write_text
 from trajkit.convert.file import convert
-from trajkit.errors import RequestError, StoreError
+from trajkit.errors import DataError, RequestError, StoreError
 from trajkit.publish.conversations import (
     SFT,
     Conversations,
@@ -151,7 +151,7 @@ def _prove(stores: Iterable[PublishedStore], folder: Path, on_progress: OnProgre
         goal = folder / f".proof-{published.split}"
         try:
             restore(folder, published, goal)
-        except StoreError as error:
+        except (DataError, StoreError) as error:
             raise StoreError(
                 f"what was written of {published.split} is not what its store holds: {error.message}",
                 hint="this is a bug in trajkit: please report it; nothing was published",

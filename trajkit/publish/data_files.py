@@ -39,7 +39,7 @@ def data_files(
         if data and not chosen:
             raise RequestError(f"no file is named for {', '.join(splits)}", hint=f"files: {_some(data)}")
         return chosen
-    by_name = {str(each.get("config_name")): each for each in configs}
+    by_name = {_text(each.get("config_name")): each for each in configs}
     if configuration is not None and configuration not in by_name:
         raise RequestError(f"no configuration {configuration!r}", hint=f"there are: {', '.join(by_name)}")
     default = next((name for name, each in by_name.items() if each.get("default")), None)
@@ -60,11 +60,17 @@ def _patterns(said: Any) -> Iterable[tuple[str, list[str]]]:
     for each in said if isinstance(said, list) else ():
         if isinstance(each, dict):
             path = each.get("path")
-            yield str(each.get("split", "train")), [path] if isinstance(path, str) else list(path or ())
-        else:
-            plain.append(str(each))
+            paths = path if isinstance(path, list) else [path]
+            yield _text(each.get("split", "train")), [one for one in paths if isinstance(one, str)]
+        elif isinstance(each, str):
+            plain.append(each)
     if plain:
         yield "train", plain
+
+
+def _text(value: Any) -> str:
+    """A name on a card as text: of a list nothing is spelled out, as YAML's aliases make endless ones."""
+    return str(value) if isinstance(value, str | int | float | bool) else ""
 
 
 def _fits(path: str, pattern: str) -> bool:

@@ -12,8 +12,9 @@ from typing import Any, Literal, TypeVar
 from pydantic import SecretStr
 
 from trajkit._lazy import need
+from trajkit._outside import name_from_outside
 from trajkit._settings import checked_secret
-from trajkit.errors import RequestError
+from trajkit.errors import RequestError, ServiceError
 from trajkit.publish.fault import CARD_HINT, EXTRA, HubFault, asking
 from trajkit.publish.remote import Account, Remote, RemoteFile
 
@@ -101,6 +102,7 @@ class Hub:
             for each in entries
             if hasattr(each, "size")
         }
+        name_from_outside(info.sha, what=f"the commit of {repository}", error=ServiceError)
         return Remote(info.sha, bool(info.private), files)
 
     def create(self, repository: str, kind: Kind) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from trajkit._files import building_folder, refuse_existing, sha256_file
+from trajkit._outside import name_from_outside
 from trajkit.errors import RequestError, StoreError
 from trajkit.publish.converted import converted, converted_files
 from trajkit.publish.data_files import DATA, data_files
@@ -25,7 +26,7 @@ from trajkit.sources.files.importing import Imported, Wish, import_files
 from trajkit.store.layout import TABLES
 from trajkit.store.reader import open_store
 
-_FRONT = re.compile(r"\A---\s*\n(.*?)\n---\s*(\n|\Z)", re.DOTALL)
+_FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\n---[ \t\r]*(\n|\Z)", re.DOTALL)
 
 OnProgress = Callable[[str, int, int | None], None]
 
@@ -197,7 +198,7 @@ def _card(hub: Hub, repository: str, remote: Remote, work: Path) -> dict[str, An
     found = _FRONT.match(path.read_text(encoding="utf-8", errors="replace"))
     try:
         value = yaml.safe_load(found[1]) if found else None
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date that is none
         return {}
     return value if isinstance(value, dict) else {}
 
@@ -229,7 +230,9 @@ def _download(
 ) -> None:
     known = {} if record is None else {file.path: file.sha256 for file in record.files}
     for n_done, name in enumerate(names, start=1):
-        if name not in remote.files or ".." in Path(name).parts or Path(name).is_absolute():
+        for part in name.split("/"):
+            name_from_outside(part, what=f"a folder or file of {repository}, in {name!r}")
+        if name not in remote.files:
             raise StoreError(f"{repository} at {remote.commit[:12]} has no file {name}")
         path = hub.download(repository, "dataset", name, remote.commit, work)
         if record is not None and sha256_file(path) != known.get(name):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import PurePath
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationError
 
 from trajkit._files import write_text
+from trajkit._outside import json_from_outside, name_from_outside
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import Counts, LineageEntry, Manifest, Metric, Model, Published
 from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
@@ -117,19 +117,22 @@ def read_record(text: bytes, where: str) -> Record:
 
     Raises:
         StoreError: It is of a newer version.
-        DataError: It is damaged.
+        DataError: It is damaged, or a split has a name that is a path.
     """
+    value = json_from_outside(text, where=where)
     try:
-        value = json.loads(text)
         version = value.get("record_version") if isinstance(value, dict) else None
         if isinstance(version, int) and version > RECORD_VERSION:
             raise StoreError(
                 f"{where} is of version {version}; this trajkit reads up to {RECORD_VERSION}",
                 hint="pip install -U trajkit",
             )
-        return Record.model_validate_json(text)
-    except (ValidationError, ValueError) as error:
+        record = Record.model_validate_json(text)
+    except ValidationError as error:
         raise DataError(f"{where} is damaged: {str(error).splitlines()[0]}") from error
+    for store in record.stores:
+        name_from_outside(store.split, what=f"a split in {where}")
+    return record
 
 
 def record_text(record: Record) -> str:

@@ -8,18 +8,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 import trajkit
-from trajkit.errors import StoreError
+from trajkit.errors import DataError
 from trajkit.publish.record import PULL, PublishedPart, PublishedStore
 from trajkit.publish.shards import RowReader
 from trajkit.publish.tables import MOVED_FOLDER
 from trajkit.publish.wide import with_moved
 from trajkit.schema import LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import connect, interruptible
+from trajkit.store.engine import connect, first_line, interruptible
 from trajkit.store.layout import TABLES, columns, metrics_type, quoted
 from trajkit.store.writer import StoreWriter
 
@@ -44,24 +45,24 @@ def restore(
     lineage = list(published.lineage)
     if where is not None:
         lineage.append(_pulled(published, where))
-    with StoreWriter(
-        goal,
-        kind=published.kind if where is None else PULL,
-        metrics=published.metrics,
-        source=published.source,
-        as_of=published.as_of,
-        split=published.side,
-    ) as writer:
-        with contextlib.closing(_Files(folder, published)) as files:
-            for part in published.parts:
-                _add_part(writer, folder, published, files.rows(part))
-        manifest = writer.finish(lineage=lineage)
-    if manifest.digest != published.digest:
-        raise StoreError(
-            f"{goal} has the digest {manifest.digest}; {published.digest} was published",
-            hint="the files were changed after they were published: remove that store",
-        )
-    return manifest
+    try:
+        with StoreWriter(
+            goal,
+            kind=published.kind if where is None else PULL,
+            metrics=published.metrics,
+            source=published.source,
+            as_of=published.as_of,
+            split=published.side,
+        ) as writer:
+            with contextlib.closing(_Files(folder, published)) as files:
+                for part in published.parts:
+                    _add_part(writer, folder, published, files.rows(part))
+            return writer.finish(lineage=lineage, expected=published.digest)
+    except (duckdb.Error, pa.ArrowException, OSError, LookupError, TypeError) as error:
+        raise DataError(
+            f"the files of the split {published.split} are not those of a store: {first_line(error)}",
+            hint="have it published again",
+        ) from error
 
 
 class _Files:

@@ -124,8 +124,19 @@ def check_writable(before: Configuration, after: Configuration) -> None:
 
 def _refuse_read_only(path: Path) -> None:
     # the bits too: root may write everything, and a file that somebody locked is still not to be written
-    if not path.stat().st_mode & 0o222 or not os.access(path, os.W_OK):
+    status = path.stat()
+    if not status.st_mode & 0o222 or not os.access(path, os.W_OK):
         raise ConfigError(f"{path} is read-only", hint=f"chmod u+w {path}, or name another --config")
+    if status.st_nlink > 1:
+        raise ConfigError(
+            f"{path} has {status.st_nlink} names (hard links), and only one of them would get the new text",
+            hint=f"make it a file of its own first: cp -p {path} {path}.new && mv {path}.new {path}",
+        )
+    if os.geteuid() not in (0, status.st_uid):
+        raise ConfigError(
+            f"{path} belongs to another user, and would be yours once it is replaced",
+            hint="run this as its owner; --emit prints what to add",
+        )
     if not os.access(path.resolve().parent, os.W_OK):
         raise ConfigError(
             f"the folder of {path} is read-only", hint="files are replaced, not edited in place"
@@ -159,10 +170,12 @@ def _restore(changes: Sequence[ChangedFile]) -> None:
 
 
 def _put(goal: Path, content: bytes) -> None:
-    mode = goal.stat().st_mode & 0o777
-    with replacing(goal, mode=mode) as temporary:
+    with replacing(goal, mode=0o600) as temporary:
         temporary.write_bytes(content)
-        temporary.chmod(mode)  # whatever the umask says: it is the user's file
+        status = goal.stat()
+        os.chown(temporary, status.st_uid, status.st_gid)
+        shutil.copystat(goal, temporary)  # permissions and extended attributes, which hold access lists too
+        os.utime(temporary)
 
 
 def _diff(before: str, after: str, name: str) -> Iterator[str]:

@@ -72,6 +72,7 @@ def check_loads(configuration: Configuration) -> tuple[str, ...]:
     copies = {file.path: file.path.with_name(f".{file.path.name}{suffix}") for file in configuration.files}
     try:
         for file in _harmless(configuration).files:
+            copies[file.path].touch(mode=0o600, exist_ok=False)
             copies[file.path].write_bytes(file.text.encode("utf-8"))
             copies[file.path].chmod(file.path.stat().st_mode & 0o777)
         return _load(

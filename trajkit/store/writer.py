@@ -206,7 +206,11 @@ class StoreWriter:
                 self._parts.append(part.model_copy(update={"path": path}))
 
     def finish(
-        self, *, lineage: Sequence[LineageEntry] = (), connection: duckdb.DuckDBPyConnection | None = None
+        self,
+        *,
+        lineage: Sequence[LineageEntry] = (),
+        connection: duckdb.DuckDBPyConnection | None = None,
+        expected: str | None = None,
     ) -> Manifest:
         """Check everything, write the manifest and give the folder its name.
 
@@ -214,11 +218,12 @@ class StoreWriter:
             lineage: What was done, oldest first.
             connection: To check with: one without tables of the store's names that is used for nothing else
                 after this, and has a limit of memory and a place to spill to. None for a new one.
+            expected: The digest that it must have; None for any.
 
         Raises:
             DataError: What was added is not a store: an episode twice, steps or feedback without their
                 episode, steps missing, a value that no episode may have.
-            StoreError: The disk is full, or the goal appeared meanwhile.
+            StoreError: The disk is full, the goal appeared meanwhile, or the digest is not `expected`.
         """
         folder = self._open_folder()
         with contextlib.ExitStack() as stack:
@@ -227,6 +232,11 @@ class StoreWriter:
                 checking = stack.enter_context(connect(memory_limit=CHECKING_MEMORY, spill=folder / "spill"))
             stack.enter_context(writing(self._goal, checking))
             digest = self._checked(checking, folder)
+        if expected not in (None, digest):
+            raise StoreError(
+                f"what would be {self._goal} has the digest {digest}; {expected} was published",
+                hint="the files were changed after they were published; nothing was written",
+            )
         shutil.rmtree(folder / "spill", ignore_errors=True)
         manifest = self._manifest(digest, lineage)
         with writing(self._goal):
