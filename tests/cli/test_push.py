@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from tests.publish.hub_standin import TOKEN, HubStandin, hub_standin
 from trajkit._samples import model_path
 from trajkit.cli.main import run
 from trajkit.curate.split import split
-from trajkit.schema import Episode, Transition, message
+from trajkit.schema import Episode, Feedback, FeedbackKind, LineageEntry, Transition, message
 from trajkit.store.reader import open_store, verify
 from trajkit.store.writer import write_episodes
 
@@ -127,6 +128,77 @@ def test_secrets_are_found_before_anything_is_sent(
     assert standin.commits("tester/data") == 1
 
 
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+TOKEN_OF_GITHUB = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" + "k1L2m3N4o5P6q7R8"
+FACTS = {"env_id", "task", "source", "tags", "metrics", "episode_id", "initial_state_hash"}
+FACTS_OF_STEPS = {"function_name", "variant_name", "finish_reason", "mask_reason", "agent_name", "model_name"}
+
+
+@pytest.mark.parametrize(
+    ("place", "secret"),
+    [
+        *((place, TOKEN_OF_GITHUB) for place in sorted(FACTS | FACTS_OF_STEPS)),
+        *((place, TOKEN_OF_GITHUB) for place in ("metric", "lineage", "manifest", "split")),
+        ("variant_name", "mine-only-9-8-7-6"),
+    ],
+)
+def test_a_secret_in_any_name_stops_it(
+    standin: HubStandin,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    place: str,
+    secret: str,
+) -> None:
+    monkeypatch.setenv("SOME_SERVICE_API_KEY", "mine-only-9-8-7-6")
+    values = {"tags": {secret: "x"}, "metrics": {secret: 1.0}}
+    step = Transition(
+        step_index=0,
+        messages=(message("user", "hello"),),
+        completion=message("assistant", "go"),
+        **({place: secret} if place in FACTS_OF_STEPS else {}),  # type: ignore[arg-type]
+        **({"loss_weight": 0.0} if place == "mask_reason" else {}),  # type: ignore[arg-type]
+    )
+    feedback = Feedback(
+        feedback_id="f",
+        episode_id="a",
+        kind=FeedbackKind.FLOAT,
+        metric_name=secret,
+        value=1.0,
+        created_at=NOW,
+    )
+    facts = {"episode_id": "a", "source": "t"}
+    facts |= {place: values.get(place, secret)} if place in FACTS else {}  # type: ignore[dict-item]
+    episode = Episode(steps=(step,), feedback=(feedback,) if place == "metric" else (), **facts)  # type: ignore[arg-type]
+    entry = LineageEntry(
+        verb="export",
+        arguments={"where": {secret: 1}} if place == "lineage" else {},
+        n_episodes_in=1,
+        n_episodes_out=1,
+        n_steps_in=1,
+        n_steps_out=1,
+        done_at=NOW,
+        trajkit_version="1",
+    )
+    if place == "split":
+        write_episodes(tmp_path / "both" / secret, [Episode(episode_id="b", source="t")], kind="test")
+    write_episodes(
+        tmp_path / "both" / "train",
+        [episode],
+        kind="test",
+        source={"kind": "t", "description": secret if place == "manifest" else "x"},
+        lineage=[entry],
+    )
+    assert run(["push", "both", "tester/data", "--yes"]) == 1
+    shown = capsys.readouterr().err
+    assert "would be published" in shown
+    assert not standin.repositories
+    if place != "split":
+        assert secret not in shown
+    assert run(["push", "both", "tester/data", "--yes", "--allow-findings"]) == 0
+    assert standin.commits("tester/data") == 1
+
+
 def test_nobody_is_asked_and_nothing_is_sent_without_yes(
     standin: HubStandin, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -184,7 +256,7 @@ def test_secrets_in_a_models_files_stop_it(
     asked = ["push", "model", "tester/tiny", "--base", "org/base", "--yes"]
     assert run(asked) == 1
     shown = capsys.readouterr().err
-    assert "secrets: model: 1 email in README.md" in shown
+    assert "secrets: files: 1 email in README.md" in shown
     assert mail not in shown
     assert not standin.repositories
     assert run([*asked, "--allow-findings"]) == 0

@@ -106,7 +106,8 @@ def test_an_error_that_repeats_the_key_shows_and_keeps_it_nowhere(
 def test_an_answer_that_repeats_the_key_is_stored_without_it_and_counted(tmp_path: Path) -> None:
     def reply(key: str) -> Any:
         answer = said(json.dumps({"action": f"turn left {key}"}), refusal=key)
-        return Reply({**answer, "id": key, "model": f"m-{key}", "system_fingerprint": key}, 200, {"X-Key": key})
+        facts = {"id": key, "model": f"m-{key}", "system_fingerprint": key}
+        return Reply({**answer, **facts}, 200, {"X-Key": key})
 
     server = echoes(reply)
     try:
@@ -128,9 +129,7 @@ def test_an_answer_that_repeats_the_key_is_stored_without_it_and_counted(tmp_pat
 @pytest.mark.parametrize("key", ["sk-\x1b[2Jbad-key-1", "sk-bäd-key-1", "sk-bad\nkey-1"])
 def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(tmp_path: Path, key: str) -> None:
     for debug in ([], ["--debug"]):
-        done = trajkit(
-            tmp_path, *debug, *ROLLOUT, "--model-url", "http://127.0.0.1:1/v1", OPENAI_API_KEY=key
-        )
+        done = trajkit(tmp_path, *debug, *ROLLOUT, "--model-url", "http://127.0.0.1:1/v1", OPENAI_API_KEY=key)
         assert "OPENAI_API_KEY holds a character that no key has, at position" in done.stderr
         assert done.returncode == (1 if debug else 2)
         assert_absent(key, everything(tmp_path, done))
@@ -226,7 +225,8 @@ def test_the_doctor_shows_no_key_that_a_service_repeats(tmp_path: Path) -> None:
     finally:
         server.shutdown()
         server.server_close()
-    checks = {check["name"]: check for part in json.loads(done.stdout)["sections"] for check in part["checks"]}
+    sections = json.loads(done.stdout)["sections"]
+    checks = {check["name"]: check for part in sections for check in part["checks"]}
     assert "knows the token of me ***" in checks["Hub"]["text"]
     assert "is not well (503)" in checks["TENSORZERO_GATEWAY_URL"]["text"]
     assert checks["TENSORZERO_CLICKHOUSE_URL"]["standing"] == "broken"

@@ -34,7 +34,7 @@ def fact_lines(facts: Facts) -> Iterator[str]:
         yield from scanned_lines(scanned.report, scanned.split)
 
 
-def scanned_lines(report: RedactReport, where: str = "model") -> Iterator[str]:
+def scanned_lines(report: RedactReport, where: str = "files") -> Iterator[str]:
     """What the search for secrets found, by kind and place."""
     if not report.n_found:
         yield f"secrets: {where}: nothing found in {output.plural(report.n_texts, 'text')}"

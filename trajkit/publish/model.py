@@ -12,11 +12,12 @@ from typing import Any, NamedTuple
 import yaml
 
 from trajkit._files import sha256_file, write_text
+from trajkit._outside import regular_file
 from trajkit.curate.redact_report import RedactReport
 from trajkit.errors import DataError, RequestError
 from trajkit.publish.card import CARD, CardWish
+from trajkit.publish.file_scan import scan_files
 from trajkit.publish.markdown import front_matter, plain, table
-from trajkit.publish.model_scan import scan_model
 from trajkit.publish.record import RECORD, PublishedFile, Record, record_text
 from trajkit.schema import Model
 from trajkit.schema.base import Name, Text
@@ -96,7 +97,7 @@ def make_model_contents(
 
     Raises:
         RequestError: It is no model, or an adapter whose base is a path of this machine.
-        DataError: A file of settings, or one of weights, is damaged.
+        DataError: A file of settings, or one of weights, is damaged; a file is a link out of the folder.
     """
     if not is_model(model):
         raise RequestError(f"{model} holds no model: no {_ADAPTER} and no {_WHOLE}")
@@ -104,12 +105,12 @@ def make_model_contents(
     if not any(name.endswith(_WEIGHTS) for name in names):
         raise RequestError(f"{model} has no weights: no file ends in {_WEIGHTS}")
     for name in names:
-        shutil.copyfile(model / name, folder / name)
+        shutil.copyfile(regular_file(model / name, within=model), folder / name)
     is_adapter = (model / _ADAPTER).is_file()
     base = _base(folder, origin.base, is_adapter=is_adapter)
     card = _card(model, wish, origin, base, measured, is_adapter=is_adapter)
     write_text(folder / CARD, card)
-    scanned = scan_model(folder, [*names, CARD], patterns=patterns)
+    scanned = scan_files(folder, [*names, CARD], patterns=patterns)
     write_text(folder / CARD, card + "".join(f"{line}\n" for line in _privacy(scanned)))
     files = tuple(
         PublishedFile(path=name, sha256=sha256_file(folder / name), n_bytes=(folder / name).stat().st_size)
@@ -186,7 +187,9 @@ def _card(
 def _written(model: Path) -> tuple[dict[str, Any], str]:
     """Metadata and text of the card that the training left; nothing where there is none."""
     path = model / CARD
-    text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    text = ""
+    if path.is_file():
+        text = regular_file(path, within=model).read_text(encoding="utf-8", errors="replace")
     found = _FRONT.match(text)
     if found is None:
         return {}, text

@@ -208,7 +208,7 @@ def make(
         asked: The options.
         dry_run: Go on although the search found secrets.
         on_facts: Told what is known of the stores.
-        on_scanned: Told what a search of a model's files found.
+        on_scanned: Told what a search of the files themselves found, of a model or beside the stores' texts.
         on_opinion: Told what another scanner says, where one was asked.
         on_contents: Told what was made.
         on_progress: Told how far it is.
@@ -223,8 +223,8 @@ def make(
     if model is not None:
         from trajkit.curate.redact_gate import opinion_of
         from trajkit.publish.card import CARD
+        from trajkit.publish.file_scan import file_texts
         from trajkit.publish.model import make_model_contents
-        from trajkit.publish.model_scan import model_texts
 
         _refuse(asked, _STORE_OPTIONS, "a model")
         made = make_model_contents(
@@ -232,14 +232,16 @@ def make(
         )
         on_scanned(made.scanned)
         names = [*(file.path for file in made.record.files), CARD]
-        opinion = opinion_of(model_texts(folder, names)) if asked["gate"] else None
+        opinion = opinion_of(file_texts(folder, names)) if asked["gate"] else None
         _refuse_findings(made.scanned.n_found, [opinion], asked, on_opinion, dry_run=dry_run)
         return Ready("model", made.record, {})
     _refuse(asked, _MODEL_OPTIONS, "a store")
-    from trajkit.curate.redact_gate import second_opinion
+    from trajkit.curate.redact_gate import opinion_of, second_opinion
     from trajkit.publish.card import CARD, dataset_card
     from trajkit.publish.contents import make_contents
-    from trajkit.publish.facts import facts_of
+    from trajkit.publish.facts import Scanned, facts_of
+    from trajkit.publish.file_scan import file_texts, scan_files
+    from trajkit.publish.record import RECORD
     from trajkit.publish.sources import splits_of
 
     splits = splits_of(what)
@@ -249,12 +251,24 @@ def make(
     _refuse_findings(facts.n_findings, opinions, asked, on_opinion, dry_run=dry_run)
     contents = make_contents(splits, folder, has_traces=asked["traces"], on_progress=on_progress)
     (folder / CARD).write_text(dataset_card(contents, facts, wish), encoding="utf-8")
+    # what no column of a store has: names, what the record tells of the store's past, the card
+    names = [*(file.path for file in contents.record.files), CARD, RECORD]
+    scanned = scan_files(folder, names, patterns=_patterns(asked))
+    if scanned.n_found:
+        on_scanned(scanned)
+        more = Scanned(split="names and files", report=scanned)
+        facts = facts.model_copy(update={"scanned": (*facts.scanned, more)})
+        (folder / CARD).write_text(dataset_card(contents, facts, wish), encoding="utf-8")
+    opinion = opinion_of(file_texts(folder, names)) if asked["gate"] else None
+    _refuse_findings(scanned.n_found, [opinion], asked, on_opinion, dry_run=dry_run)
     on_contents(contents)
     return Ready("dataset", contents.record, splits, facts)
 
 
 def _patterns(asked: Mapping[str, Any]) -> dict[str, str]:
-    return {name: str(value) for name, value in asked["patterns"].items()}
+    from trajkit.publish.file_scan import with_environment
+
+    return with_environment({name: str(value) for name, value in asked["patterns"].items()})
 
 
 def _refuse_findings(
@@ -277,7 +291,8 @@ def _refuse_findings(
             n_theirs, program = n_theirs + sum(opinion.n_by_rule.values()), opinion.program
     if asked["allow_findings"] or dry_run:
         return
-    hint = "`trajkit redact STORE -o STORE2` takes them out; --allow-findings publishes them"
+    hint = "`trajkit redact STORE -o STORE2` takes them out of texts; a name has to be another one;"
+    hint += " --allow-findings publishes them"
     if n_found:
         raise DataError(
             f"{n_found:,} {'secret' if n_found == 1 else 'secrets'} or personal data would be published",
