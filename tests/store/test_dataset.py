@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from trajkit.curate.select import select
 from trajkit.errors import NothingMatched, QueryError, StoreError
 from trajkit.schema import Episode, LineageEntry
 from trajkit.store.dataset import Dataset, open_dataset
@@ -27,9 +28,10 @@ def seeds(dataset: Dataset) -> list[int | None]:
         ("ok", [5, 6, 7, 8, 9]),
         ("task = 'open' and not ok", [1, 3]),
         ("tags->>'level' = '2'", [2, 5, 8]),
-        ("seed in (select seed from episodes where seed > 8)", [9]),
+        ("tags.level = '2'", [2, 5, 8]),
+        ("0.2 < episode_return < 0.5", [3, 4]),
         ("total_reward > 0", []),
-        ("seed = 3 -- and more", [3]),
+        ("not total_reward > 0", [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]),
     ],
 )
 def test_where_keeps_what_is_true(ten: Store, expression: str, expected: list[int]) -> None:
@@ -56,7 +58,7 @@ def test_order_is_by_id_where_the_expression_is_equal(ten: Store) -> None:
 def test_a_misspelt_column_is_told_at_once_with_the_nearest(ten: Store, verb: str) -> None:
     with pytest.raises(QueryError, match="no column 'episode_retrun'") as caught:
         getattr(Dataset(ten), verb)("episode_retrun > 0.5")
-    assert caught.value.hint == "nearest: episode_return, episode_id"
+    assert caught.value.hint == "nearest: episode_return, metrics.episode_return, episode_id"
 
 
 @pytest.mark.parametrize(
@@ -67,11 +69,41 @@ def test_a_misspelt_column_is_told_at_once_with_the_nearest(ten: Store, verb: st
         "true; drop view steps",
         "count(*) > 1",
         "",
+        "seed in (select seed from episodes where seed > 8)",
+        "seed = 3 -- and more",
+        "n_steps",
+        "(select error(string_agg(t::varchar, '|')) from 'OUTSIDE' t) is null",
+        "exists(from 'OUTSIDE')",
+        "error('x')",
+        "getenv('HOME') = ''",
+        "current_setting('threads') = 1",
     ],
 )
 def test_an_expression_only_reads_the_store(ten: Store, expression: str) -> None:
-    with pytest.raises(QueryError):
-        Dataset(ten).where(expression)
+    outside = ten.path.parent / "other.json"
+    outside.write_text('{"key": "sesame"}')
+    for verb in ("where", "order_by") if expression != "n_steps" else ("where",):
+        with pytest.raises(QueryError) as caught:
+            getattr(Dataset(ten), verb)(expression.replace("OUTSIDE", str(outside)))
+        assert "sesame" not in str(caught.value)
+
+
+@pytest.mark.parametrize("condition", ["0.2 < episode_return < 0.7", "not speed > 1 and tags.level = '1'"])
+def test_a_condition_means_the_same_as_in_select(
+    store_of: Callable[..., Store], episode: Callable[..., Episode], tmp_path: Path, condition: str
+) -> None:
+    store = store_of(
+        episode(
+            f"e{i}",
+            metrics={"episode_return": i / 10, **({"speed": float(i % 3)} if i % 2 else {})},
+            tags={"level": str(i % 4)},
+        )
+        for i in range(10)
+    )
+    select(store.path, tmp_path / "selected", where=condition)
+    expected = [each.episode_id for each in open_dataset(tmp_path / "selected")]
+    assert expected
+    assert [each.episode_id for each in Dataset(store).where(condition)] == expected
 
 
 def test_a_value_that_cannot_be_compared_is_told_when_it_is_met(ten: Store) -> None:

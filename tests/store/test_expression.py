@@ -234,6 +234,66 @@ def test_what_is_more_than_a_condition_is_refused(text: str, said: str) -> None:
     assert "\n" not in caught.value.message
 
 
+def nested(begin: str, end: str, n: int, middle: str = "n_steps") -> str:
+    return begin * n + middle + end * n
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (nested("(", ")", 2_000), "nested more than 100 deep"),
+        (nested("not ", "", 2_000), "nested more than 100 deep"),
+        (nested("[", "]", 2_000), "nested more than 100 deep"),
+        (nested("abs(", ")", 90, middle=nested("abs(", ")", 90)), "nested more than 100 deep"),
+        (nested("case when true then ", " end", 2_000), "nested more than 100 deep"),
+        (nested("", "::int", 5_000), "nested more than 100 deep"),
+        (nested("", "[1]", 5_000, "variant_names"), "nested more than 100 deep"),
+        ("+".join(["n_steps"] * 5_000), "nested more than 100 deep"),
+        ("-" * 40_000 + "n_steps", "nested more than 100 deep"),
+        (nested("(0 < ", " < 1)", 60), "chained too deep"),
+        (" or ".join(["n_steps = 1"] * 50_000), "at most 100,000 are read"),
+        (nested("replace(", ", 'o', 'ooooo')", 5, "task") + " = 'x'", "makes more than 64 times"),
+        (f"replace(task, 'o', '{'o' * 5_000}') = 'x'", "makes more than 64 times"),
+        (nested("replace(", f", 'o', '{'o' * 90}')", 5, "'oooooo'") + " = 'x'", "makes more than 64 times"),
+        ("replace(task, 'o', task) = 'x'", "puts in is not a text in quotes"),
+        (nested("regexp_replace(", ", '', 'xxxx', 'g')", 4, "task") + " = 'x'", "makes more than 64 times"),
+        (f"concat({', '.join(['task'] * 500)}) = 'x'", "makes more than 64 times"),
+        (f"concat_ws(task, {', '.join(['avg'] * 50)}) = 'x'", "makes more than 64 times"),
+        (" || ".join(["task"] * 20) + " = 'x'", "makes more than 64 times"),
+        (nested("string_split(", ", '')::varchar", 4, "task") + " = 'x'", "makes more than 64 times"),
+        (nested("[", "]::json::varchar", 4, "task") + " = 'x'", "makes more than 64 times"),
+        ("regexp_matches(task, '(a?){1000}a{1000}b')", "the pattern of regexp_matches at character 1 "),
+        ("task similar to '((a{0,30}){0,30}b){30}'", "is too large: it may take very long"),
+        (f"regexp_extract(task, '{'a?' * 900}') = 'x'", "is too large: it may take very long"),
+        ("regexp_matches(task, task)", "is not a text in quotes"),
+        ("error('x')", "function error"),
+        ("sleep_ms(1000) = 1", "function sleep_ms"),
+        ("repeat(task, 1000000) = 'x'", "function repeat"),
+        ("lpad(task, 1000000, 'x') = 'x'", "function lpad"),
+        ("list_contains(range(1000000000), n_steps)", "function range"),
+    ],
+)
+def test_what_could_take_all_memory_or_time_is_refused_before_it_runs(text: str, said: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        parse(text, NAMES)
+    assert said in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("replace(replace(replace(task, 'g', 'G'), 'o', '0'), 't', '') = 'G00'", True),
+        ("regexp_replace(task, '[aeiou]', '_', 'g') = 'g_t_'", True),
+        ("concat_ws('/', task, n_steps, tags.level, avg::varchar) like 'goto/7/2/%'", True),
+        ("regexp_full_match(task, '([0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12})|go.*')", True),
+        (nested("(", ")", 90) + " in (" + ", ".join(map(str, range(10_000))) + ")", True),
+        (" or ".join(f"lower(task) like '{i}%'" for i in range(40)), False),
+    ],
+)
+def test_ordinary_texts_patterns_and_lists_are_within_the_bounds(text: str, value: object) -> None:
+    assert value_of(text) is value
+
+
 def test_a_misspelt_column_is_pointed_at_with_what_is_near() -> None:
     with pytest.raises(QueryError) as caught:
         parse("n_steps > 3 and rnak = 1", NAMES)

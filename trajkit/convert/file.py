@@ -137,7 +137,8 @@ def _lines(
     if isinstance(form, SftFormat):
         return SftLines(form, asked, lengths, tally)
     good = asked.good or "outcome = 'success'"
-    bad = f"NOT ({asked.good})" if asked.good else "outcome IN ('failure', 'truncated')"
+    # not `not`: an episode that lacks what is asked about is neither good nor bad
+    bad = f"({asked.good}) = false" if asked.good else "outcome IN ('failure', 'truncated')"
     verdicts: dict[str, bool] = {}
     for condition, verdict in ((good, True), (bad, False)):
         for batch in dataset.where(condition).arrow("episodes"):

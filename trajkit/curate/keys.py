@@ -12,7 +12,6 @@ from typing import NamedTuple
 import duckdb
 
 from trajkit.errors import QueryError
-from trajkit.store.chosen import wide_episodes
 from trajkit.store.engine import literal
 from trajkit.store.layout import CONTENT_HASH, quoted
 from trajkit.store.nameable import nearest
@@ -71,7 +70,7 @@ def group_key(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[
         " and ".join(names),
         names,
         f"(SELECT episode_id, n_steps, CASE WHEN {has_all} THEN {_json_text(parts)} "
-        f"ELSE {_json_text(_EPISODE)} END AS key, {has_all} AS has_key FROM ({wide_episodes(store)}))",
+        f"ELSE {_json_text(_EPISODE)} END AS key, {has_all} AS has_key FROM ({_wide_episodes(store)}))",
     )
 
 
@@ -123,6 +122,12 @@ def _known_name(connection: duckdb.DuckDBPyConnection, store: Store, name: str) 
     raise QueryError(
         f"no column {name!r} in {store.path}", hint=f"{nearest(name, known)}; a tag is {TAG}NAME"
     )
+
+
+def _wide_episodes(store: Store) -> str:
+    """A SELECT of the episodes with each metric also under its bare name."""
+    names = "".join(f", metrics.{quoted(name)} AS {quoted(name)}" for name in metric_names(store))
+    return f"SELECT *{names} FROM episodes"
 
 
 def _value(name: str) -> str:

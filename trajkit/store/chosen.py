@@ -17,9 +17,12 @@ from trajkit.errors import NothingMatched, QueryError
 from trajkit.schema import Episode, Left, LineageEntry, Manifest
 from trajkit.store.arrow import Row, episode_of
 from trajkit.store.engine import connect, interruptible
-from trajkit.store.fence import check_expression, fenced
+from trajkit.store.expression import Expression, parse, require_boolean
+from trajkit.store.fence import fenced
 from trajkit.store.layout import TABLES, quoted
-from trajkit.store.query import explaining, metric_names
+from trajkit.store.nameable import column_name
+from trajkit.store.names import names_of
+from trajkit.store.query import explaining
 from trajkit.store.reader import Store
 from trajkit.store.view import create_empty, create_views, full_steps
 from trajkit.store.writer import StoreWriter
@@ -65,19 +68,21 @@ class Batch(NamedTuple):
 
 
 def try_verb(store: Store, verb: Verb) -> None:
-    """Bind a verb's expression to empty tables, so that a misspelt name is told at once and nothing is read.
+    """Bind a verb's expression to empty tables, so that a misspelt name is told at once and no step is read.
 
     Raises:
-        QueryError: It is not one expression, or names no column.
+        QueryError: It is not one expression, names no column, or as a condition gives no yes or no.
     """
     if verb.name == "limit":
         return
-    expression = check_expression(verb.argument)
-    with connect() as connection, explaining(store):
-        create_empty(connection, store)
-        relation = connection.sql(wide_episodes(store))
-        relation = relation.filter(expression) if verb.name == "where" else relation.sort(expression)
-        relation.fetchall()
+    with connect() as connection, connect() as bound, explaining(store, connection):
+        create_views(connection, store)
+        (expression,), wide = _parsed(store, connection, (verb,))
+        create_empty(bound, store)
+        if verb.name == "where":
+            require_boolean(expression, bound, f"({wide})")
+        else:
+            bound.sql(f"SELECT {expression.sql} FROM ({wide})")
 
 
 class Chosen:
@@ -206,16 +211,18 @@ class Chosen:
 
     def _choose(self) -> None:
         """Leave a table `chosen`: the ids by position, and how many steps come before each."""
-        relation = self._connection.sql(wide_episodes(self._store))
+        expressions, wide = _parsed(self._store, self._connection, self._verbs)
+        relation = self._connection.sql(wide)
         by_id = duckdb.ColumnExpression("episode_id")
         order: tuple[duckdb.Expression, ...] = (by_id,)
         for verb in self._verbs:
             if verb.name == "order_by":
-                expression = check_expression(verb.argument)
+                # machine-written: no word of the user's stands in it unread
+                expression = duckdb.SQLExpression(next(expressions).sql)
                 order = (expression.desc() if verb.is_descending else expression.asc(), by_id)
                 continue
             if verb.name == "where":
-                relation = relation.filter(check_expression(verb.argument))
+                relation = relation.filter(next(expressions).sql)
             else:
                 relation = relation.sort(*order).limit(int(verb.argument))
             (counted,) = relation.aggregate("count(*), CAST(coalesce(sum(n_steps), 0) AS BIGINT)").fetchall()
@@ -311,10 +318,18 @@ class Chosen:
         )
 
 
-def wide_episodes(store: Store) -> str:
-    """A SELECT of the episodes with each metric also under its bare name."""
-    names = "".join(f", metrics.{quoted(name)} AS {quoted(name)}" for name in metric_names(store))
-    return f"SELECT *{names} FROM episodes"
+def _parsed(
+    store: Store, connection: duckdb.DuckDBPyConnection, verbs: Sequence[Verb]
+) -> tuple[Iterator[Expression], str]:
+    """The expressions of the verbs that have one, and a SELECT of the columns that these need."""
+    texts = [verb.argument for verb in verbs if verb.name != "limit"]
+    if not texts:
+        return iter(()), "SELECT episode_id, n_steps FROM episodes"
+    names, sql = names_of(store, connection)
+    expressions = [parse(text, names) for text in texts]
+    needed = sorted({"episode_id", "n_steps"}.union(*(each.names for each in expressions)))
+    columns = ", ".join(f"{sql[name]} AS {quoted(column_name(name))}" for name in needed)
+    return iter(expressions), f"SELECT {columns} FROM episodes"
 
 
 def _only(rows: list[tuple[int, str]]) -> tuple[int, str]:

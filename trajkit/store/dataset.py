@@ -36,19 +36,21 @@ class Dataset:
     """What was asked, oldest first."""
 
     def where(self, expression: str) -> Dataset:
-        """Keep the episodes for which an SQL expression is true.
+        """Keep the episodes for which a condition is true.
 
         Args:
-            expression: Over the columns of `episodes` and, by their bare names, its metrics, such as
-                `episode_return >= 0.7 and task = 'goto'`. A tag is `tags->>'key'`. Null counts as not true.
+            expression: In the words of `trajkit select --where`: over the columns of `episodes`, its metrics
+                and `tags.KEY`, such as `episode_return >= 0.7 and task = 'goto'`. What is missing passes no
+                comparison, and passes a negated one. Only `select` knows the groups of episodes (`rank`,
+                `avg`, `n`, `pass@k`).
 
         Raises:
-            QueryError: It is not one expression, or names no column; the hint gives the nearest names.
+            QueryError: It is not a condition, or names no column; the hint gives the nearest names.
         """
         return self._then(Verb("where", expression))
 
     def order_by(self, expression: str, *, descending: bool = False) -> Dataset:
-        """Sort by an SQL expression, equal ones by id; nulls last.
+        """Sort by an expression, equal ones by id; what is missing comes last.
 
         Args:
             expression: As in `where`.

@@ -9,12 +9,15 @@ import signal
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
-from trajkit.errors import DataError, StoreError
+from trajkit._outside import json_from_outside
+from trajkit.errors import DataError, QueryError, StoreError
 
 _CONFIG = {
     "autoinstall_known_extensions": "false",
@@ -22,6 +25,11 @@ _CONFIG = {
     "allow_community_extensions": "false",
     "python_enable_replacements": "false",  # else SQL text could name the caller's Python variables
 }
+MOST_CHARACTERS = 100_000
+"""Of an SQL text or a condition that somebody wrote."""
+DEEPEST = 100
+"""Expressions within expressions of such a text."""
+
 # What the machine did, not the query.
 _MACHINE = (
     duckdb.IOException,
@@ -64,6 +72,37 @@ def parsed(sql: str) -> tuple[duckdb.Statement, ...]:
     return tuple(duckdb.extract_statements(sql))
 
 
+def parser() -> duckdb.DuckDBPyConnection:
+    """A connection that only parses what somebody wrote, and refuses what is nested too deep."""
+    connection = duckdb.connect(config={"enable_external_access": "false"})
+    connection.execute(f"SET max_expression_depth = {DEEPEST}")
+    return connection
+
+
+def syntax_tree(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
+    """The statements of an SQL text as DuckDB's parser reads them; `error` is true where it cannot.
+
+    Args:
+        connection: Made by `parser`.
+        sql: The text.
+
+    Raises:
+        QueryError: The text is too long or nested too deep.
+    """
+    if len(sql) > MOST_CHARACTERS:
+        raise QueryError(f"the text has {len(sql):,} characters; at most {MOST_CHARACTERS:,} are read")
+    ((found,),) = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [sql]).fetchall()
+    tree: dict[str, Any] = json_from_outside(found, where="the text", error=QueryError)
+    if tree.get("error") and "expression depth" in str(tree.get("error_message")):
+        raise too_deep()
+    return tree
+
+
+def too_deep() -> QueryError:
+    """The error of an expression with too many others within it."""
+    return QueryError(f"the text is nested more than {DEEPEST} deep", hint="write it with fewer brackets")
+
+
 def literal(text: str) -> str:
     """A text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
@@ -96,6 +135,62 @@ def interruptible(*connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
             if _is_ctrl_c(error):
                 raise KeyboardInterrupt from error
             raise
+
+
+class TimeLimit:
+    """Stops what runs on some connections when it has taken too long; time outside of `counting` is free.
+
+    Args:
+        limit_s: Seconds in all; None for no limit.
+        connections: What is stopped.
+        what: What takes too long, for the message.
+        hint: How to get more time.
+    """
+
+    def __init__(
+        self,
+        limit_s: float | None,
+        *connections: duckdb.DuckDBPyConnection,
+        what: str,
+        hint: str | None = None,
+    ) -> None:
+        self._left_s = limit_s
+        self._connections = connections
+        self._is_over = threading.Event()
+        self._error = QueryError(f"{what} took longer than {limit_s or 0:g} s and was stopped", hint=hint)
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Count the time of a block.
+
+        Raises:
+            QueryError: The limit was reached.
+        """
+        if self._left_s is None:
+            yield
+            return
+        is_done = threading.Event()
+        watcher = threading.Thread(target=self._stop, args=(is_done,), daemon=True)
+        began = time.monotonic()
+        watcher.start()
+        try:
+            yield
+        except (duckdb.Error, RuntimeError, OSError, ValueError) as error:
+            if self._is_over.is_set():
+                raise self._error from error
+            raise
+        finally:
+            is_done.set()
+            watcher.join()
+            self._left_s -= time.monotonic() - began
+
+    def _stop(self, is_done: threading.Event) -> None:
+        delay_s = max(0.0, self._left_s or 0.0)
+        while not is_done.wait(delay_s):  # again and again, as a query may be just about to begin
+            self._is_over.set()
+            for connection in self._connections:
+                connection.interrupt()
+            delay_s = 0.1
 
 
 def _is_ctrl_c(error: Exception) -> bool:

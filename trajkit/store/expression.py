@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import duckdb
 
 from trajkit.errors import QueryError
-from trajkit.store.engine import first_line
+from trajkit.store.engine import first_line, parser, syntax_tree, too_deep
 from trajkit.store.nameable import Names
 from trajkit.store.syntax import Checker
 from trajkit.store.tokens import Token, as_sql, tokens_of
@@ -47,7 +47,9 @@ class Order(NamedTuple):
 def parse(text: str, names: Names) -> Expression:
     """Read a condition.
 
-    It is an SQL expression in which comparisons may be chained (`0 < avg < 1`) and `pass@4` is a name.
+    It is an SQL expression in which comparisons may be chained (`0 < avg < 1`) and `pass@4` is a name. Its
+    length, its depth, its patterns and the texts that it makes are bounded (`trajkit.store.syntax`): whatever
+    it says, its cost grows no faster than the episodes do.
 
     Args:
         text: What the user wrote.
@@ -58,14 +60,19 @@ def parse(text: str, names: Names) -> Expression:
     """
     tokens = tokens_of(text)
     sql = as_sql(tokens)
-    with duckdb.connect(config={"enable_external_access": "false"}) as connection:
-        tree = _tree(connection, sql, text)
-        seen: set[str] = set()
-        node = Checker(text, tokens, names, seen).checked(_only_expression(tree, text))
-        tree["statements"][0]["node"]["select_list"] = [node]
-        (written,) = connection.execute(
-            "SELECT json_deserialize_sql(CAST(? AS JSON))", [json.dumps(tree)]
-        ).fetchone() or ("",)
+    seen: set[str] = set()
+    with parser() as connection:
+        try:
+            tree = _tree(connection, sql, text)
+            checker = Checker(text, tokens, names, seen)
+            node = checker.checked(_only_expression(tree, text))
+            checker.refuse_much_text()
+            tree["statements"][0]["node"]["select_list"] = [node]
+            ((written,),) = connection.execute(
+                "SELECT json_deserialize_sql(CAST(? AS JSON))", [json.dumps(tree)]
+            ).fetchall()
+        except (RecursionError, duckdb.ParserException):
+            raise too_deep() from None
     return Expression(text, f"({str(written).removeprefix('SELECT ')})", tuple(sorted(seen)))
 
 
@@ -121,10 +128,7 @@ def require_boolean(expression: Expression, connection: duckdb.DuckDBPyConnectio
 
 
 def _tree(connection: duckdb.DuckDBPyConnection, sql: str, text: str) -> dict[str, Any]:
-    found = connection.execute(
-        "SELECT json_serialize_sql(CAST(? AS VARCHAR))", [f"SELECT ({sql}\n)"]
-    ).fetchone()
-    tree: dict[str, Any] = json.loads(found[0]) if found else {}
+    tree = syntax_tree(connection, f"SELECT ({sql}\n)")
     if tree.get("error") or len(tree.get("statements", ())) != 1:
         said = str(tree.get("error_message", "")).splitlines()
         raise QueryError(f"{text!r} is not a condition: {said[0] if said else 'not one expression'}")

@@ -7,13 +7,12 @@ tree is checked for what does more than read.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import duckdb
 
 from trajkit.errors import QueryError
-from trajkit.store.engine import connect, literal
+from trajkit.store.engine import connect, literal, parser, syntax_tree, too_deep
 from trajkit.store.reader import Store, verify
 from trajkit.store.view import create_views
 
@@ -54,31 +53,19 @@ def check_select(text: str) -> str:
     Raises:
         QueryError: It is not SQL, more than one statement, or does more than read the store.
     """
-    with duckdb.connect(config={"enable_external_access": "false"}) as connection:
-        found = connection.execute("SELECT json_serialize_sql(CAST(? AS VARCHAR))", [text]).fetchone()
-    tree = json.loads(found[0]) if found else {}
+    with parser() as connection:
+        tree = syntax_tree(connection, text)
     if tree.get("error"):
         if tree.get("error_type") == "parser":
             raise QueryError(f"not valid SQL: {tree['error_message']}")
         raise QueryError("this is not a SELECT", hint=_ONE_SELECT)
     if len(tree["statements"]) != 1:
         raise QueryError(f"{len(tree['statements'])} statements where one SELECT is wanted", hint=_ONE_SELECT)
-    _refuse_more_than_reading(tree["statements"][0])
-    return text.strip().rstrip(";")
-
-
-def check_expression(text: str) -> duckdb.Expression:
-    """A user's expression over columns, if it is one and only reads.
-
-    Raises:
-        QueryError: It is not one expression.
-    """
     try:
-        expression = duckdb.SQLExpression(text)
-    except duckdb.Error as error:
-        raise QueryError(f"not an expression: {text!r}: {str(error).splitlines()[0]}") from error
-    check_select(f"SELECT ({text}\n)")
-    return expression
+        _refuse_more_than_reading(tree["statements"][0])
+    except RecursionError:
+        raise too_deep() from None
+    return text.strip().rstrip(";")
 
 
 def _refuse_more_than_reading(node: Any) -> None:

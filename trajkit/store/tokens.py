@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from trajkit.errors import QueryError
+from trajkit.store.engine import DEEPEST, MOST_CHARACTERS, too_deep
 
 _TOKEN = re.compile(
     r"""
@@ -42,8 +43,11 @@ def tokens_of(text: str) -> list[Token]:
     """The words of a condition, spaces left out.
 
     Raises:
-        QueryError: A character cannot be part of one, a text does not end, or brackets do not match.
+        QueryError: A character cannot be part of one, a text does not end, brackets do not match, or there
+            are too many of either.
     """
+    if len(text) > MOST_CHARACTERS:
+        raise QueryError(f"the condition has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read")
     found: list[Token] = []
     open_brackets: list[Token] = []
     position = 0
@@ -55,6 +59,8 @@ def tokens_of(text: str) -> list[Token]:
         position = match.end()
         if token.kind == "open":
             open_brackets.append(token)
+            if len(open_brackets) > DEEPEST:
+                raise too_deep()
         elif token.kind == "close" and (
             not open_brackets or _CLOSING[open_brackets.pop().text] != token.text
         ):
@@ -72,7 +78,7 @@ def tokens_of(text: str) -> list[Token]:
 
 def at(text: str, position: int) -> str:
     """A place in a condition, for a message."""
-    return f"character {position + 1} of {text!r}"
+    return f"character {position + 1} of {text if len(text) <= 300 else f'{text[:300]}…'!r}"
 
 
 def as_sql(tokens: Sequence[Token]) -> str:
@@ -115,6 +121,9 @@ def _unchained(sides: list[list[str]], comparisons: list[str]) -> str:
         for comparison, side in zip(comparisons, texts[1:], strict=True):
             words += [comparison, side]
         return " ".join(words)
+    # what stands between two comparisons is written twice, and at each depth of brackets again
+    if sum(map(len, texts)) > MOST_CHARACTERS // 2:
+        raise QueryError("the comparisons of the condition are chained too deep", hint="write it with `and`")
     pairs = [f"{texts[i]} {comparison} {texts[i + 1]}" for i, comparison in enumerate(comparisons)]
     return f"({' AND '.join(pairs)})"
 
