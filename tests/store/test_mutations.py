@@ -5,6 +5,7 @@ TRAJKIT_MUTATIONS=20000 tries that many instead of some hundreds.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -39,18 +40,18 @@ VERBS: tuple[tuple[str, ...], ...] = (
     ("query", "{store}", "SELECT * FROM steps_full"),
     ("query", "{store}", "SELECT * FROM episodes", "--json"),
     ("select", "{store}", "--where", "episode_return > 0.1", "-o", "{out}"),
-    ("dedupe", "{store}", "-o", "{out}"),
-    ("split", "{store}", "--by", "episode", "-o", "{out}"),
+    ("dedupe", "{store}", "--exact", "-o", "{out}"),
+    ("dedupe", "{store}", "--near", "0.9", "-o", "{out}"),
+    ("split", "{store}", "--by", "seed", "-o", "{out}"),
     ("mask", "{store}", "--reason", "no-op", "-o", "{out}"),
     ("weight", "{store}", "--scheme", "advantage", "-o", "{out}"),
-    ("pairs", "{store}", "-o", "{out}"),
+    ("pairs", "{store}", "--margin", "0.1", "-o", "{out}.jsonl"),
     ("merge", "{store}", "{good}", "-o", "{out}"),
     ("leak", "{store}", "{good}"),
     ("redact", "{store}", "-o", "{out}"),
     ("convert", "{store}", "--to", "openai-sft", "-o", "{out}.jsonl"),
     ("convert", "{store}", "--to", "sts", "-o", "{out}"),
     ("report", "{store}"),
-    ("lineage", "{store}"),
     ("view", "{store}", "--html", "{out}.html"),
 )
 
@@ -160,6 +161,9 @@ def sealed(store: Path) -> None:
     for part in manifest["parts"]:
         content = (store / part["path"]).read_bytes()
         part["sha256"], part["n_bytes"] = hashlib.sha256(content).hexdigest(), len(content)
+        with contextlib.suppress(pa.ArrowException, OSError):
+            part["n_rows"] = pq.read_metadata(store / part["path"]).num_rows
+            manifest["counts"][f"n_{part['path'].partition('/')[0]}"] = part["n_rows"]
     path.write_text(json.dumps(manifest))
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from trajkit._outside import name_from_outside
 from trajkit.curate.stats import stores_in
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.store.dataset import Dataset
@@ -38,6 +39,7 @@ def splits_of(paths: Iterable[str | Path]) -> dict[str, Store]:
             raise NothingMatched(f"{store.path} has no episodes, so there is nothing to publish")
         verify(store)
         name = _name(store, is_only=len(stores) == 1)
+        name_from_outside(name, what=f"the split of {store.path}", error=RequestError)
         if not _SPLIT.fullmatch(name):
             raise RequestError(
                 f"{name!r} cannot be the name of a split on the Hub",

@@ -178,4 +178,10 @@ def _of_merged(store: JsonObject) -> set[str]:
     digest, history = store.get("digest"), store.get("lineage")
     found = {digest} if isinstance(digest, str) else set()
     entries = history if isinstance(history, list) else []
-    return found | _digests(tuple(LineageEntry.model_validate_json(json.dumps(each)) for each in entries))
+    try:
+        return found | _digests(tuple(LineageEntry.model_validate_json(json.dumps(each)) for each in entries))
+    except (ValidationError, RecursionError) as error:
+        raise DataError(
+            f"the lineage of the merged store {digest!r} is damaged: {str(error).splitlines()[0]}",
+            hint="merge its stores again",
+        ) from error

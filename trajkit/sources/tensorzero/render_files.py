@@ -123,7 +123,7 @@ def _files(table: Mapping[str, Any]) -> Iterator[dict[str, str]]:
 def _included(folder: Path | None, key: str) -> str | None:
     """A file below the folder that templates may include; names that lead out of it are none."""
     steps = key.split("/")
-    if folder is None or any(step.startswith(".") or "\\" in step for step in steps):
+    if folder is None or any(step.startswith(".") or "\\" in step or "\0" in step for step in steps):
         return None
     try:
         return folder.joinpath(*steps).read_text(encoding="utf-8")
