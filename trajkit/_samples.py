@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
 
 from trajkit.errors import RequestError
 
@@ -39,3 +41,23 @@ def model_path(name: str) -> str:
         listed = ", ".join(f"{SAMPLE_PREFIX}{other}" for other in sorted(known)) or "none is installed"
         raise RequestError(f"there is no sample model {wanted!r}", hint=f"models: {listed}")
     return str(known[wanted])
+
+
+def pretrained(kind: Any, name: str, **options: Any) -> Any:
+    """Load a model, a tokenizer or a configuration, and never run code that comes with it.
+
+    Args:
+        kind: What loads it, such as `transformers.AutoTokenizer`.
+        name: As `model_path` takes it.
+        **options: Of its `from_pretrained`.
+
+    Raises:
+        RequestError: No model of this name comes with trajkit.
+        OSError: There is no model, or its weights are a pickle that would run code.
+        ValueError: It needs code of its own.
+    """
+    try:
+        # left out, transformers would ask on a terminal whether to run the code
+        return kind.from_pretrained(model_path(name), trust_remote_code=False, **options)
+    except UnpicklingError as error:
+        raise OSError("its weights are a pickle that runs code; safetensors are read") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -211,3 +212,95 @@ def test_what_cannot_be_run_is_said(
     assert run(["run", *arguments]) == code
     assert words in capsys.readouterr().err
     assert not Path("run").exists()
+
+
+def bomb(n_levels: int) -> str:
+    """A recipe of nested aliases, which stands for ten to the power of `n_levels` texts."""
+    lists = [f"  l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 10)}]" for n in range(1, n_levels)]
+    return "\n".join(["version: 1", "name: r", "steps:", f"  l0: &l0 [{', '.join(['x'] * 10)}]", *lists])
+
+
+TOO_ODD = {
+    "aliases": (bomb(9), "has more than 200,000 characters when aliases are written out"),
+    "long aliases": (
+        f"version: 1\nname: r\nneeds: &n {'x' * 100_000}\nsteps: {{a: [{', '.join(['*n'] * 9)}]}}\n",
+        "has more than 200,000 characters when aliases are written out",
+    ),
+    "depth": (f"version: 1\nname: r\nsteps: {'[' * 5000}{']' * 5000}\n", "recipe.yaml is nested too deep"),
+    "less depth": (f"version: 1\nname: r\nsteps: {'{a: ' * 200}{'}' * 200}\n", "steps.a.verb is missing"),
+    "length": (f"version: 1\nname: r\n# {'x' * 200_000}\n", "recipe.yaml is larger than 200,000 bytes"),
+}
+
+
+@pytest.mark.parametrize("kind", list(TOO_ODD))
+def test_a_recipe_without_bounds_is_an_error_at_once(
+    kind: str, recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, words = TOO_ODD[kind]
+    Path("recipe.yaml").write_text(text, encoding="utf-8")
+    started = time.monotonic()
+    assert run(["run", "recipe.yaml", "-o", "out", "--yes"]) == 2
+    assert words in capsys.readouterr().err
+    assert time.monotonic() - started < 5
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "words"),
+    [
+        *((name, f"something else is called {name!r}") for name in ("run.json", "recipe.yaml", "lock")),
+        *((name, f"something else is called {name!r}") for name in ("steps", "runs", "RUN.JSON")),
+        ("./run.json", "something else is called 'run.json'"),
+        ("run.json/x", "something else is called 'run.json'"),
+        ("sides-control", "something else is called 'sides-control'"),
+        (r"a\0b", "holds a control character"),
+        (".hidden", "begins with a dot"),
+        ("../out", "is not in the run folder"),
+    ],
+)
+def test_no_step_writes_over_the_record_of_its_run(
+    output: str, words: str, recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("recipe.yaml").write_text(
+        "version: 1\nname: r\nsteps:\n"
+        "  sides:\n    verb: select\n    store: sample:babyai\n    where: seed < 9\n    control: true\n"
+        f'  good:\n    verb: select\n    store: sample:babyai\n    where: seed < 9\n    output: "{output}"\n',
+        encoding="utf-8",
+    )
+    assert run(["run", "recipe.yaml", "-o", "out", "--yes"]) == 2
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert "recipe.yaml line 13: step good" in printed
+    assert not Path("out").exists()
+
+
+@pytest.mark.parametrize("manifest", [None, '{"digest": "abc"}', '{"digest": 5}', "[" * 100_000, "\0"])
+def test_any_folder_may_be_a_file_of_a_recipe(manifest: str | None, recipe: Path) -> None:
+    Path("mine").mkdir()
+    Path("mine/notes").write_text("hi", encoding="utf-8")
+    if manifest is not None:
+        Path("mine/manifest.json").write_text(manifest, encoding="utf-8")
+    text = CHOOSE.replace("steps:", "files: {mine: mine}\nsteps:")
+    Path("recipe.yaml").write_text(text, encoding="utf-8")
+    assert run(["run", "recipe.yaml", "-o", "out", "--yes"]) == 0
+    assert Path("out/mine/notes").read_text(encoding="utf-8") == "hi"
+    assert run(["run", "recipe.yaml", "-o", "out", "--yes"]) == 0
+
+
+def test_a_folder_that_holds_the_run_is_not_copied_into_it(
+    recipe: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("recipe.yaml").write_text(CHOOSE.replace("steps:", "files: {mine: .}\nsteps:"), encoding="utf-8")
+    assert run(["run", "recipe.yaml", "-o", "out", "--yes"]) == 2
+    assert "recipe.yaml line 3" in (printed := capsys.readouterr().err)
+    assert "would hold the run out itself" in printed
+
+
+def test_the_name_of_a_job_in_a_recipe_is_no_path(recipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("recipe.yaml").write_text(
+        "version: 1\nname: r\nsteps:\n  tuned:\n    verb: sft local\n    model: sample:tiny-base\n"
+        "    train: sample:babyai\n    name: ../../x\n",
+        encoding="utf-8",
+    )
+    assert run(["run", "recipe.yaml", "-o", "out", "--yes"]) == 2
+    assert "line 8: step tuned: name cannot be '../../x'" in capsys.readouterr().err

@@ -191,10 +191,9 @@ def test_what_cannot_be_checked_is_counted_with_its_reason(six: list[Episode], w
     ]
     found = replay(write(odd)).replay
     assert (found.n_verified, found.n_different) == (1, 0)
-    yours = "one of your own is written my_pkg.env:MyEnv"
     assert found.unchecked == {
         "babyai has no task 'dance'": 1,
-        f"no environment 'nethack' here (known: babyai, textworld; {yours})": 1,
+        "no environment of trajkit's (nethack): name it with --env": 1,
         "no environment and no seed": 1,
         "no seed": 1,
         "no steps": 1,
@@ -326,7 +325,9 @@ def test_an_environment_of_ones_own_is_replayed_by_its_spec(
         replay(store)
     entry = rollout_entry(env_id="guessing_h:Guess", env_name="guess", env_settings={"size": "7"})
     told = write(open_dataset(store), "told", lineage=[entry])
-    assert replay(told).replay.n_verified == 1
+    with pytest.raises(NothingMatched, match="can be replayed"):
+        replay(told)  # what a lineage names is not imported
+    assert replay(told, env="guessing_h:Guess").replay.n_verified == 1
     found = replay(store, env="guessing_h:Guess", settings={"size": "7"}).replay
     assert (found.n_verified, found.n_values) == (1, 3)
     assert replay(store, env="guessing_h:Guess").replay.differences[0].name == "observation"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trajkit.environments import environment_info, known, make
+from trajkit.environments import environment_info, known, make, typed_environment
 from trajkit.environments.base import Environment, HasExpert
 from trajkit.environments.contract import CHECKS, Status, check
 from trajkit.environments.trace import play
@@ -106,7 +106,7 @@ def test_an_expert_finishes_what_others_began(babyai: Environment) -> None:
 
 def test_a_task_that_is_not_there_is_refused_with_the_list() -> None:
     for env_id in ("babyai", "guess_number:GuessNumber"):
-        info = environment_info(env_id)
+        info = typed_environment(env_id)
         with pytest.raises(RequestError, match=f"no task 'fly'.*{info.tasks[0]}"):
             info.make("fly")
         with pytest.raises(RequestError, match=f"no task 'fly'.*{info.tasks[0]}"):

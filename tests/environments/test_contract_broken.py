@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trajkit.environments import environment_info
+from trajkit.environments import typed_environment
 from trajkit.environments.contract import Check, Status, Trial, check, checks_of
 from trajkit.errors import MissingExtra
 
@@ -259,7 +259,7 @@ def test_environments_are_closed_after_each_check(module: Callable[[str], str]) 
         """
     )
     spec = f"{name}:Mine"
-    info = environment_info(spec)
+    info = typed_environment(spec)
     trial = Trial(spec, {}, info, "default", seeds=(0, 1), n_steps=60, limit_s=60)
     assert {one.status for one in checks_of(trial)} <= {Status.PASSED, Status.SKIPPED, Status.WARNING}
 

@@ -17,7 +17,7 @@ import click
 import pytest
 
 from trajkit.cli.main import cli
-from trajkit.environments import environment_info
+from trajkit.environments import typed_environment
 from trajkit.environments.base import Playable
 from trajkit.environments.gym import TextOptions
 from trajkit.rollout.scout import look
@@ -100,7 +100,7 @@ def test_every_trajkit_call_names_a_command_and_options_that_exist() -> None:
 
 def test_the_gateway_of_the_example_declares_its_metrics(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(DOCS / "examples"), *sys.path])
-    info = environment_info("guess_number:GuessNumber")
+    info = typed_environment("guess_number:GuessNumber")
     names = read_config(DOCS / "examples" / "guess_number_gateway" / "tensorzero.toml")
     metrics = look(info, "easy", 0).metrics
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from trajkit.environments import environment_info
+from trajkit.environments import typed_environment
 from trajkit.environments.base import Environment, HasExpert, step_limit
 from trajkit.environments.gym import TextOptions, as_text
 from trajkit.errors import MissingExtra, RequestError, RolloutError
@@ -92,7 +92,7 @@ def begun(env: gymnasium.Env[Any, Any], **options: Any) -> Any:
 
 
 def made(spec: str, **settings: str) -> Environment:
-    info = environment_info(spec, settings)
+    info = typed_environment(spec, settings)
     return info.make(info.tasks[0])
 
 
@@ -149,18 +149,18 @@ def test_success_at_the_last_step_allowed_is_both_ends(module: Module) -> None:
 )
 def test_an_id_that_is_not_registered_is_refused(spec: str, message: str) -> None:
     with pytest.raises(RequestError, match=message):
-        environment_info(spec)
+        typed_environment(spec)
 
 
 def test_a_setting_that_neither_side_takes_is_refused(module: Module) -> None:
     name = module(WORLD)
 
     with pytest.raises(RequestError, match=r"takes no setting 'lenght' \(did you mean length\?"):
-        environment_info(f"gym:{name}:Line-v0", {"lenght": "3"})
+        typed_environment(f"gym:{name}:Line-v0", {"lenght": "3"})
     with pytest.raises(
         RequestError, match=r"takes no setting 'observation_kee' \(did you mean observation_key"
     ):
-        environment_info(f"{name}:Line", {"observation_kee": "text"})
+        typed_environment(f"{name}:Line", {"observation_kee": "text"})
 
 
 def test_a_function_that_returns_one_is_adapted(module: Module) -> None:
@@ -181,9 +181,9 @@ def test_a_function_that_returns_one_is_adapted(module: Module) -> None:
 def test_success_is_said_by_the_class_or_by_a_setting(module: Module) -> None:
     name = module(f"{WORLD}\nclass Far(Line):\n    success = 'place >= 10'\n    tasks = ('a',)\n")
 
-    assert environment_info(f"{name}:Far")[1:4] == (("a",), None, "place >= 10")
-    assert environment_info(f"{name}:Far", {"success": "place >= 5"}).success == "place >= 5"
-    assert environment_info(f"{name}:Line").success == "episode_return > 0"
+    assert typed_environment(f"{name}:Far")[1:4] == (("a",), None, "place >= 10")
+    assert typed_environment(f"{name}:Far", {"success": "place >= 5"}).success == "place >= 5"
+    assert typed_environment(f"{name}:Line").success == "episode_return > 0"
 
 
 @pytest.mark.parametrize(
@@ -360,7 +360,7 @@ def test_without_gymnasium_it_says_what_to_install(monkeypatch: pytest.MonkeyPat
     monkeypatch.setitem(sys.modules, "gymnasium", None)
 
     with pytest.raises(MissingExtra, match="this needs the package gymnasium"):
-        environment_info("gym:CartPole-v1")
+        typed_environment("gym:CartPole-v1")
 
 
 def test_minigrid_can_be_played_through_the_adapter(module: Module) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trajkit.environments import environment_info, make
+from trajkit.environments import environment_info, make, typed_environment
 from trajkit.environments.base import ActionRule, HasExpert, step_limit
 from trajkit.errors import RequestError, RolloutError
 
@@ -16,7 +16,7 @@ Module = Callable[[str], str]
 
 def test_two_methods_are_an_environment(module: Module) -> None:
     spec = f"{module('')}:Steps"
-    info = environment_info(spec)
+    info = typed_environment(spec)
 
     assert info[:4] == (spec, ("default",), None, "episode_return > 0")
     world = info.make("default")
@@ -49,7 +49,7 @@ def test_a_class_says_its_name_tasks_rule_and_success(module: Module) -> None:
                 return {"at_goal": 0}
         """
     )
-    info = environment_info(f"{name}:Mine", {"speed": "3"})
+    info = typed_environment(f"{name}:Mine", {"speed": "3"})
 
     assert info[:4] == ("mine", ("far", "near"), ActionRule(("go", "stay"), "stay"), "at_goal > 0.5")
     assert info.make("near").reset(0)[:2] == ("Go near.", "Speed 3.")
@@ -57,12 +57,12 @@ def test_a_class_says_its_name_tasks_rule_and_success(module: Module) -> None:
 
 def test_a_function_that_makes_one_is_an_environment(module: Module) -> None:
     name = module("def build(size: float, task: str = 'only'):\n    return Steps()\n")
-    info = environment_info(f"{name}:build", {"size": "2.5"})
+    info = typed_environment(f"{name}:build", {"size": "2.5"})
 
     assert info.tasks == ("only",)
     assert info.make("only").reset(0).mission == "Take five steps."
     with pytest.raises(RequestError, match=f"{name}:build needs the setting 'size'"):
-        environment_info(f"{name}:build")
+        typed_environment(f"{name}:build")
 
 
 def test_a_literal_says_which_tasks_there_are(module: Module) -> None:
@@ -75,7 +75,7 @@ def test_a_literal_says_which_tasks_there_are(module: Module) -> None:
                 pass
         """
     )
-    assert environment_info(f"{name}:Mine").tasks == ("left", "right")
+    assert typed_environment(f"{name}:Mine").tasks == ("left", "right")
 
 
 def test_annotations_that_are_text_and_dataclasses_are_understood(folder: Path) -> None:
@@ -100,7 +100,7 @@ def test_annotations_that_are_text_and_dataclasses_are_understood(folder: Path) 
         ),
         encoding="utf-8",
     )
-    info = environment_info("written_later:Mine", {"size": "3"})
+    info = typed_environment("written_later:Mine", {"size": "3"})
 
     assert info.tasks == ("left", "right")
     assert info.make("right").reset(0)[:2] == ("Go right.", "3")
@@ -122,12 +122,12 @@ def test_an_environment_info_is_one_and_its_make_takes_the_settings(module: Modu
             return INFO._replace(tasks=tuple(f"level {i}" for i in range(n)))
         """
     )
-    info = environment_info(f"{name}:INFO", {"speed": "4"})
+    info = typed_environment(f"{name}:INFO", {"speed": "4"})
     assert info[:2] == ("mine", ("a", "b"))
     assert step_limit(info.make("b")) == 4
     assert info.make("b").reset(0).mission == "Take five steps."
 
-    levels = environment_info(f"{name}:many", {"n": "3"})
+    levels = typed_environment(f"{name}:many", {"n": "3"})
     assert levels.tasks == ("level 0", "level 1", "level 2")
     assert levels.make("level 2").reset(0).mission == "Take five steps."
 
@@ -156,7 +156,7 @@ def test_what_is_declared_must_be_meant(module: Module) -> None:
 
     for i, message in enumerate(declared.values()):
         with pytest.raises(RequestError, match=f"{name}:Bad{i}.*{message}"):
-            environment_info(f"{name}:Bad{i}")
+            typed_environment(f"{name}:Bad{i}")
 
 
 def test_the_task_is_chosen_among_those_there_are_and_is_no_setting(module: Module) -> None:
@@ -165,14 +165,14 @@ def test_the_task_is_chosen_among_those_there_are_and_is_no_setting(module: Modu
     with pytest.raises(RequestError, match=r"no task 'b' in .*:Mine \(tasks: a\)"):
         make(f"{name}:Mine", "b")
     with pytest.raises(RequestError, match=r"the task is no setting \(--task a\)"):
-        environment_info(f"{name}:Mine", {"task": "a"})
+        typed_environment(f"{name}:Mine", {"task": "a"})
 
 
 def test_what_makes_nothing_is_refused(module: Module) -> None:
     name = module("steps = Steps()\n\ndef info() -> 'EnvironmentInfo': ...\n")
 
     with pytest.raises(RequestError, match=f"{name}:steps is Steps, not a class or a function"):
-        environment_info(f"{name}:steps")
+        typed_environment(f"{name}:steps")
     with pytest.raises(RolloutError, match=r"task 'default'.* NoneType has no method 'reset'"):
         make(f"{name}:info", "default")
 
@@ -182,7 +182,7 @@ def test_an_info_that_is_promised_must_come(module: Module) -> None:
         "from trajkit.environments.base import EnvironmentInfo\n\ndef info() -> EnvironmentInfo: return 3\n"
     )
     with pytest.raises(RequestError, match=f"{name}:info returned int, not an EnvironmentInfo"):
-        environment_info(f"{name}:info")
+        typed_environment(f"{name}:info")
 
 
 def test_a_constructor_that_fails_is_named_with_its_task_and_line(module: Module) -> None:

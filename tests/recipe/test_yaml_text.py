@@ -80,6 +80,6 @@ def test_what_is_no_document_is_named_with_its_line(
 def test_a_file_that_is_not_there_or_no_text_is_said(write: Callable[[str], str]) -> None:
     path = Path(write(""))
     path.write_bytes(b"\xff\xfe\xff")
-    for each in (path, Path("other.yaml")):
-        with pytest.raises(ConfigError, match="cannot be read"):
+    for each, words in ((path, "is not UTF-8 at byte 0"), (Path("other.yaml"), "cannot be read")):
+        with pytest.raises(ConfigError, match=words):
             read_yaml(each)

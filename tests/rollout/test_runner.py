@@ -230,7 +230,7 @@ def world(monkeypatch):
     World.n_open = World.most_open = World.n_made = 0
     tasks = ("ends", "endless", "fails", "slow", "no reset", "no statistics")
     info = EnvironmentInfo("world", tasks, None, "n >= 4", World)
-    monkeypatch.setattr(runner, "environment_info", lambda env_id, settings: info)
+    monkeypatch.setattr(runner, "typed_environment", lambda env_id, settings: info)
 
     def play(task, policy=None, **changes):
         made = {"env_id": "world", "tasks": (task,) if isinstance(task, str) else task, **changes}

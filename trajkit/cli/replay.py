@@ -18,9 +18,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 Compared are, byte by byte, the initial state's hash, and of each step the observation, the action executed,
-its validity, the reward and the ends. What is not stored is not compared. Environment, settings and limit of
-steps are those of the rollout in the lineage, else --env, --env-set and --max-steps. A difference makes the
-exit code 1.
+its validity, the reward and the ends. What is not stored is not compared. The environment is the one of
+trajkit's that the episode names, or --env: code that only the store names is not run. Settings and limit of
+steps are those of the rollout in the lineage, else --env-set and --max-steps. A difference makes the exit
+code 1.
 """
 
 

@@ -14,7 +14,7 @@ from trajkit.curate.judged import Judged, Replay
 from trajkit.curate.recorded import stored
 from trajkit.curate.workers import worked
 from trajkit.curate.worlds import Player, worlds_of
-from trajkit.environments import environment_info
+from trajkit.environments import typed_environment
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.schema import LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
@@ -59,9 +59,10 @@ def replay(
             executed action and validity per step; total reward, initial state, an unknown outcome, and of a
             failure that it was a truncation.
         only_verified: Leave the other episodes out of the new store.
-        env: The environment, such as `my_pkg.env:MyEnv`; None for what the rollout's lineage or each
-            episode says.
-        settings: Its settings as texts; None for those of the rollout's lineage.
+        env: The environment, such as `my_pkg.env:MyEnv`; None for the one of trajkit's that each episode
+            names.
+        settings: Its settings as texts; None for those of the rollout's lineage, which may not name a
+            function or a file.
         max_steps: The rollout's own limit of steps; None for that of its lineage.
         processes: How many play side by side.
         dry_run: Do everything but write.
@@ -82,7 +83,7 @@ def replay(
     with deriving(path) as derivation:
         worlds = worlds_of(derivation.store.manifest, env, settings, max_steps)
         if worlds.env is not None:
-            environment_info(worlds.env, worlds.settings)  # a misspelt one is told at once
+            typed_environment(worlds.env, worlds.settings)  # a misspelt one is told at once
         judged = Judged(derivation, fill=fill)
         work = worked(
             functools.partial(Player, worlds),

@@ -17,7 +17,7 @@ from trajkit._files import write_text
 from trajkit._seeds import Seeds, typed_seeds
 from trajkit._settings import PROJECT_FILE, Reservation, project_files, reserved
 from trajkit.curate.keys import FROM_TEXT
-from trajkit.environments import environment_info, known
+from trajkit.environments import known, typed_environment
 from trajkit.environments.base import EnvironmentInfo
 from trajkit.errors import ConfigError, RequestError, StoreError
 
@@ -73,7 +73,7 @@ def reserve(
     name, asked = env_id, tuple(dict.fromkeys(tasks))
     states: tuple[str, ...] = ()
     if with_states or not asked or env_id in known():
-        info = environment_info(env_id, settings)
+        info = typed_environment(env_id, settings)
         name, asked = info.env_id, _known_tasks(info, asked)
         states = _states(info, asked, chosen) if with_states else ()
     reservation = Reservation(env=name, tasks=asked, seeds=chosen, states=states)

@@ -9,7 +9,7 @@ from trajkit.curate.derive import Derivation
 from trajkit.curate.recorded import Span
 from trajkit.curate.replaying import Status, StoredEpisode, StoredStep, Verdict, unchecked
 from trajkit.curate.worlds import Player, worlds_of
-from trajkit.environments import environment_info, known
+from trajkit.environments import typed_environment
 from trajkit.environments.guard import RETURN_NAME
 from trajkit.store.layout import quoted
 
@@ -30,9 +30,9 @@ class Witness:
     """
 
     def __init__(self, derivation: Derivation, env: str | None) -> None:
-        worlds = worlds_of(derivation.store.manifest, env, None, None)._replace(env=env)
+        worlds = worlds_of(derivation.store.manifest, env, None, None)
         if env is not None:
-            environment_info(env, worlds.settings)  # a misspelt one is told at once
+            typed_environment(env, worlds.settings)  # a misspelt one is told at once
         self._derivation = derivation
         self._env = env
         self._player = Player(worlds)
@@ -80,9 +80,10 @@ class Witness:
             episode_ids,
         ).fetchall()
         for episode_id, env_id, task, seed, initial_state_hash, total_reward, episode_return in rows:
-            reason = self._reason(env_id, task, seed)
-            if reason is not None:
-                yield None, unchecked(episode_id, reason)
+            named = self._env or env_id
+            if named is None or task is None or seed is None:
+                missing = "environment" if named is None else "seed" if seed is None else "task"
+                yield None, unchecked(episode_id, f"no {missing}")
                 continue
             yield (
                 env_id,
@@ -102,12 +103,3 @@ class Witness:
         if any(metric.name == RETURN_NAME and metric.level == "episode" for metric in metrics):
             return f"CAST(metrics.{quoted(RETURN_NAME)} AS DOUBLE)"
         return "CAST(NULL AS DOUBLE)"
-
-    def _reason(self, env_id: str | None, task: str | None, seed: int | None) -> str | None:
-        if self._env is None and env_id not in known():
-            return (
-                f"no environment of trajkit's ({env_id}): name it with --env" if env_id else "no environment"
-            )
-        if task is None or seed is None:
-            return "no seed" if seed is None else "no task"
-        return None

@@ -7,17 +7,20 @@ from typing import NamedTuple
 
 from trajkit.curate.recorded import Span
 from trajkit.curate.replaying import Status, StoredEpisode, Verdict, replayed, unchecked
-from trajkit.environments import environment_info
+from trajkit.environments import environment_info, known, typed_environment
 from trajkit.environments.base import Environment, EnvironmentInfo
+from trajkit.environments.settings import Recorded
 from trajkit.errors import RequestError
 from trajkit.schema import Manifest
+
+_NOT_OURS = "no environment of trajkit's ({}): name it with --env"
 
 
 class Worlds(NamedTuple):
     """Which environments the episodes are played in again."""
 
     env: str | None
-    """As `environment_info` takes it; None for what each episode says."""
+    """As the user typed it; None for the one of trajkit's that each episode names."""
     settings: Mapping[str, str]
     """Settings of the environment."""
     max_steps: int | None
@@ -31,17 +34,15 @@ def worlds_of(
 
     Args:
         manifest: Of the store.
-        env: The environment that was asked for.
-        settings: Its settings, where they were.
-        max_steps: The limit that was asked for.
+        env: The environment that the user typed: a lineage may name any code, and none of it is run.
+        settings: Its settings, where they were typed.
+        max_steps: The limit that was typed.
     """
     rollouts = [entry.arguments for entry in manifest.lineage if entry.verb == "rollout"]
     told = rollouts[0] if len(rollouts) == 1 else {}
-    if env is None and told.get("env_name"):
-        env = str(told["env_id"])  # it has a name of its own, under which nobody could find it
     if settings is None:
-        known = told.get("env_settings")
-        settings = {name: str(value) for name, value in known.items()} if isinstance(known, dict) else {}
+        found = told.get("env_settings")
+        settings = {name: Recorded(value) for name, value in found.items()} if isinstance(found, dict) else {}
     limit = told.get("max_steps")
     if max_steps is None and isinstance(limit, int):
         max_steps = limit
@@ -88,9 +89,10 @@ class Player:
     def _info(self, name: str) -> EnvironmentInfo | str:
         if name not in self._infos:
             try:
-                self._infos[name] = environment_info(name, self._worlds.settings)
+                find = environment_info if self._worlds.env is None else typed_environment
+                self._infos[name] = find(name, self._worlds.settings)
             except RequestError as error:
                 if self._worlds.env is not None:
                     raise
-                self._infos[name] = f"no environment {name!r} here ({error.hint or error.message})"
+                self._infos[name] = error.message if name in known() else _NOT_OURS.format(name)
         return self._infos[name]

@@ -1,4 +1,8 @@
-"""Text worlds with seeds: one protocol, those that trajkit knows, and anyone's own by name."""
+"""Text worlds with seeds: one protocol, those that trajkit knows, and anyone's own.
+
+A name that data holds is looked up among those that trajkit knows, and imports nothing. Only what the user
+typed is imported.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +25,27 @@ def known() -> tuple[str, ...]:
 
 
 def environment_info(env_id: str, settings: Mapping[str, str] = _NO_SETTINGS) -> EnvironmentInfo:
-    """What is known of an environment; its package need not be installed.
+    """What is known of an environment of trajkit's, whoever names it; its package need not be installed.
 
     Args:
-        env_id: A known name; `my_pkg.env:MyEnv` for one of your own, importable from the working folder; or
+        env_id: A known name.
+        settings: Raw texts, converted to the types of the environment's parameters.
+
+    Raises:
+        RequestError: trajkit has no such environment, or it does not take one of the settings.
+    """
+    info = _KNOWN.get(env_id)
+    if info is None:
+        hint = f"{nearest(env_id, known())}; one of your own is written my_pkg.env:MyEnv"
+        raise RequestError(f"trajkit has no environment {env_id!r}", hint=hint)
+    return with_settings(info, settings, of=env_id)
+
+
+def typed_environment(spec: str, settings: Mapping[str, str] = _NO_SETTINGS) -> EnvironmentInfo:
+    """What is known of an environment that the user typed. This runs code: never give it a name from data.
+
+    Args:
+        spec: A known name; `my_pkg.env:MyEnv` for one of your own, importable from the working folder; or
             `gym:Maze-v0` for one that is registered with Gymnasium.
         settings: Raw texts of `--env-set`, converted to the types of the environment's parameters.
 
@@ -32,21 +53,17 @@ def environment_info(env_id: str, settings: Mapping[str, str] = _NO_SETTINGS) ->
         RequestError: There is no such environment, or it does not take one of the settings.
         MissingExtra: Gymnasium is not installed.
     """
-    info = _KNOWN.get(env_id)
-    if info is not None:
-        return with_settings(info, settings, of=env_id)
-    if ":" in env_id:
-        return load(env_id, settings, taken=known())
-    hint = f"{nearest(env_id, known())}; one of your own is written my_pkg.env:MyEnv"
-    raise RequestError(f"no environment {env_id!r}", hint=hint)
+    if ":" in spec:
+        return load(spec, settings, taken=known())
+    return environment_info(spec, settings)
 
 
 def make(env_id: str, task: str, settings: Mapping[str, str] = _NO_SETTINGS) -> Environment:
-    """Make an environment for one task.
+    """Make an environment for one task, named as in `typed_environment`.
 
     Raises:
         RequestError: There is no such environment, no such task in it, or it does not take a setting.
         MissingExtra: The environment's package is not installed.
         RolloutError: Somebody's own environment cannot be made.
     """
-    return environment_info(env_id, settings).make(task)
+    return typed_environment(env_id, settings).make(task)

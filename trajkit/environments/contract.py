@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from trajkit.environments import environment_info
+from trajkit.environments import typed_environment
 from trajkit.environments.guard import place
 from trajkit.environments.promises import CHECKS, GATES
 from trajkit.environments.trial import Finding, Status, Trial, failed, skipped
@@ -41,7 +41,7 @@ def check(
     When an environment cannot be begun or played at all, the other checks of that task are skipped.
 
     Args:
-        env_id: As `environment_info` takes it.
+        env_id: As `typed_environment` takes it.
         settings: Raw texts of `--env-set`.
         tasks: Tasks to check; none is all.
         seeds: Episodes to play, at least one.
@@ -58,7 +58,7 @@ def check(
         set()
     """
     settings = settings or {}
-    info = environment_info(env_id, settings)
+    info = typed_environment(env_id, settings)
     for task in tasks:
         if task not in info.tasks:
             raise RequestError(f"no task {task!r} in {env_id}", hint=f"tasks: {', '.join(info.tasks)}")

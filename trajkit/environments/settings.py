@@ -17,6 +17,10 @@ _YES, _NO = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
+class Recorded(str):
+    """A setting that was read from data: unlike one that the user typed, it names no function and no file."""
+
+
 class _Unfit(Exception):
     """The text is no value of this type; the message says what it should be."""
 
@@ -142,13 +146,16 @@ def _read(text: str, annotation: Any) -> Any:
         _Unfit: There is none.
     """
     origin, arguments = get_origin(annotation), get_args(annotation)
+    is_function = origin is Callable or annotation is Callable
+    if isinstance(text, Recorded) and (is_function or annotation is Path):
+        raise _Unfit("typed with --env-set, as the name of a function or a file must be")
     if origin is Annotated:
         return _read(text, arguments[0])
     if origin is Literal:
         return _option(text, {str(option): option for option in arguments})
     if origin in (Union, types.UnionType):
         return _first_that_fits(text, arguments)
-    if origin is Callable or annotation is Callable:
+    if is_function:
         return _function(text)
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         by_value = {str(member.value): member for member in annotation}

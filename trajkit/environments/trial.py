@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from trajkit.environments import environment_info
+from trajkit.environments import typed_environment
 from trajkit.environments.base import Environment, EnvironmentInfo
 from trajkit.environments.fresh import Asked, Elsewhere, elsewhere
 from trajkit.environments.trace import Trace, play
@@ -56,7 +56,7 @@ class Trial:
     """One task of an environment under examination.
 
     Args:
-        env_id: The environment, as `environment_info` takes it.
+        env_id: The environment, as `typed_environment` takes it.
         settings: Its settings, as they were typed.
         info: What is known of it.
         task: The task.
@@ -88,7 +88,7 @@ class Trial:
 
     def world(self) -> Environment:
         """Another environment for the task, which knows nothing of those before it."""
-        world = environment_info(self.asked.env_id, self.asked.settings).make(self.asked.task)
+        world = typed_environment(self.asked.env_id, self.asked.settings).make(self.asked.task)
         self._open.append(world)
         return world
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from trajkit._lazy import need
-from trajkit._samples import model_path
+from trajkit._samples import pretrained
 from trajkit.errors import RequestError
 
 _CHARACTERS_PER_TOKEN = 4
@@ -174,7 +174,7 @@ class ChatTemplate:
         transformers = need("transformers", extra="tokens")
         self.name = name
         try:
-            self._tokenizer = transformers.AutoTokenizer.from_pretrained(model_path(name))
+            self._tokenizer = pretrained(transformers.AutoTokenizer, name)
         except (OSError, ValueError) as error:
             first = str(error).splitlines()[0]
             hint = "a folder with tokenizer.json, an id on the Hub, tiktoken:o200k_base, or estimate"

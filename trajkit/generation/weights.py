@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Iterator
+from pickle import UnpicklingError
 from typing import Any
 
 from trajkit._lazy import need
-from trajkit._samples import model_path
+from trajkit._samples import pretrained
 from trajkit.errors import RequestError
 from trajkit.generation.old_names import old_names
 
@@ -37,7 +38,7 @@ def load_base(name: str, device: str) -> Any:
     dtype = torch.float32 if device == "cpu" else "auto"
     try:
         with quiet():
-            model = transformers.AutoModelForCausalLM.from_pretrained(model_path(name), dtype=dtype)
+            model = pretrained(transformers.AutoModelForCausalLM, name, dtype=dtype)
     except (OSError, ValueError) as error:
         hint = "a folder with config.json, or an id"
         raise RequestError(f"no model in {name}: {_first_line(error)}", hint=hint) from error
@@ -82,7 +83,7 @@ def with_adapter(model: Any, folder: str, name: str, *, said: str) -> Any:
                 model.load_adapter(folder, adapter_name=name)
                 return model.eval()
             return peft.PeftModel.from_pretrained(model, folder, adapter_name=name).eval()
-    except (OSError, ValueError, RuntimeError) as error:  # no weights, or those of another model
+    except (OSError, ValueError, RuntimeError, UnpicklingError) as error:  # no weights, or another model's
         raise RequestError(
             f"the adapter {said} does not fit its base: {_first_line(error)}",
             hint="the base is to be the model that it was trained on",

@@ -26,7 +26,8 @@ def digest_of(path: Path) -> str:
         return digest
     total = hashlib.sha256()
     for each in sorted(path.iterdir()) if path.is_dir() else ():  # no device or FIFO is opened
-        total.update(f"{each.name}\0{digest_of(each)}\n".encode())
+        is_loop = each.is_symlink() and each.is_dir()  # or may be one
+        total.update(f"{each.name}\0{each.readlink() if is_loop else digest_of(each)}\n".encode())
     return total.hexdigest()
 
 

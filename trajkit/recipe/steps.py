@@ -28,9 +28,9 @@ BELONG_TO_RUN = {
 """Options of commands that recipes do not have, and why."""
 
 _RECORD = {*RESERVED, FACTS_FILE, RECIPE_FILE}
-"""What the run folder has of its own; in small letters, as some file systems do not tell them from large ones."""
+"""What the run folder has of its own. Some file systems do not tell small letters from large ones."""
 
-_OUTPUT_WITH = {"register": "emit", "validate": "fix"}
+_OUTPUT_WITH = {"leak": "drop", "register": "emit", "validate": "fix"}
 """Commands that take -o only together with another option."""
 
 _GATEWAY = "writes to the gateway's database; a model that is not the stand-in may cost money"

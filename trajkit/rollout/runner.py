@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
 
-from trajkit.environments import environment_info
+from trajkit.environments import typed_environment
 from trajkit.environments.base import EnvironmentInfo
 from trajkit.errors import RequestError, RolloutError, ServiceError
 from trajkit.rollout.attempt import Attempt
@@ -65,7 +65,7 @@ async def play(
         >>> [episode.metrics["progression"] for episode in played]
         [1.0, 1.0, 1.0]
     """
-    info = environment_info(plan.env_id, plan.env_settings)
+    info = typed_environment(plan.env_id, plan.env_settings)
     if unknown := [task for task in plan.tasks if task not in info.tasks]:
         raise RequestError(f"no task {unknown[0]!r} in {plan.env_id}", hint=f"tasks: {', '.join(info.tasks)}")
     if missing := [variant for variant in plan.variants if variant not in policies]:

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from trajkit._lazy import need
-from trajkit._samples import model_path
+from trajkit._samples import pretrained
 from trajkit.errors import RequestError
 
 _SECONDS = 3.0
@@ -31,9 +31,7 @@ def trained_tokens_per_second(model: str) -> float:
     torch = need("torch", extra="local")
     transformers = need("transformers", extra="local")
     try:
-        learner: Any = transformers.AutoModelForCausalLM.from_pretrained(
-            model_path(model), dtype=torch.float32
-        )
+        learner: Any = pretrained(transformers.AutoModelForCausalLM, model, dtype=torch.float32)
     except (OSError, ValueError) as error:
         raise RequestError(f"no model in {model}: {str(error).splitlines()[0]}") from error
     learner.to("cuda" if torch.cuda.is_available() else "cpu").train()

@@ -81,9 +81,9 @@ def first_actions(
         RolloutError: The environment failed.
     """
     from trajkit._seeds import typed_seeds
-    from trajkit.environments import environment_info
+    from trajkit.environments import typed_environment
 
-    info = environment_info(env_id, settings)
+    info = typed_environment(env_id, settings)
     if info.rule is not None:
         return info.rule.actions
     environment = info.make((*tasks, *info.tasks)[0])

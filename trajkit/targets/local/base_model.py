@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajkit._lazy import need
-from trajkit._samples import model_path
+from trajkit._samples import pretrained
 from trajkit.errors import RequestError
 from trajkit.generation.old_names import old_names
 from trajkit.targets.local.recipe import LocalRecipe, LoraRecipe
@@ -30,6 +30,23 @@ def settled(base: str) -> str:
     return str(Path(base).resolve()) if Path(base).is_dir() else base
 
 
+def check_model(base: str) -> None:
+    """Read a model's configuration, so that a wrong name is said before anything is made for it.
+
+    Raises:
+        RequestError: There is no such model.
+        MissingExtra: transformers is not installed.
+    """
+    _config(base)
+
+
+def _config(base: str) -> Any:
+    try:
+        return pretrained(need("transformers", extra="local").AutoConfig, base)
+    except (OSError, ValueError) as error:
+        raise _no_model(base, error) from error
+
+
 def load_base(base: str, recipe: LocalRecipe) -> Any:
     """The base model with the adapter that is to be trained.
 
@@ -50,7 +67,7 @@ def load_base(base: str, recipe: LocalRecipe) -> Any:
         quantised = {f"load_in_{recipe.load_in}": True}
         options["quantization_config"] = transformers.BitsAndBytesConfig(**quantised)
     try:
-        model = transformers.AutoModelForCausalLM.from_pretrained(model_path(base), **options)
+        model = pretrained(transformers.AutoModelForCausalLM, base, **options)
     except (OSError, ValueError) as error:
         raise _no_model(base, error) from error
     return model if recipe.lora is None else _with_adapter(model, recipe.lora)
@@ -65,8 +82,8 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
     """
     torch = need("torch", extra="local")
     transformers = need("transformers", extra="local")
+    config = _config(base)
     try:
-        config = transformers.AutoConfig.from_pretrained(model_path(base))
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(config)
             if recipe.lora is not None:
@@ -133,7 +150,7 @@ def merge(base: str, adapter: Path, goal: Path, recipe: LocalRecipe) -> None:
     transformers = need("transformers", extra="local")
     peft = need("peft", extra="local")
     kind = torch.bfloat16 if precision(recipe) == "bf16" else torch.float32
-    model = transformers.AutoModelForCausalLM.from_pretrained(model_path(base), dtype=kind)
+    model = pretrained(transformers.AutoModelForCausalLM, base, dtype=kind)
     with old_names():
         merged = peft.PeftModel.from_pretrained(model, adapter).merge_and_unload()
     merged.save_pretrained(goal)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from trajkit._files import building_folder
 from trajkit._lazy import need
-from trajkit._samples import model_path
+from trajkit._samples import pretrained
 from trajkit.errors import RequestError
 from trajkit.targets.job import JobStatus, TuneJob
 from trajkit.targets.local.base_model import merge
@@ -72,8 +72,8 @@ def take_wishes(runs: Runs, job_id: str, recipe: LocalRecipe) -> None:
 def _complete(runs: Runs, job: TuneJob, folder: Path, *, is_adapter: bool) -> None:
     transformers = need("transformers", extra="local")
     kept = runs.path(job.job_id) / TOKENIZER
-    source = str(kept) if kept.is_dir() else model_path(job.base)
-    transformers.AutoTokenizer.from_pretrained(source).save_pretrained(folder)
+    source = str(kept) if kept.is_dir() else job.base
+    pretrained(transformers.AutoTokenizer, source).save_pretrained(folder)
     known = {name: value for name, value in job.result.items() if name in Trained.model_fields}
     trained = Trained.model_validate(known)  # preferences know more
     write_card(folder, job, trained, is_adapter=is_adapter)

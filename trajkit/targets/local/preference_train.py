@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajkit._lazy import need
+from trajkit._samples import pretrained
 from trajkit.errors import DataError
 from trajkit.generation.old_names import old_names
 from trajkit.targets.local.arguments import arguments_of, callbacks_of
@@ -138,7 +139,7 @@ def _train(
             args=configuration(method, **arguments, **recipe.method_arguments()),
             train_dataset=rows,
             eval_dataset=None if places.validation is None else rows_of(places.validation),
-            processing_class=transformers.AutoTokenizer.from_pretrained(places.tokenizer),
+            processing_class=pretrained(transformers.AutoTokenizer, places.tokenizer),
             data_collator=collator(
                 method, padding=model.config.pad_token_id or 0, compares=recipe.loss_type == "kto"
             ),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trajkit._lazy import need
-from trajkit._samples import model_path
+from trajkit._samples import pretrained
 from trajkit.errors import RequestError
 from trajkit.formats.tokenizer import ChatTemplate
 
@@ -60,7 +60,7 @@ def save_tokenizer(base: str, folder: Path, *, tokenizer: str | None, template: 
     transformers = need("transformers", extra="local")
     name = tokenizer or base
     try:
-        found = transformers.AutoTokenizer.from_pretrained(model_path(name))
+        found = pretrained(transformers.AutoTokenizer, name)
     except (OSError, ValueError, KeyError) as error:
         raise RequestError(
             f"no tokenizer in {name}: {str(error).splitlines()[0]}",
