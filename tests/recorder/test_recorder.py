@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import multiprocessing
 import os
 import subprocess
@@ -11,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from openai import OpenAI
+from openai import APIConnectionError, OpenAI
 
 import trajkit
 from trajkit.errors import MissingExtra, StoreError
@@ -126,6 +128,51 @@ def test_no_secret_reaches_the_journal_or_the_store(client, server, wire, store,
     first = next(row for row in rows if "mcp" in (row["tools"] or ""))
     assert '"headers":{"type":"object"}' in first["tools"]
     assert "my key is ***" in str(rows)
+
+
+@pytest.mark.parametrize("size", [1, 5, 100])
+@pytest.mark.parametrize("key", ['sk-a"b\\c-0123456789', "sk-short-1"])
+def test_an_answer_that_repeats_the_key_is_kept_without_it_also_where_it_comes_in_pieces(
+    server, wire, store, episodes, key, size
+):
+    echo = f"your key is {key}, is it?"
+    pieces = [echo[at : at + size] for at in range(0, len(echo), size)]
+    server.script = [
+        wire.Answer(wire.completion(json.dumps({"said": echo}), calls=[("c", "look", json.dumps([echo]))])),
+        wire.Answer(
+            events=[
+                *(wire.chunk({"content": piece}) for piece in pieces),
+                wire.chunk({}, finish_reason="stop"),
+            ]
+        ),
+        wire.Answer(events=[wire.chunk({"content": piece}) for piece in pieces], cut=True),
+        wire.Answer(events=wire.response_events(wire.response(wire.text_message(echo)))),
+    ]
+    with OpenAI(base_url=server.url, api_key=key, max_retries=0) as client:
+        recorder = trajkit.Recorder(client, store=store)
+        with recorder.episode(task="t"):
+            recorder.client.chat.completions.create(**ASK)
+            parts = [
+                one.choices[0].delta.content
+                for one in recorder.client.chat.completions.create(**ASK, stream=True)
+            ]
+            assert "".join(part or "" for part in parts) == echo  # what the caller gets is untouched
+            with contextlib.suppress(APIConnectionError):
+                list(recorder.client.chat.completions.create(**ASK, stream=True))
+            list(recorder.client.responses.create(model="m", input="hi", stream=True))
+        journal = journal_of(store).read_text()
+        recorder.close()
+    assert recorder.counts.n_hidden == 4
+    (episode,) = episodes()
+    told, streamed, cut, answered = (step.completion.text for step in episode.steps)
+    assert json.loads(told) == {"said": "your key is ***, is it?"}
+    assert (streamed, cut, answered) == ("your key is ***, is it?",) * 3
+    assert [step.mask_reason for step in episode.steps] == [None, None, "answer broken off", None]
+    written = journal + str(trajkit.open_dataset(store).arrow("steps").read_all().to_pylist())
+    for form in (key, json.dumps(key)[1:-1], json.dumps(json.dumps(key))[3:-3], repr(key)[1:-1]):
+        assert form not in written
+    manifest = json.loads((store / "manifest.json").read_text())
+    assert manifest["lineage"][0]["arguments"] == {"n_calls_with_hidden": 4}
 
 
 def test_a_store_that_exists_is_refused(client, store):

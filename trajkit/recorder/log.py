@@ -7,6 +7,7 @@ and says it once.
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
 import os
 import threading
@@ -20,11 +21,14 @@ from typing import Any, Literal, NamedTuple
 
 import trajkit
 from trajkit._ids import uuid7
+from trajkit._secrets import hidden
 from trajkit.recorder.journal import Journal
+from trajkit.recorder.reading import put_together
 from trajkit.recorder.secret import may_have_secrets, without_keys, without_secrets
 from trajkit.recorder.shared import Lane
 
 _APIS = {"/chat/completions": "chat", "/responses": "responses"}
+_UTF8 = ("utf-8", "surrogatepass")
 _LONGEST_SECRET = 512
 """Bytes of a key, or of what a secret is named by."""
 _log = logging.getLogger(__name__)
@@ -49,6 +53,8 @@ class Counts(NamedTuple):
     """Rewards, metrics, beginnings and ends of episodes that could not be recorded."""
     n_other: dict[str, int]
     """Requests that are no conversation, by path; they are not recorded."""
+    n_hidden: int
+    """Requests and answers that had a secret in them, which is hidden in the record."""
     fault: str | None
     """The first thing that went wrong in recording; None when nothing did."""
 
@@ -127,6 +133,7 @@ class Log:
             n["lost call"],
             n["lost note"],
             dict(sorted(self._n_other.items())),
+            n["hidden"],
             self._fault,
         )
 
@@ -181,6 +188,7 @@ class Log:
         while self._waiting:
             call = self._waiting.pop(0)
             episode, keys = call.header["episode"], call.asked.keys
+            answer, more = _safe_answer(call)
             # until it is written whole nothing may be compared with it: the lane comes back at the end
             lane = Lane() if call.is_outside else self._lanes.pop(episode, Lane())
             body = call.asked.body
@@ -189,8 +197,8 @@ class Log:
             if may_have_secrets(new.around(body, _LONGEST_SECRET), keys):
                 body = without_secrets(body, keys)
                 new = lane.difference(body)
-            facts = {"base": new.base, "same": [new.n_start, new.n_end]}
-            answer = without_keys(call.answer, keys)
+            facts = {"base": new.base, "same": [new.n_start, new.n_end], **more}
+            self._n["hidden"] += (body != call.asked.body) + (answer != call.answer)
             journal.append({"kind": "call", **call.header, **facts}, new.middle, answer)
             lane.keep(call.header["number"], body, new)
             if not call.is_outside:
@@ -268,6 +276,19 @@ class Log:
                 self._n_writing -= 1
 
 
+def _safe_answer(call: Answered) -> tuple[bytes, dict[str, Any]]:
+    """An answer without keys, and what the journal has to say of it more.
+
+    A key may come in pieces: a stream that has one when it is put together is kept put together.
+    """
+    keys = call.asked.keys
+    if call.header["is_stream"] and keys:
+        whole = json.dumps(put_together(call.header, call.answer), ensure_ascii=False).encode(*_UTF8)
+        if (clean := without_keys(whole, keys)) != whole:
+            return clean, {"is_put_together": True}
+    return without_keys(call.answer, keys), {}
+
+
 class _Guard:
     """See `Log.guard`."""
 
@@ -285,5 +306,5 @@ class _Guard:
     ) -> bool:
         if not isinstance(error, Exception):
             return False
-        self._log.lost(self._what, f"{type(error).__name__}: {error}")
+        self._log.lost(self._what, hidden(f"{type(error).__name__}: {error}"))
         return True

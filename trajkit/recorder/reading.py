@@ -34,7 +34,7 @@ def read_call(
     header: dict[str, Any], body: bytes, answered: bytes, reader: ChatReader | ResponsesReader
 ) -> Call:
     """What a call says; what cannot be understood is kept as it was sent."""
-    request, answer = _object(body), _answer(header, answered)
+    request, answer = _object(body), put_together(header, answered)
     with contextlib.suppress(*_NOT_UNDERSTOOD):
         return _understood(header, request, answer, reader)
     # half of a surrogate pair may be all that is wrong
@@ -103,8 +103,9 @@ def _observation(prompt: tuple[Message, ...]) -> str | None:
     return "\n".join(reversed(texts)) or None
 
 
-def _answer(header: dict[str, Any], answered: bytes) -> dict[str, Any]:
-    if not header["is_stream"]:
+def put_together(header: dict[str, Any], answered: bytes) -> dict[str, Any]:
+    """The answer of a call, also where it came as the events of a stream."""
+    if not header["is_stream"] or header.get("is_put_together"):
         return _object(answered)
     found = list(sse.events(answered))
     try:

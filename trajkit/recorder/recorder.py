@@ -249,7 +249,7 @@ def _entry(tally: Tally, counts: Counts | None) -> LineageEntry:
         left += (Left(reason="half written when the process ended"),)  # a call, or something said about one
     return LineageEntry(
         verb="record",
-        arguments={},
+        arguments={"n_calls_with_hidden": counts.n_hidden} if counts and counts.n_hidden else {},
         n_episodes_in=tally.n_episodes,
         n_episodes_out=tally.n_episodes,
         n_steps_in=tally.n_steps + sum(one.n_steps for one in left),

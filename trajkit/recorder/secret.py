@@ -6,20 +6,18 @@ import json
 from collections.abc import Collection
 from typing import Any
 
-HIDDEN = "***"
-"""What stands where a secret was."""
+from trajkit import _secrets
+from trajkit._secrets import HIDDEN
 
 _NAMES = frozenset({"authorization", "headers", "extra_headers", "api_key", "domain_secrets", "access_token"})
 _SIGNS = tuple(f'"{name}'.encode() for name in sorted(_NAMES))
 _CONTENT = frozenset({"messages", "input", "instructions", "response_format", "text", "functions"})
 """What the model reads or a schema says: there these are words like any other."""
-_SHORTEST = 16
-"""Of a key; a shorter one, such as `unused`, may be a word of the text."""
 
 
 def may_have_secrets(piece: bytes, keys: Collection[str]) -> bool:
-    """Whether a piece of a request has what a secret is named by, or one of these keys."""
-    return any(sign in piece for sign in _SIGNS) or any(key.encode() in piece for key in _long(keys))
+    """Whether a piece of a request has what a secret is named by, or a key."""
+    return any(sign in piece for sign in _SIGNS) or without_keys(piece, keys) != piece
 
 
 def without_secrets(body: bytes, keys: Collection[str]) -> bytes:
@@ -32,7 +30,7 @@ def without_secrets(body: bytes, keys: Collection[str]) -> bytes:
     if any(sign in body for sign in _SIGNS):
         try:
             value = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
         if isinstance(value, dict) and _hide(value):
             text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
@@ -41,15 +39,9 @@ def without_secrets(body: bytes, keys: Collection[str]) -> bytes:
 
 
 def without_keys(body: bytes, keys: Collection[str]) -> bytes:
-    """The bytes without these keys."""
-    for key in _long(keys):
-        if key.encode() in body:
-            body = body.replace(key.encode(), HIDDEN.encode())
-    return body
-
-
-def _long(keys: Collection[str]) -> list[str]:
-    return [key for key in keys if len(key) >= _SHORTEST]
+    """The bytes without these keys and those of the environment."""
+    found = _secrets.without_keys(body.decode("utf-8", "surrogateescape"), *keys)
+    return found.text.encode("utf-8", "surrogateescape") if found.n_hidden else body
 
 
 def _hide(request: dict[str, Any]) -> bool:
