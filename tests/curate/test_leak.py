@@ -329,7 +329,8 @@ def test_what_cannot_be_checked_is_said(write: Write) -> None:
         "TRAIN: 1 of 2 episodes have no hash of their initial state by the environment: a world under two "
         "seeds cannot be told",
         "TRAIN: 1 of 3 steps have no prompt: they cannot be compared as text",
-        "TRAIN: 1 of 2 episodes were played for evaluation; `trajkit convert` leaves them out",
+        "TRAIN: 1 of 2 episodes were played for evaluation; `trajkit sft` leaves them out, and `trajkit "
+        "convert` refuses them without --include-eval",
     ]
 
 
@@ -449,3 +450,64 @@ def test_near_identical_prompts_count_only_under_the_same_system_message_and_whe
 def test_a_similarity_that_cannot_be_is_refused(write: Write, near: float) -> None:
     with pytest.raises(RequestError, match="it is above 0 and up to 1"):
         compared(write, [an_episode("t")], [an_episode("e")], near=near)
+
+
+@pytest.mark.parametrize("side", ["train", "eval"])
+def test_a_side_is_cleaned_of_every_kind_of_leak_and_a_tally_says_what_left(
+    write: Write, tmp_path: Path, side: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = [an_episode(f"t{n}", **UNSEEDED) for n in range(20)]
+    evaluation = [an_episode(f"e{n}", **UNSEEDED) for n in range(20)]
+    words = " ".join(f"word{n}" for n in range(80))
+    for number, (plant, both, _) in enumerate(PLANTS.values()):
+        evaluation[number] = an_episode(f"e{number}", **both)
+        train[number] = an_episode(f"t{number}", **both).model_copy(update=plant(evaluation[number]))
+    evaluation[10] = an_episode("e10", texts=[f"{words} here"], **UNSEEDED)
+    train[10:13] = [an_episode(f"t{n}", texts=[f"{words} there {n}"], **UNSEEDED) for n in (10, 11, 12)]
+    stores = {"train": write(train), "eval": write(evaluation)}
+    asked = ["leak", str(stores["train"]), str(stores["eval"])]
+    assert run(asked) == 1
+    assert "--drop eval` cleans a side" in capsys.readouterr().err
+    assert run([*asked, "--drop", side, "--dry-run"]) == 0
+    assert len(list(tmp_path.iterdir())) == 2
+    goal = tmp_path / "clean"
+    capsys.readouterr()
+    assert run([*asked, "--drop", side, "-o", str(goal), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    n_left = len(PLANTS) + (3 if side == "train" else 1)
+    assert (said["n_episodes_in"], said["n_episodes_out"]) == (20, 20 - n_left)
+    assert {left["reason"] for left in said["left"]} >= {"leak: episode id", "leak: identical prompt"}
+    assert run(["leak", *(str(goal if name == side else path) for name, path in stores.items())]) == 0
+    assert open_store(goal).manifest.lineage[-1].arguments["drop"] == side
+
+
+def test_cleaning_what_is_learned_leaves_out_reserved_worlds_and_nothing_without_a_leak(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("trajkit.toml").write_text('[[reserved]]\nenv = "world"\ntasks = ["goto"]\nseeds = "0:3"\n')
+    train = write([an_episode(f"t{n}", seed=n) for n in range(5)])
+    evaluation = write([an_episode(f"e{n}", seed=n) for n in range(10, 13)])
+    both = (str(train), str(evaluation))
+    assert run(["leak", *both, "--drop", "train", "-o", "clean"]) == 0
+    assert "left: leak: episode of a reserved world         3" in capsys.readouterr().out
+    assert run(["leak", "clean", both[1], "--drop", "eval", "-o", "same"]) == 0
+    assert open_store("same").manifest.digest == open_store(evaluation).manifest.digest
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [(("-o", "x"), "are for --drop"), (("--drop", "train"), "there is no EVAL")],
+)
+def test_what_cannot_be_cleaned_is_said(
+    write: Write,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    options: tuple[str, ...],
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("trajkit.toml").write_text('[[reserved]]\nenv = "world"\ntasks = ["goto"]\nseeds = "0:3"\n')
+    assert run(["leak", str(write([an_episode("t0")])), *options]) == 2
+    assert said in capsys.readouterr().err

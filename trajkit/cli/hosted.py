@@ -14,7 +14,7 @@ from trajkit.cli.launch import carry_out
 from trajkit.cli.option import Command, adding, overlong_option
 from trajkit.cli.preference import LAST_PAIRS, pair_sides
 from trajkit.cli.settings import settings_option
-from trajkit.cli.train_function import function_option, of_functions
+from trajkit.cli.train_function import function_option, one_function
 
 if TYPE_CHECKING:
     from trajkit.targets.hosted.prepare import Prepared
@@ -79,31 +79,37 @@ def train_hosted(
     from trajkit.targets.runs import Runs
     from trajkit.validation.prices import load_prices
     from trajkit.verbs.request import nested
+    from trajkit.verbs.sides import unless_used
     from trajkit.verbs.started import hosted_request
 
     runs = Runs(asked["runs_folder"])
     recipe = {name: value for name, value in given.items() if value is not None}
-    sides = training.sides(of_functions(asked)) if method == "sft" else pair_sides(method, asked)
-    request = hosted_request(method, base, nested(asked["more"], recipe, read=_value), sides, asked)
-    with output.Meter() as meter:
-        prepared = prepare(
-            request,
-            service,
-            runs,
-            name=asked["name"],
-            prices=None if asked["prices_file"] is None else load_prices(asked["prices_file"]),
-            is_dry_run=asked["dry_run"],
-            on_progress=meter.show,
+    with unless_used(runs) as made:
+        sides = (
+            training.sides(asked, made, one_function(asked))
+            if method == "sft"
+            else pair_sides(method, asked, made)
         )
-    return carry_out(
-        prepared,
-        runs,
-        asked,
-        plan=_plan(prepared, service),
-        start=_started,
-        question="Send the rows and pay for the job?",
-        nothing="nothing was sent",
-    )
+        request = hosted_request(method, base, nested(asked["more"], recipe, read=_value), sides, asked)
+        with output.Meter() as meter:
+            prepared = prepare(
+                request,
+                service,
+                runs,
+                name=asked["name"],
+                prices=None if asked["prices_file"] is None else load_prices(asked["prices_file"]),
+                is_dry_run=asked["dry_run"],
+                on_progress=meter.show,
+            )
+        return carry_out(
+            prepared,
+            runs,
+            asked,
+            plan=_plan(prepared, service),
+            start=_started,
+            question="Send the rows and pay for the job?",
+            nothing="nothing was sent",
+        )
 
 
 def _value(typed: str) -> Any:
@@ -119,7 +125,7 @@ def _started(runs: Runs, job_id: str) -> TuneJob:
 
     try:
         with output.Meter() as meter:
-            return start(runs, job_id, on_progress=meter.show)
+            return start(runs, job_id, on_progress=meter.show, on_message=meter.say)
     except KeyboardInterrupt:
         output.talk(f"job {job_id} may not be created yet: `trajkit jobs resume {job_id}` goes on with it")
         raise

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajkit.cli import output, training
@@ -33,28 +34,31 @@ def train_here(method: str, asked: Mapping[str, Any], *names: str) -> int:
     from trajkit.targets.local.preference_prepare import prepare_preference
     from trajkit.targets.runs import Runs
     from trajkit.verbs.request import preference_request
+    from trajkit.verbs.sides import unless_used
     from trajkit.verbs.started import here
 
     runs = Runs(asked["runs_folder"])
-    sides = pair_sides(method, asked)
-    request = preference_request(method, asked, sides, names, read=training.read_setting)
-    with output.Meter() as meter:
-        prepared = prepare_preference(request, runs, name=asked["name"], on_progress=meter.show)
-    return carry_out(
-        prepared,
-        runs,
-        asked,
-        plan=_plan(prepared, request),
-        start=here(request.recipe),
-        n_steps=prepared.n_steps,
-    )
+    with unless_used(runs) as made:
+        request = preference_request(
+            method, asked, lambda: pair_sides(method, asked, made), names, read=training.read_setting
+        )
+        with output.Meter() as meter:
+            prepared = prepare_preference(request, runs, name=asked["name"], on_progress=meter.show)
+        return carry_out(
+            prepared,
+            runs,
+            asked,
+            plan=_plan(prepared, request),
+            start=here(request.recipe),
+            n_steps=prepared.n_steps,
+        )
 
 
-def pair_sides(method: str, asked: Mapping[str, Any]) -> Sides:
-    """What is learned and what measures; without `--val` one is cut."""
+def pair_sides(method: str, asked: Mapping[str, Any], made: list[Path]) -> Sides:
+    """What is learned and what measures; without `--val` one is cut. `made` gets what is written for that."""
     from trajkit.verbs.sides import pair_sides as found
 
-    return found(method, asked["train"], asked["val"], asked["val_fraction"], say=output.talk)
+    return found(method, asked["train"], asked["val"], asked["val_fraction"], made=made, say=output.talk)
 
 
 def _plan(prepared: PreparedPreference, request: PreferenceRequest) -> Iterator[str]:

@@ -55,20 +55,22 @@ def local(**asked: Any) -> int:
     from trajkit.targets.local.prepare import prepare
     from trajkit.targets.runs import Runs
     from trajkit.verbs.request import local_request
+    from trajkit.verbs.sides import unless_used
     from trajkit.verbs.started import here
 
     runs = Runs(asked["runs_folder"])
-    request = local_request(asked, training.sides(asked), read=training.read_setting)
-    with output.Meter() as meter:
-        prepared = prepare(request, runs, name=asked["name"], on_progress=meter.show)
-    return carry_out(
-        prepared,
-        runs,
-        asked,
-        plan=_plan(prepared, request),
-        start=here(request.recipe),
-        n_steps=prepared.n_steps,
-    )
+    with unless_used(runs) as made:
+        request = local_request(asked, lambda: training.sides(asked, made), read=training.read_setting)
+        with output.Meter() as meter:
+            prepared = prepare(request, runs, name=asked["name"], on_progress=meter.show)
+        return carry_out(
+            prepared,
+            runs,
+            asked,
+            plan=_plan(prepared, request),
+            start=here(request.recipe),
+            n_steps=prepared.n_steps,
+        )
 
 
 def _plan(prepared: Prepared, request: LocalRequest) -> Iterator[str]:

@@ -9,7 +9,6 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.derived import store_line
-from trajkit.cli.page import visible
 from trajkit.verbs.place import goal_of, last_store
 
 if TYPE_CHECKING:
@@ -18,9 +17,11 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 Each group falls to a side by the hash of its key and --seed: the same everywhere, and when data is added
-nobody changes sides. Without --by a group is a world: environment, task and seed; else the initial state;
-else the episode. A share has a point or a %; what the shares leave over is left out. A whole number is a
-count: a side then has at most so many episodes, in whole groups.
+nobody changes sides, except for a group that a side which would be empty took. Without --by a group is a
+world: environment, task and seed; else the initial state; else the episode. --by prompt, alone or with
+columns, also makes one of groups that share a prompt, a world or an initial state. A share has a point or a
+%; what the shares leave over is left out. A whole number is a count: a side then has at most so many
+episodes, in whole groups.
 """
 
 
@@ -38,7 +39,8 @@ count: a side then has at most so many episodes, in whole groups.
     "--by",
     multiple=True,
     metavar="COLUMN",
-    help="Keep together what is equal in this column, metric or tags.NAME; several with commas.",
+    help="Keep together what is equal in this column, metric or tags.NAME; `prompt` for what shares one. "
+    "Several with commas.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Another one gives another split.")
 @click.option(
@@ -103,7 +105,7 @@ def _print(report: Split) -> None:
     ]
     own = {f"in {side.name}" for side in report.sides}
     rows += [
-        (f"left: {visible(left.reason)}", "", output.count(left.n_episodes), output.count(left.n_steps))
+        (f"left: {left.reason}", "", output.count(left.n_episodes), output.count(left.n_steps))
         for left in report.entries[0].left
         if left.reason not in own
     ]
@@ -111,14 +113,15 @@ def _print(report: Split) -> None:
 
 
 def _warn(report: Split) -> None:
-    output.talk(f"kept together by {visible(report.by)}")
+    output.talk(f"kept together by {report.by}")
     if n := report.n_episodes_without_key:
-        output.talk(
-            f"warning: {output.plural(n, 'episode')} of {report.n_episodes:,} without {visible(report.by)}"
-        )
+        output.talk(f"warning: {output.plural(n, 'episode')} of {report.n_episodes:,} without {report.by}")
+    for name in report.nearest:
+        output.talk(f"note: no group falls to {name} by its hash: it has the group that is nearest to it")
     for n, one, column in (
         (report.n_worlds_shared, "world", "without --by"),
         (report.n_states_shared, "initial state", "with --by initial_state_hash"),
+        (report.n_texts_shared, "text", "with --by prompt as well"),
     ):
         if n:
             output.talk(

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from trajkit.cli import output
+
+if TYPE_CHECKING:
+    from trajkit.verbs.sides import OfOneFunction
 
 function_option = click.option(
     "--train-function",
@@ -26,15 +30,8 @@ def _asked(functions: tuple[str, ...], store: Path) -> str:
     return answer
 
 
-def of_functions(asked: dict[str, Any]) -> dict[str, Any]:
-    """The options with `train` and `val` of one function."""
-    from trajkit.verbs.place import last_store
-    from trajkit.verbs.sides import of_function
+def one_function(asked: Mapping[str, Any]) -> OfOneFunction:
+    """That the steps of one function are learned: the one that was named, or that somebody chooses."""
+    from trajkit.verbs.sides import OfOneFunction
 
-    train, function = of_function(
-        asked["train"] or last_store(), asked["train_function"], choose=_asked, say=output.talk
-    )
-    chosen = asked | {"train": str(train)}
-    if asked["val"] is not None:
-        chosen["val"] = str(of_function(asked["val"], function, choose=_asked, say=output.talk).store)
-    return chosen
+    return OfOneFunction(asked["train_function"], _asked)

@@ -15,11 +15,12 @@ from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.option import Command, adding, thoughts_option
 from trajkit.errors import RequestError
+from trajkit.verbs.place import near as near
 
 if TYPE_CHECKING:
     from trajkit.curate.leak_report import LeakReport
     from trajkit.targets.job import TuneJob
-    from trajkit.verbs.sides import Sides
+    from trajkit.verbs.sides import OfOneFunction, Sides
 
 
 class Targets(click.Group):
@@ -86,7 +87,8 @@ def side_options(
             type=click.FloatRange(min=0, max=0.5),
             default=0.1,
             show_default=True,
-            help=f"Without --val: the share that measures, cut by {cut_by}; 0 for none.",
+            help="Without --val, and where `split` left none beside --train: the share that measures, cut by "
+            f"{cut_by}; 0 for none.",
         ),
     )
 
@@ -115,11 +117,18 @@ job_options = adding(
 """What the job is called and where it is kept, whether to ask, to wait, to print JSON."""
 
 
-def sides(asked: Mapping[str, Any]) -> Sides:
-    """The two stores that `side_options` name; without `--val` one store is cut."""
+def sides(asked: Mapping[str, Any], made: list[Path], function: OfOneFunction | None = None) -> Sides:
+    """The two stores that `side_options` name; without `--val` one store is cut.
+
+    Args:
+        asked: The options.
+        made: Gets the stores that are written on the way.
+        function: Whose steps are learned; None for those of every function.
+    """
     from trajkit.verbs.sides import sides as found
 
-    return found(asked["train"], asked["val"], asked["val_fraction"], say=output.talk)
+    given = (asked["train"], asked["val"], asked["val_fraction"])
+    return found(*given, function=function, made=made, say=output.talk)
 
 
 def read_setting(typed: str) -> Any:
@@ -153,11 +162,6 @@ def leak_line(report: LeakReport) -> str:
     """The line of a plan that says what the two sides share."""
     leaks = "; ".join(finding.words for finding in report.blocking) if report.leaks else "none"
     return f"leaks     {leaks}{' (allowed)' if report.leaks else ''}"
-
-
-def near(path: Path) -> Path:
-    """A path as it is seen from here."""
-    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def confirm(

@@ -1,4 +1,4 @@
-"""Prove that what is learned and what measures have nothing in common, or say what they have.
+"""Prove that what is learned and what measures have nothing in common, say what they have, or drop it.
 
 An episode id, a world (environment, task and seed), an initial state or a reserved world on both sides is a
 leak. A shared text is one where either side has no seeds. Where both have them it is counted: small worlds do
@@ -7,16 +7,21 @@ read alike, and another seed is another world all the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 
+from trajkit._files import refuse_existing
 from trajkit._settings import Reservation, reserved
 from trajkit.curate.alike import ALIKE, THRESHOLD, create_none, find_alike
-from trajkit.curate.keys import FROM_TEXT
+from trajkit.curate.connected import HAS_SEED, HAS_STATE
+from trajkit.curate.derive import deriving, nothing_left
 from trajkit.curate.leak_report import (
+    NAMES,
     Aliased,
     Example,
     Finding,
@@ -28,7 +33,9 @@ from trajkit.curate.leak_report import (
 from trajkit.curate.reserved_worlds import in_reserved
 from trajkit.curate.texts import first_texts, hashed_steps, step_texts
 from trajkit.errors import RequestError, StoreError
-from trajkit.store.engine import connect, first_line, interruptible, literal
+from trajkit.schema import Left, LineageEntry, Manifest
+from trajkit.schema.base import JsonObject
+from trajkit.store.engine import connect, first_line, interruptible
 from trajkit.store.reader import Store, open_store, verify
 from trajkit.store.view import create_views
 
@@ -67,10 +74,7 @@ def leak(
         StoreError: One of them is no store, or a part is missing or changed.
         ConfigError: A `trajkit.toml` cannot be used.
     """
-    if near is not None and not 0 < near <= 1:
-        raise RequestError(
-            f"a similarity of {near:g}; it is above 0 and up to 1", hint=f"such as {THRESHOLD}"
-        )
+    _check_share(near)
     kept = tuple(reserved() if reservations is None else reservations)
     stores = {"train": open_store(train)}
     if evaluation is not None:
@@ -95,6 +99,98 @@ def leak(
         )
 
 
+def drop_leaks(
+    path: str | Path,
+    goal: Path | None,
+    *,
+    other: str | Path,
+    is_train: bool,
+    strict_text: bool = False,
+    near: float | None = THRESHOLD,
+    reservations: Iterable[Reservation] | None = None,
+) -> tuple[Manifest | None, LineageEntry]:
+    """Write a store without the episodes for which `leak` refuses it together with another one.
+
+    Args:
+        path: The store that is cleaned.
+        goal: The folder that exists afterwards; None only counts.
+        other: The store that stays as it is.
+        is_train: Whether the cleaned store is the one that is learned: reserved worlds then leave it as well.
+        strict_text: As in `leak`.
+        near: As in `leak`.
+        reservations: As in `leak`.
+
+    Returns:
+        The manifest of the new store, None without a goal; and what was done.
+
+    Raises:
+        RequestError: `near` is no share.
+        NothingMatched: No episode is left.
+        StoreError: `goal` exists or cannot be written, or a store cannot be read.
+    """
+    _check_share(near)
+    if goal is not None:
+        refuse_existing(goal)
+    kept = tuple(reserved() if reservations is None else reservations) if is_train else ()
+    # only of a prompt of `eval` every one is told that is like some other: the cleaned store has that part
+    stores = {"train": open_store(other), "eval": open_store(path)}
+    why: dict[str, LeakKind] = {}
+    with _connected(stores, None, None) as connection:
+        barred = in_reserved(connection, kept, "o")
+        rows = connection.execute(f"SELECT episode_id FROM eval.own AS o WHERE {barred}").fetchall()
+        why |= dict.fromkeys((episode_id for (episode_id,) in rows), LeakKind.RESERVED)
+        _read_texts(connection)
+        _read_alike(connection, near, strict_text)
+        for finding in chain(_same_worlds(connection), _same_texts(connection, strict_text)):
+            blocked = "SELECT value FROM both_have WHERE blocks"
+            rows = connection.execute(
+                f"SELECT episode_id FROM eval_rows WHERE value IN ({blocked})"
+            ).fetchall()
+            for (episode_id,) in rows:
+                why.setdefault(episode_id, finding.kind)
+    arguments: JsonObject = {
+        "drop": "train" if is_train else "eval",
+        "other": stores["train"].manifest.digest,
+        "strict_text": strict_text,
+        "near": near,
+    }
+    return _without(path, goal, why, arguments)
+
+
+def _without(
+    path: str | Path, goal: Path | None, why: Mapping[str, LeakKind], arguments: JsonObject
+) -> tuple[Manifest | None, LineageEntry]:
+    """Write a store without some episodes; each says what it leaked."""
+    with deriving(path) as derivation:
+        names = pa.table(
+            {"episode_id": pa.array(why, pa.string()), "kind": pa.array(list(why.values()), pa.string())}
+        )
+        derivation.connection.register("trajkit_leaking", names)
+        rows = derivation.connection.execute(
+            "SELECT kind, count(*), CAST(sum(n_steps) AS BIGINT) FROM trajkit_leaking "
+            "JOIN episodes USING (episode_id) GROUP BY kind"
+        ).fetchall()
+        left = [
+            Left(reason=f"leak: {NAMES[LeakKind(kind)][0]}", n_episodes=n, n_steps=n_steps)
+            for kind, n, n_steps in sorted(rows, key=lambda row: list(LeakKind).index(row[0]))
+        ]
+        kept = "(SELECT episode_id FROM episodes ANTI JOIN trajkit_leaking USING (episode_id))"
+        entry = derivation.entry(verb="leak", arguments=arguments, kept=kept, left=left)
+        if not entry.n_episodes_out:
+            raise nothing_left(derivation.store, entry)
+        if goal is None:
+            return None, entry
+        manifest = derivation.write(goal, verb="leak", arguments=arguments, kept=kept, left=left)
+        return manifest, manifest.lineage[-1]
+
+
+def _check_share(near: float | None) -> None:
+    if near is not None and not 0 < near <= 1:
+        raise RequestError(
+            f"a similarity of {near:g}; it is above 0 and up to 1", hint=f"such as {THRESHOLD}"
+        )
+
+
 @contextmanager
 def _connected(
     stores: dict[str, Store], memory_limit: str | None, threads: int | None
@@ -111,11 +207,7 @@ def _connected(
                     create_views(connection, store)
                     connection.execute(
                         "CREATE TABLE own AS SELECT episode_id, env_id, task, seed, purpose, "
-                        "initial_state_hash, "
-                        "nullif(initial_state_hash, '') IS NOT NULL "
-                        f"AND NOT starts_with(initial_state_hash, {literal(FROM_TEXT)}) AS has_state, "
-                        "env_id IS NOT NULL AND task IS NOT NULL AND seed IS NOT NULL AS has_seed "
-                        "FROM episodes"
+                        f"initial_state_hash, {HAS_STATE} AS has_state, {HAS_SEED} AS has_seed FROM episodes"
                     )
                 connection.execute("SET schema = 'main'")
                 yield connection
@@ -196,18 +288,22 @@ def _same_texts(connection: duckdb.DuckDBPyConnection, strict_text: bool) -> Ite
 
 
 def _shared(connection: duckdb.DuckDBPyConnection, kind: LeakKind, *, train: str, eval: str) -> Finding:
-    """What both SELECTs have by `value`; it blocks where one of its holders on either side says so."""
+    """What both SELECTs have by `value`; it blocks where one of its holders on either side says so.
+
+    It leaves `both_have`, the values, and `eval_rows`, the rows of the evaluation store.
+    """
     what = "min(what)" if "AS what" in eval else "NULL"
     grouped = (
         "SELECT value, bool_or(blocks) AS blocks, {what} AS what, "
         "min({{'episode_id': episode_id, 'step_index': step_index}}) AS first FROM ({select}) GROUP BY value"
     )
     both = (
-        "SELECT e.what, t.first AS train_first, e.first AS eval_first, t.blocks OR e.blocks AS blocks "
+        "SELECT value, e.what, t.first AS train_first, e.first AS eval_first, t.blocks OR e.blocks AS blocks "
         f"FROM ({grouped.format(select=eval, what=what)}) AS e "
         f"JOIN ({grouped.format(select=train, what=what)}) AS t USING (value)"
     )
     connection.execute(f"CREATE OR REPLACE TEMP TABLE both_have AS {both}")
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW eval_rows AS {eval}")
     ((n, n_blocking),) = connection.execute(
         "SELECT count(*), count(*) FILTER (blocks) FROM both_have"
     ).fetchall()

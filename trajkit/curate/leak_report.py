@@ -195,7 +195,8 @@ class LeakReport(Model):
         way_out = (
             "`trajkit select --unreserved` leaves them out"
             if all(finding.kind is LeakKind.RESERVED for finding in self.blocking)
-            else "`trajkit split` cuts one store without a leak"
+            else "`trajkit split --by prompt` cuts one store without a leak, and `trajkit leak --drop eval` "
+            "cleans a side"
         )
         raise DataError(
             f"{self.train.path} leaks: it shares with {other}: {found}",
@@ -225,8 +226,8 @@ class LeakReport(Model):
                 yield from (f"{name}: {text}" for text in side.unchecked())
         if n := self.train.n_for_evaluation:
             yield (
-                f"TRAIN: {n:,} of {self.train.n_episodes:,} episodes were played for evaluation; "
-                "`trajkit convert` leaves them out"
+                f"TRAIN: {n:,} of {self.train.n_episodes:,} episodes were played for evaluation; `trajkit "
+                "sft` leaves them out, and `trajkit convert` refuses them without --include-eval"
             )
 
 

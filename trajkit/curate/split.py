@@ -1,7 +1,9 @@
 """Cut a store into sides, such as `train` and `val`, so that what belongs together stays together.
 
 A group's place follows from a hash of its key alone: nothing is shuffled. So the same rule gives the
-same sides on every machine, from rows in any order, and when data is added nobody changes sides.
+same sides on every machine, from rows in any order, and when data is added nobody changes sides. There are
+two exceptions. A side that no group falls to takes the group that is nearest to it, and may let it go when
+data is added. And new data may connect two groups that must stay together: one then follows the other.
 """
 
 from __future__ import annotations
@@ -12,16 +14,21 @@ from enum import StrEnum
 from pathlib import Path
 
 from trajkit._files import building_folder
+from trajkit.curate.connected import HAS_STATE, TEXTS, find_texts, join_groups
 from trajkit.curate.derive import Derivation, deriving
-from trajkit.curate.keys import FROM_TEXT, PLACES, Key, group_key, place
+from trajkit.curate.keys import PLACES, Key, group_key, place
 from trajkit.curate.ratio import TOLERANCE, Ratio, as_ratio, typed
 from trajkit.errors import NothingMatched, QueryError, RequestError
 from trajkit.schema import Left, LineageEntry, Manifest
 from trajkit.schema.base import Count, JsonObject, Model, Name
 from trajkit.store.engine import literal
+from trajkit.store.reader import Store
 
 RULE = "sha256(seed:key), 52 bits"
 """How a group's place is computed, as the manifest names it; another way gets another name."""
+
+PROMPT = "prompt"
+"""Among the columns of a key: what shares a prompt, a world or an initial state stays together as well."""
 
 
 class Missing(StrEnum):
@@ -65,6 +72,10 @@ class Split(Model):
     """Worlds (environment, task and seed) with episodes on more than one side, which `leak` refuses."""
     n_states_shared: Count
     """Initial states with episodes on more than one side, which `leak` refuses."""
+    n_texts_shared: Count
+    """Texts on more than one side where an episode has no seed, which `leak` refuses."""
+    nearest: tuple[Name, ...]
+    """Sides that no group falls to by its place: each has the group that was nearest to it."""
     entries: tuple[LineageEntry, ...]
     """What was done, an entry per side: the last of each new store's lineage."""
 
@@ -77,14 +88,16 @@ def split(
     by: Sequence[str] = (),
     seed: int = 0,
     missing: Missing | None = None,
+    leak_free: bool = False,
 ) -> tuple[Split, dict[str, Manifest]]:
     """Cut a store into sides, so that every episode of a group lands on the same one.
 
     A group's place is `sha256("{seed}:{key}")`, its first 52 bits. With shares, each side has an interval of
-    places, in the order given. With counts, one side takes groups from the lowest place up, a second one from
-    the highest down, until the next group would be one too many; three and more each fill up from the
-    beginning of an interval in proportion to their counts. When data is added a full side may let a group
-    go, but no group comes to another side.
+    places, in the order given; a side that no group falls to takes the one whose place is nearest to its
+    interval, of those that are not the last of their side. With counts, one side takes groups from the lowest
+    place up, a second one from the highest down, until the next group would be one too many; three and more
+    each fill up from the beginning of an interval in proportion to their counts. When data is added a full
+    side may let a group go, but no group comes to another side.
 
     Args:
         path: The store.
@@ -92,10 +105,13 @@ def split(
         ratio: Side to share (a float from 0 to 1; they add up to at most 1, the rest is left out), or side to
             the most episodes it takes (an int).
         by: Columns of episodes, metrics, or `tags.NAME`, which together keep episodes together. None for the
-            world: environment, task and seed; else the initial state; else the episode.
+            world: environment, task and seed; else the initial state; else the episode. With `prompt`
+            among them, groups that share a prompt, a first text, a world or an initial state are one.
         seed: Another one gives another split.
         missing: What becomes of episodes that lack a column of `by`. None: each is a group of its own, unless
             more than half of them do.
+        leak_free: Make groups one that share what `leak` would refuse: as with `prompt`, but episodes of two
+            known worlds may read alike.
 
     Returns:
         What it came to, and the manifest of each store by side (none without a goal).
@@ -108,11 +124,14 @@ def split(
     """
     asked = as_ratio(ratio)
     with deriving(path) as derivation:
-        key = group_key(derivation.connection, derivation.store, by)
-        _make_groups(derivation, key, seed, missing)
+        key = group_key(derivation.connection, derivation.store, [name for name in by if name != PROMPT])
+        find_texts(derivation.connection, even_with_seeds=PROMPT in by)
+        if PROMPT in by:
+            key = key._replace(words=f"{key.words}; and by what they share", columns=(*key.columns, PROMPT))
+        _make_groups(derivation, key, seed, missing, joined=leak_free or PROMPT in by)
         _choose_sides(derivation, asked)
-        report = _report(derivation, key, asked, seed, missing)
-        _refuse_empty(report, asked, key)
+        report = _report(derivation, key, asked, seed, missing, leak_free=leak_free)
+        _refuse_empty(report, asked, key, derivation.store)
         if goal is None:
             return report, {}
         with building_folder(goal.absolute()) as folder:
@@ -129,7 +148,9 @@ def split(
             }
 
 
-def _make_groups(derivation: Derivation, key: Key, seed: int, missing: Missing | None) -> None:
+def _make_groups(
+    derivation: Derivation, key: Key, seed: int, missing: Missing | None, *, joined: bool
+) -> None:
     """Leave `trajkit_members`, a row per episode with its group, and `trajkit_groups` with their places."""
     connection = derivation.connection
     connection.execute(f"CREATE TEMP TABLE trajkit_members AS SELECT * FROM {key.relation}")
@@ -142,6 +163,8 @@ def _make_groups(derivation: Derivation, key: Key, seed: int, missing: Missing |
             hint="--missing episode makes each of them a group of its own, --missing leave leaves them out",
         )
     where = "WHERE has_key" if missing == Missing.LEAVE else ""
+    if joined:
+        join_groups(connection, "trajkit_members", only_keyed=missing == Missing.LEAVE)
     connection.execute(
         f"CREATE TEMP TABLE trajkit_groups AS SELECT key, {place('key', seed)} AS place, "
         f"count(*) AS n_episodes FROM trajkit_members {where} GROUP BY key"
@@ -158,6 +181,27 @@ def _choose_sides(derivation: Derivation, asked: Ratio) -> None:
     else:
         chosen = _from_each_beginning(derivation, asked.counts, interval)
     derivation.connection.execute(f"CREATE TEMP TABLE trajkit_sides AS {chosen}")
+    derivation.connection.execute("CREATE TEMP TABLE trajkit_nearest (key VARCHAR, side VARCHAR)")
+    if not asked.counts:
+        _fill_empty(derivation, asked.shares)
+
+
+def _fill_empty(derivation: Derivation, shares: Mapping[str, Decimal]) -> None:
+    """Let each side that is empty take the group nearest to its interval; `trajkit_nearest` says which."""
+    ask = derivation.connection.execute
+    start = Decimal(0)
+    for name, share in shares.items():
+        first, end = int(start * PLACES), int((start + share) * PLACES)
+        start += share
+        ask(
+            f"INSERT INTO trajkit_nearest SELECT key, {literal(name)} FROM (SELECT *, side IS NULL OR "
+            "count(*) OVER (PARTITION BY side) > 1 AS may_go FROM trajkit_sides JOIN trajkit_groups USING "
+            f"(key)) WHERE may_go AND NOT EXISTS (SELECT 1 FROM trajkit_sides WHERE side = {literal(name)}) "
+            f"ORDER BY greatest({first} - place, place - {end - 1}), key LIMIT 1"
+        )
+        ask(
+            "UPDATE trajkit_sides SET side = n.side FROM trajkit_nearest AS n WHERE n.key = trajkit_sides.key"
+        )
 
 
 def _interval(shares: Mapping[str, Decimal]) -> str:
@@ -215,7 +259,9 @@ def _members(side: str) -> str:
     return f"(SELECT episode_id FROM trajkit_members WHERE key IN ({mine}))"
 
 
-def _report(derivation: Derivation, key: Key, asked: Ratio, seed: int, missing: Missing | None) -> Split:
+def _report(
+    derivation: Derivation, key: Key, asked: Ratio, seed: int, missing: Missing | None, *, leak_free: bool
+) -> Split:
     ask = derivation.connection.execute
     by_side: dict[str | None, tuple[int, int, int]] = {
         name: (n_groups, n_episodes, n_steps)
@@ -246,6 +292,11 @@ def _report(derivation: Derivation, key: Key, asked: Ratio, seed: int, missing: 
         "missing": None if missing is None else missing.value,
         "rule": RULE,
     }
+    nearest = tuple(name for (name,) in ask("SELECT side FROM trajkit_nearest").fetchall())
+    if nearest:
+        arguments["nearest"] = list(nearest)
+    if leak_free:
+        arguments["leak_free"] = True
     return Split(
         by=key.words,
         sides=sides,
@@ -254,11 +305,9 @@ def _report(derivation: Derivation, key: Key, asked: Ratio, seed: int, missing: 
         n_episodes_left=n_over + n_left,
         n_episodes_without_key=without,
         n_worlds_shared=_n_shared(derivation, "env_id, task, seed", "seed IS NOT NULL"),
-        n_states_shared=_n_shared(
-            derivation,
-            "initial_state_hash",
-            f"initial_state_hash <> '' AND NOT starts_with(initial_state_hash, {literal(FROM_TEXT)})",
-        ),
+        n_states_shared=_n_shared(derivation, "initial_state_hash", HAS_STATE),
+        n_texts_shared=_n_shared(derivation, "value", "true", f"{TEXTS} JOIN trajkit_members"),
+        nearest=nearest,
         entries=tuple(
             derivation.entry(
                 verb="split",
@@ -271,11 +320,13 @@ def _report(derivation: Derivation, key: Key, asked: Ratio, seed: int, missing: 
     )
 
 
-def _n_shared(derivation: Derivation, columns: str, where: str) -> int:
+def _n_shared(
+    derivation: Derivation, columns: str, where: str, rows: str = "episodes JOIN trajkit_members"
+) -> int:
     """How many values of the columns are on more than one side."""
     found = derivation.connection.execute(
-        f"SELECT count(*) FROM (SELECT {columns} FROM episodes JOIN trajkit_members USING (episode_id) "
-        f"JOIN trajkit_sides USING (key) WHERE side IS NOT NULL AND {where} "
+        f"SELECT count(*) FROM (SELECT {columns} FROM {rows} USING (episode_id) JOIN "
+        f"trajkit_sides USING (key) WHERE side IS NOT NULL AND {where} "
         f"GROUP BY {columns} HAVING count(DISTINCT side) > 1)"
     ).fetchone()
     return int(found[0]) if found else 0
@@ -293,15 +344,14 @@ def _rest(asked: Ratio) -> str:
     return "after the count was full" if asked.counts else "outside the shares"
 
 
-def _refuse_empty(report: Split, asked: Ratio, key: Key) -> None:
+def _refuse_empty(report: Split, asked: Ratio, key: Key, store: Store) -> None:
     for side in report.sides:
         if not side.n_episodes:
             why = (
-                "the first group is larger than that"
-                if asked.counts
-                else "so few groups, or so small a share"
+                "the first group is larger than that" if asked.counts else "there are fewer groups than sides"
             )
             raise NothingMatched(
-                f"no group falls to {side.name}: the store has {report.n_groups:,} groups by {key.words}",
-                hint=f"{why}; another --seed, other shares, or --by",
+                f"no group falls to {side.name}: {store.path} has "
+                f"{report.n_groups:,} {'group' if report.n_groups == 1 else 'groups'} by {key.words}",
+                hint=f"{why}; more data, fewer sides, or another --by",
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
 from trajkit.errors import RequestError
 from trajkit.verbs.made import Made
@@ -19,9 +19,42 @@ if TYPE_CHECKING:
     from trajkit.environments.contract import Check
 
 
+@overload
 def leak(
-    train: StoreLike, evaluation: StoreLike | None = None, *, strict_text: bool = False, near: float = 0.9
-) -> LeakReport:
+    train: StoreLike,
+    evaluation: StoreLike | None = None,
+    *,
+    strict_text: bool = False,
+    near: float = 0.9,
+    drop: None = None,
+    output: Place | None = None,
+    dry_run: bool = False,
+) -> LeakReport: ...
+
+
+@overload
+def leak(
+    train: StoreLike,
+    evaluation: StoreLike | None = None,
+    *,
+    strict_text: bool = False,
+    near: float = 0.9,
+    drop: Literal["train", "eval"],
+    output: Place | None = None,
+    dry_run: bool = False,
+) -> Made: ...
+
+
+def leak(
+    train: StoreLike,
+    evaluation: StoreLike | None = None,
+    *,
+    strict_text: bool = False,
+    near: float = 0.9,
+    drop: Literal["train", "eval"] | None = None,
+    output: Place | None = None,
+    dry_run: bool = False,
+) -> LeakReport | Made:
     """Look for what two stores share that would spoil a measurement; it is told, not raised.
 
     Args:
@@ -29,15 +62,58 @@ def leak(
         evaluation: What measures; None looks for reserved worlds only.
         strict_text: Shared text is a leak even where both have seeds.
         near: Share of its runs of words from which on a prompt is near-identical to another.
+        drop: Write this side without the episodes that leak.
+        output: With `drop`: the store to write; None for one in the folder of stores.
+        dry_run: With `drop`: write nothing.
+
+    Returns:
+        What they share; with `drop`, the store that shares nothing any more.
 
     Raises:
         RequestError: There is nothing to compare with.
+        NothingMatched: `drop` leaves no episode.
     """
     from trajkit.curate.leak import leak as find_leaks
 
-    other = None if evaluation is None else store_path(evaluation)
-    refuse_nothing(store_path(train), other)
-    return find_leaks(store_path(train), other, strict_text=strict_text, near=near)
+    mine, other = store_path(train), None if evaluation is None else store_path(evaluation)
+    refuse_nothing(mine, other)
+    if drop is not None or output is not None or dry_run:
+        made = cleaned(mine, other, drop, output, dry_run=dry_run, strict_text=strict_text, near=near)
+        return kept(made)
+    return find_leaks(mine, other, strict_text=strict_text, near=near)
+
+
+def cleaned(
+    train: str,
+    evaluation: str | None,
+    side: Literal["train", "eval"] | None,
+    output: Place | None,
+    *,
+    dry_run: bool,
+    strict_text: bool,
+    near: float,
+) -> Made:
+    """One of two stores without the episodes that leak.
+
+    Raises:
+        RequestError: It is not said which, or there is only one.
+        NothingMatched: No episode is left.
+    """
+    from trajkit.curate.leak import drop_leaks
+
+    if side is None:
+        raise RequestError("-o and --dry-run are for --drop", hint="--drop train, or --drop eval")
+    if evaluation is None:
+        raise RequestError(
+            "--drop compares two stores, and there is no EVAL",
+            hint="`trajkit select --unreserved` leaves out what is reserved",
+        )
+    mine, other = (train, evaluation) if side == "train" else (evaluation, train)
+    goal = None if dry_run else goal_of("leak", output)
+    manifest, entry = drop_leaks(
+        mine, goal, other=other, is_train=side == "train", strict_text=strict_text, near=near
+    )
+    return Made(entry, goal, manifest)
 
 
 def refuse_nothing(train: str, evaluation: str | None) -> None:

@@ -85,7 +85,7 @@ def dpo_openai(
         "openai",
         {"profile": profile, "base_url": base_url},
         asked,
-        _sides(asked),
+        lambda made: _sides(asked, made),
         ("n_epochs", "batch_size", "learning_rate_multiplier", "seed", "suffix", "beta"),
     )
 
@@ -161,7 +161,7 @@ def dpo_together(
         "together",
         {"base_url": base_url},
         asked,
-        _sides(asked),
+        lambda made: _sides(asked, made),
         ("n_epochs", "learning_rate", "batch_size", "lora_r", "dpo_beta", "random_seed", "suffix"),
     )
 
@@ -231,13 +231,13 @@ def dpo_fireworks(
         "fireworks",
         {"base_url": base_url, "account": account},
         asked,
-        _sides({**asked, "val": None, "val_fraction": 0.0}),
+        lambda made: _sides({**asked, "val": None, "val_fraction": 0.0}, made),
         ("epochs", "learning_rate", "lora_rank", "beta", "output_model"),
     )
 
 
-def _sides(asked: Mapping[str, Any]) -> Sides:
+def _sides(asked: Mapping[str, Any], made: list[Path]) -> Sides:
     from trajkit.verbs.sides import pair_sides
 
     train, val = (None if asked[side] is None else str(Path(asked[side])) for side in ("train", "val"))
-    return pair_sides("dpo", train, val, asked["val_fraction"])
+    return pair_sides("dpo", train, val, asked["val_fraction"], made=made)

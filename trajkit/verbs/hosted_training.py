@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from trajkit.verbs.place import Place, Settings, StoreLike, last_store, store_path
+from trajkit.verbs.place import Place, Settings, StoreLike, store_path
 
 if TYPE_CHECKING:
     from trajkit.targets.job import TuneJob
@@ -85,7 +86,7 @@ def sft_openai(
         "openai",
         {"profile": profile, "base_url": base_url},
         asked,
-        _sides(asked),
+        lambda made: _sides(asked, made),
         ("n_epochs", "batch_size", "learning_rate_multiplier", "seed", "suffix"),
     )
 
@@ -171,7 +172,7 @@ def sft_together(
         "together",
         {"base_url": base_url},
         asked,
-        _sides(asked),
+        lambda made: _sides(asked, made),
         (
             "n_epochs",
             "learning_rate",
@@ -262,7 +263,7 @@ def sft_fireworks(
         "fireworks",
         {"base_url": base_url, "account": account},
         asked,
-        _sides(asked),
+        lambda made: _sides(asked, made),
         ("epochs", "learning_rate", "lora_rank", "max_context_length", "batch_size_samples", "output_model"),
     )
 
@@ -272,7 +273,7 @@ def train_at(
     target: str,
     settings: Mapping[str, str | None],
     asked: Mapping[str, Any],
-    sides: Sides,
+    sides: Callable[[list[Path]], Sides],
     names: tuple[str, ...],
 ) -> TuneJob:
     """Train at a service.
@@ -282,22 +283,24 @@ def train_at(
         target: The service.
         settings: Where it is; None where that was not given.
         asked: Every option, by its name.
-        sides: What is learned, and what measures.
+        sides: Gives what is learned, and what measures; it tells which stores it made for that.
         names: The options that are the service's own.
     """
     from trajkit.targets.hosted.services import connect
+    from trajkit.targets.runs import Runs
+    from trajkit.verbs.sides import unless_used
     from trajkit.verbs.started import default_model, train_hosted
 
     service = connect(target, {name: value for name, value in settings.items() if value is not None})
     base = asked["model"] or default_model(target, getattr(service, "usual_model", None))
     recipe = {name: asked[name] for name in names}
-    return train_hosted(service, base, recipe, sides, asked, method=method)
+    with unless_used(Runs(Path(asked["runs"]))) as made:
+        return train_hosted(service, base, recipe, sides(made), asked, method=method)
 
 
-def _sides(asked: Mapping[str, Any]) -> Sides:
-    from trajkit.verbs.sides import of_function, sides
+def _sides(asked: Mapping[str, Any], made: list[Path]) -> Sides:
+    from trajkit.verbs.sides import OfOneFunction, sides, which_function
 
-    learned = last_store() if asked["train"] is None else store_path(asked["train"])
-    train, function = of_function(learned, asked["train_function"])
-    val = None if asked["val"] is None else str(of_function(store_path(asked["val"]), function).store)
-    return sides(str(train), val, asked["val_fraction"])
+    train, val = (None if asked[side] is None else store_path(asked[side]) for side in ("train", "val"))
+    function = OfOneFunction(asked["train_function"], which_function)
+    return sides(train, val, asked["val_fraction"], function=function, made=made)

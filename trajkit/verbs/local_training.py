@@ -54,7 +54,8 @@ def sft_local(
         model: The model to start from: a folder, an id, or `sample:tiny-base`.
         train: What is learned; None for the last store that was written here.
         val: What measures on the way, and picks the best checkpoint.
-        val_fraction: Without `val`: the share that measures, cut by world; 0 for none.
+        val_fraction: Without `val`, and where `split` left none beside `train`: the share that measures, cut
+            by world; 0 for none.
         num_train_epochs: Passes over the rows; None for 3.
         max_steps: Steps of the optimizer, instead of epochs.
         learning_rate: At its highest; None for 0.0002.
@@ -94,15 +95,15 @@ def sft_local(
     from trajkit.targets.local.prepare import prepare
     from trajkit.targets.runs import Runs
     from trajkit.verbs.request import local_request
-    from trajkit.verbs.sides import sides
+    from trajkit.verbs.sides import sides, unless_used
     from trajkit.verbs.started import carried_out, here
 
     asked = {**locals(), "base": str(model), "more": set or {}}
     found = Runs(Path(runs))
-    chosen = sides(_path(train), _path(val), val_fraction)
-    request = local_request(asked, chosen)
-    prepared = prepare(request, found, name=name)
-    return carried_out(prepared, found, dry_run=dry_run, detach=detach, start=here(request.recipe))
+    with unless_used(found) as made:
+        request = local_request(asked, lambda: sides(_path(train), _path(val), val_fraction, made=made))
+        prepared = prepare(request, found, name=name)
+        return carried_out(prepared, found, dry_run=dry_run, detach=detach, start=here(request.recipe))
 
 
 def dpo_local(
@@ -268,16 +269,19 @@ def _prefer(method: str, given: dict[str, Any], *names: str) -> TuneJob:
     from trajkit.targets.local.preference_prepare import prepare_preference
     from trajkit.targets.runs import Runs
     from trajkit.verbs.request import preference_request
-    from trajkit.verbs.sides import pair_sides
+    from trajkit.verbs.sides import pair_sides, unless_used
     from trajkit.verbs.started import carried_out, here
 
     asked = {**given, "base": str(given["model"]), "more": given["set"] or {}}
     found = Runs(Path(asked["runs"]))
-    sides = pair_sides(method, _path(asked["train"]), _path(asked["val"]), asked["val_fraction"])
-    request = preference_request(method, asked, sides, names)
-    prepared = prepare_preference(request, found, name=asked["name"])
-    start = here(request.recipe)
-    return carried_out(prepared, found, dry_run=asked["dry_run"], detach=asked["detach"], start=start)
+    given_sides = (_path(asked["train"]), _path(asked["val"]), asked["val_fraction"])
+    with unless_used(found) as made:
+        request = preference_request(
+            method, asked, lambda: pair_sides(method, *given_sides, made=made), names
+        )
+        prepared = prepare_preference(request, found, name=asked["name"])
+        start = here(request.recipe)
+        return carried_out(prepared, found, dry_run=asked["dry_run"], detach=asked["detach"], start=start)
 
 
 def _path(store: StoreLike | None) -> str | None:

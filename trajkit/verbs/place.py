@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -20,12 +20,21 @@ StoreLike: TypeAlias = "str | Path | Dataset | Made"
 """A store: its folder, `sample:NAME`, a dataset of all of it, or what a verb made."""
 Many: TypeAlias = str | Iterable[str]
 """One text, or several."""
+Say: TypeAlias = Callable[[str], object]
+"""Is told something that a person may want to know."""
 Settings: TypeAlias = Mapping[str, object]
 """Values by name, as `NAME=VALUE` on the command line."""
 
 
-def last_store() -> str:
+def nothing(text: str) -> None:
+    """Say nothing."""
+
+
+def last_store(say: Say = nothing) -> str:
     """The store that a command in this folder wrote last.
+
+    Args:
+        say: Told which it is.
 
     Raises:
         RequestError: None is remembered.
@@ -34,7 +43,13 @@ def last_store() -> str:
     path = value.get("path") if isinstance(value, dict) else None
     if not isinstance(path, str):
         raise RequestError("no STORE given, and no command has written one here", hint="try sample:babyai")
+    say(f"from {near(Path(path))} (last written)")
     return path
+
+
+def near(path: Path) -> Path:
+    """A path as it is seen from the working folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
 def remember_store(path: Path) -> None:

@@ -109,27 +109,30 @@ def given_recipe(asked: Mapping[str, Any], *more: str) -> dict[str, Any]:
 
 
 def local_request(
-    asked: Mapping[str, Any], sides: Sides, *, read: Callable[[Any], Any] = as_it_is
+    asked: Mapping[str, Any], sides: Callable[[], Sides], *, read: Callable[[Any], Any] = as_it_is
 ) -> LocalRequest:
     """What `sft local` is asked for.
 
     Args:
         asked: Its options; the model is `base`, and what `--set` says is `more`.
-        sides: What is learned, and what measures.
+        sides: Gives what is learned, and what measures; called when the rest is known to be right.
         read: Makes a field of what `--set` says.
 
     Raises:
-        RequestError: A value cannot be, or options do not go together.
+        RequestError: A value cannot be, options do not go together, or there is no such model.
     """
+    from trajkit.targets.local.base_model import check_model
     from trajkit.targets.local.prepare import LocalRequest
     from trajkit.targets.local.recipe import LocalRecipe
 
-    given = given_recipe(asked, "packing") | _play(asked)
+    wanted = recipe(LocalRecipe, given_recipe(asked, "packing") | _play(asked), asked["more"], read=read)
+    check_model(asked["base"])
+    chosen = sides()
     return LocalRequest(
         base=asked["base"],
-        train=sides.train,
-        validation=sides.validation,
-        recipe=recipe(LocalRecipe, given, asked["more"], read=read),
+        train=chosen.train,
+        validation=chosen.validation,
+        recipe=wanted,
         **{name: asked[name] for name in _ROWS},
     )
 
@@ -153,7 +156,7 @@ def _play(asked: Mapping[str, Any]) -> dict[str, Any]:
 def preference_request(
     method: str,
     asked: Mapping[str, Any],
-    sides: Sides,
+    sides: Callable[[], Sides],
     names: tuple[str, ...],
     *,
     read: Callable[[Any], Any] = as_it_is,
@@ -163,22 +166,26 @@ def preference_request(
     Args:
         method: `dpo` or `kto`.
         asked: Its options; the model is `base`, and what `--set` says is `more`.
-        sides: What is learned, and what measures.
+        sides: Gives what is learned, and what measures; called when the rest is known to be right.
         names: Options that are the method's own fields of the recipe.
         read: Makes a field of what `--set` says.
 
     Raises:
-        RequestError: A value cannot be.
+        RequestError: A value cannot be, or there is no such model.
     """
+    from trajkit.targets.local.base_model import check_model
     from trajkit.targets.local.preference_prepare import PreferenceRequest
     from trajkit.targets.local.preference_recipe import RECIPES
 
+    wanted = recipe(RECIPES[method], given_recipe(asked, *names), asked["more"], read=read)
+    check_model(asked["base"])
+    chosen = sides()
     return PreferenceRequest(
         method=method,
         base=asked["base"],
-        train=sides.train,
-        validation=sides.validation,
-        recipe=recipe(RECIPES[method], given_recipe(asked, *names), asked["more"], read=read),
+        train=chosen.train,
+        validation=chosen.validation,
+        recipe=wanted,
         good=asked.get("good"),
         tokenizer=asked["tokenizer"],
         chat_template=asked["chat_template"],

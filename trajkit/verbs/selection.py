@@ -137,7 +137,8 @@ def split(
     Args:
         store: The store; None for the last one that was written here.
         ratio: Share of each side, or whole numbers of episodes; as a mapping, or as it is typed.
-        by: Columns, metrics or `tags.NAME` to keep together; none for worlds.
+        by: Columns, metrics or `tags.NAME` to keep together; none for worlds. `prompt` also makes one of
+            groups that share a prompt, a world or an initial state.
         seed: Another one gives another split.
         missing: Episodes without `by`: each a group of its own, or left out.
         output: The folder with a store per side; None for one in the folder of stores.
