@@ -84,6 +84,28 @@ def test_a_model_of_this_machine_gets_a_table_and_the_command_that_serves_it(
     assert weights["mine"] / sum(weights.values()) == pytest.approx(0.05)
 
 
+def share(variant: str) -> Any:
+    weights = function()["experimentation"]["candidate_variants"]
+    return pytest.approx(weights.get(variant, 0) / sum(weights.values()))
+
+
+@pytest.mark.parametrize("named", [["tiny"], ["--variant", "mine"], []], ids=["job", "variant", "nothing"])
+def test_a_variant_that_is_registered_gets_its_share_without_the_options_that_made_it(
+    named: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    a_job(a_store("good", an_episode("e")))
+    made = ["register", "tiny", "--variant", "mine", "--server", "vllm", "--api-base", "http://gpu:9/v1/"]
+    assert run([*made, "--name", "my-model", "--yes"]) == 0
+    models = tomllib.loads(CONFIG.read_text())["models"]
+    for traffic, part in (("5%", 0.05), ("20%", 0.2), ("0", 0)):
+        assert run(["register", *named, "--traffic", traffic, "--yes"]) == 0
+        assert share("mine") == part
+    assert "act/mine  registered  my-model" in capsys.readouterr().out
+    assert tomllib.loads(CONFIG.read_text())["models"] == models
+    assert run(["register", "--undo", "--yes"]) == 0
+    assert share("mine") == 0.2
+
+
 def test_an_adapter_alone_is_nothing_for_transformers(capsys: pytest.CaptureFixture[str]) -> None:
     a_job(a_store("good", an_episode("e")))
     assert run(["register", "--server", "transformers", "--dry-run"]) == 2

@@ -52,7 +52,12 @@ class Share(click.ParamType[float]):
     "--template-variant", metavar="NAME", help="Whose prompts it takes.  [default: that of the learned steps]"
 )
 @click.option("--variant", metavar="NAME", help="The new one.  [default: the template's name and _sft]")
-@click.option("--traffic", type=Share(), metavar="SHARE", help="Its share, such as 5%.  [default: none]")
+@click.option(
+    "--traffic",
+    type=Share(),
+    metavar="SHARE",
+    help="Its share, such as 5%; of a variant that is registered no other option is needed.  [default: none]",
+)
 @click.option(
     "--server",
     type=click.Choice(["trajkit", "vllm", "transformers"]),
@@ -84,7 +89,7 @@ def register(job: str | None, runs_folder: Path, undo: bool, emit: str | None, *
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.registry.ledger import Ledger
     from trajkit.verbs.candidate import candidate
-    from trajkit.verbs.register import check
+    from trajkit.verbs.register import check, with_known
 
     check(asked, emit=emit, undo=undo)
     ledger = Ledger(runs_folder)
@@ -93,7 +98,8 @@ def register(job: str | None, runs_folder: Path, undo: bool, emit: str | None, *
 
         undo_last(ledger, job, asked)
         return
-    found = candidate(job, runs_folder, asked)
+    asked = with_known(ledger, job, {**asked, "emit": emit})
+    found = asked["found"] or candidate(job, runs_folder, asked)
     if emit is not None:
         from trajkit.cli.register_emit import print_settings
 

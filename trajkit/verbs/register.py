@@ -101,7 +101,8 @@ def register(
     check(asked, emit=emit, undo=undo)
     if undo:
         return _undone(ledger, job, asked)
-    found = candidate(job, Path(runs), asked)
+    asked = with_known(ledger, job, asked)
+    found = asked["found"] or candidate(job, Path(runs), asked)
     if emit is not None:
         return Registered(notes=found.notes, serve=found.command, settings=emitted(found, asked))
     planned = plan(found, asked)
@@ -127,6 +128,42 @@ def check(asked: Mapping[str, Any], *, emit: str | None, undo: bool) -> None:
         refuse_options({**asked, "emit": emit}, _NOT_TO_UNDO, "--undo")
     elif emit is not None:
         refuse_options(asked, _NOT_TO_EMIT, "--emit")
+
+
+def with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """The options with what the ledger knows of a variant that is only to get another share of the traffic.
+
+    Args:
+        ledger: Where registrations are.
+        job: Whose model; None for the variant that is named, else for the last job.
+        asked: The options.
+
+    Returns:
+        The options, with the candidate as `found`: None where there is more to do than to direct traffic.
+    """
+    from trajkit._settings import remembered
+    from trajkit.registry.configuration import Configuration
+    from trajkit.verbs.candidate import Candidate
+
+    more = (*_OF_A_SERVER, "model", "template_variant", "emit")
+    if asked["traffic"] is None or any(asked.get(name) not in (None, False) for name in more):
+        return {**asked, "found": None}
+    if job is None and asked["variant"] is None:
+        job = (remembered("last_job") or {}).get("job_id")
+    wanted = {"variant": asked["variant"], "function": asked["function"]}
+    config = known_config(asked["config"])
+    for each in ledger.standing():
+        is_wanted = all(value in (None, getattr(each, name)) for name, value in wanted.items())
+        is_here = config is not None and each.config == str(Path(config).absolute())
+        if not (is_wanted and is_here and (job is None or job in each.model.all_names)):
+            continue
+        functions = Configuration.read(config).get("functions") or {}
+        there = functions.get(each.function, {}).get("variants", {}).get(each.variant)
+        if there is None:
+            continue
+        names = {name: getattr(each, name) for name in ("function", "template_variant", "variant")}
+        return {**asked, **names, "found": Candidate(there["model"], each.model)}
+    return {**asked, "found": None}
 
 
 class Planned(NamedTuple):
