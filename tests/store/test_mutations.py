@@ -25,7 +25,7 @@ from tests.store.conftest import make_episode, make_feedback, make_step
 from trajkit.cli.main import run
 from trajkit.store.writer import write_episodes
 
-N_CASES = int(os.environ.get("TRAJKIT_MUTATIONS", "400"))
+N_CASES = int(os.environ.get("TRAJKIT_MUTATIONS", "320"))
 N_BATCHES = 8
 MOST_SECONDS = 30
 MOST_BYTES = 3 << 30
@@ -244,7 +244,7 @@ def another_value(store: Path, chance: random.Random) -> None:
     storage = field.type.storage_type if is_json else field.type
     try:
         made: Any = pa.array(values, storage)
-    except (pa.ArrowException, TypeError, OverflowError):
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):
         try:
             made = pa.array([None if v is None else str(v) for v in values], pa.string())
         except UnicodeEncodeError:

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import trajkit
 from trajkit.store.dataset import Dataset
 from trajkit.store.engine import connect
+from trajkit.store.reader import verify
 from trajkit.store.view import create_views
 
 
@@ -29,6 +30,7 @@ class Origin(NamedTuple):
 
 def origin_of(data: Dataset) -> Origin:
     """The functions and variants that the learned steps are of."""
+    verify(data.store)
     with connect() as connection:
         create_views(connection, data.store)
         ((functions, variants),) = connection.execute(

@@ -7,6 +7,7 @@ from pathlib import Path
 from trajkit.errors import RequestError
 from trajkit.store.dataset import Dataset
 from trajkit.store.engine import connect
+from trajkit.store.reader import verify
 from trajkit.store.view import create_views
 from trajkit.targets.local.recipe import PlayRecipe
 from trajkit.targets.origin import Origin
@@ -18,6 +19,7 @@ def staged(recipe: PlayRecipe, train: Dataset, origin: Origin) -> PlayRecipe:
     Raises:
         RequestError: The store has none of them, or several to choose from.
     """
+    verify(train.store)
     with connect() as connection:
         create_views(connection, train.store)
         worlds = connection.execute(
