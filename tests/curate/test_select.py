@@ -431,3 +431,42 @@ def test_the_command_fails_with_a_line_and_a_hint(
     assert main.run(["select", path, "--by", "tags.number,task", "--top", "1", "--dry-run"]) == 0
     assert capsys.readouterr().err == "dry run: nothing was written\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_control_that_is_the_selection_itself_is_refused_and_nothing_is_written(
+    seeds: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    everything = ["select", str(seeds.path), "--where", "seed >= 0", "--control"]
+    for more in (["-o", "all"], ["--dry-run"]):
+        assert main.run([*everything, *more]) == 1
+        said = capsys.readouterr().err
+        assert "the control would be the selection itself, all of its" in said
+        assert "without --control" in said
+    assert not Path("all").exists()
+    assert not Path("all-control").exists()
+
+
+def test_how_much_a_control_overlaps_with_its_selection_is_said(
+    seeds: Store, ids_of: Ids, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    goal = tmp_path / "good"
+    assert main.run(["select", str(seeds.path), "--where", "rank = 1", "--control", "-o", str(goal)]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    chosen, control = set(ids_of(goal)), set(ids_of(tmp_path / "good-control"))
+    noun = "episode" if len(control) == 1 else "episodes"
+    assert line.endswith(f", {len(chosen & control)} of {len(control)} {noun} in both")
+
+
+@pytest.mark.parametrize("ranked", [("--top", "25%"), ("--best-of", "4"), ("--where", "rank = 1")])
+def test_a_rank_among_groups_of_one_says_that_it_leaves_nothing_out(
+    attempt: Callable[..., Episode],
+    attempts: Callable[..., Store],
+    capsys: pytest.CaptureFixture[str],
+    ranked: tuple[str, str],
+) -> None:
+    store = attempts([attempt(f"ep-{n}", seed=n, score=n / 10) for n in range(6)])
+    assert main.run(["select", str(store.path), *ranked, "--dry-run"]) == 0
+    assert "every group has one episode" in capsys.readouterr().err
+    assert main.run(["select", str(store.path), *ranked, "--by", "task", "--dry-run"]) == 0
+    assert "every group has one episode" not in capsys.readouterr().err

@@ -86,6 +86,11 @@ def _say_ungrouped(entry: LineageEntry) -> None:
     n = entry.arguments.get("n_ungrouped")
     if isinstance(n, int):
         talk(f"{plural(n, 'episode')} without {entry.arguments['group']}: each is a group of its own")
+    if entry.arguments.get("largest_group") == 1:
+        talk(
+            f"note: every group has one episode, which is its best, by {entry.arguments['group']}: a rank or "
+            "a share leaves nothing out; --by COLUMNS makes larger groups"
+        )
 
 
 def _control(goal: Path) -> tuple[dict[str, Any], str]:
@@ -96,7 +101,10 @@ def _control(goal: Path) -> tuple[dict[str, Any], str]:
     place = control_goal(goal)
     manifest = open_store(place).manifest
     arguments = manifest.lineage[-1].arguments
-    said = f"{arguments['n_drawn']:,} {arguments['unit']} for {arguments['n_chosen']:,}"
+    said = (
+        f"{arguments['n_drawn']:,} {arguments['unit']} for {arguments['n_chosen']:,}, "
+        f"{arguments['n_episodes_both']:,} of {plural(manifest.counts.n_episodes, 'episode')} in both"
+    )
     return (
         {"store": str(place), "digest": manifest.digest, **arguments},
         f"{store_line(place, manifest)}  {said}",

@@ -30,6 +30,10 @@ class Amount(NamedTuple):
     """Of the selection."""
     drawn: int
     """Of the control; they differ by less than one episode."""
+    n_both: int
+    """Episodes that are in both: what they cannot tell apart."""
+    n_episodes: int
+    """Episodes of the control."""
 
 
 def control_goal(goal: Path) -> Path:
@@ -47,13 +51,24 @@ def draw_control(derivation: Derivation, *, kept: str, barred: str, seed: int) -
         seed: Of the lot.
 
     Raises:
-        NothingMatched: Nothing of the selection is learned, so that no amount can be matched.
+        NothingMatched: Nothing of the selection is learned, so that no amount can be matched; or the control
+            is the selection itself.
     """
     amount = _draw(derivation, kept, _measure(derivation, barred), seed)
     if not amount.chosen:
         raise NothingMatched(
             f"{derivation.store.path}: nothing that was selected is learned, a control has nothing to match",
             hint="without --control the selection is written alone",
+        )
+    ((n_chosen,),) = derivation.connection.execute(
+        f"SELECT count(DISTINCT episode_id) FROM {kept}"
+    ).fetchall()
+    if amount.n_both == amount.n_episodes == n_chosen:
+        raise NothingMatched(
+            f"{derivation.store.path}: the control would be the selection itself, all of its {n_chosen:,} "
+            f"{'episode' if n_chosen == 1 else 'episodes'}",
+            hint="select less of it, or from a store with more episodes; another --seed draws anew where "
+            "there are others; without --control the selection is written alone",
         )
     return amount
 
@@ -82,6 +97,7 @@ def write_control(
             "unit": amount.unit,
             "n_chosen": amount.chosen,
             "n_drawn": amount.drawn,
+            "n_episodes_both": amount.n_both,
         },
         kept=_DRAWN,
         left=_left(derivation),
@@ -119,8 +135,11 @@ def _draw(derivation: Derivation, kept: str, unit: str, seed: int) -> Amount:
         f"FROM {pool}), cut AS (SELECT place, total FROM lots ORDER BY abs(total - {chosen}), place LIMIT 1) "
         "SELECT lots.episode_id, cut.total FROM lots, cut WHERE lots.place <= cut.place"
     )
-    ((total,),) = ask(f"SELECT coalesce(max(total), 0) FROM {_DRAWN}").fetchall()
-    return Amount(unit, chosen, total)
+    ((total, n_episodes, n_both),) = ask(
+        "SELECT coalesce(max(total), 0), count(*), count(*) FILTER (episode_id IN (SELECT episode_id FROM "
+        f"{kept})) FROM {_DRAWN}"
+    ).fetchall()
+    return Amount(unit, chosen, total, n_both, n_episodes)
 
 
 def _left(derivation: Derivation) -> list[Left]:

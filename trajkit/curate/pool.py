@@ -84,6 +84,14 @@ class Pool:
         ).fetchall()
         return int(n)
 
+    @property
+    def largest_group(self) -> int:
+        """Episodes of the largest group of the whole store; 0 where it has none."""
+        ((n,),) = self._connection.execute(
+            f"SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM {self.key.relation} GROUP BY key)"
+        ).fetchall()
+        return int(n)
+
     def where(self, condition: Expression) -> None:
         """Keep the episodes for which a condition is true; null counts as not true.
 

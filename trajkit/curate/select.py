@@ -64,7 +64,7 @@ def select(
         QueryError: A column, a metric or a tag is not there, or a condition is not one.
         RequestError: A number makes no sense, or more is to be drawn than there is.
         ConfigError: What is reserved cannot be read.
-        NothingMatched: No episode is left.
+        NothingMatched: No episode is left, or the control would be the selection itself.
         StoreError: `goal` exists or cannot be written, or the store cannot be read.
     """
     selection = Selection(
@@ -93,9 +93,9 @@ def select(
         entry = derivation.entry(verb="select", arguments=arguments, kept=pool.relation, left=pool.left)
         if not entry.n_episodes_out:
             raise nothing_left(derivation.store, entry)
+        amount = draw_control(derivation, kept=pool.relation, barred=barred, seed=seed) if control else None
         if goal is None:
             return None, entry
-        amount = draw_control(derivation, kept=pool.relation, barred=barred, seed=seed) if control else None
         manifest = derivation.write(
             goal, verb="select", arguments=arguments, kept=pool.relation, left=pool.left
         )
@@ -216,6 +216,8 @@ def _arguments(selection: Selection, pool: Pool) -> JsonObject:
     by_group = (selection.best_of, selection.top, selection.shortest, pool.asks_about_groups)
     if any(by_group):
         asked["group"] = pool.key.words
+        if pool.largest_group == 1:
+            asked["largest_group"] = 1
         if pool.n_ungrouped:
             asked["n_ungrouped"] = pool.n_ungrouped
     return asked
