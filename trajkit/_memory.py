@@ -8,6 +8,7 @@ import importlib.abc
 import os
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 _WISHES = {
     # Arrow's default allocator keeps what is freed; the system's gives large blocks back at once
@@ -19,6 +20,7 @@ _WISHES = {
     "OPENBLAS_NUM_THREADS": "1",
 }
 _ours: set[str] = set()  # the wishes that the environment did not have yet
+_is_own_process = False
 _MALLOC_WISHES = {
     # name in the environment: its number in glibc's malloc.h, and what is wished
     "MALLOC_ARENA_MAX": (-8, 2),  # by default it is eight arenas for every core
@@ -35,6 +37,8 @@ def prefer_little_memory() -> None:
     It must come before either is imported, and is for a process that belongs to trajkit alone: the command
     line. What the environment already says is left as it is.
     """
+    global _is_own_process
+    _is_own_process = True
     _ours.update(_WISHES.keys() - os.environ.keys())
     os.environ.update({name: _WISHES[name] for name in _ours})
     if sys.platform == "linux":
@@ -42,6 +46,43 @@ def prefer_little_memory() -> None:
             for name, (number, value) in _MALLOC_WISHES.items():
                 if name not in os.environ:
                     ctypes.CDLL(None).mallopt(number, value)
+
+
+def is_own_process() -> bool:
+    """Whether the process is a command line of trajkit's, which may be ended as a whole."""
+    return _is_own_process
+
+
+def half_of_the_machine() -> int:
+    """Half of the machine's memory in bytes; 4 GB where that is not known."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
+    except (AttributeError, OSError, ValueError):
+        return 4_000_000_000
+
+
+@contextlib.contextmanager
+def at_most(n_bytes: int) -> Iterator[None]:
+    """Refuse memory in a block beyond so much more than the process has now.
+
+    DuckDB's own limit does not count the texts that functions make. An allocation beyond this one fails, and
+    DuckDB and Python raise an error. Only on Linux, and only in a command line of trajkit's; elsewhere this
+    does nothing.
+    """
+    if not _is_own_process or sys.platform != "linux":
+        yield
+        return
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    n_pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
+    limit = n_pages * resource.getpagesize() + n_bytes
+    if before[0] == resource.RLIM_INFINITY or limit < before[0]:
+        resource.setrlimit(resource.RLIMIT_AS, (limit, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
 
 
 class _WithoutPandas(importlib.abc.MetaPathFinder):

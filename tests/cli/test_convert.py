@@ -102,6 +102,9 @@ def test_evaluation_episodes_are_refused_and_the_hint_works_as_typed(
     assert "warning: training takes in 1 evaluation episode" in capsys.readouterr().err
 
 
+_LEAK = "(select error(string_agg(t::varchar, '|')) from '/etc/hostname' t) is null"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "told"),
     [
@@ -110,6 +113,9 @@ def test_evaluation_episodes_are_refused_and_the_hint_works_as_typed(
         (("store", "--to", "openai-sft"), 2, "Missing option '-o'"),
         (("store", "--to", "openai-sft", "-o", "store"), 1, "store exists already"),
         (("store", "--to", "openai-sft", "-o", "x.jsonl", "--where", "purpos = 'eval'"), 2, "'purpos'"),
+        (("store", "--to", "openai-sft", "-o", "x.jsonl", "--where", _LEAK), 2, "subquery has no place"),
+        (("store", "--to", "trl-kto", "-o", "x.jsonl", "--good", _LEAK), 2, "subquery has no place"),
+        (("store", "--to", "openai-sft", "-o", "x.jsonl", "--where", "(" * 9_999), 2, "more than 100 deep"),
         (("store", "--to", "openai-sft", "-o", "-"), 2, "-o is a file"),
     ],
 )

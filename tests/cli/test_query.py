@@ -3,6 +3,10 @@ from __future__ import annotations
 import csv
 import io
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -95,3 +99,48 @@ def test_two_shapes_at_once_are_refused(store: str) -> None:
 def test_a_query_of_no_store_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["query", str(tmp_path / "none"), "select 1"]) == 1
     assert "there is no store at" in capsys.readouterr().err
+
+
+def test_a_query_stops_at_its_time_limit(store: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["query", store, "select count(*) from range(1000000000000)", "--timeout", "0.5"]) == 2
+    assert capsys.readouterr().err == (
+        "error: the query took longer than 0.5 s and was stopped\nhint: allow more with --timeout SECONDS\n"
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux bounds the memory of a process")
+def test_texts_that_functions_make_end_the_query_and_not_the_machine(store: str) -> None:
+    sql = "select sum(strlen(repeat(episode_id, 100000000 + seed))) from episodes"
+    found = subprocess.run(
+        [sys.executable, "-m", "trajkit", "query", store, sql, "--memory", "0.5"],
+        text=True,
+        capture_output=True,
+        timeout=120,
+    )
+    assert found.returncode == 1
+    assert "could not be read: " in found.stderr
+    assert found.stderr.endswith("hint: ask for less at a time, or allow more memory\n")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
+def test_ctrl_c_ends_a_query_within_a_function_that_cannot_be_stopped(store: str) -> None:
+    pattern = (
+        "select count(*) from episodes where regexp_matches(repeat('a', 20000) || seed, '(a?){1000}a{1000}b')"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "trajkit", "query", store, pattern],
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    try:
+        time.sleep(4)
+        assert process.poll() is None
+        for _ in range(2):
+            process.send_signal(signal.SIGINT)
+            time.sleep(0.5)
+        process.communicate(timeout=10)
+        assert process.returncode == 130
+    finally:
+        process.kill()
+        process.communicate()

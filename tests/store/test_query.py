@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,47 @@ def test_what_is_wrong_is_said(ten: Store, sql: str, message: str) -> None:
 def test_too_little_memory_is_not_the_query_s_fault(ten: Store) -> None:
     with pytest.raises(StoreError, match="could not be read"):
         rows_of(ten, "SELECT list(range) FROM range(100000000)", memory_limit="20MB", threads=1)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT count(*) FROM range(1000000000000)",
+        "SELECT max(a.step_index + f.seed) FROM steps a, steps b, steps c, steps d, steps e, episodes f",
+        "SELECT sleep_ms(100000)",
+        "WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i FROM n) SELECT count(*) FROM n",
+        "SELECT * FROM range(1000000000000) WHERE range < 0",
+    ],
+)
+def test_a_query_that_takes_too_long_is_stopped_and_that_is_said(ten: Store, sql: str) -> None:
+    with pytest.raises(QueryError, match=r"the query took longer than 0\.3 s and was stopped") as caught:
+        rows_of(ten, sql, limit_s=0.3)
+    assert caught.value.hint == "allow more with --timeout SECONDS"
+    assert rows_of(ten, "SELECT count(*) FROM episodes", limit_s=60) == [(10,)]
+
+
+def test_the_time_between_two_batches_does_not_count(ten: Store) -> None:
+    with ask(ten, "SELECT * FROM range(5000)", limit_s=1.0) as answer:
+        rows = answer.rows()
+        next(rows)
+        time.sleep(1.2)
+        assert sum(1 for _ in rows) == 4_999
+
+
+@pytest.mark.parametrize(
+    ("sql", "said"),
+    [
+        ("SELECT " + "(" * 5_000 + "1" + ")" * 5_000, "nested more than 100 deep"),
+        ("SELECT " + "not " * 5_000 + "true", "nested more than 100 deep"),
+        ("SELECT * FROM (" * 5_000 + "SELECT 1" + ")" * 5_000, "nested too deep"),
+        ("SELECT 1 FROM range(1)" + " CROSS JOIN range(1)" * 4_000, "nested too deep"),
+        ("SELECT 1" + " UNION ALL SELECT 1" * 6_000, "at most 100,000 are read"),
+    ],
+)
+def test_a_query_that_is_nested_too_deep_or_too_long_is_refused(ten: Store, sql: str, said: str) -> None:
+    with pytest.raises(QueryError) as caught:
+        rows_of(ten, sql)
+    assert said in caught.value.message
 
 
 def test_a_select_is_given_back_without_its_semicolon() -> None:

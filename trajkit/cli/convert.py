@@ -77,7 +77,7 @@ row learns, with its weight, and why any other is in none.
 )
 @click.option("--model", metavar="NAME", help="sharegpt, axolotl: the model in train.yaml.")
 @click.option(
-    "--where", metavar="SQL", help="Only the episodes for which this is true, as in episode_return >= 0.7."
+    "--where", metavar="SQL", help="Only the episodes for which this is true, in the words of `select`."
 )
 @click.option(
     "--include-eval", is_flag=True, help="Train on evaluation episodes too; what they measure is then void."

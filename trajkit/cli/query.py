@@ -18,6 +18,9 @@ from trajkit.cli import output
 if TYPE_CHECKING:
     from trajkit.store.query import Answer
 
+_BESIDE = 1 << 30
+"""Bytes for what DuckDB does not count: its threads, and the rows that are printed."""
+
 
 @click.command()
 @click.argument("store")
@@ -27,12 +30,30 @@ if TYPE_CHECKING:
 )
 @click.option("--json", "as_json", is_flag=True, help="Print each row as a line of JSON.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print comma-separated values with a line of headings.")
-def query(store: str, sql: str, limit: int | None, as_json: bool, as_csv: bool) -> None:
+@click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    metavar="SECONDS",
+    default=300.0,
+    help="Longest that the query may run.  [default: 300]",
+)
+@click.option(
+    "--memory",
+    type=click.FloatRange(0.1),
+    metavar="GB",
+    default=4.0,
+    help="Most memory that the query may take.  [default: 4]",
+)
+def query(
+    store: str, sql: str, limit: int | None, as_json: bool, as_csv: bool, timeout: float, memory: float
+) -> None:
     """Ask STORE with one SQL SELECT over episodes, steps, feedback and steps_full.
 
     The dialect is DuckDB's. A metric of an episode is metrics.NAME; steps_full adds the full prompt to each
-    step. The query sees the store and nothing else, and changes nothing.
+    step. The query sees the store and nothing else, and changes nothing. What does not fit into memory waits
+    on disk.
     """
+    from trajkit._memory import at_most
     from trajkit.store.query import ask
     from trajkit.store.reader import open_store
 
@@ -40,7 +61,11 @@ def query(store: str, sql: str, limit: int | None, as_json: bool, as_csv: bool) 
         raise click.UsageError("--json and --csv: choose one")
     if limit is None and not (as_json or as_csv):
         limit = 100
-    with ask(open_store(store), sql) as answer:
+    n_bytes = int(memory * 1e9)
+    with (
+        at_most(n_bytes + _BESIDE),
+        ask(open_store(store), sql, limit_s=timeout, memory_limit=f"{n_bytes}B") as answer,
+    ):
         rows = answer.rows()
         shown = itertools.islice(rows, limit)
         if as_json:

@@ -55,9 +55,13 @@ def view(
 
 
 def _serve(stores: tuple[str, ...], where: str | None, port: int, *, browser: bool, as_json: bool) -> None:
+    from trajkit._memory import at_most, half_of_the_machine
     from trajkit.viewer.view import view as view_stores
 
-    with view_stores(*stores, where=where, port=port, browser=browser) as viewer:
+    with (
+        at_most(half_of_the_machine()),
+        view_stores(*stores, where=where, port=port, browser=browser) as viewer,
+    ):
         if as_json:
             output.result_json_line({"url": viewer.url, "pid": os.getpid()})
         else:

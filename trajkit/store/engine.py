@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 import secrets
 import signal
 import socket
@@ -16,6 +17,7 @@ from typing import Any
 
 import duckdb
 
+from trajkit._memory import is_own_process
 from trajkit._outside import json_from_outside
 from trajkit.errors import DataError, QueryError, StoreError
 
@@ -30,6 +32,7 @@ MOST_CHARACTERS = 100_000
 DEEPEST = 100
 """Expressions within expressions of such a text."""
 
+_GRACE_S = 10.0
 # What the machine did, not the query.
 _MACHINE = (
     duckdb.IOException,
@@ -140,6 +143,8 @@ def interruptible(*connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
 class TimeLimit:
     """Stops what runs on some connections when it has taken too long; time outside of `counting` is free.
 
+    DuckDB cannot be interrupted within one function. A command line that is still in one 10 s later is ended.
+
     Args:
         limit_s: Seconds in all; None for no limit.
         connections: What is stopped.
@@ -185,12 +190,16 @@ class TimeLimit:
             self._left_s -= time.monotonic() - began
 
     def _stop(self, is_done: threading.Event) -> None:
-        delay_s = max(0.0, self._left_s or 0.0)
-        while not is_done.wait(delay_s):  # again and again, as a query may be just about to begin
-            self._is_over.set()
+        if is_done.wait(max(0.0, self._left_s or 0.0)):
+            return
+        self._is_over.set()
+        ends_at = time.monotonic() + _GRACE_S
+        while not is_done.wait(0.1):  # again and again, as a query may be just about to begin
             for connection in self._connections:
                 connection.interrupt()
-            delay_s = 0.1
+            if is_own_process() and time.monotonic() > ends_at:
+                os.write(2, f"error: {self._error.message}\n".encode())
+                os._exit(1)
 
 
 def _is_ctrl_c(error: Exception) -> bool:
@@ -234,6 +243,8 @@ def _interrupt(listening: socket.socket, connections: tuple[duckdb.DuckDBPyConne
             connection.interrupt()
         with contextlib.suppress(TimeoutError):
             received = listening.recv(64)
+            if signal.SIGINT in received and is_own_process():
+                os._exit(130)  # the second Ctrl-C: within one function DuckDB does not hear the first
 
 
 @contextlib.contextmanager

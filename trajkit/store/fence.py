@@ -20,6 +20,7 @@ _READING_NODES = frozenset({"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_
 _TABLE_FUNCTIONS = frozenset(
     {"generate_series", "generate_subscripts", "json_each", "json_tree", "range", "repeat", "unnest"}
 )
+_MOST_SPILLED = "20GB"  # by default nine tenths of the disk
 _ONE_SELECT = "one SELECT over episodes, steps, feedback and steps_full"
 
 
@@ -41,6 +42,7 @@ def fenced(
     verify(store)
     connection = connect(memory_limit=memory_limit, threads=threads)
     create_views(connection, store)
+    connection.execute(f"SET max_temp_directory_size = {literal(_MOST_SPILLED)}")
     connection.execute(f"SET allowed_directories = [{literal(str(store.path))}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

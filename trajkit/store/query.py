@@ -13,7 +13,8 @@ import duckdb
 import pyarrow as pa
 
 from trajkit.errors import QueryError, StoreError
-from trajkit.store.engine import first_line, interruptible
+from trajkit.store.damage import damage
+from trajkit.store.engine import TimeLimit, first_line, interruptible
 from trajkit.store.fence import check_select, fenced
 from trajkit.store.layout import METRICS, TABLES
 from trajkit.store.reader import Store
@@ -31,6 +32,7 @@ _READ_FAILURES = (
     duckdb.OutOfMemoryException,
     duckdb.FatalException,
     duckdb.InternalException,
+    MemoryError,
 )
 
 
@@ -55,30 +57,38 @@ class Answer:
 
 @contextlib.contextmanager
 def ask(
-    store: Store, sql: str, *, memory_limit: str | None = None, threads: int | None = None
+    store: Store,
+    sql: str,
+    *,
+    limit_s: float | None = None,
+    memory_limit: str | None = None,
+    threads: int | None = None,
 ) -> Iterator[Answer]:
     """Run one SELECT over `episodes`, `steps`, `feedback` and `steps_full`; rows stream inside the block.
 
     Args:
         store: What is asked.
         sql: One SELECT. It can reach the store and nothing else, and change nothing.
+        limit_s: Seconds that the query may run, what is done with its rows not counted; None for no limit.
         memory_limit: Such as `1GB`; None leaves DuckDB's own.
         threads: None for one per core.
 
     Raises:
-        QueryError: It is not one SELECT that reads, or names what is not there.
-        StoreError: The store is damaged.
+        QueryError: It is not one SELECT that reads, names what is not there, or takes too long.
+        StoreError: The store is damaged, or memory ran out.
     """
     text = check_select(sql)
     with (
         fenced(store, memory_limit=memory_limit, threads=threads) as connection,
         explaining(store, connection),
     ):
-        relation = connection.sql(text)
-        if relation is None:
-            raise QueryError("this is not a SELECT")
-        kinds = [str(kind) for kind in relation.types]
-        reader = relation.to_arrow_reader(_ROWS_PER_BATCH)
+        limit = TimeLimit(limit_s, connection, what="the query", hint="allow more with --timeout SECONDS")
+        with limit.counting():
+            relation = connection.sql(text)
+            if relation is None:
+                raise QueryError("this is not a SELECT")
+            kinds = [str(kind) for kind in relation.types]
+            reader = relation.to_arrow_reader(_ROWS_PER_BATCH)
         try:
             yield Answer(
                 columns=tuple(relation.columns),
@@ -87,10 +97,19 @@ def ask(
                     for kind in kinds
                 ),
                 is_json=tuple(kind == "JSON" for kind in kinds),
-                batches=iter(reader),
+                batches=_counted(reader, limit),
             )
         finally:
             reader.close()
+
+
+def _counted(reader: pa.RecordBatchReader, limit: TimeLimit) -> Iterator[pa.RecordBatch]:
+    while True:
+        with limit.counting():
+            batch = next(reader, None)
+        if batch is None:
+            return
+        yield batch
 
 
 @contextlib.contextmanager
@@ -109,8 +128,15 @@ def explaining(store: Store, *connections: duckdb.DuckDBPyConnection) -> Iterato
         with interruptible(*connections):
             yield
     except _READ_FAILURES as error:
-        raise StoreError(f"{store.path} could not be read: {first_line(error)}") from error
+        is_memory = isinstance(error, duckdb.OutOfMemoryException | MemoryError)
+        hint = "ask for less at a time, or allow more memory" if is_memory else None
+        raise StoreError(
+            f"{store.path} could not be read: {first_line(error) or 'memory ran out'}", hint=hint
+        ) from error
     except (duckdb.Error, pa.ArrowException) as error:
+        is_of_data = any(word in str(error) for word in ("JSON", "Parquet"))
+        if is_of_data and (found := damage(store)) is not None:
+            raise found from error
         raise _explained(store, error) from error
 
 

@@ -83,19 +83,23 @@ def show(store: StoreLike, episode: str | int) -> Episode:
     return dataset.episode(str(episode))
 
 
-def query(store: StoreLike, sql: str, *, limit: int | None = None) -> list[dict[str, Any]]:
+def query(
+    store: StoreLike, sql: str, *, limit: int | None = None, timeout: float = 300.0, memory: float = 4.0
+) -> list[dict[str, Any]]:
     """Ask a store with one SQL SELECT over episodes, steps, feedback and steps_full.
 
     Args:
         store: The store.
         sql: In DuckDB's dialect. It sees the store and nothing else, and changes nothing.
         limit: Most rows; None for all.
+        timeout: Seconds that the query may run.
+        memory: GB that DuckDB may take. The texts that functions make do not count.
 
     Returns:
         The rows, by the names of the columns; JSON columns are values.
 
     Raises:
-        QueryError: It is not one SELECT that reads, or names what is not there.
+        QueryError: It is not one SELECT that reads, names what is not there, or takes too long.
     """
     import itertools
     import json
@@ -103,7 +107,9 @@ def query(store: StoreLike, sql: str, *, limit: int | None = None) -> list[dict[
     from trajkit.store.query import ask
     from trajkit.store.reader import open_store
 
-    with ask(open_store(store_path(store)), sql) as answer:
+    with ask(
+        open_store(store_path(store)), sql, limit_s=timeout, memory_limit=f"{int(memory * 1e9)}B"
+    ) as answer:
         return [
             {
                 name: json.loads(value) if is_json and value is not None else value

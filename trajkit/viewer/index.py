@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 
 from trajkit.schema import FeedbackKind, Metric, MetricLevel
-from trajkit.store.engine import connect, literal, scan
+from trajkit.store.engine import TimeLimit, connect, literal, scan
 from trajkit.store.layout import quoted
 from trajkit.store.names import joined
 from trajkit.store.query import explaining
@@ -52,6 +52,8 @@ _STEPS = """
 """
 _ORDER = "store, started_at NULLS LAST, id"
 _ROWS_AT_ONCE = 8192
+LIMIT_S = 30.0
+"""Seconds that one search, or one condition on one store, may take: the others wait for it."""
 
 
 class IndexedMetric(NamedTuple):
@@ -109,7 +111,8 @@ class Index:
 
     def create_match(self, name: str, condition: str = "false") -> None:
         """Make a table of the numbers `n` of the rows for which SQL is true."""
-        self.ask(f"CREATE TABLE {name} AS SELECT n FROM rows WHERE {condition}")
+        with self._lock, TimeLimit(LIMIT_S, self._connection, what="the search").counting():
+            self.ask(f"CREATE TABLE {name} AS SELECT n FROM rows WHERE {condition}")
 
     def add_match(self, name: str, store: int, ids: pa.Table) -> None:
         """Put the numbers of some episodes of a store into such a table."""

@@ -12,11 +12,12 @@ from trajkit.curate.derive import Derivation
 from trajkit.curate.groups import is_about_groups, names_of
 from trajkit.curate.pool import Pool
 from trajkit.errors import QueryError
+from trajkit.store.engine import TimeLimit
 from trajkit.store.expression import Expression, parse, require_boolean
 from trajkit.store.layout import quoted
 from trajkit.store.nameable import Names, column_name
 from trajkit.store.query import explaining
-from trajkit.viewer.index import Index
+from trajkit.viewer.index import LIMIT_S, Index
 from trajkit.viewer.shelved import Shelved
 
 _MOST_KEPT = 16
@@ -97,9 +98,10 @@ class Matches:
                 self._names[one.number] = names_of(one.store, cursor)
             names, sql = self._names[one.number]
             condition = parse(text, names)
-            if any(is_about_groups(name) for name in condition.names):
-                return _chosen_by_group(one, cursor, text)
-            return _chosen(one, cursor, condition, sql)
+            with TimeLimit(LIMIT_S, cursor, what=f"the condition on {one.name}").counting():
+                if any(is_about_groups(name) for name in condition.names):
+                    return _chosen_by_group(one, cursor, text)
+                return _chosen(one, cursor, condition, sql)
 
 
 def _chosen(

@@ -19,6 +19,9 @@ from trajkit.viewer.long_texts import LongTexts
 from trajkit.viewer.matches import Matches
 from trajkit.viewer.shelved import Shelved
 
+_MEMORY = "2GB"
+"""Of the questions to one store; what does not fit waits on disk."""
+
 
 class Shelf:
     """Some stores, open to be looked at until it is closed. Also a context manager.
@@ -103,7 +106,7 @@ class Shelf:
 
 
 def _shelved(number: int, name: str, store: Store, opened: contextlib.ExitStack) -> Shelved:
-    connection = fenced(store)
+    connection = fenced(store, memory_limit=_MEMORY)
     opened.callback(connection.close)
     return Shelved(number, name, store, connection)
 

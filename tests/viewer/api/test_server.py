@@ -15,6 +15,9 @@ from trajkit.errors import RequestError, StackError, StoreError
 from trajkit.viewer.server import PageServer
 from trajkit.viewer.shelf import Shelf
 
+NINES = ",'o','" + "9" * 300 + "')"
+"""Ends a call of `replace` that makes 300 characters of one."""
+
 
 def test_the_page_and_its_files_are_served_with_a_policy(client: Any) -> None:
     reply = client.send("GET", "/")
@@ -164,6 +167,12 @@ def test_there_is_nothing_beside_the_files_of_the_page(client: Any, target: str)
         ("episodes", "where=read_text('/etc/passwd')+is+not+null", "read_text"),
         ("episodes", "where=seed", "not a yes or no"),
         ("episodes", "where=task+%3D", "is not a condition"),
+        ("episodes", "where=" + "(" * 5_000 + "seed" + ")" * 4_000, "nested more than 100 deep"),
+        ("episodes", "where=" + "not+" * 2_000 + "seed", "nested more than 100 deep"),
+        ("episodes", "where=" + "(0<" * 60 + "seed" + "<1)" * 60, "chained too deep"),
+        ("episodes", f"where={'replace(' * 6}task{NINES * 6}='x'", "makes more than 64 times"),
+        ("episodes", "where=regexp_matches(task,'(a?){1000}a{1000}b')", "it may take very long"),
+        ("episodes", "where=task+in+(select+error(t)+from+'/etc/passwd'+t)", "has no place in the condition"),
         ("episodes", "where=" + "a" * 10_001, "10,001 characters"),
         ("episodes", "q=" + "a" * 10_001, "10,001 characters"),
         ("episodes", "q=a&q=b", "given 2 times"),
