@@ -29,10 +29,14 @@ _NAMES = re.compile(r"(?:KEY|TOKEN|SECRET|PASSWORD)(?:_BEDROCK)?$")
 _CREDENTIALS = re.compile(
     r"""(?<=://)(?![^/@\s]*:\*{3}@)[^/?#\s"'<>]+(?=@)|(?<=[?&]password=)[^&#\s"'<>]+""", re.IGNORECASE
 )
+_QUOTED_INPUT = re.compile(r"(?<=input_value=).*(?=, input_type=)")
+"""What pydantic was given: of a setting that is mistyped it may be a password."""
 
 
 def hidden(text: str, *secrets: SecretStr | str | None) -> str:
     """Replace secrets in a text by asterisks: those of the environment and credentials in URLs too.
+
+    So is what pydantic quotes of a value that it refuses.
 
     Args:
         text: What is about to be shown or written.
@@ -41,6 +45,7 @@ def hidden(text: str, *secrets: SecretStr | str | None) -> str:
     forms = {form for form in _forms(secrets) if len(form) >= _SHORTEST}
     for form in sorted(forms | _forms(_environment()), key=len, reverse=True):
         text = text.replace(form, HIDDEN)
+    text = _QUOTED_INPUT.sub(HIDDEN, text)
     return _CREDENTIALS.sub(HIDDEN, text) if "://" in text else text
 
 

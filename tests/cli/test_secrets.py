@@ -10,7 +10,9 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from typing import Any
 from urllib.parse import quote
 
@@ -190,24 +192,97 @@ def test_a_value_of_the_project_file_is_in_no_traceback(tmp_path: Path, line: st
         assert secret[:6] not in done.stdout + done.stderr
 
 
-def test_the_doctor_shows_no_key_that_a_service_repeats(tmp_path: Path) -> None:
-    from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-    from threading import Thread
+def listening(answer: Callable[[str, str], tuple[int, str]]) -> ThreadingHTTPServer:
+    """A server that says the status and the text that a path and a key give; the text in a header too."""
 
     class Echo(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             key = (self.headers["Authorization"] or "").removeprefix("Bearer ")
-            is_hub = self.path.endswith("whoami-v2")
-            said = json.dumps({"name": f"me {key}"}) if is_hub else f"no {self.headers['Host']} {KEY}"
-            self.send_response(200 if is_hub else 503)
+            status, text = answer(self.path, key)
+            self.send_response(status)
+            self.send_header("X-Error-Message", text)
             self.end_headers()
-            self.wfile.write(said.encode())
+            self.wfile.write(text.encode())
+
+        do_POST = do_GET
 
         def log_message(self, *_: object) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
     Thread(target=server.serve_forever, daemon=True).start()
+    return server
+
+
+@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("is_file", [False, True])
+def test_a_hub_that_repeats_the_token_shows_it_nowhere(tmp_path: Path, is_file: bool, debug: bool) -> None:
+    told: list[str] = []
+
+    def answer(path: str, key: str) -> tuple[int, str]:
+        told.append(key)
+        return 403, f"{key!r} may not: {json.dumps({'Authorization': 'Bearer ' + key})}"
+
+    server = listening(answer)
+    (tmp_path / "token").write_text(f"{KEY}\n")
+    given = {"HF_TOKEN_PATH": str(tmp_path / "token")} if is_file else {"HF_TOKEN": f"{KEY}\n"}
+    given["HF_ENDPOINT"] = f"http://127.0.0.1:{server.server_address[1]}"
+    (tmp_path / "work").mkdir()
+    flag = ["--debug"] if debug else []
+    try:
+        for command in (["push", "sample:babyai", "me/data", "--yes"], ["pull", "me/data", "-o", "back"]):
+            done = trajkit(tmp_path / "work", *flag, *command, **given)
+            assert done.returncode == (1 if debug else 4), done.stderr
+            assert "***" in done.stderr
+            assert_absent(KEY, everything(tmp_path / "work", done))
+    finally:
+        server.shutdown()
+        server.server_close()
+    assert KEY in told
+    assert set(told) <= {KEY, ""}
+    given.pop("HF_TOKEN", None)
+    for bad in ("hf_b\u00e4d_token", "hf_b\x1bad_token"):
+        (tmp_path / "token").write_text(bad)
+        done = trajkit(tmp_path / "work", *command, **{**given, "HF_TOKEN_PATH": str(tmp_path / "token")})
+        assert done.returncode == 2
+        assert "the token of the Hub" in done.stderr
+        assert "ad_token" not in done.stderr
+        assert "äd_token" not in done.stderr
+
+
+def test_an_address_with_a_password_is_written_nowhere(tmp_path: Path) -> None:
+    address = f"http://me:{PASSWORD}@127.0.0.1:1"
+    model = ["register", "m", "--name", "n", "--api-base", f"{address}/v1", "--emit", "client"]
+    for command in (
+        model,
+        ["push", "sample:babyai", "me/data", "--yes"],
+        ["info", "--database", f"{address}/db"],
+        ["export", "--source", f"{address}/db", "-o", "s"],
+        ["export", "--source", f"postgresql://me:{PASSWORD}@127.0.0.1:1/db", "-o", "s"],
+        ["export", "--sourc", f"{address}/db"],
+        ["export", f"{address}/db"],
+        ["rollout", "babyai", "--task", "goto", "--episodes", "1", "--variant", "v"],
+        ["serve", "sample:tiny-base", "--api-key-location", address],
+    ):
+        for flag in ([], ["--debug"]):
+            done = trajkit(
+                tmp_path,
+                *flag,
+                *command,
+                HF_ENDPOINT=address,
+                HF_TOKEN="hf_0123456789",
+                TENSORZERO_GATEWAY_URL=address,
+            )
+            assert done.returncode != 0
+            assert "p4ss" not in everything(tmp_path, done), command
+
+
+def test_the_doctor_shows_no_key_that_a_service_repeats(tmp_path: Path) -> None:
+    def answer(path: str, key: str) -> tuple[int, str]:
+        is_hub = path.endswith("whoami-v2")
+        return (200, json.dumps({"name": f"me {key}"})) if is_hub else (503, f"no {KEY}")
+
+    server = listening(answer)
     place = f"127.0.0.1:{server.server_address[1]}"
     try:
         done = trajkit(

@@ -7,7 +7,6 @@ import importlib
 import keyword
 import logging
 import os
-import re
 import sys
 import threading
 import traceback
@@ -21,7 +20,7 @@ import trajkit
 from trajkit._arguments import hide_passwords
 from trajkit._memory import prefer_little_memory
 from trajkit._outside import visible
-from trajkit._secrets import HIDDEN, hidden
+from trajkit._secrets import hidden
 from trajkit.cli.output import error_line, usage_error
 from trajkit.errors import TrajkitError
 
@@ -127,16 +126,16 @@ class _WithoutSecrets(logging.Formatter):
 def _safe(text: str) -> str:
     """Tracebacks and logs without the values that libraries quote in them."""
     typed = (word.partition("=")[2] if word.startswith("-") else word for word in sys.argv[1:])
-    text = hidden(_INPUT.sub(HIDDEN, text), *(word for word in typed if "://" in word))
-    return visible(text, is_line=False)
-
-
-_INPUT = re.compile(r"(?<=input_value=).*(?=, input_type=)")
-"""What pydantic was given: of a setting or an address it may be a password."""
+    return visible(hidden(text, *(word for word in typed if "://" in word)), is_line=False)
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     sys.stderr.write(_safe("".join(traceback.format_exception(kind, error, trace))))
+
+
+def _print_of_thread(of: threading.ExceptHookArgs) -> None:
+    if of.exc_value is not None and of.exc_type is not SystemExit:
+        _print_traceback(of.exc_type, of.exc_value, of.exc_traceback)
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -148,9 +147,7 @@ def main(arguments: list[str] | None = None) -> None:
     if arguments is None:
         hide_passwords()
     sys.excepthook = _print_traceback
-    threading.excepthook = lambda of: (
-        of.exc_value and _print_traceback(of.exc_type, of.exc_value, of.exc_traceback)
-    )
+    threading.excepthook = _print_of_thread
     prefer_little_memory()
     gc.set_threshold(50_000, 20, 100)  # imports make many objects and no garbage: looking for it takes time
     sys.exit(run(sys.argv[1:] if arguments is None else arguments, when_stopped=_leave_at_once))
@@ -178,7 +175,6 @@ def run(arguments: list[str], *, when_stopped: Callable[[], int] = lambda: STOPP
     except click.exceptions.Exit as leaving:
         return leaving.exit_code
     except click.UsageError as error:
-        error.message = hidden(error.message)
         usage_error(error)
         return 2
     except (click.Abort, KeyboardInterrupt):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import click
 
 from trajkit._outside import visible, visible_json
+from trajkit._secrets import hidden
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -71,7 +72,7 @@ def usage_error(error: click.UsageError) -> None:
     """Print on stderr that a command was typed wrong, with its usage."""
     text = io.StringIO()
     error.show(text)
-    click.echo(visible(text.getvalue(), is_line=False), nl=False, err=True)
+    click.echo(visible(hidden(text.getvalue()), is_line=False), nl=False, err=True)
 
 
 def _shown(piece: str | Styled) -> str:

@@ -14,7 +14,7 @@ from pydantic import SecretStr
 from trajkit._lazy import need
 from trajkit._outside import name_from_outside
 from trajkit._settings import checked_secret
-from trajkit.errors import RequestError, ServiceError
+from trajkit.errors import ConfigError, RequestError, ServiceError
 from trajkit.publish.fault import CARD_HINT, EXTRA, HubFault, asking
 from trajkit.publish.remote import Account, Remote, RemoteFile
 
@@ -48,6 +48,10 @@ class Hub:
     ) -> None:
         hub = need("huggingface_hub", extra=EXTRA)
         self.endpoint = (endpoint or os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+        if "@" in self.endpoint:  # stores and cards say where they were published
+            raise ConfigError(
+                "HF_ENDPOINT holds a user or a password", hint="HF_TOKEN is where a token belongs"
+            )
         self._token = token.get_secret_value() if token is not None else None
         self._sleep = sleep
         self._api = hub.HfApi(endpoint=self.endpoint, token=self._token or False)

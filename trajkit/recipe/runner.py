@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from trajkit._lock import locked
+from trajkit._secrets import hidden
 from trajkit.errors import RequestError, StoreError, TrajkitError
 from trajkit.recipe.digest import digest_of, input_path
 from trajkit.recipe.folder import LOCK, RunFolder, StepRecord, StepStatus, versions
@@ -171,7 +172,8 @@ def _call(
         folder.save(_ended(record, StepStatus.STOPPED, exit_code=None))
         raise
     except TrajkitError as failure:
-        code, error, hint = failure.exit_code, failure.message, failure.hint
+        code, error = failure.exit_code, hidden(failure.message)
+        hint = failure.hint and hidden(failure.hint)
     if code:
         error = error or _error_of_job(step) or f"exit code {code}"
         record = _ended(record, StepStatus.FAILED, exit_code=code, error=error, hint=hint)

@@ -59,6 +59,11 @@ class ServedModel(Model):
                 f"the model name {self.name!r} begins with a prefix that the gateway keeps",
                 hint="choose another with --name, or leave --api-base out",
             )
+        if "@" in self.api_base.partition("://")[2].partition("/")[0]:
+            raise RequestError(
+                "the address of a model holds a password, and would stand in the configuration with it",
+                hint="a server's key: --api-key-location env::MY_KEY",
+            )
         if self.api_key_location != "none" and "::" not in self.api_key_location:
             raise RequestError(
                 "--api-key-location is where the key is found, and not the key",

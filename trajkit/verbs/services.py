@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from trajkit._settings import secret_from_environment
 from trajkit.errors import ConfigError, RequestError
 from trajkit.verbs.place import Many, Place, many
 
@@ -192,8 +192,11 @@ def api_key(location: str | None) -> str | None:
     if location is None:
         return None
     if not location.startswith(_ENVIRONMENT):
-        raise RequestError(f"--api-key-location {location!r} is not in the environment", hint="env::NAME")
-    key = os.environ.get(variable := location.removeprefix(_ENVIRONMENT))
-    if not key:
+        raise RequestError(
+            "what --api-key-location names is not in the environment",
+            hint="it is where the key is found, such as env::MY_KEY, and not the key",
+        )
+    key = secret_from_environment(variable := location.removeprefix(_ENVIRONMENT))
+    if key is None:
         raise ConfigError(f"{variable} is not set", hint="it holds the key that clients have to bring")
-    return key
+    return key.get_secret_value()
