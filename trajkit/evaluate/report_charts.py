@@ -55,9 +55,11 @@ _SAID = {
 }
 
 
-_OF_OBJECTS = ("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString")
-_OF_OBJECTS += ("toString", "valueOf", "__proto__", "__defineGetter__", "__defineSetter__")
-_OF_OBJECTS += ("__lookupGetter__", "__lookupSetter__")
+_OF_OBJECTS = (
+    *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString"),
+    *("valueOf", "__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
+)
+"""Names that every JavaScript object has: Vega takes what they are of it for what a chart says."""
 
 
 class Drawn(NamedTuple):
