@@ -126,3 +126,34 @@ def test_a_model_that_nobody_knows_is_refused(capsys: pytest.CaptureFixture[str]
     assert "no model 'my-job'" in capsys.readouterr().err
     assert run(["report", "base", "--trained", "tuned"]) == 2
     assert "is not NAME=JOB" in capsys.readouterr().err
+
+
+def test_without_a_store_it_takes_the_last_evaluation_and_not_what_is_to_be_learned(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    worlds = ("babyai", "--task", "goto", "--policy", "expert", "--quiet", "--seeds")
+    assert run(["rollout", *worlds, "0:4", "-o", "played"]) == 0
+    capsys.readouterr()
+    assert run(["report", *FEW]) == 0
+    assert "from played (last written)" in capsys.readouterr().err
+    assert run(["split", "played", "--ratio", "train=0.5,val=0.5", "-o", "sides"]) == 0
+    assert run(["report", *FEW]) == 2
+    assert "no evaluation was played here" in capsys.readouterr().err
+    assert run(["rollout", *worlds, "50:52", "--purpose", "eval", "-o", "measured"]) == 0
+    assert run(["select", "played", "--top", "1", "-o", "chosen"]) == 0
+    capsys.readouterr()
+    assert run(["report", *FEW]) == 0
+    assert "from measured (last evaluation)" in capsys.readouterr().err
+    assert run(["report", "played", *FEW]) == 0
+    assert "from " not in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize(
+    "verb", ["select --top 1", "stats", "mask --reason invalid", "weight --scheme uniform", "split"]
+)
+def test_verbs_that_take_the_last_store_say_which(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["select", "base", "--top", "1", "-o", "chosen"]) == 0
+    capsys.readouterr()
+    run([*verb.split(), *([] if verb == "stats" else ["--dry-run"])])
+    assert "from chosen (last written)" in capsys.readouterr().err

@@ -96,7 +96,7 @@ def convert(store: str | None, to: str, goal: Path, where: str | None, as_json: 
         raise click.UsageError("-o is a file: it exists only when every row has been checked")
     asked = {name: value for name, value in options.items() if value not in (None, False)}
     with keeping_freed_memory():
-        made = _made(store or last_store(), goal, to, where, asked)
+        made = _made(store or last_store(output.talk), goal, to, where, asked)
     _talk(made)
     if as_json:
         output.result_json(made.model_dump(mode="json"))

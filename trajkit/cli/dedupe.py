@@ -59,7 +59,7 @@ def dedupe(
     goal = None if dry_run else goal_of("dedupe", goal)
     with Meter() as meter:
         manifest, entry = drop_duplicates(
-            store or last_store(),
+            store or last_store(talk),
             goal,
             exact=exact,
             episodes=episodes,

@@ -28,7 +28,8 @@ loop           the same action was done earlier in the episode at the same obser
 cached         from the gateway's cache, and the same answer to the same prompt is learned elsewhere
 
 What the agent sees may look alike where the world is not: a no-op or a loop is one as far as the text goes. A
-step that lacks what a reason needs stays, and is counted as not judged.
+step that lacks what a reason needs stays, and is counted as not judged. So are tool calls of a conversation as
+no-ops: a tool may well answer the same twice.
 """
 
 
@@ -71,7 +72,7 @@ def mask(
     if dry_run and not reasons:
         reasons = _REASONS
     goal = None if dry_run else goal_of("mask", goal)
-    made = mask_store(store or last_store(), goal, reasons=reasons, success=success)
+    made = mask_store(store or last_store(talk), goal, reasons=reasons, success=success)
     if not as_json:
         _print(made.report)
     print_derived(

@@ -82,7 +82,7 @@ def pairs(
     from trajkit.verbs.place import goal_of, last_store
 
     goal = None if dry_run else goal_of("pairs", goal)
-    made = pair_store(store or last_store(), goal, verify=not no_verify, **asked)
+    made = pair_store(store or last_store(talk), goal, verify=not no_verify, **asked)
     if as_json:
         result_json(
             {

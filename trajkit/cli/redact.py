@@ -85,7 +85,7 @@ def redact(
     named = patterns | patterns_of(pattern_file)
     goal = None if dry_run else goal_of("redact", goal)
     model = pii_model or (MODEL if pii else None)
-    made = redact_store(store or last_store(), goal, patterns=named, skip=skip, pii=model)
+    made = redact_store(store or last_store(talk), goal, patterns=named, skip=skip, pii=model)
     opinion = second_opinion(goal) if gate and goal is not None else None
     if not as_json:
         _print(made.report)

@@ -73,7 +73,7 @@ def replay(
         goal = goal_of("replay", None)
     with output.Meter() as meter:
         done = replay_store(
-            store or last_store(),
+            store or last_store(output.talk),
             None if dry_run else goal,
             fill=fill,
             only_verified=only_verified,

@@ -12,7 +12,7 @@ from trajkit.cli.derived import columns_given
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.option import confidence_option
 from trajkit.errors import RequestError
-from trajkit.verbs.place import last_store
+from trajkit.verbs.place import last_evaluation
 
 if TYPE_CHECKING:
     from trajkit.evaluate.report_model import ReportData, Unaliased
@@ -107,7 +107,7 @@ def report(
     runs_folder: Path,
     as_json: bool,
 ) -> None:
-    """Compare the variants in evaluation stores; without one, in the last store that was written here.
+    """Compare the variants in evaluation stores; without one, in the last that was played here.
 
     NAME=STORE says what the episodes of a store are called, such as before=stores/a after=stores/b.
 
@@ -123,7 +123,7 @@ def report(
     if goal is not None:
         refuse_existing(goal)
     found = report_of(
-        *(stores or (last_store(),)),
+        *(stores or (last_evaluation(output.talk),)),
         baseline=baselines,
         across_decodings=across_decodings,
         trained_on=trained_on,

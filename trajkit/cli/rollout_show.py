@@ -165,7 +165,7 @@ class Show:
             )
         counts = written.manifest.counts
         self._say(f"{written.path}  {plural(counts.n_episodes, 'episode')}  {plural(counts.n_steps, 'step')}")
-        remember_store(written.path)
+        remember_store(written.path, is_evaluation=self._run.plan.purpose == "eval")
 
     def _check_rows(self) -> bool:
         """Whether a gateway that somebody else runs has kept every row, where its database can be asked."""

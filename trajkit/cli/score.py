@@ -65,7 +65,7 @@ def score(store: str | None, goal: Path | None, dry_run: bool, as_json: bool, **
 
     goal = None if dry_run else goal_of("score", goal)
     with output.Meter() as meter:
-        done = score_store(store or last_store(), goal, on_progress=meter.show, **options)
+        done = score_store(store or last_store(output.talk), goal, on_progress=meter.show, **options)
     if done.n_resumed:
         output.talk(f"{output.plural(done.n_resumed, 'episode')} were scored by an earlier run")
     for bad in done.bad:

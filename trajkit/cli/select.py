@@ -73,7 +73,7 @@ def select(store: str | None, goal: Path | None, dry_run: bool, as_json: bool, *
     from trajkit.curate.select import select as select_episodes
 
     goal = None if dry_run else goal_of("select", goal)
-    manifest, entry = select_episodes(store or last_store(), goal, **asked)
+    manifest, entry = select_episodes(store or last_store(talk), goal, **asked)
     _say_ungrouped(entry)
     has_control = goal is not None and asked["control"]
     control = _control(goal) if goal is not None and has_control else None

@@ -76,7 +76,7 @@ def split(
 
     goal = None if dry_run else goal_of("split", goal)
     report, manifests = cut(
-        store or last_store(),
+        store or last_store(output.talk),
         goal,
         ratio=parse_ratio(typed),
         by=[name for text in by for name in text.split(",")],

@@ -74,7 +74,7 @@ def stats(
     if html is not None:
         refuse_existing(html)
     found = stats_of(
-        *(stores or (last_store(),)),
+        *(stores or (last_store(output.talk),)),
         score=score,
         confidence=confidence,
         resamples=resamples or 0,

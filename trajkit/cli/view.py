@@ -46,7 +46,7 @@ def view(
     for name, value in (("--port", port), ("--browser", browser)):
         if html is not None and value is not None:
             raise click.UsageError(f"{name} is for a page that is served, and --html writes a file")
-    named = stores or (str(last_store()),)
+    named = stores or (str(last_store(output.talk)),)
     if html is not None:
         _write(named, where, html, limit, as_json)
         return

@@ -77,7 +77,7 @@ def weight(
 
     options = {name: value for name, value in asked.items() if value not in (None, ())}
     goal = None if dry_run else goal_of("weight", goal)
-    made = weight_store(store or last_store(), goal, scheme=scheme, **options)
+    made = weight_store(store or last_store(talk), goal, scheme=scheme, **options)
     if not as_json:
         _print(made.report)
     print_derived(

@@ -52,9 +52,40 @@ def near(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def remember_store(path: Path) -> None:
-    """Keep a store as the last one."""
+def last_evaluation(say: Say = nothing) -> str:
+    """The store that a report is about where none is named: the last one, unless it is to be learned.
+
+    A side of a split, or a store without an evaluation episode, is not taken where an evaluation was played.
+
+    Args:
+        say: Told which it is.
+
+    Raises:
+        RequestError: None is remembered.
+    """
+    from trajkit.store.reader import open_store
+    from trajkit.store.summary import summarize
+
+    played = (remembered("last_evaluation") or {}).get("path")
+    last = (remembered("last_store") or {}).get("path")
+    if last is not None and last != played:
+        store = open_store(last)
+        if store.manifest.split is None and (played is None or "eval" in summarize(store).purposes):
+            return last_store(say)
+    if played is None:
+        raise RequestError(
+            "no STORE given, and no evaluation was played here",
+            hint="`trajkit evaluate` plays one; `trajkit report STORE` says how any episodes went",
+        )
+    say(f"from {near(Path(played))} (last evaluation)")
+    return str(played)
+
+
+def remember_store(path: Path, *, is_evaluation: bool = False) -> None:
+    """Keep a store as the last one, and as the last that was played for evaluation where it was."""
     remember("last_store", {"path": str(path.absolute())})
+    if is_evaluation:
+        remember("last_evaluation", {"path": str(path.absolute())})
 
 
 def goal_of(verb: str, given: str | Path | None) -> Path:

@@ -37,7 +37,7 @@ def report(
 
     Args:
         stores: One or several; a mapping says what the episodes of each are called, such as
-            `{"before": "stores/a", "after": "stores/b"}`. None for the last store that was written here.
+            `{"before": "stores/a", "after": "stores/b"}`. None for the last evaluation that was played here.
         baseline: The variants that the others are compared with; none for the first.
         across_decodings: Compare also answers that were drawn in different ways.
         require: What must hold, such as `success.low > 0`.
@@ -86,8 +86,10 @@ def report(
 def named(stores: StoreLike | Iterable[StoreLike] | Mapping[str, StoreLike] | None) -> list[str]:
     """Where the stores are, as `NAME=STORE` where they are named."""
     from trajkit.verbs.look import store_paths
-    from trajkit.verbs.place import store_path
+    from trajkit.verbs.place import last_evaluation, store_path
 
+    if stores is None:
+        return [last_evaluation()]
     if isinstance(stores, Mapping):
         return [f"{name}={store_path(store)}" for name, store in stores.items()]
     return store_paths(stores)

@@ -254,7 +254,7 @@ def play_run(run: Run) -> Rollout:
     run.play(on_played=take)
     written = run.write(prompts_of(run.session))
     if written is not None:
-        remember_store(written.path)
+        remember_store(written.path, is_evaluation=run.plan.purpose == "eval")
     plan = run.plan
     return Rollout(
         estimate,
