@@ -213,9 +213,38 @@ def test_without_a_token_there_is_a_plan_and_no_more(
     monkeypatch.delenv("HF_TOKEN")
     assert run(["push", "sample:babyai", "tester/data", "--yes"]) == 4
     assert "there is no token for the Hub" in capsys.readouterr().err
-    assert run(["push", "sample:babyai", "tester/data", "--dry-run"]) == 0
-    assert "sft: train: 1,417 rows to train on" in capsys.readouterr().err
+    asked = ["push", "sample:babyai", "tester/data", "--dry-run", "--license", "mit"]
+    assert run(asked) == 0
+    shown = capsys.readouterr()
+    for words in (
+        "sft: train: 1,417 rows to train on",
+        "dataset: tester/data (the Hub was not asked)",
+        "seen by: its owner",
+        "licence: mit",
+        "to send (",
+        "  README.md  ",
+    ):
+        assert words in shown.err
+    assert shown.out.startswith("---\n")
+    assert "license: mit" in shown.out
+    assert run([*asked, "--public", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["card"] == shown.out
+    assert (told["is_public"], told["commit"], told["n_sent"]) == (True, None, len(told["files"]))
+    assert told["files"]["README.md"] == len(told["card"].encode())
     assert not standin.requests
+
+
+def test_a_dry_run_with_a_token_says_the_same_as_json(
+    standin: HubStandin, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["push", "sample:babyai", "tester/data"]
+    assert run([*asked, "--yes"]) == 0
+    capsys.readouterr()
+    assert run([*asked, "--dry-run", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["files"], told["is_new"]) == ({}, False)
+    assert told["card"].startswith("---\n")
 
 
 @pytest.mark.parametrize(

@@ -172,7 +172,8 @@ def test_nothing_is_published_or_asked_without_a_yes(monkeypatch):
     with pytest.raises(ServiceError, match="no token"):
         trajkit.push(SAMPLE, "me/goto")
     planned = trajkit.push(SAMPLE, "me/goto", dry_run=True, allow_findings=True)
-    assert planned.plan is None
+    assert "README.md" in planned.plan.change.add
+    assert planned.plan.remote is None
     assert planned.facts is not None
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with pytest.raises(RequestError, match="may cost money") as error:

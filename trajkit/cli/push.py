@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     help="A folder of `trajkit report`, or its report.json: the table of a model's card.",
 )
 @runs_option
-@click.option("--dry-run", is_flag=True, help="Print the plan, and publish nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the plan and the card, and publish nothing.")
 @click.option("--yes", is_flag=True, help="Publish without asking.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def push(
@@ -88,6 +88,7 @@ def push(
     stores has a split for each. What would be sent is shown first, with what a search for secrets found.
     It is one commit: all of it is there, or nothing. HF_TOKEN, or `hf auth login`, says who you are.
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
+    from trajkit.publish.card import CARD
     from trajkit.verbs.push import begun, make, planned, sent
 
     def tell_facts(facts: Facts) -> None:
@@ -121,14 +122,13 @@ def push(
                 on_contents=tell_contents,
                 on_progress=meter.show,
             )
-        if hub is None:
-            output.talk("dry run: nothing was published, and without a token nobody looked at the Hub")
-            return
         plan = planned(hub, repository, folder, ready, wish, is_private=is_private, tag=tag)
-        for line in plan_lines(plan, wish.license):
+        for line in plan_lines(plan, wish.license, is_seen=hub is not None):
             output.talk(line)
-        if dry_run:
-            output.talk("dry run: nothing was published")
+        if dry_run or hub is None:
+            _show(plan, wish.license, (folder / CARD).read_text(encoding="utf-8"), as_json=as_json)
+            asked_hub = "" if hub is not None else ", and without a token nobody looked at the Hub"
+            output.talk(f"dry run: nothing was published{asked_hub}")
             return
         if plan.changes_anything:
             confirm("Publish?", yes=yes, verb="publishes", refused="nothing was published")
@@ -145,7 +145,18 @@ def push(
     output.result(f"{pushed.address}  {done} {pushed.commit[:12]}{f'  tag {tag}' if tag else ''}")
 
 
-def _as_json(plan: PushPlan, commit: str, address: str, *, is_new: bool) -> dict[str, Any]:
+def _show(plan: PushPlan, licence: str | None, card: str, *, as_json: bool) -> None:
+    """What a dry run would have published: the card, and as JSON every file as well."""
+    if not as_json:
+        for line in card.splitlines():
+            output.result(line)
+        return
+    files = {path: file.stat().st_size for path, file in sorted(plan.change.add.items())}
+    shown = _as_json(plan, None, None, is_new=plan.changes_anything)
+    output.result_json({**shown, "licence": licence, "files": files, "card": card})
+
+
+def _as_json(plan: PushPlan, commit: str | None, address: str | None, *, is_new: bool) -> dict[str, Any]:
     return {
         "repository": plan.repository,
         "kind": plan.kind,

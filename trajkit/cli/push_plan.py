@@ -63,9 +63,16 @@ def content_lines(contents: Contents) -> Iterator[str]:
         yield f"too wide for the viewer: {output.plural(moved.n_values, what)} of {moved.table}, in moved/"
 
 
-def plan_lines(plan: PushPlan, licence: str | None) -> Iterator[str]:
-    """Where to, for whom, and which files."""
+def plan_lines(plan: PushPlan, licence: str | None, *, is_seen: bool = True) -> Iterator[str]:
+    """Where to, for whom, and which files.
+
+    Args:
+        plan: The plan.
+        licence: What was said of the licence.
+        is_seen: Whether somebody looked at what is on the Hub.
+    """
     there = "new" if plan.remote is None else f"there, at {plan.remote.commit[:12]}"
+    there = there if is_seen else "the Hub was not asked"
     yield f"{plan.kind}: {plan.repository} ({there})"
     yield f"seen by: {'EVERYBODY' if plan.is_public else 'its owner'}"
     yield f"licence: {licence or 'unknown'}"

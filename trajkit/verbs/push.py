@@ -44,8 +44,8 @@ class Published(NamedTuple):
 
     facts: Facts | None
     """What is known of the stores: leaks, replays, secrets; None of a model."""
-    plan: PushPlan | None
-    """Which files were sent, to whom; None where a dry run has no token to look at the Hub with."""
+    plan: PushPlan
+    """Which files were sent, to whom; all of them where a dry run has no token to look at the Hub with."""
     pushed: OnHub | None
     """The commit and its address; None after a dry run."""
     warning: str | None = None
@@ -123,8 +123,6 @@ def push(
     wish, hub = begun(repository, asked, is_private=private, dry_run=dry_run)
     with tempfile.TemporaryDirectory(prefix="trajkit-push-") as name:
         ready = make(paths, Path(name), wish, asked, dry_run=dry_run)
-        if hub is None:
-            return Published(ready.facts, None, None)
         plan = planned(hub, repository, Path(name), ready, wish, is_private=private, tag=tag)
         if dry_run:
             return Published(ready.facts, plan, None)
@@ -133,6 +131,7 @@ def push(
                 f"this publishes {', '.join(paths)} as {repository}",
                 hint="--yes publishes, --dry-run shows the plan alone",
             )
+        assert hub is not None  # only a dry run goes without a token
         return sent(hub, plan, ready)
 
 
@@ -314,7 +313,7 @@ def _refuse(asked: Mapping[str, Any], names: tuple[str, ...], what: str) -> None
 
 
 def planned(
-    hub: Hub,
+    hub: Hub | None,
     repository: str,
     folder: Path,
     ready: Ready,
@@ -323,16 +322,21 @@ def planned(
     is_private: bool,
     tag: str | None,
 ) -> PushPlan:
-    """Which of the files would be sent, and to whom."""
+    """Which of the files would be sent, and to whom; without a Hub to look at, all of them."""
     from trajkit.publish.card import CARD
-    from trajkit.publish.push import plan_push
+    from trajkit.publish.push import PushPlan, plan_push
+    from trajkit.publish.upload import change_of
 
     paths = [file.path for file in ready.record.files] + [CARD, "trajkit.json"]
+    files = {path: folder / path for path in paths}
+    if hub is None:
+        change = change_of(None, files, frozenset())
+        return PushPlan(repository, ready.kind, ready.record, None, change, not is_private, tag)
     return plan_push(
         hub,
         repository,
         ready.kind,
-        {path: folder / path for path in paths},
+        files,
         ready.record,
         is_public=not is_private,
         licence=wish.license,
