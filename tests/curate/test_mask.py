@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.store.test_mutations import sealed
+from trajkit.cli.main import run
 from trajkit.curate.mask import REASON_TEXTS, Masked, MaskReason, mask
 from trajkit.errors import NothingMatched, QueryError, RequestError
 from trajkit.schema import Episode, Transition, message
@@ -209,6 +215,61 @@ def test_calls_of_a_model_before_the_action_are_no_steps_of_the_world(attempts: 
     assert counts["loop"].n_matched == 1
     assert counts["unparsed"].n_masked == 0
     assert counts["unparsed"].n_unjudged == 2
+
+
+def test_tool_calls_of_a_conversation_are_no_no_ops_and_text_answers_come_between(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def call(name: str, key: str) -> dict[str, Any]:
+        function = {"name": name, "arguments": json.dumps({"key": key})}
+        return {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": name + key, "type": "function", "function": function}],
+        }
+
+    def result(name: str, key: str) -> dict[str, Any]:
+        return {"role": "tool", "tool_call_id": name + key, "content": "ok"}
+
+    said: list[dict[str, Any]] = [{"role": "user", "content": "go on"}]
+    for name, key in (("write", "a"), ("write", "b"), ("ask_agent", "c"), ("status", "d"), ("status", "e")):
+        said += [call(name, key), result(name, key)]
+    said += [{"role": "assistant", "content": "Done."}, {"role": "user", "content": "go on"}]
+    said += [call("write", "f"), result("write", "f"), {"role": "assistant", "content": "Done."}]
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"messages": said}) + "\n", encoding="utf-8")
+    chats, goal = str(tmp_path / "chats"), str(tmp_path / "masked")
+    assert run(["import", str(tmp_path / "chats.jsonl"), "-o", chats]) == 0
+    assert run(["mask", chats, "--reason", "no-op", "-o", goal, "--json"]) == 0
+    assert all(each.loss_weight == 1 for each in next(iter(open_dataset(goal))).steps)
+    (count,) = mask(chats, None, reasons=["no-op"]).report.reasons
+    assert (count.n_matched, count.n_unjudged) == (0, 8)
+
+
+def test_a_step_that_calls_another_agent_is_no_no_op(attempts: Attempts) -> None:
+    same = {"observation": "hall"}
+    steps = (same | {"agent_name": "main"}, same | {"agent_name": "sub"}, same | {"agent_name": "sub"})
+    (count,) = mask(attempts([episode(steps=steps)]).path, None, reasons=["no-op"]).report.reasons
+    assert (count.n_matched, count.n_unjudged) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["mask", "--reason", "no-op"], ["mask", "--reason", "cached"], ["weight", "--scheme", "return"]],
+)
+def test_a_step_that_is_there_twice_ends_the_command_at_once(
+    command: list[str], attempts: Attempts, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = attempts([episode(steps=({},) * 4000, metrics={"episode_return": 1.0})]).path
+    (part,) = store.glob("steps/*.parquet")
+    steps = pq.read_table(part)
+    at = steps.schema.get_field_index("step_index")
+    same = pa.array([0] * steps.num_rows, pa.int64())
+    pq.write_table(steps.set_column(at, steps.schema.field(at), same), part)
+    sealed(store)
+    started = time.monotonic()
+    assert run([command[0], str(store), *command[1:], "-o", str(tmp_path / "out")]) == 1
+    assert "step 0 of episode 'ep' is there more than once" in capsys.readouterr().err
+    assert time.monotonic() - started < 10
 
 
 def test_the_copy_is_in_the_episode_that_began_later(attempts: Attempts, tmp_path: Path) -> None:

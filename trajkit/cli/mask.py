@@ -28,8 +28,8 @@ loop           the same action was done earlier in the episode at the same obser
 cached         from the gateway's cache, and the same answer to the same prompt is learned elsewhere
 
 What the agent sees may look alike where the world is not: a no-op or a loop is one as far as the text goes. A
-step that lacks what a reason needs stays, and is counted as not judged. So are tool calls of a conversation as
-no-ops: a tool may well answer the same twice.
+step that lacks what a reason needs stays, and is counted as not judged. So are tool calls of a conversation
+as no-ops: a tool may well answer the same twice.
 """
 
 

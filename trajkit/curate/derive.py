@@ -15,7 +15,7 @@ from trajkit._files import refuse_existing
 from trajkit.errors import DataError, NothingMatched, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest, Metric
 from trajkit.schema.base import JsonObject
-from trajkit.store.engine import connect, first_line, interruptible, literal
+from trajkit.store.engine import connect, file_literal, first_line, interruptible, literal
 from trajkit.store.reader import Store, open_store, verifying
 from trajkit.store.tally import lines_of
 from trajkit.store.view import create_views
@@ -37,6 +37,21 @@ class Derivation:
     what a user wrote comes here only through `trajkit.store.expression`."""
     verified: Callable[[], None]
     """Waits for the checksums, and raises `StoreError` where one differs."""
+
+    def refuse_repeated_steps(self) -> None:
+        """Refuse a store in which a step is there twice, before joins by step multiply its rows.
+
+        Raises:
+            StoreError: There is one; only a store that something else than trajkit wrote has it.
+        """
+        found = self.connection.execute(
+            "SELECT episode_id, step_index FROM steps GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
+        ).fetchone()
+        if found is not None:
+            raise StoreError(
+                f"{self.store.path}: step {found[1]} of episode {found[0]!r} is there more than once",
+                hint="something other than trajkit wrote or changed this store: build it again",
+            )
 
     def entry(
         self,
@@ -165,7 +180,7 @@ class Derivation:
 
     def _steps_per_part(self) -> int:
         """So many that the texts of a part fit into memory, going by their mean length in this store."""
-        names = ", ".join(literal(str(path)) for path in self.store.parts("steps"))
+        names = ", ".join(map(file_literal, self.store.parts("steps")))
         found = self.connection.execute(
             f"SELECT sum(total_uncompressed_size) FROM parquet_metadata([{names}])"
         ).fetchone()

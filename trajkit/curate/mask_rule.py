@@ -19,18 +19,24 @@ _CUT_OFF = ("length", "max_tokens", "max_output_tokens", "model_length")
 # An agent may ask models several times before it acts once: those calls have no action of their own.
 _ACTION = "coalesce(action_executed, nullif(CAST(action AS VARCHAR), 'null'))"
 
+# What a conversation shows is the latest result, not the state of a world: two calls may well have the same
+# one. And where another agent goes on, as one that was called, it sees something else of its own.
+_IS_TALK = "action_executed IS NULL AND json_type(action) = 'ARRAY'"
+
 _ACTING = f"""
     CREATE OR REPLACE TEMP TABLE trajkit_acting AS
     SELECT episode_id, step_index, seen IS NOT NULL AS is_seen,
         CASE WHEN coalesce(reward, 0) > 0 THEN false
-            ELSE seen = lead(seen) OVER (PARTITION BY episode_id ORDER BY step_index) END AS is_no_op,
+            WHEN NOT is_talk AND agent_name IS NOT DISTINCT FROM lead(agent_name) OVER later
+                THEN seen = lead(seen) OVER later END AS is_no_op,
         CASE WHEN seen IS NOT NULL THEN
             row_number() OVER (PARTITION BY episode_id, seen, done ORDER BY step_index) > 1 END AS is_loop
     FROM (
         -- the hashes of long texts sort in less memory
-        SELECT episode_id, step_index, reward, md5_number(observation) AS seen, md5_number({_ACTION}) AS done
+        SELECT episode_id, step_index, reward, agent_name, {_IS_TALK} AS is_talk,
+            md5_number(observation) AS seen, md5_number({_ACTION}) AS done
         FROM steps WHERE {_ACTION} IS NOT NULL
-    )
+    ) WINDOW later AS (PARTITION BY episode_id ORDER BY step_index)
 """
 _NO_ACTING = """
     CREATE OR REPLACE TEMP TABLE trajkit_acting
@@ -138,7 +144,9 @@ def judge(derivation: Derivation, reasons: Sequence[str], success: str | None) -
 
     Raises:
         QueryError: `success` is no rule, or names what the steps have not.
+        StoreError: A step is there more than once.
     """
+    derivation.refuse_repeated_steps()
     run = derivation.connection.execute
     run(_ACTING if {"no-op", "loop"} & set(reasons) else _NO_ACTING)
     run(_COPIES if "copied" in reasons else _NO_COPIES)

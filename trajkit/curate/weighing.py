@@ -82,7 +82,9 @@ def weigh(
 
     Raises:
         DataError: An episode to learn from has no score, or lacks a reward.
+        StoreError: A step is there more than once.
     """
+    derivation.refuse_repeated_steps()
     run = derivation.connection.execute
     run(_TASKS)
     run(_LEARNING)
