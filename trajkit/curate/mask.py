@@ -32,8 +32,8 @@ class MaskReason(StrEnum):
     """The answer names something that is no action of the environment."""
     NO_OP = "no-op"
     """The step changed nothing that the agent could see, and earned nothing: the observation after it is the
-    one before it. Tool calls that no environment carried out are not judged, nor are steps after which another
-    agent acts."""
+    one before it. Tool calls that no environment carried out are not judged, nor are steps after which
+    another agent acts."""
     LOOP = "loop"
     """The same action was carried out earlier in the episode at the same observation."""
     CACHED = "cached"
