@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.rollout.loopback import Reply, said, serve
 from trajkit._settings import remembered
 from trajkit.cli.main import run
 from trajkit.stack.clickhouse import ClickHouse
@@ -414,6 +415,38 @@ def test_a_model_on_this_machine_is_asked_without_a_question_and_limits_hold(els
         assert all(line["variant"] == "rule-player" and line["n_input_tokens"] for line in lines)
     finally:
         end(process)
+
+
+ASKING = """
+import json
+import urllib.request
+
+def past(turn):
+    body = json.dumps({"model": "m", "messages": [{"role": "user", "content": turn.observation}]})
+    request = urllib.request.Request(URL, body.encode(), {"Content-Type": "application/json"})
+    return json.load(urllib.request.urlopen(request))["choices"][0]["message"]["content"]
+
+async def through(turn):
+    said = await turn.chat([{"role": "user", "content": turn.observation}], model="m")
+    return said.choices[0].message.content
+"""
+
+
+def test_an_agent_that_asks_past_its_turn_is_told_of_after_its_first_episode(elsewhere, capsys, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    (elsewhere / "own_past.py").write_text(OWN)
+    with serve(lambda body, number: Reply(said("1"))) as server:
+        url = server.url
+        (elsewhere / "asking.py").write_text(ASKING.replace("URL", repr(f"{url}/chat/completions")))
+        command = ["rollout", "own_past:Count", "--episodes", "2", "--max-steps", "2", "--model-url", url]
+        assert run([*command, "--policy", "asking:past", "--json"]) == 0
+        printed = capsys.readouterr().err
+        told = "this agent asked no model through turn.chat or turn.inference"
+        assert printed.count(told) == 1
+        assert printed.index(told) < printed.index("2 of 2 episodes")
+        assert run([*command, "--policy", "asking:past", "--purpose", "eval"]) == 0
+        assert run([*command, "--policy", "asking:through", "--max-calls", "9"]) == 0
+        assert told not in capsys.readouterr().err
 
 
 def test_the_stand_in_costs_nothing_and_a_real_model_in_its_place_is_asked_about(

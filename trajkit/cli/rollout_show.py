@@ -44,6 +44,7 @@ class Show:
         self._is_quiet = quiet
         self._n_faults: Counter[str] = Counter()
         self._first_messages: dict[str, str] = {}
+        self._has_told_silence = False
 
     def play(self) -> int:
         """Play what is missing, and print; the exit code."""
@@ -105,6 +106,12 @@ class Show:
             kind = played.fault.kind.value
             self._n_faults[kind] += 1
             self._first_messages.setdefault(kind, played.fault.message)
+        elif not self._has_told_silence and _is_silent(played, self._session):
+            self._has_told_silence = True
+            self._say(
+                "this agent asked no model through turn.chat or turn.inference: its steps have no prompt and "
+                "no answer, so no training file can be made of them (docs/agents.md)"
+            )
         if self._as_json:
             error = None if played.fault is None else played.fault.message
             result_json_line(_line(to_episode(played), score(played), error))
@@ -196,6 +203,14 @@ class Show:
         else:
             self._say(f"every row of {plural(self._run.journal.n_done, 'episode')} is in the database")
         return not missing
+
+
+def _is_silent(played: Played, session: Session) -> bool:
+    """Whether somebody's own agent played to learn from, and nothing is known of what a model told it."""
+    from trajkit.rollout.options import PolicyKind
+
+    is_own = session.options.kind == PolicyKind.MODULE and session.plan.purpose == "train"
+    return is_own and not played.answers()
 
 
 def _line(episode: Episode, score: Score, message: str | None) -> dict[str, Any]:
