@@ -106,6 +106,18 @@ def test_a_condition_means_the_same_as_in_select(
     assert [each.episode_id for each in Dataset(store).where(condition)] == expected
 
 
+@pytest.mark.parametrize("name", ["a*", "a?", "a[b]", "a[!c]", "{ab,ac}", 'it\'s "a"'])
+def test_a_folder_whose_name_looks_like_a_pattern_is_read_itself_and_no_other(
+    store_of: Callable[..., Store], episode: Callable[..., Episode], tmp_path: Path, name: str
+) -> None:
+    store_of([episode("other")], name="ab")
+    store = store_of([episode("own", metrics={"it's": 1.0, 'x"y': 2.0})], name=name)
+    verify(store, deep=True)
+    assert [each.episode_id for each in Dataset(store).where('"it\'s" = 1 and metrics."x""y" = 2')] == ["own"]
+    select(store.path, tmp_path / "selected*", where="n_steps > 0")
+    assert [each.episode_id for each in open_dataset(tmp_path / "selected*")] == ["own"]
+
+
 def test_a_value_that_cannot_be_compared_is_told_when_it_is_met(ten: Store) -> None:
     dataset = Dataset(ten).where("CAST(task AS INTEGER) = 1")
     with pytest.raises(QueryError, match="Could not convert string"):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trajkit._files import sha256_file
 from trajkit.convert.spool import Written
-from trajkit.store.engine import connect, literal, writing
+from trajkit.store.engine import connect, file_literal, literal, writing
 from trajkit.store.layout import quoted
 
 _ROWS_PER_GROUP = 4096
@@ -26,7 +26,7 @@ def write_parquet(lines: Path, written: Written, goal: Path, columns: Mapping[st
     wanted = dict(columns)
     types = ", ".join(f"{quoted(name)}: {literal(kind)}" for name, kind in wanted.items())
     source = (
-        f"read_json({literal(str(lines))}, format = 'newline_delimited', columns = {{{types}}}, "
+        f"read_json({file_literal(lines)}, format = 'newline_delimited', columns = {{{types}}}, "
         f"maximum_object_size = {written.n_longest + _SPARE})"
     )
     with connect() as connection, writing(goal, connection):

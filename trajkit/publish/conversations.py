@@ -16,7 +16,7 @@ from trajkit.publish.shards import BATCH_ROWS, Shard, ShardWriter, named, write_
 from trajkit.publish.tables import MOVED_FOLDER
 from trajkit.publish.wide import MOST_ROW_BYTES, row_bytes
 from trajkit.store.dataset import Dataset
-from trajkit.store.engine import connect, interruptible, literal, scan
+from trajkit.store.engine import connect, file_literal, interruptible, literal, scan
 from trajkit.store.layout import quoted
 from trajkit.store.reader import Store
 
@@ -198,7 +198,7 @@ def _metadata(rows: Rows) -> str:
 def _lines(made: Conversion) -> str:
     kinds = ", ".join(f'"{name}" {"JSON[]" if name == "tool_calls" else "VARCHAR"}' for name in _MESSAGE)
     return (
-        f"read_json({literal(str(made.data))}, format = 'newline_delimited', "
+        f"read_json({file_literal(made.data)}, format = 'newline_delimited', "
         f"columns = {{messages: {literal(f'STRUCT({kinds})[]')}, tools: 'JSON[]'}}, "
         f"maximum_object_size = {_longest(made.data) + _SPARE})"
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import re
 import secrets
 import signal
 import socket
@@ -33,6 +34,7 @@ DEEPEST = 100
 """Expressions within expressions of such a text."""
 
 _GRACE_S = 10.0
+_PATTERN = re.compile(r"[*?\[]")
 # What the machine did, not the query.
 _MACHINE = (
     duckdb.IOException,
@@ -111,10 +113,14 @@ def literal(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
 
+def file_literal(path: Path) -> str:
+    """A file as an SQL string literal for `read_parquet` and the like, which take `*` for a pattern."""
+    return literal(_PATTERN.sub(lambda found: f"[{found[0]}]", str(path)))
+
+
 def scan(paths: list[Path]) -> str:
     """The SQL that reads these Parquet files in this order, with the file's name in `filename`."""
-    names = ", ".join(literal(str(path)) for path in paths)
-    return f"read_parquet([{names}], filename = true)"
+    return f"read_parquet([{', '.join(map(file_literal, paths))}], filename = true)"
 
 
 @contextlib.contextmanager

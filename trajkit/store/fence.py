@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 
 from trajkit.errors import QueryError
-from trajkit.store.engine import connect, literal, parser, syntax_tree, too_deep
+from trajkit.store.engine import connect, file_literal, literal, parser, syntax_tree, too_deep
 from trajkit.store.reader import Store, verify
 from trajkit.store.view import create_views
 
@@ -43,7 +43,8 @@ def fenced(
     connection = connect(memory_limit=memory_limit, threads=threads)
     create_views(connection, store)
     connection.execute(f"SET max_temp_directory_size = {literal(_MOST_SPILLED)}")
-    connection.execute(f"SET allowed_directories = [{literal(str(store.path))}]")
+    folders = f"[{literal(str(store.path))}, {file_literal(store.path)}]"  # the views name it as a pattern
+    connection.execute(f"SET allowed_directories = {folders}")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection

@@ -11,7 +11,7 @@ import pyarrow as pa
 from trajkit.sources.tensorzero.archive.checksum import DUCKDB, row_number
 from trajkit.sources.tensorzero.archive.layout import Table
 from trajkit.sources.tensorzero.archive.manifest import NOTHING, Seen
-from trajkit.store.engine import connect, literal
+from trajkit.store.engine import connect, file_literal
 
 _MEMORY_LIMIT = "1GB"
 
@@ -25,7 +25,7 @@ def connect_to(*, threads: int | None = None) -> duckdb.DuckDBPyConnection:
 
 def scan(paths: Sequence[Path]) -> str:
     """The SQL that reads these files."""
-    return f"read_parquet([{', '.join(literal(str(path)) for path in paths)}])"
+    return f"read_parquet([{', '.join(map(file_literal, paths))}])"
 
 
 def rows_seen(
