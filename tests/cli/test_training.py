@@ -123,3 +123,18 @@ def test_evaluation_episodes_of_a_named_side_are_left_out_as_well(capsys: pytest
     assert "every episode of eval was played for evaluation" in said
     assert "--val-fraction" in said
     assert "--include-eval" not in said
+
+
+def test_a_plan_says_that_answers_of_negative_weight_are_not_learned(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run(["weight", "sample:babyai", "--scheme", "advantage", "--by", "task", "-o", "weighed"]) == 0
+    capsys.readouterr()
+    assert (
+        run(["sft", "openai", "--train", "weighed", "--unit", "step", "--val-fraction", "0", "--dry-run"])
+        == 0
+    )
+    said = capsys.readouterr().err
+    assert re.search(
+        r"not learned: \d+ steps: negative weight\n +so only what was better than its group", said
+    )

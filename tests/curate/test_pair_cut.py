@@ -167,3 +167,25 @@ def test_reserved_worlds_are_found_by_seed_and_by_state(written: Callable[..., P
         "walk go seed 4",
         "state state 1",
     }
+
+
+@pytest.mark.parametrize("n_groups", [2, 5, 9])
+def test_with_two_groups_or_more_no_side_is_empty(
+    written: Callable[..., Pairs], tmp_path: Path, n_groups: int
+) -> None:
+    for first in range(0, 8 * n_groups, n_groups):
+        pairs = [pair(n, seed=n) for n in range(first, first + n_groups)]
+        found = cut_pairs(written(f"few-{first}", *pairs), tmp_path / f"cut-{first}", fraction=0.1)
+        assert all(found.n_pairs.values())
+        assert sum(found.n_pairs.values()) == n_groups
+
+
+def test_groups_that_share_a_prompt_without_a_seed_are_on_one_side(
+    written: Callable[..., Pairs], tmp_path: Path
+) -> None:
+    pairs = [pair(n, seed=None, text=f"question {n % 20}") for n in range(60)]
+    pairs += [pair(n, seed=n, text=f"seeded {n % 3}") for n in range(60, 90)]
+    cut_pairs(written("pairs", *pairs), tmp_path / "cut", fraction=0.3)
+    cut = [open_pairs(tmp_path / "cut" / side) for side in ("train", "val")]
+    assert not leak_of_pairs(*cut, reservations=()).leaks
+    assert {each.seed is None for each in cut[1]} == {True, False}

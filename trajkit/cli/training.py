@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from trajkit.verbs.sides import OfOneFunction, Sides
 
 
+_NEGATIVE = "negative weight"
+"""Why `trajkit.convert` leaves out an answer that was worse than others."""
+
+
 class Targets(click.Group):
     """A group with a subcommand for each target, whose module is imported when it is called.
 
@@ -152,6 +156,8 @@ def side_lines(job: TuneJob) -> Iterator[str]:
         )
     for reason, number in job.train.left.items():
         yield f"          not learned: {output.plural(number, 'step')}: {reason}"
+        if reason == _NEGATIVE:
+            yield "          so only what was better than its group is learned, and nothing is unlearned"
     for kind, number in job.train.losses.items():
         yield f"          left out: {output.plural(number, kind)}"
     if job.validation is None:

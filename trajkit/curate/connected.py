@@ -79,7 +79,7 @@ def join_groups(connection: duckdb.DuckDBPyConnection, members: str, *, only_key
     ).fetchnumpy()
     if not len(shared["number"]):
         return
-    least = _least_connected(shared["number"], shared["value"])
+    least = least_connected(shared["number"], shared["value"])
     connection.register("trajkit_least", pa.table({"number": np.arange(len(least)), "least": least}))
     connection.execute(
         "CREATE TEMP TABLE trajkit_keys AS WITH known AS (SELECT key, row_number() OVER (ORDER BY key) - 1 "
@@ -93,11 +93,15 @@ def join_groups(connection: duckdb.DuckDBPyConnection, members: str, *, only_key
     )
 
 
-def _least_connected(groups: Any, values: Any) -> Any:
+def least_connected(groups: Any, values: Any) -> Any:
     """The least number of all groups that each is connected with, over the values that they share.
 
     Each round hooks the least group of a set to the least that one of its values is in, and lets every group
     follow what it is hooked to up to the end, so that sets grow together in few rounds.
+
+    Args:
+        groups: Numbers of groups from 0, a row for each value that one has.
+        values: The values of these rows, as numbers.
     """
     _, values = np.unique(values, return_inverse=True)
     least = np.arange(int(groups.max()) + 1)

@@ -1,6 +1,7 @@
 """Cut preference pairs into those that are learned and those that measure, so that no group is on both sides.
 
-A group's place follows from a hash of its key, as in `trajkit.curate.split`: more pairs move nobody.
+A group's place follows from a hash of its key, as in `trajkit.curate.split`: more pairs move only the group
+that a side took which would have been empty, and groups that come to share a prompt where there is no seed.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 import trajkit
 from trajkit._files import building_folder
+from trajkit.curate.connected import least_connected
 from trajkit.curate.keys import PLACES
 from trajkit.curate.pair_file import DATA_NAME, Pairs, PairsManifest, write_pairs
 from trajkit.curate.split import RULE
@@ -23,6 +27,9 @@ from trajkit.schema.base import JsonObject
 TRAIN, VALIDATION = "train", "val"
 _PARTED = "between the sides"
 _KEYS = ("chosen_group_key", "rejected_group_key")
+_WORLD = '["world",'
+"""Begins the key of a group whose world is known."""
+_ROWS_AT_ONCE = 256
 _IDS = ("chosen_episode_id", "rejected_episode_id")
 
 
@@ -73,20 +80,42 @@ def cut_pairs(pairs: Pairs, goal: Path, *, fraction: float, seed: int = 0) -> Cu
 
 def _sides(pairs: Pairs, fraction: float, seed: int) -> list[str]:
     """The side of each pair, in their order."""
+    keys = _joined_keys(pairs)
+    places = {key: _place(key, seed) for row in keys for key in row}
+    sides = {key: TRAIN if place < (1 - fraction) * PLACES else VALIDATION for key, place in places.items()}
+    whole = {mine for mine, theirs in keys if mine == theirs}  # a group that gives its side a pair
+    for side, nearest in ((VALIDATION, max), (TRAIN, min)):
+        if len(whole) > 1 and side not in {sides[key] for key in whole}:
+            sides[nearest(whole, key=lambda key: (places[key], key))] = side
+    return [sides[mine] if sides[mine] == sides[theirs] else _PARTED for mine, theirs in keys]
+
+
+def _place(key: str, seed: int) -> int:
+    return int(hashlib.sha256(f"{seed}:{key}".encode()).hexdigest()[:13], 16)
+
+
+def _joined_keys(pairs: Pairs) -> list[tuple[str, str]]:
+    """The keys of the groups of each pair; groups that share a prompt without a seed have their least key."""
     import pyarrow.parquet as pq
 
-    places: dict[str, str] = {}
-    found = []
-    table = pq.read_table(pairs.path / DATA_NAME, columns=list(_KEYS))
-    for keys in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        for key in keys:
-            if key not in places:
-                digest = hashlib.sha256(f"{seed}:{key}".encode()).hexdigest()
-                is_learned = int(digest[:13], 16) < (1 - fraction) * PLACES
-                places[key] = TRAIN if is_learned else VALIDATION
-        ours, theirs = (places[key] for key in keys)
-        found.append(ours if ours == theirs else _PARTED)
-    return found
+    rows: list[tuple[str, str]] = []
+    holders: dict[bytes, set[str]] = {}
+    seedless: set[bytes] = set()
+    with pq.ParquetFile(pairs.path / DATA_NAME) as file:
+        for batch in file.iter_batches(_ROWS_AT_ONCE, columns=[*_KEYS, "seed", "prompt"]):
+            for mine, theirs, seed, prompt in zip(*(each.to_pylist() for each in batch.columns), strict=True):
+                text = hashlib.sha256(prompt.encode()).digest()
+                holders.setdefault(text, set()).update((mine, theirs))
+                if seed is None and not (mine.startswith(_WORLD) and theirs.startswith(_WORLD)):
+                    seedless.add(text)
+                rows.append((mine, theirs))
+    known = sorted({key for row in rows for key in row})
+    numbers = {key: number for number, key in enumerate(known)}
+    shared = [(numbers[key], n) for n, text in enumerate(sorted(seedless)) for key in holders[text]]
+    if not shared:
+        return rows
+    least = least_connected(*np.array([*shared, (len(known) - 1, -1)]).T)
+    return [(known[least[numbers[mine]]], known[least[numbers[theirs]]]) for mine, theirs in rows]
 
 
 def _facts(manifest: PairsManifest) -> JsonObject:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from trajkit._settings import project
 from trajkit.errors import RequestError
+from trajkit.verbs.place import last_store
+from trajkit.verbs.sides import last_pairs
 
 if TYPE_CHECKING:
     from trajkit.schema import Model
@@ -126,6 +128,8 @@ def local_request(
     from trajkit.targets.local.recipe import LocalRecipe
 
     wanted = recipe(LocalRecipe, given_recipe(asked, "packing") | _play(asked), asked["more"], read=read)
+    if asked["train"] is None:
+        last_store()  # that there is nothing to learn is said before a model is looked for
     check_model(asked["base"])
     chosen = sides()
     return LocalRequest(
@@ -178,6 +182,8 @@ def preference_request(
     from trajkit.targets.local.preference_recipe import RECIPES
 
     wanted = recipe(RECIPES[method], given_recipe(asked, *names), asked["more"], read=read)
+    if asked["train"] is None:
+        last_pairs(method)
     check_model(asked["base"])
     chosen = sides()
     return PreferenceRequest(

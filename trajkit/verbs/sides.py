@@ -220,7 +220,7 @@ def pair_sides(
     from trajkit.curate.pair_file import MANIFEST_NAME
 
     made = [] if made is None else made
-    learned = Path(train or _last(method, say))
+    learned = Path(train or last_pairs(method, say))
     if (learned / MANIFEST_NAME).is_file():
         measured = Path(val) if val is not None else _sibling(learned, say) if fraction == FRACTION else None
         if measured is not None or not fraction:
@@ -231,8 +231,12 @@ def pair_sides(
     return sides(str(learned), val, fraction, made=made, say=say)
 
 
-def _last(method: str, say: Say) -> str:
-    """The last pairs that were written here; for `kto` the last store, where no pairs were."""
+def last_pairs(method: str, say: Say = nothing) -> str:
+    """The last pairs that were written here; for `kto` the last store, where no pairs were.
+
+    Raises:
+        RequestError: Nothing was written here.
+    """
     if (last := remembered("last_pairs")) is not None:
         say(f"from {near(Path(last['path']))} (last written)")
         return str(last["path"])

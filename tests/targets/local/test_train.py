@@ -130,6 +130,7 @@ def test_a_training_that_was_killed_goes_on_to_the_same_adapter(
             (tmp_path / "work-2" / f"checkpoint-{number}" / "trainer_state.json").write_text(text)
     again = train(base, path, tmp_path / "again", recipe, workspace=tmp_path / "work-2")
     assert again.n_steps == whole.n_steps
+    assert again.train_loss == pytest.approx(whole.train_loss, rel=1e-4)  # not of the second half
     ours, theirs = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("again", "whole"))
     assert ours.keys() == theirs.keys()
     assert all(np.abs(ours[name] - theirs[name]).max() < 1e-5 for name in ours)

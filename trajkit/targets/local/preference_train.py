@@ -11,7 +11,7 @@ from trajkit._lazy import need
 from trajkit._samples import pretrained
 from trajkit.errors import DataError
 from trajkit.generation.old_names import old_names
-from trajkit.targets.local.arguments import arguments_of, callbacks_of
+from trajkit.targets.local.arguments import arguments_of, callbacks_of, mean_loss
 from trajkit.targets.local.base_model import count, load_base
 from trajkit.targets.local.checkpoint import last_checkpoint
 from trajkit.targets.local.preference_recipe import DpoRecipe, KtoRecipe
@@ -147,7 +147,7 @@ def _train(
                 recipe, places.workspace, on_step, has_validation=has_validation, on_logs=keep
             ),
         )
-        finished = trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
+        trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
     if trainer.is_world_process_zero():
         trainer.model.save_pretrained(places.goal)
     state = trainer.state
@@ -156,7 +156,7 @@ def _train(
         n_steps=state.global_step,
         n_trainable=n_trainable,
         n_weights=n_weights,
-        train_loss=finished.training_loss,
+        train_loss=mean_loss(state.log_history),
         eval_loss=state.best_metric,
         best_step=state.best_global_step or None,
         was_stopped_early=has_validation and state.global_step < state.max_steps,

@@ -12,7 +12,7 @@ from trajkit.errors import DataError
 from trajkit.rollout.record import RETURN_METRIC
 from trajkit.rollout.summary import Mean
 from trajkit.schema import Model
-from trajkit.targets.local.arguments import arguments_of, callbacks_of
+from trajkit.targets.local.arguments import arguments_of, callbacks_of, mean_loss
 from trajkit.targets.local.base_model import count, load_base
 from trajkit.targets.local.batch import TokenRows, collate
 from trajkit.targets.local.checkpoint import last_checkpoint
@@ -121,7 +121,7 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
         buckets_seed=recipe.seed if recipe.group_by_length else None,
         callbacks=callbacks_of(recipe, places.workspace, on_step, has_validation=has_validation),
     )
-    finished = trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
+    trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
     if trainer.is_world_process_zero():
         trainer.model.save_pretrained(places.goal)
     state = trainer.state
@@ -130,7 +130,7 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
         n_steps=state.global_step,
         n_trainable=n_trainable,
         n_weights=n_weights,
-        train_loss=finished.training_loss,
+        train_loss=mean_loss(state.log_history),
         eval_loss=kept.get("eval_loss"),
         episode_return=kept.get(f"eval_{RETURN_METRIC}"),
         episode_return_error=kept.get(f"eval_{RETURN_METRIC}_error"),
