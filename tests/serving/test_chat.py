@@ -265,7 +265,8 @@ def test_a_prompt_that_is_too_long_has_openais_code(client: openai.OpenAI) -> No
 
 
 def test_what_is_no_request_is_refused(server: Running) -> None:
-    assert httpx.post(f"{server.url}/chat/completions", content=b"{").status_code == 400
+    kind = {"content-type": "application/json"}
+    assert httpx.post(f"{server.url}/chat/completions", content=b"{", headers=kind).status_code == 400
     assert httpx.get(f"{server.url}/embeddings").status_code == 404
     assert httpx.get(f"{server.url}/chat/completions").status_code == 405
     assert "error" in httpx.get(f"{server.url}/chat/completions").json()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import subprocess
@@ -14,6 +15,7 @@ import httpx
 import openai
 import pytest
 
+from tests.adapters import make_adapter
 from tests.serving.conftest import ROOT, serving
 from trajkit.cli.main import run
 from trajkit.errors import RequestError
@@ -123,6 +125,20 @@ def adapter(folder: Path, base: str | None) -> str:
     folder.mkdir()
     (folder / "adapter_config.json").write_text(f'{{"base_model_name_or_path": "{base}"}}' if base else "{}")
     return str(folder)
+
+
+def test_an_adapter_imports_no_module_that_it_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = Path(make_adapter(BASE, tmp_path / "made"))
+    config = json.loads((made / "adapter_config.json").read_text())
+    config |= {"megatron_config": {"tensor_model_parallel_size": 1}, "megatron_core": "evil_megatron"}
+    (made / "adapter_config.json").write_text(json.dumps(config))
+    (tmp_path / "evil_megatron.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w').close()")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run(["serve", str(made), "--base", BASE, "--port", "0"]) == 2
+    assert "runs no code of a model's" in capsys.readouterr().err
+    assert not (tmp_path / "mark").exists()
 
 
 def test_adapters_of_one_base_share_a_server(tmp_path: Path) -> None:

@@ -11,9 +11,12 @@ from typing import Any, NamedTuple, Protocol
 from trajkit._lazy import need
 from trajkit._samples import pretrained
 from trajkit.errors import RequestError
+from trajkit.formats.template_bounds import bound_templates
 
 _CHARACTERS_PER_TOKEN = 4
 _TIKTOKEN = "tiktoken:"
+_FAULTS = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, RecursionError, MemoryError)
+"""What the Python in a chat template can end with."""
 ESTIMATE = "estimate"
 """The name that asks for an estimate from the number of characters."""
 
@@ -172,6 +175,7 @@ class ChatTemplate:
 
     def __init__(self, name: str) -> None:
         transformers = need("transformers", extra="tokens")
+        bound_templates()
         self.name = name
         try:
             self._tokenizer = pretrained(transformers.AutoTokenizer, name)
@@ -264,7 +268,7 @@ class ChatTemplate:
                 return_dict=True,
                 return_assistant_tokens_mask=is_marked,
             )
-        except (jinja.TemplateError, TypeError, ValueError) as error:
+        except (jinja.TemplateError, *_FAULTS) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise RequestError(f"the chat template of {self.name} cannot write it: {reason}") from error
         return list(made["input_ids"]), list(made.get("assistant_masks", ()))

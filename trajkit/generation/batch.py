@@ -9,7 +9,7 @@ from trajkit._lazy import need
 from trajkit.generation.ask import Likely, SaidToken
 from trajkit.generation.draw import draw
 from trajkit.generation.prefix import spread
-from trajkit.generation.row import Row
+from trajkit.generation.row import Row, failed
 
 
 class Batch:
@@ -82,7 +82,10 @@ class Batch:
         )
         told = _told(logits, self.rows, tokens)
         for row, token, chances in zip(self.rows, tokens, told, strict=True):
-            row.add(token, chances)
+            try:
+                row.add(token, chances)
+            except BaseException as error:  # noqa: BLE001 - this row's alone, whatever it is
+                row.end(failed(error))
         self._next = torch.tensor(tokens, device=logits.device)[:, None]
 
     def _allowed(self, logits: Any) -> Any:
@@ -94,9 +97,12 @@ class Batch:
         width = logits.shape[-1]
         bits = numpy.zeros((len(bound), (width + 31) // 32), dtype=numpy.int32)
         for each, place in zip(bits, bound, strict=True):
-            constraint = self.rows[place].constraint
-            assert constraint is not None  # it is bound
-            constraint.allow(each)
+            row = self.rows[place]
+            assert row.constraint is not None  # it is bound
+            try:
+                row.constraint.allow(each)
+            except BaseException as error:  # noqa: BLE001 - this row's alone, whatever it is
+                row.end(failed(error))
         mask = numpy.unpackbits(bits.view(numpy.uint8), axis=1, bitorder="little", count=width)
         allowed = torch.from_numpy(mask.astype(bool)).to(logits.device)
         chosen = torch.tensor(bound, device=logits.device)

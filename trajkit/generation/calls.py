@@ -62,8 +62,9 @@ def tools_of(ask: Ask) -> Tools | None:
 
 def grammar_of(ask: Ask, tools: Tools | None, style: CallStyle, grammars: Grammars) -> str | None:
     """What an answer keeps to; None when it may be any text."""
+    schema = None if ask.json_schema is None else json_rule(ask.json_schema, "json_schema")
     if tools is None:
-        return None if ask.json_schema is None else f"{_HEAD}\nstart: {json_rule(ask.json_schema)}\n"
+        return None if schema is None else f"{_HEAD}\nstart: {schema}\n"
     rules = [f"call_{place}: {_call(each, style)}" for place, each in enumerate(tools.callable)]
     rules.append("call: " + " | ".join(f"call_{place}" for place in range(len(tools.callable))))
     begin, end = grammars.literal(style.begin), grammars.literal(style.end)
@@ -71,8 +72,8 @@ def grammar_of(ask: Ask, tools: Tools | None, style: CallStyle, grammars: Gramma
     several = "one" if tools.is_single else 'one ("\\n"? one)*'
     if tools.must_call:
         rules.append(f"start: {several}")
-    elif ask.json_schema is not None:
-        rules += [f"answer: {json_rule(ask.json_schema)}", f"start: answer | {several}"]
+    elif schema is not None:
+        rules += [f"answer: {schema}", f"start: answer | {several}"]
     elif not style.mark:
         return None  # a call begins as any text does: what is no call is read as a text
     else:
@@ -122,7 +123,7 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _call(function: Mapping[str, Any], style: CallStyle) -> str:
     schema = function.get("parameters") or _NOTHING
-    arguments = json_rule(schema, is_strict=bool(function.get("strict")))
+    arguments = json_rule(schema, "tools", is_strict=bool(function.get("strict")))
     before = json.dumps(f"{style.head}{function['name']}{style.middle}", ensure_ascii=False)
     return f"{before} {arguments} {json.dumps(style.tail)}"
 
@@ -143,7 +144,7 @@ def _call_at(text: str, style: CallStyle) -> tuple[ToolCall, int] | None:
     begin = len(text) - len(text.lstrip())
     try:
         call, length = json.JSONDecoder().raw_decode(text[begin:])
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
         return None

@@ -5,10 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from trajkit.errors import ServiceError, TrajkitError
 from trajkit.generation.ask import Ask, AskError, Said, SaidToken, ToolCall
 from trajkit.generation.call_style import with_tools
 from trajkit.generation.calls import Tools, grammar_of, read_calls, tools_of
-from trajkit.generation.grammar import Constraint
+from trajkit.generation.grammar import Constraint, unenforceable
 from trajkit.generation.model import LocalModel, Voice
 from trajkit.generation.text_stream import TextStream, first_of, sure_length
 
@@ -30,6 +31,8 @@ class Row:
         self.voice, self.ask = voice, ask
         self._tools = tools_of(ask)
         self.prompt = _prompt(voice, ask, self._tools)
+        if max(self.prompt, default=0) >= voice.grammars.n_vocabulary:
+            raise AskError("the prompt has a token that the model does not know", param="messages")
         self.most = _most(voice, ask, len(self.prompt))
         """The most tokens that it may still say."""
         self.said: list[int] = []
@@ -38,6 +41,7 @@ class Row:
         """Whether nothing more is said."""
         self.is_cut = False
         """Whether it ended for want of room."""
+        self._error: TrajkitError | None = None
         self._chance = random.Random(ask.seed)
         lark = grammar_of(ask, self._tools, voice.call_style, voice.grammars)
         self.constraint: Constraint | None = None
@@ -79,9 +83,13 @@ class Row:
         if len(self.said) >= self.most:
             self.is_over = self.is_cut = True
 
-    def end(self) -> None:
-        """Say nothing more: nobody waits for it."""
-        self.is_over = True
+    def end(self, error: TrajkitError | None = None) -> None:
+        """Say nothing more.
+
+        Args:
+            error: Why it has no answer; None where nobody waits for one.
+        """
+        self.is_over, self._error = True, error
 
     @property
     def sure_text(self) -> str:
@@ -92,7 +100,16 @@ class Row:
         return self._text[: sure_length(self._text, self._ends) if end is None else end]
 
     def answer(self) -> Said:
-        """What was said, once it is over."""
+        """What was said, once it is over.
+
+        Raises:
+            AskError: The schema could be kept to no longer.
+            ServiceError: It failed while it was made.
+        """
+        if self._error is not None:
+            raise self._error
+        if self.constraint is not None and (fault := self.constraint.fault) is not None:
+            raise unenforceable(fault, "tools" if self._tools else "json_schema")
         text = self.voice.template.decode([each for each in self.said if each not in self.voice.stops])
         if (end := first_of(text, self.ask.stop)) is not None:
             text = text[:end]
@@ -108,6 +125,17 @@ class Row:
             n_output_tokens=len(self.said),
             finish_reason="length" if self.is_cut else "tool_calls" if calls else "stop",
         )
+
+
+def failed(error: BaseException) -> TrajkitError:
+    """The error of the one ask that failed so. What is not one ask's, such as Ctrl-C, is raised again."""
+    if isinstance(error, TrajkitError):
+        return error
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # that is Rust's
+        raise error
+    lost = ServiceError(f"the model failed: {type(error).__name__}: {error}")
+    lost.__cause__ = error
+    return lost
 
 
 def rows(model: LocalModel, asks: Sequence[Ask]) -> list[Row]:

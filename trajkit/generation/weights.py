@@ -79,6 +79,10 @@ def with_adapter(model: Any, folder: str, name: str, *, said: str) -> Any:
     peft = need("peft", extra="local")
     try:
         with quiet():
+            if getattr(peft.PeftConfig.from_pretrained(folder), "megatron_config", None):
+                raise ValueError(
+                    "it names a module of its own to import, and trajkit runs no code of a model's"
+                )
             if isinstance(model, peft.PeftModel):
                 model.load_adapter(folder, adapter_name=name)
                 return model.eval()

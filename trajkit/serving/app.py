@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import ipaddress
 import json
+import logging
 import secrets
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 from trajkit._lazy import need
 from trajkit.errors import TrajkitError
@@ -24,7 +28,18 @@ if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-_LONGEST_BODY = 32 << 20
+_log = logging.getLogger(__name__)
+
+_BYTES_PER_TOKEN = 24
+"""Of a request: four characters, each of which JSON may write with six bytes."""
+_BYTES_BESIDE = 1 << 17
+"""Of a request, for what no model reads: schemas and the names of fields."""
+_ROOM = 1 << 17
+"""Tokens that are allowed for where a model does not say how many it reads."""
+_BODY_S = 60
+"""How long a request may take to come."""
+_MOST_PASSED_OVER = 1 << 28
+"""Bytes of a body that is too long which are read so that the client, who still writes, hears of it."""
 
 
 class Chat:
@@ -34,12 +49,17 @@ class Chat:
         batcher: What they are asked with.
         max_new_tokens: The most tokens of an answer where the request does not say.
         api_key: What a request has to bring; None when nobody is asked.
+        host: The name or the address that it listens on.
     """
 
-    def __init__(self, batcher: Batcher, *, max_new_tokens: int, api_key: str | None = None) -> None:
+    def __init__(
+        self, batcher: Batcher, *, max_new_tokens: int, api_key: str | None = None, host: str = "localhost"
+    ) -> None:
         self._batcher, self._model = batcher, batcher.model
         self._max_new_tokens, self._api_key = max_new_tokens, api_key
         self._started_at_s = int(time.time())
+        self._names = frozenset(name.lower() for name in ("localhost", host, socket.gethostname()))
+        self._longest_body = (batcher.model.voice(None).room or _ROOM) * _BYTES_PER_TOKEN + _BYTES_BESIDE
 
     def app(self) -> Starlette:
         """The routes."""
@@ -52,7 +72,7 @@ class Chat:
                 routing.Route("/v1/models/{name:path}", self._guarded(self._one_model)),
                 routing.Route("/v1/chat/completions", self._guarded(self._complete), methods=["POST"]),
             ],
-            exception_handlers={404: _missing, 405: _missing, 500: _failed},
+            exception_handlers={404: _missing, 405: _missing},
         )
         return made
 
@@ -63,13 +83,34 @@ class Chat:
 
         async def guarded(request: Request) -> Response:
             try:
+                self._check_caller(request)
                 if not is_open:
                     self._check_key(request)
                 return await answer(request)
             except TrajkitError as error:
                 return _refused(refusal_of(error))
+            except Exception as error:  # noqa: BLE001 - this request's alone, whatever it is
+                _log.error("a request failed", exc_info=error)
+                return _refused(_failure(error))
 
         return guarded
+
+    def _check_caller(self, request: Request) -> None:
+        """Raise when a web page asks, with its own name or under one that leads to this address.
+
+        A page cannot choose the name that a browser says, and no page's name is an address. One that has the
+        key is no stranger.
+        """
+        name = _host(request)
+        if not (name in self._names or _is_address(name) or self._api_key is not None):
+            raise Refusal(
+                f"this server does not answer under the name {name!r}: ask its address, or start it with "
+                "--host NAME or --api-key-location",
+                status=403,
+            )
+        site = request.headers.get("sec-fetch-site", "none")
+        if "origin" in request.headers or site not in ("none", "same-origin"):
+            raise Refusal("this server does not answer web pages", status=403)
 
     def _check_key(self, request: Request) -> None:
         if self._api_key is None:
@@ -79,6 +120,8 @@ class Chat:
             raise Refusal("the API key is not the one of this server", status=401, code="invalid_api_key")
 
     async def _health(self, _: Request) -> Response:
+        if self._batcher.fault is not None:
+            return _json({"status": "failed", "reason": self._batcher.fault}, 503)
         return _json({"status": "ok", "models": list(self._model.names)})
 
     async def _models(self, _: Request) -> Response:
@@ -91,7 +134,10 @@ class Chat:
         return {"id": name, "object": "model", "created": self._started_at_s, "owned_by": "trajkit"}
 
     async def _complete(self, request: Request) -> Response:
-        asked = read_request(await _body(request))
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        if kind != "application/json":  # the others are those that web pages may send without asking first
+            raise Refusal(f"a request is application/json, and this is {kind or 'of no type'}", status=415)
+        asked = read_request(await self._body(request))
         asks = asked.asks(max_new_tokens=self._max_new_tokens)
         answer = Answer(
             self._model.voice(asked.model),
@@ -102,6 +148,31 @@ class Chat:
             return await self._stream(asked, asks, answer)
         said = await _unless_gone(request, self._all(asks))
         return _json(answer.whole(said))
+
+    async def _body(self, request: Request) -> bytes:
+        """The body, if it comes in time and is not longer than anything that the model reads.
+
+        Raises:
+            Refusal: It is longer, or comes too slowly.
+        """
+        read, n_bytes = bytearray(), 0
+        try:
+            async with asyncio.timeout(_BODY_S):
+                async for part in request.stream():
+                    n_bytes += len(part)
+                    if n_bytes <= self._longest_body:
+                        read += part
+                    elif n_bytes > _MOST_PASSED_OVER:
+                        break
+        except TimeoutError:
+            raise Refusal(f"the body did not come within {_BODY_S} s", status=408) from None
+        if n_bytes > self._longest_body:
+            room = self._model.voice(None).room or _ROOM
+            raise Refusal(
+                f"the body is longer than {self._longest_body:,} bytes; the model reads {room:,} tokens",
+                status=413,
+            )
+        return bytes(read)
 
     async def _all(self, asks: list[Ask]) -> list[Said]:
         """The answers to some asks; when one fails, nobody computes the others."""
@@ -130,14 +201,14 @@ class _Events:
     """What happens while some asks are answered: texts that grow, and answers that are whole."""
 
     def __init__(self, batcher: Batcher, asks: list[Ask]) -> None:
-        self._queue: asyncio.Queue[tuple[int, str | Said | TrajkitError]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[int, str | Said | Exception]] = asyncio.Queue()
         self._tasks = [asyncio.create_task(self._ask(batcher, *each)) for each in enumerate(asks)]
 
     async def _ask(self, batcher: Batcher, index: int, ask: Ask) -> None:
         try:
             said = await batcher.ask(ask, on_text=lambda text: self._queue.put_nowait((index, text)))
             self._queue.put_nowait((index, said))
-        except TrajkitError as error:
+        except Exception as error:  # noqa: BLE001 - whoever reads the stream is told
             self._queue.put_nowait((index, error))
 
     async def next(self) -> tuple[int, str | Said]:
@@ -147,7 +218,7 @@ class _Events:
             TrajkitError: An ask could not be asked, or the model failed.
         """
         index, event = await self._queue.get()
-        if isinstance(event, TrajkitError):
+        if isinstance(event, Exception):
             raise event
         return index, event
 
@@ -182,24 +253,17 @@ async def _chunks(
             yield answer.used([said[index] for index in range(n_answers)])
     except TrajkitError as error:
         yield refusal_of(error).body
+    except Exception as error:  # noqa: BLE001 - this stream's alone, whatever it is
+        _log.error("a stream failed", exc_info=error)
+        yield _failure(error).body
     finally:
         events.close()
 
 
-async def _server_sent(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+async def _server_sent(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[bytes]:
     async for chunk in chunks:
-        yield f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n"
-    yield "data: [DONE]\n\n"
-
-
-async def _body(request: Request) -> bytes:
-    """The body, if it is not too long."""
-    read = bytearray()
-    async for part in request.stream():
-        read += part
-        if len(read) > _LONGEST_BODY:
-            raise Refusal(f"the body is longer than {_LONGEST_BODY >> 20} MiB", status=413)
-    return bytes(read)
+        yield b"data: " + _written(chunk) + b"\n\n"
+    yield b"data: [DONE]\n\n"
 
 
 async def _unless_gone(request: Request, answer: Coroutine[Any, Any, list[Said]]) -> list[Said]:
@@ -232,15 +296,36 @@ async def _missing(request: Request, error: Exception) -> Response:
     return _refused(Refusal(f"there is no {request.method} {request.url.path} here", status=status))
 
 
-async def _failed(request: Request, error: Exception) -> Response:
-    said = f"the server failed at {request.url.path}: {type(error).__name__}"
-    return _refused(Refusal(said, status=500, kind="server_error"))
+def _failure(error: Exception) -> Refusal:
+    """What is told of an error that nobody foresaw."""
+    return Refusal(f"the server failed: {type(error).__name__}", status=500, kind="server_error")
+
+
+def _host(request: Request) -> str:
+    """The name under which it was asked, without the port; empty where it says none, or several."""
+    hosts = request.headers.getlist("host")
+    try:
+        return (urlsplit(f"//{hosts[0]}").hostname or "") if len(hosts) == 1 else ""
+    except ValueError:
+        return ""
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _written(value: Any) -> bytes:
+    """JSON; half of a surrogate pair, which a model may say in a call, as JSON escapes it."""
+    return json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
 
 
 def _json(value: Any, status: int = 200) -> Response:
     responses = need("starlette.responses", extra="serve")
-    body = json.dumps(value, ensure_ascii=False).encode()
-    made: Response = responses.Response(body, status_code=status, media_type="application/json")
+    made: Response = responses.Response(_written(value), status_code=status, media_type="application/json")
     return made
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -13,6 +12,8 @@ from trajkit.serving.refusal import Refusal
 _STRIDE = 0x9E3779B97F4A7C15  # the golden ratio as a fraction of 2**64: seeds that are far apart
 _MOST_ANSWERS = 128
 _MOST_TOP = 20
+_MOST_STOPS = 64
+_Stop = Annotated[str, Field(max_length=1000)]
 
 
 class _Wire(BaseModel):
@@ -71,7 +72,7 @@ class ChatRequest(_Wire):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     n: Annotated[int, Field(ge=1, le=_MOST_ANSWERS)] | None = None
     seed: int | None = None
-    stop: str | list[str] | None = None
+    stop: _Stop | Annotated[list[_Stop], Field(max_length=_MOST_STOPS)] | None = None
     stream: bool | None = None
     stream_options: _StreamOptions | None = None
     logprobs: bool | None = None
@@ -143,13 +144,11 @@ def read_request(body: bytes) -> ChatRequest:
         Refusal: It is not JSON, or not a chat completion request.
     """
     try:
-        return ChatRequest.model_validate(json.loads(body))
+        return ChatRequest.model_validate_json(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(part) for part in first["loc"])
         raise Refusal(f"{where or 'body'}: {first['msg']}", param=where or None) from error
-    except (ValueError, RecursionError) as error:
-        raise Refusal("the body is not valid JSON") from error
 
 
 def _message(message: _Message) -> dict[str, Any]:

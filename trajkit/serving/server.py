@@ -23,6 +23,10 @@ NEW_TOKENS = 1024
 """The most tokens of an answer where the request does not say."""
 
 _BACKLOG = 2048
+_MOST_CONNECTIONS = 512
+"""More are told to come later (503). It is four times what is answered side by side, where that is more."""
+_HEAD_S = 20
+"""How long a connection may take to say what it asks."""
 _IDLE_S = 600
 """How long a connection may be quiet. A gateway keeps some, and loses a request where one is just closed."""
 
@@ -58,9 +62,16 @@ def serve(
     listening = _listen(host, port)
     batcher = Batcher(model, side_by_side=side_by_side)
     try:
-        app = Chat(batcher, max_new_tokens=max_new_tokens, api_key=api_key).app()
+        app = Chat(batcher, max_new_tokens=max_new_tokens, api_key=api_key, host=host).app()
         config = uvicorn.Config(
-            app, log_config=None, access_log=False, lifespan="off", timeout_keep_alive=_IDLE_S
+            app,
+            http=_protocol(),
+            ws="none",
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            timeout_keep_alive=_IDLE_S,
+            limit_concurrency=max(_MOST_CONNECTIONS, 4 * side_by_side),
         )
         server = uvicorn.Server(config)
         server.capture_signals = contextlib.nullcontext  # it would raise them again at the end
@@ -70,6 +81,41 @@ def serve(
     finally:
         batcher.close()
         listening.close()
+
+
+def _protocol() -> type[Any]:
+    """uvicorn's, which ends a connection that does not say in time what it asks."""
+    h11 = need("h11", extra="serve")
+    made: Any = need("uvicorn.protocols.http.h11_impl", extra="serve").H11Protocol
+
+    class Protocol(made):  # type: ignore[misc]
+        late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self.watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.watch()
+
+        def connection_lost(self, exc: Exception | None) -> None:
+            self.unwatch()
+            super().connection_lost(exc)
+
+        def watch(self) -> None:
+            """Wait for the head of a request as long as it is not whole."""
+            if self.conn.their_state is not h11.IDLE:
+                self.unwatch()
+            elif self.late is None:
+                self.late = self.loop.call_later(_HEAD_S, self.transport.close)
+
+        def unwatch(self) -> None:
+            if self.late is not None:
+                self.late.cancel()
+                self.late = None
+
+    return Protocol
 
 
 async def _run(server: Any, listening: socket.socket, say: Callable[[], object]) -> None:

@@ -1,0 +1,70 @@
+"""A chat template is somebody else's program: it ends in time, and as an error of its own."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.tiny import byte_tokenizer
+from trajkit.cli.main import run
+from trajkit.errors import RequestError
+from trajkit.formats.tokenizer import ChatTemplate
+
+ASKED = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "y"}]
+LONG, OVER, END = "{% for i in range(99999) %}", "{% for i in r %}", "{% endfor %}"
+ENDLESS = {
+    "a long range": "{% for i in range(10**9) %}x{% endfor %}",
+    "loops in loops": f"{LONG}{LONG}{LONG}{{% endfor %}}{{% endfor %}}{{% endfor %}}",
+    "loops over one list": f"{{% set r = range(99999) %}}{OVER}{OVER}{OVER}{END}{END}{END}",
+    "a filtered loop": f"{LONG}{{% for b in range(99999) if b < 0 %}}{{% endfor %}}{{% endfor %}}",
+    "a macro that calls itself twice": "{% macro m(n) %}{{ m(n-1) ~ m(n-1) if n }}{% endmacro %}{{ m(60) }}",
+    "a macro that calls itself": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+    "a recursive loop": "{% for a in [[1]] recursive %}{{ loop([a, a]) }}{% endfor %}",
+    "a power of a power": "{{ 9**(9**9) }}",
+    "a text many times": "{{ 'x' * 10**10 }}",
+    "a list many times": "{% set l = [1] * 10**10 %}",
+    "a text that doubles": f"{{% set n = namespace(x='x') %}}{LONG}{{% set n.x = n.x + n.x %}}{END}",
+    "a number that squares": f"{{% set n = namespace(x=9) %}}{LONG}{{% set n.x = n.x * n.x %}}{END}",
+    "a wide number": "{{ '%1000000000d' % 1 }}",
+    "a division by zero": "{{ 1 / 0 }}",
+}
+
+
+@pytest.mark.parametrize("template", ENDLESS.values(), ids=ENDLESS)
+def test_a_template_without_end_is_refused_in_time(tmp_path: Path, template: str) -> None:
+    opened = ChatTemplate(byte_tokenizer(tmp_path, template))
+    before = time.thread_time()
+    with pytest.raises(RequestError, match=r"the chat template of .* cannot write it"):
+        opened.prompt(ASKED)
+    assert time.thread_time() - before < 5
+
+
+def test_the_commands_refuse_one_without_a_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    marked = f"{LONG}{LONG}{{% generation %}}{{% endgeneration %}}{{% endfor %}}{{% endfor %}}"
+    name = byte_tokenizer(tmp_path / "endless", marked)
+    rows = str(tmp_path / "rows.jsonl")
+    to = ["convert", "sample:babyai", "--to", "trl-messages", "--include-eval", "-o"]
+    assert run([*to, rows]) == 0
+    for command in (
+        [*to, str(tmp_path / "other.jsonl"), "--tokenizer", name, "--max-length", "100"],
+        ["tokens", rows, "--model", name],
+    ):
+        assert run(command) == 2
+        told = capsys.readouterr().err
+        assert "cannot write it: it computes for longer than 2 s" in told
+        assert "Traceback" not in told
+
+
+def test_an_ordinary_template_writes_as_ever(tmp_path: Path) -> None:
+    template = (
+        "{% for m in messages %}{{ loop.index }}/{{ loop.length }}{{ '\\n' if not loop.last }}"
+        "{{ m.content + '!' * 2 }}{{ 'a%s' % 7 }}{{ 2 ** 3 }}{% else %}none{% endfor %}"
+        "{% for k, v in {'a': 1}.items() %}{{ k }}{{ v }}{% endfor %}"
+        "{% for c in 'abc' if c != 'b' %}{{ c }}{% endfor %}{% for _ in undefined %}{% endfor %}"
+    )
+    opened = ChatTemplate(byte_tokenizer(tmp_path, template))
+    assert opened.decode(opened.prompt(ASKED)) == "1/2\nx!!a782/2y!!a78a1ac"
