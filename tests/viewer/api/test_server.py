@@ -175,6 +175,7 @@ def test_there_is_nothing_beside_the_files_of_the_page(client: Any, target: str)
         ("episodes", "where=task+in+(select+error(t)+from+'/etc/passwd'+t)", "has no place in the condition"),
         ("episodes", "where=" + "a" * 10_001, "10,001 characters"),
         ("episodes", "q=" + "a" * 10_001, "10,001 characters"),
+        ("episodes", "q=" + "+".join(f"w{n}" for n in range(51)), "q has 51 words"),
         ("episodes", "q=a&q=b", "given 2 times"),
         ("episodes", "&".join(["task=x"] * 501), "given 501 times"),
         ("episodes", "&".join(["task=x"] * 1001), "the address cannot be read"),
