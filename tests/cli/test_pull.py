@@ -143,6 +143,6 @@ def test_a_card_whose_aliases_have_no_end_is_read_quickly(standin: HubStandin, t
     card = f"---\n{lists}configs:\n- config_name: *m\n  data_files: [*m, '*.jsonl']\n---\n".encode()
     row = json.dumps(_ROW).encode() + b"\n"
     standin.put("dataset", "org/evil", {"README.md": card, "train.jsonl": row}, private=False)
-    began = time.monotonic()
+    began = time.process_time()
     assert run(["pull", "org/evil", "-o", "goal"]) == 0
-    assert time.monotonic() - began < 20
+    assert time.process_time() - began < 20

@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from tests.store.test_mutations import sealed
 from trajkit.errors import StoreError
 from trajkit.schema import STORE_VERSION, Episode
 from trajkit.store.dataset import Dataset, open_dataset
@@ -67,6 +70,25 @@ def test_a_damaged_manifest_is_named(ten: Store, text: str, message: str) -> Non
     with pytest.raises(StoreError) as caught:
         open_store(ten.path)
     assert message in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("ep-1", r"episodes has the episode 'ep-1' 2 times"),
+        ("", r"part-00000\.parquet, row 0: episode_id is null or empty"),
+        (None, r"part-00000\.parquet, row 0: episode_id is null or empty"),
+    ],
+)
+def test_each_episode_must_have_an_id_of_its_own(ten: Store, name: str | None, said: str) -> None:
+    part = ten.parts("episodes")[0]
+    table = pq.read_table(part)
+    ids = [name, *table.column("episode_id").to_pylist()[1:]]
+    at = table.schema.get_field_index("episode_id")
+    pq.write_table(table.set_column(at, "episode_id", pa.array(ids)), part)
+    sealed(ten.path)
+    with pytest.raises(StoreError, match=said):
+        list(open_dataset(ten.path))
 
 
 def test_a_part_outside_the_store_is_refused(ten: Store) -> None:

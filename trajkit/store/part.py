@@ -14,6 +14,7 @@ from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trajkit.errors import StoreError
@@ -88,6 +89,37 @@ def refuse_other_columns(path: Path, table: str, metrics: Sequence[Metric], n_ro
             raise _refused(f"{path} has no column {field.name}")
         if not _is_like(kind := found.field(at).type, field.type):
             raise _refused(f"{path}: the column {field.name} holds {kind}, not {field.type}")
+
+
+@functools.lru_cache(maxsize=256)
+def refuse_twice(paths: tuple[Path, ...], sums: tuple[str, ...]) -> None:
+    """Refuse episodes without an id, and two of the same: every verb finds steps and feedback by it.
+
+    Args:
+        paths: The parts of `episodes`.
+        sums: Their checksums: what was read once in this process is not read again.
+
+    Raises:
+        StoreError: There is such an episode; the message names the file and the row.
+    """
+    seen: list[pa.Array[Any]] = []
+    for path in paths:
+        try:
+            column = pq.read_table(path, columns=["episode_id"]).column(0)
+        except (pa.ArrowException, OSError) as error:
+            raise _refused(f"{path} is not Parquet that can be read: {first_line(error)}") from error
+        is_empty = pc.equal(pc.fill_null(pc.binary_length(column.cast(pa.large_string())), 0), 0)
+        if (row := pc.index(is_empty, True).as_py()) >= 0:
+            raise _refused(f"{path}, row {row}: episode_id is null or empty")
+        seen += column.cast(pa.large_string()).chunks
+    ids = pa.chunked_array(seen, pa.large_string())
+    if len(ids) != pc.count_distinct(ids).as_py():
+        counts = pc.value_counts(ids)
+        ((twice, n),) = [
+            (each["values"], each["counts"])
+            for each in counts.filter(pc.greater(counts.field("counts"), 1))[:1].to_pylist()
+        ]
+        raise _refused(f"{paths[0].parent} has the episode {twice!r} {n} times")
 
 
 def _refused(message: str) -> StoreError:

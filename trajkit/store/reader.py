@@ -25,7 +25,7 @@ from trajkit.store.content_hash import ContentHashes
 from trajkit.store.digest import elements, ordered_batches, store_digest
 from trajkit.store.engine import connect, first_line, interruptible, scan
 from trajkit.store.layout import MANIFEST_NAME, TABLES
-from trajkit.store.part import refuse_other_columns
+from trajkit.store.part import refuse_other_columns, refuse_twice
 
 _PART_PATH = re.compile(r"(episodes|steps|feedback)/part-[0-9]+\.parquet")
 _DAMAGED = "the store is damaged: copy or build it again"
@@ -84,7 +84,7 @@ def verify(store: Store, *, deep: bool = False) -> None:
     """Prove that every byte is the one that was written.
 
     A part whose size and time of change are those of an earlier call in this process is not read again. Parts
-    must have the columns of the layout, too.
+    must have the columns of the layout, too, and each episode an id of its own.
 
     Args:
         store: What to check.
@@ -128,6 +128,7 @@ def verifying(store: Store) -> Iterator[Callable[[], None]]:
     pool = ThreadPoolExecutor(_HASHING)  # hashing lets other threads run
     try:
         found = [pool.submit(_verify_part, store, part) for part in store.manifest.parts]
+        found.append(pool.submit(_refuse_ids, store))  # last: a damaged part is told before
 
         def verified() -> None:
             for each in found:
@@ -196,6 +197,11 @@ def _verify_part(store: Store, part: Part) -> None:
     if _sha256(path, status.st_size, status.st_mtime_ns, status.st_ino) != part.sha256:
         raise StoreError(f"{path} is not the file that was written: its sha256 differs", hint=_DAMAGED)
     _refuse_columns(path, part.sha256, part.n_rows, store.manifest.metrics)
+
+
+def _refuse_ids(store: Store) -> None:
+    sums = tuple(part.sha256 for part in store.manifest.parts if part.path.startswith("episodes/"))
+    refuse_twice(tuple(store.parts("episodes")), sums)
 
 
 def _check_size(folder: Path, part: Part) -> None:
