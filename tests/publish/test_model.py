@@ -147,3 +147,13 @@ def test_damaged_weights_are_not_sent(adapter: Path) -> None:
     (adapter / "adapter_model.safetensors").write_bytes(b"weights")
     with pytest.raises(DataError, match="does not begin as safetensors do"):
         contents(adapter)
+
+
+@pytest.mark.parametrize("name", ["adapter_model.safetensors", "README.md", "tokenizer.json"])
+def test_a_link_out_of_the_folder_is_not_sent(adapter: Path, tmp_path: Path, name: str) -> None:
+    outside = tmp_path / "secret"
+    outside.write_bytes(weights(secret="hunter2"))
+    (adapter / name).unlink(missing_ok=True)
+    (adapter / name).symlink_to(outside)
+    with pytest.raises(DataError, match="is a link to a file outside"):
+        contents(adapter)

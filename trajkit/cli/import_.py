@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
 _EPILOG = """\
 Formats: atif (Harbor's trajectories, 1.0 to 1.8), adp (Agent Data Protocol), sts (session traces of the
-Hugging Face Hub), sharegpt, openai-chat and hf-messages (conversations, as JSON lines or Parquet), inspect
-(logs, .eval and .json), balrog, harbor and benchflow (folders of results).
+Hugging Face Hub), sharegpt, openai-chat, hf-messages and alpaca (conversations, as JSON lines or Parquet),
+preference (chosen and rejected answers: two episodes a row, of which `trajkit pairs --match prompt --score
+preferred --margin 1` makes pairs), inspect (logs, .eval and .json), balrog, harbor and benchflow (folders of
+results), or module:NAME of your own.
 """
 
 
@@ -35,6 +37,14 @@ Hugging Face Hub), sharegpt, openai-chat and hf-messages (conversations, as JSON
     help="When an episode is a success, as in 'reward >= 0.5'.  [default: what the format says]",
 )
 @click.option(
+    "--metric",
+    "metrics",
+    multiple=True,
+    metavar="NAME=PLACE",
+    help="A metric of each episode, from what a document says beside its messages: reward=columns.reward.",
+)
+@click.option("--task", metavar="PLACE", help="Where a document says its task, such as columns.task.")
+@click.option(
     "--purpose",
     type=click.Choice(["train", "eval", "unknown"]),
     help="What the episodes were played for.  [default: what the files say]",
@@ -47,6 +57,8 @@ def import_(
     skip_bad: bool,
     include_errored: bool,
     success: str | None,
+    metrics: tuple[str, ...],
+    task: str | None,
     purpose: str | None,
     goal: Path | None,
     as_json: bool,
@@ -67,6 +79,8 @@ def import_(
         include_errored=include_errored,
         success=success,
         purpose=None if purpose is None else Purpose(purpose),
+        metrics=dict(_named(text) for text in metrics),
+        task=task,
     )
     rule = None if success is None else parse_success(success)
     with Meter() as meter:
@@ -81,10 +95,21 @@ def import_(
     result(f"{goal}  {kept}  digest {imported.digest[:12]}")
 
 
+def _named(text: str) -> tuple[str, str]:
+    """A metric and its place; `columns.reward` alone is named by its last part."""
+    name, equals, place = text.partition("=")
+    name = name if equals else text.rpartition(".")[2]
+    if not name or not (place or text):
+        raise click.BadParameter(f"{text!r} is not NAME=PLACE", param_hint="--metric")
+    return name, place or text
+
+
 def _talk(imported: Imported) -> None:
     exact = f", {count(imported.n_exact)} of them written by trajkit" if imported.n_exact else ""
     talk(f"read {imported.path} as {imported.format}: {plural(imported.n_documents, 'document')}{exact}")
     for suffix, number in imported.unread.items():
         talk(f"not looked at: {plural(number, 'file')} with the suffix {suffix}")
+    if imported.format == "preference":
+        talk(f"pairs of them: trajkit pairs {imported.store} --match prompt --score preferred --margin 1")
     for problem in imported.problems:
         talk(f"left out: {problem}")

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from trajkit.formats.base import Document, EpisodeFormat
-from trajkit.formats.chat_conversation import conversation_of, tools_of
+from trajkit.formats.chat_conversation import conversation_of, tools_of, weights_of
+from trajkit.formats.chat_dialects import tools_among
 from trajkit.formats.chat_write import chat_value, function_tool
 from trajkit.formats.document import BadDocument, Reading, shown
 from trajkit.formats.profile import KEY, episode_from, profile_of
@@ -19,7 +20,8 @@ from trajkit.formats.turns import steps_of, turns_of
 from trajkit.schema import Episode
 from trajkit.schema.base import JsonObject
 
-_COLUMNS = ("messages", "prompt", "completion", "tools", "metadata", "episode_id")
+_COLUMNS = ("messages", "prompt", "completion", "system", "tools", "metadata", "episode_id")
+_WEIGHTS = frozenset({"weight", "loss_weight", "train"})
 
 
 def is_hf_messages(value: Any) -> bool:
@@ -36,11 +38,13 @@ def read_hf_messages(value: JsonObject) -> Reading:
     Raises:
         BadDocument: It has no conversation.
     """
-    sent = value.get("messages")
+    sent: Any = value.get("messages")
     if sent is None and value.get("prompt") is not None:
         sent = [*_list(value["prompt"], "prompt"), *_list(value.get("completion"), "completion")]
+    if isinstance(system := value.get("system"), str) and isinstance(sent, list):
+        sent = [{"role": "system", "content": system}, *sent]
     messages = conversation_of(sent)
-    tools = tools_of(_parsed(value.get("tools")))
+    tools = tools_of(_parsed(value.get("tools"))) or tools_of(tools_among(sent))
     metadata = _parsed(value.get("metadata"))
     profile = metadata.get(KEY) if isinstance(metadata, dict) else None
     others = {name: item for name, item in value.items() if name not in _COLUMNS and item is not None}
@@ -52,6 +56,10 @@ def read_hf_messages(value: JsonObject) -> Reading:
         "origin": {"columns": others} if others else None,
     }
     episode = episode_from(fields, messages, profile)
+    if profile is None and any(_WEIGHTS & one.keys() for one in sent):
+        pairs = zip(episode.steps, weights_of(sent), strict=True)
+        steps = tuple(step.model_copy(update=weight) for step, weight in pairs)
+        episode = episode.model_copy(update={"steps": steps})
     if tools:
         steps = tuple(
             step if _says_tools(profile, step.step_index) else step.model_copy(update={"tools": tools})
@@ -113,7 +121,7 @@ def _parsed(value: Any) -> Any:
         return value
     try:
         return json.loads(value) if value else None
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 

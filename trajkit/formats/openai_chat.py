@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from trajkit.formats.base import Document, EpisodeFormat, Loss, LossKind
-from trajkit.formats.chat_conversation import conversation_of, tools_of
+from trajkit.formats.chat_conversation import conversation_of, tools_of, weights_of
+from trajkit.formats.chat_dialects import tools_among
 from trajkit.formats.chat_write import chat_value, function_tool
-from trajkit.formats.document import BadDocument, Reading, shown
+from trajkit.formats.document import Reading
 from trajkit.formats.fields import EPISODE_FIELDS, STEP_FIELDS, Field, differing
 from trajkit.formats.profile import episode_from
 from trajkit.schema import (
@@ -44,14 +45,18 @@ def is_openai_chat(value: Any) -> bool:
 
 
 def read_openai_chat(value: dict[str, Any]) -> Reading:
-    """The episode of a line. An answer with `weight` 0 is context only.
+    """The episode of a line. An answer with `weight` 0, or `train` false, is context only.
 
     Raises:
         BadDocument: It is no conversation.
     """
     sent: Any = value.get("messages")
     messages = conversation_of(sent)
-    tools = tools_of(value.get("tools"), "tools") or tools_of(value.get("functions"), "functions")
+    tools = (
+        tools_of(value.get("tools"))
+        or tools_of(value.get("functions"), "functions")
+        or tools_of(tools_among(sent))
+    )
     others = {name: item for name, item in value.items() if name not in (*_KNOWN[:2], "functions")}
     fields = {
         "episode_id": "unnamed",
@@ -59,10 +64,9 @@ def read_openai_chat(value: dict[str, Any]) -> Reading:
         "origin": {"line": others} if others else None,
     }
     episode = episode_from(fields, messages, None)
-    weights = [_weight(one, position) for position, one in enumerate(sent) if one["role"] == "assistant"]
     steps = tuple(
         step.model_copy(update={"tools": tools, **weight})
-        for step, weight in zip(episode.steps, weights, strict=True)
+        for step, weight in zip(episode.steps, weights_of(sent), strict=True)
     )
     return Reading((episode.model_copy(update={"steps": steps}),), is_named=False)
 
@@ -102,13 +106,6 @@ OPENAI_CHAT = EpisodeFormat(
     is_trained_on=True,
 )
 """What was said and nothing else, for whatever reads chat messages."""
-
-
-def _weight(message: dict[str, Any], position: int) -> dict[str, Any]:
-    weight = message.get("weight", 1)
-    if not isinstance(weight, int | float) or isinstance(weight, bool) or weight < 0:
-        raise BadDocument("no weight", f"messages.{position}.weight", shown(weight))
-    return {"loss_weight": float(weight), "mask_reason": None if weight else "weight 0 in the file"}
 
 
 class _Said(NamedTuple):

@@ -6,7 +6,16 @@ from collections.abc import Iterator, Sequence
 
 from trajkit.formats.base import Problem
 from trajkit.formats.document import shown
-from trajkit.schema import Episode, Message, Role, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
+from trajkit.schema import (
+    Episode,
+    Message,
+    Role,
+    TextBlock,
+    ThoughtBlock,
+    ToolCallBlock,
+    ToolResultBlock,
+    UnknownBlock,
+)
 
 NO_STEPS = "no message of the assistant"
 """Why a conversation is no episode."""
@@ -30,6 +39,8 @@ def problems(episode: Episode, *, allows_system_anywhere: bool = False) -> Itera
         yield from talk.listen(step.messages or (), f"{where}.messages")
         if step.completion is not None:
             yield from talk.listen((step.completion,), f"{where}.completion")
+            if _is_unknown(step.completion):
+                yield Problem("an answer of which nothing is understood", f"{where}.completion")
         n_said = step.n_prompt_kept + len(step.messages or ()) + (step.completion is not None)
 
 
@@ -74,6 +85,14 @@ class _Talk:
                 if block.id not in self._called:
                     yield Problem("a tool result without its call", f"{at}.id", shown(block.id))
                 self._waiting.discard(block.id)
+
+
+def _is_unknown(answer: Message) -> bool:
+    """Whether all that an answer holds has no type; a refusal is understood."""
+    return bool(answer.content) and all(
+        isinstance(block, UnknownBlock) and not (isinstance(block.data, dict) and "refusal" in block.data)
+        for block in answer.content
+    )
 
 
 def _says_something(message: Message) -> bool:

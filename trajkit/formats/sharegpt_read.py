@@ -32,6 +32,8 @@ _MODEL = frozenset({"gpt", "assistant", "model", "chatgpt", "bing", "bard"})
 _CALL = frozenset({"function_call", "function-call", "tool_call"})
 _RESULT = frozenset({"observation", "tool", "function_response", "function", "ipython"})
 _KNOWN = ("conversations", "conversation", "system", "tools", "id")
+_FUNCTION = re.compile(r"<function=([^>\s]+)>(.*?)</function>", re.DOTALL)
+_PARAMETER = re.compile(r"<parameter=([^>\s]+)>(.*?)</parameter>", re.DOTALL)
 _THINK = re.compile(r"\A\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
@@ -59,10 +61,22 @@ def read_sharegpt(value: JsonObject) -> Reading:
         "origin": {"row": others} if others else None,
     }
     episode = episode_from(fields, messages, None)
-    if tools := tools_of(_tools(value.get("tools"))):
+    if tools := tools_of(value.get("tools")):
         steps = tuple(step.model_copy(update={"tools": tools}) for step in episode.steps)
         episode = episode.model_copy(update={"steps": steps})
     return Reading((episode,), is_named=bool(value.get("id")))
+
+
+def role_of(speaker: Any, where: str) -> str:
+    """The role of who speaks, for turns without calls.
+
+    Raises:
+        BadDocument: The format knows no such speaker.
+    """
+    for role, speakers in (("system", ["system"]), ("user", _HUMAN), ("assistant", _MODEL)):
+        if isinstance(speaker, str) and speaker in speakers:
+            return role
+    raise BadDocument("nobody who speaks in this format", f"{where}.from", shown(speaker))
 
 
 def _turns(value: JsonObject) -> Any:
@@ -111,15 +125,25 @@ def _called(text: str, where: str, n_calls: int) -> Iterator[Block]:
     if found := _THINK.match(text):
         yield ThoughtBlock(text=found[1].strip())
         text = text[found.end() :]
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise BadDocument("a call that is not JSON", f"{where}.value", shown(text)) from None
+    value: Any = [_tagged(found) for found in _FUNCTION.finditer(text)]
+    if not value or _FUNCTION.sub("", text).strip():
+        try:
+            value = json.loads(text)
+        except (ValueError, RecursionError):
+            raise BadDocument("a call that is not JSON", f"{where}.value", shown(text)) from None
     for number, call in enumerate(value if isinstance(value, list) else [value], n_calls + 1):
         name = text_at(object_at(call, f"{where}.value").get("name"), f"{where}.value.name")
         given = call.get("arguments", call.get("parameters"))
         arguments = given if isinstance(given, str) else compact({} if given is None else given)
         yield ToolCallBlock(id=f"call_{number}", name=name, arguments=arguments)
+
+
+def _tagged(found: re.Match[str]) -> dict[str, Any]:
+    """A call as `<function=name>` with JSON, or with `<parameter=name>` for each argument."""
+    name, body = found[1], found[2].strip()
+    if given := {one[1]: one[2].strip("\n") for one in _PARAMETER.finditer(body)}:
+        return {"name": name, "arguments": given}
+    return {"name": name, "arguments": body or "{}"}
 
 
 def _results(text: str, waiting: list[ToolCallBlock]) -> Iterator[Message]:
@@ -136,14 +160,3 @@ def _results(text: str, waiting: list[ToolCallBlock]) -> Iterator[Message]:
         call = waiting.pop(0)
         result = ToolResultBlock(id=call.id, name=call.name, result=one)
         yield Message(role=Role.TOOL, content=(result,))
-
-
-def _tools(tools: Any) -> Any:
-    if not isinstance(tools, str):
-        return tools
-    if not tools.strip():
-        return None
-    try:
-        return json.loads(tools)
-    except ValueError:
-        raise BadDocument("tools that are not JSON", "tools", shown(tools)) from None

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import datetime
+import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +18,7 @@ from trajkit.formats.atif_rows import Rows
 from trajkit.formats.document import BadDocument, Reading
 from trajkit.formats.sts import is_sts, read_sts
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
-from trajkit.sources.files.known import KINDS, kind_of
+from trajkit.sources.files.known import kind_named, kind_of
 from trajkit.sources.files.texts import json_of, lines_of, opened, read_whole, value_of
 from trajkit.sources.files.walk import files_under, shown_path
 
@@ -54,7 +58,7 @@ def _attempt(place: str, read: Callable[[], tuple[Reading | Rows, bytes]]) -> Fo
 
 
 def _read(value: Any, name: str) -> Reading | Rows:
-    kind = KINDS[name]
+    kind = kind_named(name)
     if not kind.is_one(value):
         other = kind_of(value)
         raise BadDocument(f"{other} and not {name}" if other else f"not {name}")
@@ -133,7 +137,7 @@ def _of_table(path: Path, place: str, name: str, within: Path | None) -> Iterato
 
                     def read(row: Any = row, fields: Any = fields) -> tuple[Reading | Rows, bytes]:
                         value = {key: _decoded(row[key], kind) for key, kind in fields}
-                        text = json.dumps(value, default=str)
+                        text = json.dumps(value)
                         if len(text) > MOST_BYTES:
                             raise BadDocument(f"longer than {MOST_BYTES // 1_000_000} MB")
                         return _read(_without_nulls(value), name), text.encode()
@@ -147,16 +151,28 @@ def _of_table(path: Path, place: str, name: str, within: Path | None) -> Iterato
 
 
 def _decoded(value: Any, kind: Any) -> Any:
-    """The value of a cell with its JSON columns parsed, wherever they are in it."""
-    if value is None:
+    """The value of a cell as JSON, its JSON columns parsed, wherever they are in it."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(kind, pa.JsonType):
         return json_of(value.encode())
     if pa.types.is_struct(kind):
         return {field.name: _decoded(value[field.name], field.type) for field in kind}
-    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+    if pa.types.is_map(kind):
+        return {str(name): _decoded(item, kind.item_type) for name, item in value}
+    if isinstance(value, list):
         return [_decoded(item, kind.value_type) for item in value]
-    return value
+    match value:
+        case bool() | int() | str():
+            return value
+        case float() | Decimal():  # infinity is no number of JSON
+            return float(value) if math.isfinite(value) else str(value)
+        case datetime.date() | datetime.time():
+            return value.isoformat()
+        case bytes():  # of pictures and sounds
+            return {"n_bytes": len(value), "sha256": hashlib.sha256(value).hexdigest()}
+        case _:
+            return str(value)
 
 
 def _without_nulls(value: dict[str, Any]) -> dict[str, Any]:

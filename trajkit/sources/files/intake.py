@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -10,15 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import trajkit
-from trajkit.errors import DataError, NothingMatched
+from trajkit.errors import DataError, NothingMatched, RequestError
 from trajkit.formats.atif_rows import Rows
 from trajkit.formats.base import Problem
-from trajkit.formats.document import BadDocument, Reading, renamed
+from trajkit.formats.document import BadDocument, Reading, renamed, shown
 from trajkit.formats.sanity import problems
 from trajkit.schema import Episode, Left, LineageEntry, Manifest, Model, Outcome, Purpose
-from trajkit.schema.success import Success
+from trajkit.schema.base import Name, Text
+from trajkit.schema.success import Success, finite_number
 from trajkit.sources.files.found import Found, Unread
-from trajkit.sources.files.known import KINDS
+from trajkit.sources.files.known import OTHERS, kind_named
 from trajkit.store.arrow import Row
 
 _MOST_SHOWN = 3
@@ -39,6 +41,10 @@ class Wish(Model):
     """When an episode is a success, such as `reward >= 0.5`; None for what the format says."""
     purpose: Purpose | None = None
     """What the episodes were played for; None for what the documents say."""
+    metrics: dict[Name, Text] = {}
+    """Metrics of the episodes: names to places in the documents, such as `columns.reward`."""
+    task: Text | None = None
+    """Where a document says its task, such as `columns.task`; None for what the format says."""
 
 
 class Imported(Model):
@@ -68,6 +74,10 @@ class Imported(Model):
     """Its content."""
 
 
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
 class Intake:
     """Checks what is found, names it, and counts what is not taken."""
 
@@ -76,12 +86,15 @@ class Intake:
         self._wish = wish
         self._success = success
         self._allows_system = name in ("harbor", "benchflow") or (
-            name in KINDS and KINDS[name].allows_system_anywhere
+            name not in OTHERS and kind_named(name).allows_system_anywhere
         )
         self._ids: set[str] = set()
         self._left: Counter[str] = Counter()
         self._unread: Counter[str] = Counter()
         self._shown: list[str] = []
+        self._columns: set[str] = set()
+        self._found: set[str] = set()  # places that were asked for
+        self._measured: set[str] = set()
         self._n_documents = self._n_bad = self._n_exact = self._n_episodes = self._n_steps = 0
 
     def take(self, found: Found | Unread) -> Sequence[Episode | dict[str, list[Row]]]:
@@ -110,10 +123,13 @@ class Intake:
         if name != episodes[0].episode_id:
             episodes = renamed(episodes, name)
         self._ids.update(episode.episode_id for episode in episodes)
-        self._n_exact += found.reading.is_exact
-        if not self._counts(len(episodes), sum(episode.n_steps for episode in episodes)):
+        try:
+            wished = [self._as_wished(one, found, is_exact=found.reading.is_exact) for one in episodes]
+        except BadDocument as error:
+            self._refuse(found.place, error.problem)
             return ()
-        return [self._as_wished(episode, found, is_exact=found.reading.is_exact) for episode in episodes]
+        self._n_exact += found.reading.is_exact
+        return wished if self._counts(len(episodes), sum(episode.n_steps for episode in episodes)) else ()
 
     def _take_rows(self, rows: Rows, found: Found) -> Sequence[dict[str, list[Row]]]:
         """The rows of a usual document, which makes sense and has neither metrics nor sub-agents."""
@@ -174,12 +190,54 @@ class Intake:
             update["origin"] = {"file": found.place, **(episode.origin or {})}
         if self._wish.purpose is not None:
             update["purpose"] = self._wish.purpose
+        metrics = {**episode.metrics, **self._metrics(episode)}
+        if self._wish.metrics:
+            update["metrics"] = metrics
+        if self._wish.task is not None and (task := self._at(episode, self._wish.task)) is not None:
+            update["task"] = task if isinstance(task, str) else json.dumps(task)
+        self._measured.update(metrics)
         if self._success is not None:
-            values = {name: float(value) for name, value in episode.metrics.items() if value is not None}
+            values = {name: float(value) for name, value in metrics.items() if value is not None}
             if self._success.metric in values:
                 is_success = self._success.holds(values)
                 update["outcome"] = Outcome.SUCCESS if is_success else Outcome.FAILURE
         return episode.model_copy(update=update) if update else episode
+
+    def _metrics(self, episode: Episode) -> dict[str, float | bool]:
+        """What a document says of the metrics that were asked for."""
+        found: dict[str, float | bool] = {}
+        for name, place in self._wish.metrics.items():
+            value = self._at(episode, place)
+            number = finite_number(value) if isinstance(value, str) else value
+            if value is None:
+                continue
+            if not isinstance(number, int | float):
+                raise BadDocument("a metric that is no number", place, shown(value))
+            found[name] = number if isinstance(number, bool) else float(number)
+        return found
+
+    def _at(self, episode: Episode, place: str) -> Any:
+        """What stands at a place of what a document says beside its messages."""
+        value: Any = episode.origin or {}
+        value = {"columns": value.get("row", value.get("line", {})), **value}
+        self._columns.update(f"columns.{name}" for name in _object(value["columns"]))
+        for name in place.split("."):
+            value = _object(value).get(name)
+        if value is not None:
+            self._found.add(place)
+        return value
+
+    def _refuse_unfound(self) -> None:
+        """Fail where a name that a person typed is of nothing that was read."""
+        known = ", ".join(sorted(self._columns)) or "nothing beside the messages"
+        for place in (*self._wish.metrics.values(), self._wish.task):
+            if place is not None and place not in self._found:
+                raise RequestError(f"no document has {place!r}", hint=f"they have: {known}")
+        if self._success is not None and self._success.metric not in self._measured:
+            raise RequestError(
+                f"--success goes by the metric {self._success.metric!r}, which no document has",
+                hint=f"measured: {', '.join(sorted(self._measured)) or 'nothing'}; or --metric NAME=PLACE",
+            )
 
     def finish(self, path: Path) -> None:
         """Fail where there is nothing to keep, or something that may not be left out."""
@@ -194,6 +252,7 @@ class Intake:
         if not self._n_episodes:
             reasons = "; ".join(f"{number:,} {reason}" for reason, number in sorted(self._left.items()))
             raise NothingMatched(f"no episode in {path}", hint=reasons or f"nothing there is {self._name}")
+        self._refuse_unfound()
 
     def entry(self, path: Path) -> LineageEntry:
         """What was done, as the lineage tells it."""

@@ -5,14 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from trajkit.errors import RequestError
+from trajkit.errors import RequestError, TrajkitError
+from trajkit.formats import format_named
 from trajkit.formats.adp import is_adp, read_adp
+from trajkit.formats.alpaca_read import is_alpaca, read_alpaca
 from trajkit.formats.atif_read import is_atif, read_atif
 from trajkit.formats.atif_rows import Rows, usual_rows
-from trajkit.formats.document import Reading
+from trajkit.formats.base import EpisodeFormat
+from trajkit.formats.document import BadDocument, Reading, shown
 from trajkit.formats.hf_messages import is_hf_messages, read_hf_messages
 from trajkit.formats.openai_chat import is_openai_chat, read_openai_chat
+from trajkit.formats.preference_read import is_preference, read_preference
 from trajkit.formats.sharegpt_read import is_sharegpt, read_sharegpt
+from trajkit.schema import Episode
 from trajkit.schema.base import JsonObject
 
 
@@ -32,11 +37,13 @@ class Kind(NamedTuple):
 KINDS = {
     "atif": Kind(is_atif, read_atif, allows_system_anywhere=True, rows=usual_rows),
     "adp": Kind(is_adp, read_adp),
+    "preference": Kind(is_preference, read_preference),
     "sharegpt": Kind(is_sharegpt, read_sharegpt),
     "openai-chat": Kind(is_openai_chat, read_openai_chat),
     "hf-messages": Kind(is_hf_messages, read_hf_messages),
+    "alpaca": Kind(is_alpaca, read_alpaca),
 }
-"""By name, in the order in which they are tried: the last two have much in common."""
+"""By name, in the order in which they are tried: of two that have much in common the narrower comes first."""
 
 OTHERS = ("sts", "inspect", "balrog", "harbor", "benchflow")
 """Formats whose documents are more than one JSON value, or one file."""
@@ -50,12 +57,42 @@ def kind_of(value: Any) -> str | None:
     return next((name for name, kind in KINDS.items() if kind.is_one(value)), None)
 
 
+def kind_named(name: str) -> Kind:
+    """A format of JSON values by its name, or one of a person's own at `module:NAME`.
+
+    Raises:
+        RequestError: There is none, or it cannot be read.
+    """
+    if name in KINDS:
+        return KINDS[name]
+    form = format_named(name)
+    if not isinstance(form, EpisodeFormat):
+        raise RequestError(
+            f"{name} is no format of episodes", hint="an EpisodeFormat of trajkit.formats.base"
+        )
+    return Kind(lambda _: True, lambda value: Reading((_read(form, value),)), allows_system_anywhere=True)
+
+
+def _read(form: EpisodeFormat, value: JsonObject) -> Episode:
+    try:
+        episode = form.read((value,))
+    except TrajkitError as error:
+        raise BadDocument(error.message) from error
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise BadDocument(f"{form.name} cannot read it", value=shown(str(error))) from error
+    if not isinstance(episode, Episode):
+        raise RequestError(f"read of {form.name} gave a {type(episode).__name__} and no Episode")
+    return episode
+
+
 def checked_name(name: str) -> str:
     """The name, if it is one of a format that can be imported.
 
     Raises:
         RequestError: It is not.
     """
-    if name not in NAMES:
-        raise RequestError(f"no format {name!r} to import", hint=f"known: {', '.join(NAMES)}")
+    if ":" in name:
+        kind_named(name)
+    elif name not in NAMES:
+        raise RequestError(f"no format {name!r} to import", hint=f"known: {', '.join(NAMES)}, module:NAME")
     return name

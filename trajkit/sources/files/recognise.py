@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from trajkit.sources.files.texts import json_of, lines_of, opened, read_whole, v
 from trajkit.sources.files.walk import files_under, folders_under
 
 _MOST_LOOKED_AT = 1000
+_MOST_LINES = 100
 _HINT = f"say which it is with --from: {', '.join(NAMES)}"
 
 
@@ -93,11 +95,15 @@ def _json(path: Path, within: Path | None) -> Any:
 
 
 def _first_line(path: Path, within: Path | None) -> Any:
+    """The value of the first line that has one."""
     try:
         with opened(path, within) as file:
-            return value_of(next(lines_of(file)))
-    except (BadDocument, StopIteration, OSError):
-        return None
+            for line in itertools.islice(lines_of(file), _MOST_LINES):
+                with contextlib.suppress(BadDocument):  # it is named when it is read
+                    return value_of(line)
+    except (BadDocument, OSError):
+        pass
+    return None
 
 
 def _of_columns(path: Path, within: Path | None) -> str | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -17,6 +19,8 @@ from trajkit.sources.files.found import MOST_BYTES
 
 _BOM = b"\xef\xbb\xbf"
 _PIECE = 1 << 20
+_HUGE = re.compile(rb"\d[eE]\+?\d{3}|\d{300}")
+"""What a number that is too large looks like, and many a text: only then the value is searched."""
 
 
 class Line(NamedTuple):
@@ -72,9 +76,12 @@ def json_of(data: bytes, *, is_last_line: bool = False) -> Any:
         BadDocument: It is none.
     """
     try:
-        return from_json(data, allow_inf_nan=False)
+        value = from_json(data, allow_inf_nan=False)
     except ValueError as error:
         raise _why_not(data, str(error), is_last_line=is_last_line) from None
+    if _HUGE.search(data):
+        _refuse_huge(value)
+    return value
 
 
 def opened(path: Path, within: Path | None) -> IO[bytes]:
@@ -127,6 +134,19 @@ def read_json(path: Path, name: str, within: Path | None) -> Any:
     except BadDocument as error:
         place = name if error.problem.where == "the document" else f"{name}: {error.problem.where}"
         raise BadDocument(error.problem.kind, place, error.problem.value) from error
+
+
+def _refuse_huge(value: Any) -> None:
+    """Refuse a number that no column of numbers holds: `1e999` is read as infinity."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case int() | float() as number if abs(number) > sys.float_info.max:
+                raise BadDocument("a number that is too large", value=shown(str(number)[:20]))
+            case list() as items:
+                waiting += items
+            case dict() as items:
+                waiting += items.values()
 
 
 def _why_not(data: bytes, message: str, *, is_last_line: bool) -> BadDocument:

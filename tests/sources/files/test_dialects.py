@@ -1,0 +1,370 @@
+"""Files as other tools really write them, through the command: each is read, or named with a reason."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from trajkit.cli.main import run
+from trajkit.curate.pair_file import open_pairs
+from trajkit.schema import Episode, FileBlock, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
+from trajkit.store.dataset import open_dataset
+
+TOOL = {"name": "look", "description": "d", "parameters": {"type": "object", "properties": {}}}
+ASKED = {"role": "user", "content": "a"}
+ANSWERED = {"role": "assistant", "content": "b"}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def episodes(*rows: Any, options: tuple[str, ...] = ()) -> list[Episode]:
+    Path("a.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    assert run(["import", "a.jsonl", "-o", "store", *options]) == 0
+    return list(open_dataset("store"))
+
+
+def refused(row: Any, capsys: pytest.CaptureFixture[str], *options: str, code: int = 1) -> str:
+    Path("a.jsonl").write_text(row if isinstance(row, str) else json.dumps(row))
+    assert run(["import", "a.jsonl", "-o", "store", *options]) == code
+    assert not Path("store").exists()
+    return capsys.readouterr().err
+
+
+def part(kind: str, value: str) -> dict[str, str]:
+    return {"type": kind, "value": value}
+
+
+def test_a_file_of_llama_factory_v1_is_read_with_calls_thoughts_and_weights() -> None:
+    call = json.dumps({"name": "look", "arguments": {"at": 1}})
+    (episode,) = episodes(
+        {
+            "messages": [
+                {"role": "system", "content": [part("text", "s")], "loss_weight": 0.0},
+                {
+                    "role": "user",
+                    "content": [part("text", "u"), part("image_url", "a.png")],
+                    "loss_weight": 0.0,
+                },
+                {"role": "assistant", "content": [part("text", "no")], "loss_weight": 0.0},
+                {"role": "user", "content": [part("text", "v")], "loss_weight": 0.0},
+                {
+                    "role": "assistant",
+                    "content": [part("reasoning", "r"), part("tool_call", call)],
+                    "loss_weight": 1.0,
+                },
+                {"role": "tool", "content": [part("text", "seen")], "loss_weight": 0.0},
+                {"role": "assistant", "content": [part("text", "done")], "loss_weight": 1.0},
+            ],
+            "tools": json.dumps([TOOL]),
+        }
+    )
+    first, second, third = episode.steps
+    assert first.messages is not None
+    assert first.messages[1].content == (
+        TextBlock(text="u"),
+        FileBlock(source_url="a.png", mime_type="image/*"),
+    )
+    assert (first.loss_weight, first.mask_reason) == (0, "loss_weight 0 in the file")
+    assert second.completion is not None
+    assert second.completion.content == (
+        ThoughtBlock(text="r"),
+        ToolCallBlock(id="call_1", name="look", arguments='{"at":1}'),
+    )
+    assert third.messages is not None
+    assert third.messages[0].content == (ToolResultBlock(id="call_1", name="look", result="seen"),)
+    assert [tool["name"] for tool in third.tools or ()] == ["look"]
+
+
+def test_tools_among_the_parts_of_llama_factory_are_the_tools() -> None:
+    (episode,) = episodes(
+        {
+            "messages": [
+                {"role": "system", "content": [part("text", "s"), part("tools", json.dumps([TOOL]))]},
+                {"role": "assistant", "content": [part("text", "x")]},
+            ]
+        }
+    )
+    assert [tool["name"] for tool in episode.steps[0].tools or ()] == ["look"]
+
+
+def test_calls_and_results_of_anthropic_are_calls_and_results() -> None:
+    (episode,) = episodes(
+        {
+            "system": "s",
+            "tools": [{"name": "look", "input_schema": TOOL["parameters"]}],
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "u"}]},
+                {
+                    "role": "assistant",
+                    "content": [
+                        {"type": "thinking", "thinking": "t", "signature": "x"},
+                        {"type": "text", "text": "I look."},
+                        {"type": "tool_use", "id": "c1", "name": "look", "input": {"at": 1}},
+                    ],
+                },
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "c1",
+                            "content": [{"type": "text", "text": "seen"}],
+                        },
+                        {"type": "text", "text": "and?"},
+                    ],
+                },
+                {"role": "assistant", "content": "done"},
+            ],
+        }
+    )
+    first, second = episode.steps
+    assert first.messages is not None
+    assert [message.role for message in first.messages] == ["system", "user"]
+    assert first.completion is not None
+    assert [type(block) for block in first.completion.content] == [ThoughtBlock, TextBlock, ToolCallBlock]
+    assert second.messages is not None
+    assert [message.role for message in second.messages] == ["tool", "user"]
+    assert second.messages[0].content == (ToolResultBlock(id="c1", name="look", result="seen"),)
+    assert (second.tools or ())[0]["parameters"] == TOOL["parameters"]
+
+
+def test_answers_of_which_nothing_is_understood_end_the_import(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"messages": [ASKED, {"role": "assistant", "content": [{"type": "strange", "words": "b"}]}]}
+    assert "an answer of which nothing is understood" in refused(row, capsys)
+
+
+def test_a_refusal_is_understood() -> None:
+    assert len(episodes({"messages": [ASKED, {"role": "assistant", "content": None, "refusal": "no"}]})) == 1
+
+
+def test_columns_become_metrics_and_the_task() -> None:
+    rows = [
+        {"messages": [ASKED, ANSWERED], "reward": 0.5, "task": "t", "metrics": {"steps": 3, "ok": True}},
+        {"messages": [ASKED, ANSWERED], "reward": 1, "task": "u", "metrics": {"steps": 4}},
+    ]
+    options = ("--metric", "reward=columns.reward", "--metric", "n=columns.metrics.steps")
+    found = episodes(
+        *rows,
+        options=(
+            *options,
+            "--metric",
+            "columns.metrics.ok",
+            "--task",
+            "columns.task",
+            "--success",
+            "reward >= 1",
+        ),
+    )
+    by_task = {episode.task: episode for episode in found}
+    assert by_task["t"].metrics == {"reward": 0.5, "n": 3, "ok": True}
+    assert by_task["t"].outcome == "failure"
+    assert by_task["u"].outcome == "success"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--success", "rewrd >= 1"], "which no document has"),
+        (["--metric", "r=columns.rewrd"], "no document has 'columns.rewrd'"),
+        (["--task", "columns.nothing"], "they have: columns.reward"),
+        (["--metric", "=x"], "is not NAME=PLACE"),
+    ],
+)
+def test_a_name_that_no_document_has_is_an_error(
+    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert words in refused({"messages": [ASKED, ANSWERED], "reward": 1}, capsys, *options, code=2)
+
+
+def test_a_metric_that_is_no_number_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"messages": [ASKED, ANSWERED], "reward": "much"}
+    assert "columns.reward: a metric that is no number 'much'" in refused(
+        row, capsys, "--metric", "columns.reward"
+    )
+
+
+PREFERENCES = {
+    "TRL with texts": {"prompt": "a", "chosen": "b", "rejected": "c"},
+    "TRL with messages": {
+        "prompt": [ASKED],
+        "chosen": [ANSWERED],
+        "rejected": [{"role": "assistant", "content": "c"}],
+    },
+    "TRL without a prompt": {
+        "chosen": [ASKED, ANSWERED],
+        "rejected": [ASKED, {"role": "assistant", "content": "c"}],
+    },
+    "OpenAI": {
+        "input": {"messages": [ASKED]},
+        "preferred_output": [ANSWERED],
+        "non_preferred_output": [{"role": "assistant", "content": "c"}],
+    },
+    "LLaMA-Factory": {
+        "conversations": [{"from": "human", "value": "a"}],
+        "chosen": {"from": "gpt", "value": "b"},
+        "rejected": {"from": "gpt", "value": "c"},
+    },
+    "LLaMA-Factory v1": {
+        "chosen_messages": [
+            {"role": "user", "content": [part("text", "a")]},
+            {"role": "assistant", "content": [part("text", "b")]},
+        ],
+        "rejected_messages": [
+            {"role": "user", "content": [part("text", "a")]},
+            {"role": "assistant", "content": [part("text", "c")]},
+        ],
+    },
+    "Alpaca": {"instruction": "a", "input": "", "chosen": "b", "rejected": "c"},
+}
+
+
+@pytest.mark.parametrize("name", PREFERENCES)
+def test_a_preference_row_becomes_a_pair(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    chosen, rejected = episodes(PREFERENCES[name])
+    assert [chosen.metrics, rejected.metrics] == [{"preferred": 1.0}, {"preferred": 0.0}]
+    said = capsys.readouterr().err
+    command = said[said.index("trajkit pairs ") :].split("\n")[0].split()[1:]
+    assert run([*command, "-o", "pairs"]) == 0
+    (pair,) = open_pairs("pairs")
+    texts = [side.completion.text for sides in (pair.chosen, pair.rejected) for side in sides]
+    assert texts == ["b", "c"]
+    assert [message.text for message in pair.prompt or ()] == ["a"]
+
+
+def test_what_ends_in_no_answer_is_no_preference(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "a side that does not end in an answer" in refused(
+        {"prompt": "a", "chosen": [ASKED], "rejected": [ANSWERED]}, capsys
+    )
+
+
+def test_alpaca_is_read_with_its_input_and_history() -> None:
+    row = {"instruction": "i", "input": "x", "output": "o", "history": [["p", "q"]], "lang": "en"}
+    (episode,) = episodes(row)
+    assert [step.completion.text for step in episode.steps if step.completion] == ["q", "o"]
+    assert episode.steps[1].observation == "i\nx"
+    assert episode.origin == {"file": "a.jsonl:1", "columns": {"lang": "en"}}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<function=look>\n<parameter=at>\n1\n</parameter>\n</function>",
+        '<function=look>{"at": "1"}</function>',
+        '{"name": "look", "arguments": {"at": "1"}}',
+    ],
+)
+def test_a_call_of_sharegpt_may_be_tagged(text: str) -> None:
+    turns = [("human", "u"), ("function_call", text), ("observation", "seen"), ("gpt", "done")]
+    (episode,) = episodes({"conversations": [{"from": who, "value": said} for who, said in turns]})
+    assert episode.steps[0].completion is not None
+    (call,) = episode.steps[0].completion.content
+    assert isinstance(call, ToolCallBlock)
+    assert (call.name, json.loads(call.arguments)) == ("look", {"at": "1"})
+
+
+MINE = """
+from trajkit.formats.base import Document, EpisodeFormat
+from trajkit.schema import Episode, Transition, message
+
+def read(values):
+    asked, answered = message("user", values[0]["q"]), message("assistant", "x")
+    step = Transition(step_index=0, messages=(asked,), completion=answered)
+    return Episode(episode_id=values[0]["id"], source="mine", steps=(step,))
+
+MINE = EpisodeFormat(name="mine", about="mine", write=lambda episode: Document(()), read=read)
+"""
+
+
+def test_a_format_of_ones_own_is_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "my_format.py").write_text(MINE)
+    monkeypatch.syspath_prepend(str(folder))
+    (episode,) = episodes({"id": "e", "q": "a"}, options=("--from", "my_format:MINE"))
+    assert (episode.episode_id, episode.source) == ("e", "mine")
+    Path("b.jsonl").write_text('{"id": "e"}')
+    assert run(["import", "b.jsonl", "-o", "other", "--from", "my_format:MINE"]) == 1
+    assert "mine cannot read it" in capsys.readouterr().err
+    assert run(["import", "b.jsonl", "-o", "other", "--from", "my_format:NONE"]) == 2
+
+
+NAMED = {
+    "ids twice in one ADP file": (
+        "an episode id that is there twice",
+        [{"id": "x", "content": [{"class_": "message_action", "content": str(n)}]} for n in range(2)],
+    ),
+    "an absolute path of a picture": (
+        "a path that leads out of its folder",
+        [
+            {
+                "id": "x",
+                "content": [
+                    {"class_": "image_observation", "content": "/etc/passwd"},
+                    {"class_": "message_action", "content": "b"},
+                ],
+            }
+        ],
+    ),
+    "an empty user message": (
+        "an empty message of the user",
+        [{"messages": [{**ASKED, "content": ""}, ANSWERED]}],
+    ),
+    "tools that are not JSON": ("not", [{"messages": [ASKED, ANSWERED], "tools": "look, go"}]),
+}
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_what_cannot_be_read_has_a_named_reason(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words, rows = NAMED[name]
+    assert words in refused("\n".join(map(json.dumps, rows)), capsys)
+
+
+@pytest.mark.parametrize("number", ["1e999", "-1e999", "1" * 400, "NaN"])
+@pytest.mark.parametrize("place", ["weight", "extra"])
+def test_a_number_that_is_too_large_is_left_out_with_skip_bad(number: str, place: str) -> None:
+    bad = (
+        f'{{"messages": [{json.dumps(ASKED)}, {{"role": "assistant", "content": "b", "{place}": {number}}}]}}'
+    )
+    Path("a.jsonl").write_text(f"{bad}\n{json.dumps({'messages': [ASKED, ANSWERED]})}\n")
+    assert run(["import", "a.jsonl", "-o", "store", "--skip-bad"]) == 0
+    assert len(list(open_dataset("store"))) == 1
+
+
+def test_a_table_of_hugging_face_with_dates_bytes_and_decimals_is_read() -> None:
+    now = datetime.datetime(2026, 11, 24, 12, tzinfo=datetime.UTC)
+    table = pa.table(
+        {
+            "messages": [[ASKED, ANSWERED]],
+            "at": pa.array([now], pa.timestamp("us", "UTC")),
+            "day": [now.date()],
+            "took": pa.array([now - now + datetime.timedelta(seconds=2)]),
+            "picture": [{"bytes": b"\xff\xd8", "path": "a.jpg"}],
+            "score": [float("nan")],
+            "most": [float("inf")],
+            "money": pa.array([1], pa.decimal128(5, 2)),
+            "by": pa.array([[("k", now)]], pa.map_(pa.string(), pa.timestamp("us", "UTC"))),
+            "kind": pa.array(["x"]).dictionary_encode(),
+        }
+    )
+    pq.write_table(table, "a.parquet")
+    assert run(["import", "a.parquet", "-o", "store"]) == 0
+    (episode,) = open_dataset("store")
+    assert episode.origin is not None
+    columns = episode.origin["columns"]
+    assert columns["at"] == "2026-11-24T12:00:00+00:00"
+    assert columns["day"] == "2026-11-24"
+    assert columns["money"] == 1.0
+    assert columns["picture"]["bytes"]["n_bytes"] == 2
+    assert "score" not in columns
+    assert columns["by"] == {"k": "2026-11-24T12:00:00+00:00"}
+    assert (columns["kind"], columns["most"]) == ("x", "inf")
