@@ -219,3 +219,29 @@ def test_pairs_are_told_from_stores(store: Callable[..., None], capsys: pytest.C
     assert convert("scored", "--to", "trl-preference", "-o", "x.jsonl") == 2
     assert "trajkit pairs STORE" in capsys.readouterr().err
     assert convert("pairs", "--to", "trl-preference", "-o", "x.jsonl", "--where", "true") == 2
+
+
+@pytest.mark.parametrize("form", ["openai-sft", "trl-prompt-completion", "together", "trl-kto"])
+def test_single_turns_and_conversations_in_one_store_are_written_together(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = message("user", "turn 0")
+    conversation = (
+        Transition(step_index=0, messages=(asked,), completion=message("assistant", "go")),
+        Transition(
+            step_index=1,
+            n_prompt_kept=2,
+            messages=(message("user", "turn 1"),),
+            completion=message("assistant", "stop"),
+        ),
+    )
+    ended = {"purpose": "train", "outcome": "success", "metrics": {"score": 1.0}}
+    write_episodes(Path("single"), [make_episode("a", n_steps=1, **ended)], kind="test")
+    write_episodes(
+        Path("multi"), [Episode(episode_id="b", source="test", steps=conversation, **ended)], kind="test"
+    )
+    assert run(["merge", "single", "multi", "-o", "both"]) == 0
+    capsys.readouterr()
+    assert convert("both", "--to", form, "-o", "train.jsonl") == 0, capsys.readouterr().err
+    assert len(Path("train.jsonl").read_text().splitlines()) == 3

@@ -117,9 +117,10 @@ def _completed(table: pa.Table, lines: Lines, taught: Taught) -> pa.Table:
             taught.n_longest_tokens = max(taught.n_longest_tokens, *counts)
     return pa.table(
         {
-            "episode_id": table.column("episode_id"),
+            # parts that DuckDB reads have large strings here, the others do not
+            "episode_id": table.column("episode_id").cast(pa.string()),
             "step_index": table.column("step_index"),
-            "inference_id": table.column("inference_id"),
+            "inference_id": table.column("inference_id").cast(pa.string()),
             "weight": table.column("loss_weight"),
             **columns,
             "is_line": pc.is_valid(columns["line"]),
