@@ -68,6 +68,8 @@ class Loopback:
 
     def __init__(self, answer: Callable[[Request], Reply]) -> None:
         self.requests: list[Request] = []
+        self.mangle: Callable[[str, Any], Any] = lambda call, answer: answer
+        """Makes of an answer (to `METHOD /path`) what is sent."""
         self._http = _Http(self, answer)
         self.url = f"http://127.0.0.1:{self._http.server_address[1]}"
 
@@ -116,6 +118,8 @@ class _Handler(BaseHTTPRequestHandler):
             except Hangup:
                 self.close_connection = True
                 return
+        if reply.status < 300 and not isinstance(reply.body, bytes):
+            reply = reply._replace(body=self.server.owner.mangle(str(request), reply.body))
         body = reply.body if isinstance(reply.body, bytes) else json.dumps(reply.body or {}).encode()
         self.send_response(reply.status)
         for name, value in {"Content-Type": "application/json", **reply.headers}.items():

@@ -7,7 +7,7 @@ import json
 import re
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email import message_from_bytes
 from email.message import Message
@@ -45,6 +45,12 @@ class FakeOpenAI:
         self.has_history = True
         self.first_status = "processed"
         """Of a file that was just uploaded."""
+        self.mangle: Callable[[str, Any], Any] = lambda call, answer: answer
+        """Makes of an answer (to `METHOD path`) what is sent."""
+        self.moved: dict[str, str] = {}
+        """`METHOD path` to the address that it is sent on to."""
+        self.lag_s = 0.0
+        """So long a new job is not listed."""
         self.is_endless = False
         """Whether every page of a list says that there are more, and the next is the same."""
         self.url = ""
@@ -70,6 +76,7 @@ class FakeOpenAI:
             "seed": body.get("seed", 42),
             "trained_tokens": None,
             "looks": 0,
+            "made_at": time.time(),
         }
         self.events[job_id] = []
         self.tell(job_id, f"Created fine-tuning job: {job_id}")
@@ -200,7 +207,7 @@ class FakeOpenAI:
         return self.files[name]
 
     def _listed(self, query: dict[str, list[str]]) -> list[dict[str, Any]]:
-        found = list(self.jobs.values())[::-1]
+        found = [job for job in self.jobs.values() if time.time() - job["made_at"] >= self.lag_s][::-1]
         for name, values in query.items():
             if (key := re.fullmatch(r"metadata\[(.+)\]", name)) is not None:
                 found = [job for job in found if (job["metadata"] or {}).get(key[1]) == values[0]]
@@ -255,6 +262,9 @@ def serving(fake: FakeOpenAI) -> Iterator[str]:
                 return
             kind = self.headers.get("Content-Type", "")
             read: Any = _parts(body, kind) if kind.startswith("multipart") else json.loads(body or b"null")
+            if call in fake.moved:
+                self._send(307, {}, Location=fake.moved[call])
+                return
             status, answer = fake.answer(self.command, path, parse_qs(parts.query), read)
             if call in fake.garbled:
                 fake.garbled.remove(call)
@@ -265,14 +275,16 @@ def serving(fake: FakeOpenAI) -> Iterator[str]:
                 self.close_connection = True
                 self.connection.shutdown(2)
                 return
-            self._send(status, answer)
+            self._send(status, fake.mangle(call, answer))
 
-        def _send(self, status: int, answer: Any) -> None:
+        def _send(self, status: int, answer: Any, **headers: str) -> None:
             content = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
             self.send_response(status)
-            is_bytes = isinstance(answer, bytes)
+            is_bytes = isinstance(answer, bytes) and not answer.startswith(b"{")
             self.send_header("Content-Type", "application/octet-stream" if is_bytes else "application/json")
             self.send_header("Content-Length", str(len(content)))
+            for name, value in headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(content)
 

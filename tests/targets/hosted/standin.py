@@ -26,6 +26,7 @@ class StandIn(Loopback):
     def reset(self) -> None:
         """Forget everything."""
         self.requests.clear()
+        self.mangle = lambda call, answer: answer
         self.contents: dict[str, bytes] = {}
         self.jobs: dict[str, dict[str, Any]] = {}
         self.life = self._life

@@ -97,7 +97,7 @@ def _there(
     when = "before" if asked_at is None else f"at {asked_at:%Y-%m-%d %H:%M} UTC"
     raise Uncertain(
         f"{service.where} was asked for this job {when} and does not list it: another may be paid for twice",
-        hint=f"look for it on the service's own page; `trajkit jobs resume {job.job_id} --again` makes another",
+        hint=f"look on the service's own page; `trajkit jobs resume {job.job_id} --again` makes another",
     )
 
 

@@ -31,7 +31,7 @@ def state_of(job: Mapping[str, Any]) -> State:
     error = job.get("error")
     error = error if isinstance(error, Mapping) else {}  # `{}` and null both say that there is none
     return State(
-        remote_id=str(job["id"]),
+        remote_id=job["id"],
         status=_STATUSES.get(word, JobStatus.RUNNING),
         said=said,
         is_paused=word in _PAUSED,

@@ -62,7 +62,8 @@ class Client:
                 if isinstance(error.__cause__, Unreachable):
                     raise error.__cause__ from None
                 raise self.failures.silence(error, what) from None
-            except (openai.APIError, ValueError, KeyError) as error:
+            except (openai.APIError, ValueError, KeyError, AttributeError, TypeError) as error:
+                # the package takes JSON of another shape for its own objects
                 raise self.failures.nonsense(what, str(getattr(error, "doc", error))) from None
 
     def masked(self, content: bytes) -> bytes:
@@ -74,7 +75,7 @@ class Client:
         found = answer.to_dict(mode="json", warnings=False) if hasattr(answer, "to_dict") else answer
         if not isinstance(found, Mapping):
             raise self.failures.nonsense(what, str(answer))
-        if not re.fullmatch(PLAIN, str(found.get("id"))):
+        if not isinstance(found.get("id"), str) or not re.fullmatch(PLAIN, found["id"]):
             raise self.failures.nonsense(what, json.dumps(dict(found), ensure_ascii=False))
         return found
 

@@ -19,6 +19,7 @@ from trajkit.targets.runs import Runs
 
 RESULTS = "results"
 _LONGEST_MESSAGE = 1_000
+_FULL = "trajkit-full"
 
 
 def take(runs: Runs, job_id: str, service: Service, state: State) -> TuneJob:
@@ -34,7 +35,7 @@ def take(runs: Runs, job_id: str, service: Service, state: State) -> TuneJob:
     state, problems = _with_names(state)
     remote = Remote.of(job).model_copy(update={"state": state})
     if job.status == JobStatus.PREPARED:  # its id first, whatever else the service has to say
-        job = _saved(runs, remote.put_into(job, status=JobStatus.RUNNING))
+        job = _saved(runs, remote.put_into(job, status=JobStatus.RUNNING, error=None))
     _take_events(runs, job_id, service, state, problems)
     if not state.status.is_final:
         return _saved(runs, remote.put_into(job, status=JobStatus.RUNNING))
@@ -68,12 +69,14 @@ def _take_events(runs: Runs, job_id: str, service: Service, state: State, more: 
     known = {str(event["id"]) for event in runs.events(job_id) if "id" in event}
     new = {event.event_id: event for event in (*service.events(state.remote_id, known), *more)}
     fresh = [event for name, event in new.items() if name not in known]
-    if room := MOST_EVENTS - len(known):
-        for event in fresh[:room]:
-            runs.add_event(job_id, _told(event))
-        if len(fresh) > room:
-            words = f"the service told more than {MOST_EVENTS:,} things: no more are written down"
-            runs.add_event(job_id, _told(Event(event_id="trajkit-full", level="warn", message=words)))
+    if _FULL in known:
+        return
+    room = MOST_EVENTS - len(known)
+    for event in fresh[:room]:
+        runs.add_event(job_id, _told(event))
+    if len(fresh) > room:
+        words = f"the service told more than {MOST_EVENTS:,} things: no more are written down"
+        runs.add_event(job_id, _told(Event(event_id=_FULL, level="warn", message=words)))
 
 
 def _told(event: Event) -> dict[str, Any]:

@@ -111,19 +111,22 @@ class Rest:
             return kind.model_validate(body)
         except ValidationError as error:
             first = error.errors()[0]
-            where, value = ".".join(map(str, first["loc"])), repr(first["input"])[:60]
-            raise Unreachable(
-                f"{self.name} answered in an unknown way: {where}: {first['msg']}: {value}",
-                hint="pip install -U trajkit; its API may have changed",
-                answer=json.dumps(body, ensure_ascii=False)[:_LONGEST_KEPT],
-            ) from None
+            what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}: {repr(first['input'])[:60]}"
+            raise self._unknown(what, body) from None
 
     def read_all(self, kind: type[Kind], body: Mapping[str, Any], name: str) -> list[Kind]:
         """The list of this name in an answer, with types; empty where it is null or not there."""
         found = body.get(name)
         if not isinstance(found, list | None):
-            return [self.read(kind, {name: found})]  # which says what is wrong
+            raise self._unknown(f"{name}: no list: {repr(found)[:60]}", body)
         return [self.read(kind, each) for each in found or ()]
+
+    def _unknown(self, what: str, body: Any) -> Unreachable:
+        return Unreachable(
+            f"{self.name} answered in an unknown way: {what}",
+            hint="pip install -U trajkit; its API may have changed",
+            answer=json.dumps(body, ensure_ascii=False)[:_LONGEST_KEPT],
+        )
 
     def put(
         self, url: str, path: Path, *, start: int, n_bytes: int, headers: Mapping[str, str], on_sent: Sent
