@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from tests.cli.jobs import a_job, a_store, an_episode
 from tests.cli.terminal import plain, seen
 from tests.pages import printed
-from tests.publish.hub_standin import READ_TOKEN, hub_standin
+from tests.publish.hub_standin import READ_TOKEN, Fault, hub_standin
 from trajkit._settings import remember
 from trajkit.checkup.check import Check, Checkup, Standing
 from trajkit.checkup.local_stack import local_stack
@@ -336,6 +336,16 @@ def test_the_hub_is_asked_whose_token_it_is(
     assert READ_TOKEN not in refused.model_dump_json()
     monkeypatch.delenv("HF_TOKEN")
     assert hub().standing == Standing.NOTE
+
+
+def test_a_redirect_takes_no_token_to_another_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    with hub_standin() as stranger, hub_standin() as running:
+        moved = {"Location": f"{stranger.url}/api/whoami-v2"}
+        running.faults.append(Fault("GET", "/api/whoami-v2", status=302, headers=moved))
+        monkeypatch.setenv("HF_ENDPOINT", running.url)
+        monkeypatch.setenv("HF_TOKEN", READ_TOKEN)
+        assert hub().standing == Standing.BROKEN
+        assert stranger.requests == []
 
 
 # -- the folder ---------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from tests.publish.hub_standin import READ_TOKEN, TOKEN, Fault, HubStandin
+from tests.publish.hub_standin import READ_TOKEN, TOKEN, Fault, HubStandin, hub_standin
 from trajkit.errors import RequestError, ServiceError, TrajkitError
 from trajkit.publish.fault import HubFault
 from trajkit.publish.hub import Hub
@@ -287,3 +287,15 @@ def test_a_name_that_cannot_be_is_told_without_asking(
     with pytest.raises(RequestError, match="no name of a repository"):
         publish(hub, folder, name)
     assert not standin.requests
+
+
+@pytest.mark.parametrize("path", ["/api/repos/create", "/preupload/", "/commit/"])
+def test_a_redirect_takes_no_data_to_another_host(
+    standin: HubStandin, hub: Hub, folder: Path, path: str
+) -> None:
+    with hub_standin() as stranger:
+        moved = {"Location": f"{stranger.url}/api/datasets/{NAME}{path}"}
+        standin.faults.append(Fault("POST", path, status=307, times=99, headers=moved))
+        with pytest.raises(ServiceError, match="data goes to no other host"):
+            publish(hub, folder)
+        assert stranger.requests == []

@@ -273,3 +273,14 @@ def test_a_model_must_be_named_somewhere():
     with answering as server, pytest.raises(RequestError, match="which model at"):
         ask(server.url, model=None)
     assert server.asked == []
+
+
+def test_a_redirect_takes_no_prompt_to_another_host() -> None:
+    with serve(lambda body, n: Reply(said("go"))) as stranger:
+        moved = {"Location": f"{stranger.url}/chat/completions"}
+        with (
+            serve(lambda body, n: Reply({}, 307, moved)) as server,
+            pytest.raises(Refused, match="answered 307"),
+        ):
+            ask(server.url)
+        assert stranger.asked == []

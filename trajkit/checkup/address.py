@@ -7,7 +7,7 @@ import socket
 import urllib.error
 import urllib.request
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 CONNECT_S = 3.0
@@ -16,6 +16,16 @@ _LONGEST_ANSWER = 65_536
 
 UNREACHABLE = (OSError, ValueError, http.client.HTTPException)
 """What `ask` and `reach` raise where nobody answers, or the address is none."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Gives a redirect as an answer: what is asked with a key goes to no other address."""
+
+    def redirect_request(self, *arguments: Any) -> None:
+        return None
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 class Answer(NamedTuple):
@@ -31,7 +41,7 @@ def ask(url: str, headers: Mapping[str, str] | None = None) -> Answer:
     """GET an address, whatever the status."""
     request = urllib.request.Request(url, headers=dict(headers or {}))
     try:
-        with urllib.request.urlopen(request, timeout=ANSWER_S) as answer:
+        with _OPENER.open(request, timeout=ANSWER_S) as answer:
             return Answer(answer.status, answer.read(_LONGEST_ANSWER))
     except urllib.error.HTTPError as error:
         with error:

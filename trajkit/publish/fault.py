@@ -74,12 +74,26 @@ def asking(what: str, *, token: str | None) -> Iterator[None]:
     """
     errors = need("huggingface_hub.errors", extra=EXTRA)
     httpx = need("httpx2", extra=EXTRA)
+    session = need("huggingface_hub", extra=EXTRA).get_session()
+    if _stay_here not in (hooks := session.event_hooks)["response"]:
+        session.event_hooks = {**hooks, "response": [*hooks["response"], _stay_here]}
     try:
         yield
     except errors.HFValidationError as error:
         raise RequestError(f"{what}: {_clean(str(error), token)}", hint="such as org/name") from None
     except (httpx.HTTPError, RuntimeError, ValueError, OSError) as error:
         raise _fault(what, error, errors, httpx, token) from None
+
+
+def _stay_here(answer: Any) -> None:
+    """Refuse to send data on to another host; what is only read may be elsewhere."""
+    request, onward = answer.request, answer.headers.get("location", "")
+    if request.method not in ("GET", "HEAD") and answer.has_redirect_location:
+        goal = request.url.join(onward)
+        if (goal.scheme, goal.netloc) != (request.url.scheme, request.url.netloc):
+            raise ServiceError(
+                f"{request.url.host} sends {request.method} on to {goal.host}: data goes to no other host"
+            )
 
 
 def _fault(what: str, error: BaseException, errors: Any, httpx: Any, token: str | None) -> Exception:

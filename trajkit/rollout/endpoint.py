@@ -91,6 +91,7 @@ class Endpoint:
         self._client = self._openai.AsyncOpenAI(
             base_url=url,
             api_key=key.get_secret_value() if key else _NO_KEY,
+            http_client=self._openai.DefaultAsyncHttpxClient(follow_redirects=False),  # prompts stay here
             max_retries=0,  # the caller does that
             timeout=caller.timeout_s,
         )
