@@ -105,21 +105,16 @@ def refuse_twice(paths: tuple[Path, ...], sums: tuple[str, ...]) -> None:
     seen: list[pa.Array[Any]] = []
     for path in paths:
         try:
-            column = pq.read_table(path, columns=["episode_id"]).column(0)
+            column = pq.read_table(path, columns=["episode_id"]).column(0).cast(pa.large_string())
         except (pa.ArrowException, OSError) as error:
             raise _refused(f"{path} is not Parquet that can be read: {first_line(error)}") from error
-        is_empty = pc.equal(pc.fill_null(pc.binary_length(column.cast(pa.large_string())), 0), 0)
-        if (row := pc.index(is_empty, True).as_py()) >= 0:
+        if (row := column.fill_null("").index(pa.scalar("", pa.large_string())).as_py()) >= 0:
             raise _refused(f"{path}, row {row}: episode_id is null or empty")
-        seen += column.cast(pa.large_string()).chunks
-    ids = pa.chunked_array(seen, pa.large_string())
-    if len(ids) != pc.count_distinct(ids).as_py():
-        counts = pc.value_counts(ids)
-        ((twice, n),) = [
-            (each["values"], each["counts"])
-            for each in counts.filter(pc.greater(counts.field("counts"), 1))[:1].to_pylist()
-        ]
-        raise _refused(f"{paths[0].parent} has the episode {twice!r} {n} times")
+        seen += column.chunks
+    ids: Any = pa.chunked_array(seen, pa.large_string())
+    if pc.count_distinct(ids).as_py() != len(ids):
+        twice = next(each for each in pc.value_counts(ids).to_pylist() if each["counts"] > 1)
+        raise _refused(f"{paths[0].parent} has the episode {twice['values']!r} {twice['counts']} times")
 
 
 def _refused(message: str) -> StoreError:
