@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import httpx
 import pytest
 
 from trajkit.errors import ServiceError
@@ -12,6 +13,7 @@ from trajkit.generation.ask import Ask, AskError
 from trajkit.generation.batcher import Batcher
 from trajkit.generation.generate import generate
 from trajkit.generation.model import LocalModel, Voice
+from trajkit.serving.app import Chat
 
 
 def ask(number: int, **how: Any) -> Ask:
@@ -73,6 +75,59 @@ def test_a_model_that_fails_fails_those_who_wait_and_answers_the_next(
     assert isinstance(lost, ServiceError)
     assert "ZeroDivisionError" in str(lost)
     assert said.tokens == generate(fresh, [ask(2)])[0].tokens
+
+
+def test_a_device_that_is_lost_is_told_to_everyone_and_by_health(
+    fresh: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class AcceleratorError(RuntimeError):  # torch's, which a test cannot make
+        pass
+
+    def lost(*_: Any) -> Any:
+        raise AcceleratorError("the device is gone")
+
+    async def health(chat: Chat) -> tuple[int, str]:
+        transport = httpx.ASGITransport(chat.app())
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            answer = await client.get("/health")
+        return answer.status_code, answer.json()["status"]
+
+    async def both() -> tuple[list[Any], list[tuple[int, str]]]:
+        async with Batcher(fresh) as batcher:
+            chat = Chat(batcher, max_new_tokens=8)
+            before = await health(chat)
+            monkeypatch.setattr(Voice, "__call__", lost)
+            asks = [batcher.ask(ask(number)) for number in range(3)]
+            failed = await asyncio.gather(*asks, return_exceptions=True)
+            failed += await asyncio.gather(batcher.ask(ask(4)), return_exceptions=True)
+            return failed, [before, await health(chat)]
+
+    failed, told = asyncio.run(both())
+    assert [type(each) for each in failed] == [ServiceError] * 4
+    assert told == [(200, "ok"), (503, "failed")]
+
+
+def test_one_that_spoils_a_batch_spoils_no_other(fresh: LocalModel, monkeypatch: pytest.MonkeyPatch) -> None:
+    call = Voice.__call__
+    spoilt = fresh.voice(None).template.encode("99")
+
+    def picky(self: Voice, tokens: Any, *rest: Any) -> Any:
+        said = tokens.tolist()
+        if any(spoilt == row[at : at + len(spoilt)] for row in said for at in range(len(row))):
+            raise IndexError("no such token")
+        return call(self, tokens, *rest)
+
+    monkeypatch.setattr(Voice, "__call__", picky)
+
+    async def mixed() -> list[Any]:
+        async with Batcher(fresh) as batcher:
+            asks = (batcher.ask(ask(number)) for number in (1, 99, 2))
+            return await asyncio.gather(*asks, return_exceptions=True)
+
+    first, lost, last = asyncio.run(mixed())
+    assert isinstance(lost, ServiceError)
+    monkeypatch.undo()
+    assert [first.tokens, last.tokens] == [each.tokens for each in generate(fresh, [ask(1), ask(2)])]
 
 
 def test_a_long_answer_does_not_hold_up_a_short_one(fresh: LocalModel) -> None:
