@@ -50,7 +50,7 @@ def test_metadata_of_others_stays():
     [
         ({"messages": "hello"}, "messages: not a list 'hello'"),
         ({"messages": [{"role": "robot"}]}, "messages.0: no chat message no role 'robot'"),
-        ({"messages": MESSAGES, "tools": "nonsense"}, "tools: not a list 'nonsense'"),
+        ({"messages": MESSAGES, "tools": "nonsense"}, "tools: tools that are not JSON 'nonsense'"),
         (
             {"messages": MESSAGES, "metadata": {"trajkit": {"version": 1, "cuts": [[9, True]]}}},
             "the cuts are not",

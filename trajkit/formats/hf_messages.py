@@ -44,7 +44,7 @@ def read_hf_messages(value: JsonObject) -> Reading:
     if isinstance(system := value.get("system"), str) and isinstance(sent, list):
         sent = [{"role": "system", "content": system}, *sent]
     messages = conversation_of(sent)
-    tools = tools_of(_parsed(value.get("tools"))) or tools_of(tools_among(sent))
+    tools = tools_of(value.get("tools")) or tools_of(tools_among(sent))
     metadata = _parsed(value.get("metadata"))
     profile = metadata.get(KEY) if isinstance(metadata, dict) else None
     others = {name: item for name, item in value.items() if name not in _COLUMNS and item is not None}
@@ -116,7 +116,7 @@ def _list(value: Any, where: str) -> list[Any]:
 
 
 def _parsed(value: Any) -> Any:
-    """Columns that may be JSON text."""
+    """The metadata, which may be JSON text."""
     if not isinstance(value, str):
         return value
     try:

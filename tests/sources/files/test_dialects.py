@@ -319,7 +319,10 @@ NAMED = {
         "an empty message of the user",
         [{"messages": [{**ASKED, "content": ""}, ANSWERED]}],
     ),
-    "tools that are not JSON": ("not", [{"messages": [ASKED, ANSWERED], "tools": "look, go"}]),
+    "tools that are not JSON": (
+        "tools that are not JSON",
+        [{"messages": [ASKED, ANSWERED], "tools": "look, go"}],
+    ),
 }
 
 
