@@ -327,6 +327,37 @@ def test_a_redirect_is_not_followed(
     assert "which is not followed" in capsys.readouterr().err
 
 
+def test_a_tuned_model_that_repeats_the_key_or_sends_the_prompt_elsewhere_is_heard_without(
+    service: FakeOpenAI, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sft("--yes") == 0
+    asked = ["try", JOB, "episodes", "0:1", "--yes"]
+    said = {"role": "assistant", "content": f"go, said {KEY}"}
+    chosen = {"index": 0, "finish_reason": "stop", "message": said}
+    service.refused["POST /chat/completions"] = (200, {"id": KEY, "model": KEY, "choices": [chosen]})
+    capsys.readouterr()
+    assert run([*asked, "--json"]) == 0
+    printed = capsys.readouterr()
+    assert "go, said ***" in printed.out
+    assert KEY not in printed.out + printed.err
+    service.refused["POST /chat/completions"] = (404, {"error": {"message": f"no {KEY}"}})
+    assert run(asked) == 4
+    assert KEY not in "".join(capsys.readouterr())
+    with Loopback(lambda request: Reply({"choices": [chosen]})) as stranger:
+        service.moved["POST /chat/completions"] = f"{stranger.url}/v1/chat/completions"
+        assert run(asked) == 4
+        assert stranger.requests == []
+
+
+def test_a_dry_run_and_a_wrong_model_leave_no_store_and_no_job(service: FakeOpenAI, tmp_path: Path) -> None:
+    before = {path.name for path in tmp_path.iterdir()}
+    for more in (["--dry-run"], ["--yes", "--model", "gpt-99"]):
+        assert sft(*more, fraction="0.1") == (0 if "--dry-run" in more else 4)
+        left = {path.relative_to(tmp_path).parts for path in tmp_path.rglob("*")} if more else set()
+        assert {parts[0] for parts in left} - before <= {"runs", "stores"}
+        assert not [parts for parts in left if parts[0] in ("runs", "stores") and len(parts) > 1]
+
+
 def test_an_answer_that_is_too_long_is_not_read(
     service: FakeOpenAI, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
