@@ -78,10 +78,11 @@ def test_after_a_split_the_other_side_measures_whatever_few_groups_there_are(
 def test_a_store_of_few_groups_is_cut_so_that_none_is_empty(
     capsys: pytest.CaptureFixture[str], n_groups: int
 ) -> None:
-    for first in range(0, 4 * n_groups, n_groups):
+    for first in range(0, 3 * n_groups, n_groups):
         episodes = [conversation(n, f"question {n}") for n in range(first, first + n_groups)]
         write_episodes(Path(f"few-{first}"), episodes, kind="test")
-        assert run(["sft", "openai", "--train", f"few-{first}", "--dry-run"]) == 0
+        local = ("sft", "local", "--model", "sample:tiny-base", "--train", f"few-{first}", "--dry-run")
+        assert run([*local, "--chat-template", "plain"]) == 0
         assert "measured  stores/sft-" in capsys.readouterr().err
 
 
@@ -136,5 +137,5 @@ def test_a_plan_says_that_answers_of_negative_weight_are_not_learned(
     )
     said = capsys.readouterr().err
     assert re.search(
-        r"not learned: \d+ steps: negative weight\n +so only what was better than its group", said
+        r"not learned: [\d,]+ steps: negative weight\n +so only what was better than its group", said
     )

@@ -152,12 +152,12 @@ def with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> dic
         job = (remembered("last_job") or {}).get("job_id")
     wanted = {"variant": asked["variant"], "function": asked["function"]}
     config = known_config(asked["config"])
-    for each in ledger.standing():
+    for each in () if config is None else ledger.standing():
         is_wanted = all(value in (None, getattr(each, name)) for name, value in wanted.items())
-        is_here = config is not None and each.config == str(Path(config).absolute())
+        is_here = each.config == str(Path(config or "").absolute())
         if not (is_wanted and is_here and (job is None or job in each.model.all_names)):
             continue
-        functions = Configuration.read(config).get("functions") or {}
+        functions = Configuration.read(each.config).get("functions") or {}
         there = functions.get(each.function, {}).get("variants", {}).get(each.variant)
         if there is None:
             continue

@@ -54,7 +54,7 @@ def arguments_of(
 
 def mean_loss(log_history: list[dict[str, Any]]) -> float:
     """The mean over all steps of a training; the trainer's own is over those of its last process."""
-    losses = [entry["loss"] for entry in log_history if "loss" in entry]
+    losses: list[float] = [entry["loss"] for entry in log_history if "loss" in entry]
     return sum(losses) / max(1, len(losses))
 
 
