@@ -239,7 +239,9 @@ def test_a_dry_run_with_a_token_says_the_same_as_json(
     standin: HubStandin, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = ["push", "sample:babyai", "tester/data"]
+    before = open_store("sample:babyai").manifest
     assert run([*asked, "--yes"]) == 0
+    assert open_store("sample:babyai").manifest == before
     capsys.readouterr()
     assert run([*asked, "--dry-run", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)

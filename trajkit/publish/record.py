@@ -9,6 +9,7 @@ from pydantic import Field, ValidationError
 
 from trajkit._files import write_text
 from trajkit._outside import json_from_outside, name_from_outside
+from trajkit._samples import samples
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import Counts, LineageEntry, Manifest, Metric, Model, Published
 from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
@@ -159,9 +160,13 @@ def public_facts(manifest: Manifest) -> dict[str, Any]:
 def add_publication(store: Store, published: Published) -> None:
     """Write into a store's manifest that it was published; what it says already is not written twice.
 
+    The manifest of a sample, which comes with trajkit, stays as it is.
+
     Raises:
         StoreError: The manifest cannot be read or written.
     """
+    if store.path in samples(MANIFEST_NAME).values():
+        return
     manifest = open_store(store.path).manifest
     same = {"published_at", "trajkit_version", "is_private"}
     said = published.model_dump(exclude=same)
