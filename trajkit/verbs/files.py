@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -42,6 +43,8 @@ def import_(
     skip_bad: bool = False,
     include_errored: bool = False,
     success: str | None = None,
+    metric: Mapping[str, str] | None = None,
+    task: str | None = None,
     purpose: Literal["train", "eval", "unknown"] | None = None,
     output: Place | None = None,
 ) -> Imported:
@@ -53,6 +56,8 @@ def import_(
         skip_bad: Leave out what cannot be read, and count it.
         include_errored: Take trials that ended in an error, too; they are set aside.
         success: When an episode is a success, as in `reward >= 0.5`; None for what the format says.
+        metric: Metrics of the episodes: names to places in the documents, such as `columns.reward`.
+        task: Where a document says its task, such as `columns.task`; None for what the format says.
         purpose: What the episodes were played for; None for what the files say.
         output: The store to write; None for one in the folder of stores.
 
@@ -70,6 +75,8 @@ def import_(
         skip_bad=skip_bad,
         include_errored=include_errored,
         success=success,
+        metrics=dict(metric or {}),
+        task=task,
         purpose=None if purpose is None else Purpose(purpose),
     )
     rule = None if success is None else parse_success(success)
