@@ -22,11 +22,12 @@ from trajkit.schema.base import JsonObject
 
 METRIC = "preferred"
 """1 of the chosen side, 0 of the other."""
-_SIDES = (
+SIDES = (
     ("chosen", "rejected"),
     ("chosen_messages", "rejected_messages"),
     ("preferred_output", "non_preferred_output"),
 )
+"""The fields of the chosen and of the rejected side."""
 _KNOWN = frozenset(
     {
         "prompt",
@@ -35,7 +36,7 @@ _KNOWN = frozenset(
         "instruction",
         "system",
         "tools",
-        *(name for pair in _SIDES for name in pair),
+        *(name for pair in SIDES for name in pair),
     }
 )
 
@@ -67,7 +68,7 @@ def read_preference(value: JsonObject) -> Reading:
 
 
 def _sides(value: dict[str, Any]) -> tuple[str, str] | None:
-    for pair in _SIDES:
+    for pair in SIDES:
         if all(isinstance(value.get(name), str | list | dict) for name in pair):
             return pair
     return None

@@ -371,3 +371,11 @@ def test_a_table_of_hugging_face_with_dates_bytes_and_decimals_is_read() -> None
     assert "score" not in columns
     assert columns["by"] == {"k": "2026-11-24T12:00:00+00:00"}
     assert (columns["kind"], columns["most"]) == ("x", "inf")
+
+
+@pytest.mark.parametrize(
+    "row", [{"prompt": "a", "chosen": "b", "rejected": "c"}, {"instruction": "a", "input": "", "output": "b"}]
+)
+def test_tables_of_preferences_and_of_alpaca_are_recognised(row: dict[str, str]) -> None:
+    pq.write_table(pa.Table.from_pylist([row]), "a.parquet")
+    assert run(["import", "a.parquet", "-o", "store"]) == 0

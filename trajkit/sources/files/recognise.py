@@ -14,6 +14,7 @@ from trajkit.errors import RequestError
 from trajkit.formats import benchflow, harbor
 from trajkit.formats.document import BadDocument
 from trajkit.formats.inspect import is_inspect
+from trajkit.formats.preference_read import SIDES
 from trajkit.formats.sts import is_sts
 from trajkit.sources.files.documents import LINES
 from trajkit.sources.files.jobs import DEPTH, RESULT
@@ -112,6 +113,10 @@ def _of_columns(path: Path, within: Path | None) -> str | None:
             names = set(pq.read_schema(file).names)
     except (BadDocument, pa.ArrowException, OSError):
         return None
+    if any(names >= set(pair) for pair in SIDES):
+        return "preference"
     if names & {"conversations", "conversation"}:
         return "sharegpt"
-    return "hf-messages" if "messages" in names or {"prompt", "completion"} <= names else None
+    if "messages" in names or names >= {"prompt", "completion"}:
+        return "hf-messages"
+    return "alpaca" if names >= {"instruction", "output"} else None
