@@ -3,7 +3,8 @@
 needs    trajkit[babyai,local,render]; no key, no network, no GPU
 minutes  3 on one thread
 cost     none
-leaves   data/tiny-base: a Llama of a quarter of a million weights, its tokenizer and chat template, a README
+leaves   data/tiny-base: a Llama of a quarter of a million weights, its tokenizer and chat template, the worlds
+         that it learned, a README
 
 It imitates a poor player of BabyAI, so that something is left to learn: the rule player of `trajkit up`,
 wrong half of the time, in the prompts of `recipes/babyai` and `recipes/babyai_tools`. The same versions give
@@ -428,6 +429,12 @@ def main(goal: Path) -> None:
         folder = Path(name)
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
+        worlds = {
+            "env": "babyai",
+            "tasks": list(TASKS),
+            "seeds": f"{FIRST_WORLD}:{FIRST_WORLD + WORLDS_PER_TASK}",
+        }
+        (folder / "worlds.json").write_text(f"{json.dumps(worlds)}\n", encoding="utf-8")
         for path in folder.iterdir():
             path.chmod(0o644)
         (folder / "README.md").write_text(readme(folder, **facts), encoding="utf-8")

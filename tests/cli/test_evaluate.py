@@ -325,6 +325,20 @@ class Lighthouse:
 """
 
 
+def test_the_worlds_that_a_sample_model_learned_are_not_held_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    asked = ["evaluate", "babyai", *TWICE, *SHORT, "--seeds"]
+    assert run([*asked, "3000000:3000003"]) == 2
+    refused = "not held out: sample:tiny-base (base) learned seed 3000000 of goto and 2 more"
+    assert refused in capsys.readouterr().err
+    assert run([*asked, "3000000:3000003", "--allow-leak", "--dry-run"]) == 0
+    assert refused in "".join(capsys.readouterr())
+    assert run([*asked, "3000090:3000093", "--dry-run"]) == 0
+    assert "learned" not in "".join(capsys.readouterr())
+
+
 def test_prompts_of_another_environment_are_not_played(
     elsewhere: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -85,6 +86,16 @@ def _seen(variant: str, model: TunedModel) -> Iterator[Seen]:
             tasks=tuple(map(str, play.get("tasks", ()))),
             seeds=str(play["seeds"]),
         )
+
+
+def seen_by_sample(variant: str, name: str | None) -> Iterator[Seen]:
+    """The worlds that a model that comes with trajkit learned, as the file beside its weights has them."""
+    from trajkit._samples import SAMPLE_PREFIX, model_path
+    from trajkit.evaluate.exposure import Seen
+
+    if name is not None and name.startswith(SAMPLE_PREFIX):
+        learned = json.loads((Path(model_path(name)) / "worlds.json").read_text(encoding="utf-8"))
+        yield Seen(variant=variant, model=name, how=_LEARNED, **learned)
 
 
 def _of_data(variant: str, model: str, how: str, data: Learned) -> Seen:

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from trajkit.errors import RequestError
-from trajkit.verbs.contenders import Behind, Contender, models_of_variant, seen_by, tuned_by_name
+from trajkit.verbs.contenders import (
+    Behind,
+    Contender,
+    models_of_variant,
+    seen_by,
+    seen_by_sample,
+    tuned_by_name,
+)
 
 if TYPE_CHECKING:
     from trajkit.registry.ledger import TunedModel
@@ -95,6 +102,8 @@ def cast_of(
     seen = [
         seen for each in chosen for model in each.tuned for seen in seen_by(known, each.contender.name, model)
     ]
+    for each in chosen:
+        seen += seen_by_sample(each.contender.name, each.model.base or each.model.model)
     return Cast(players, Behind({each.contender.name: each.model.called for each in chosen}, tuple(seen)))
 
 
