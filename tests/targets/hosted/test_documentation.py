@@ -19,7 +19,7 @@ def test_the_options_that_the_page_names_exist() -> None:
     context = click.Context(sft)
     commands = [sft.get_command(context, name) for name in sft.list_commands(context)]
     known = {name for command in commands if command for option in command.params for name in option.opts}
-    known |= {"--timeout", "--fix", "--min", "--metric"}  # of `jobs wait`, `validate` and `export`
+    known |= {"--timeout", "--again", "--fix", "--min", "--metric"}  # of `jobs`, `validate` and `export`
     named = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", PAGE))
     assert len(named) > 15
     assert named <= known
