@@ -3,8 +3,8 @@
 needs    trajkit[babyai,local,render]; no key, no network, no GPU
 minutes  3 on one thread
 cost     none
-leaves   data/tiny-base: a Llama of a quarter of a million weights, its tokenizer and chat template, the worlds
-         that it learned, a README
+leaves   data/tiny-base: a Llama of a quarter of a million weights, its tokenizer and chat template,
+         the worlds that it learned, a README
 
 It imitates a poor player of BabyAI, so that something is left to learn: the rule player of `trajkit up`,
 wrong half of the time, in the prompts of `recipes/babyai` and `recipes/babyai_tools`. The same versions give
