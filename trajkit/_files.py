@@ -9,7 +9,7 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,15 +94,56 @@ def building_folder(goal: Path) -> Iterator[Path]:
     """Yield an empty folder beside `goal`; it takes that name when the block ends well, else it is removed.
 
     Raises:
-        StoreError: `goal` exists.
+        StoreError: `goal` exists, or no folder can be made there.
     """
+    with _folder_beside(goal) as folder:
+        yield folder
+        refuse_existing(goal)
+        folder.replace(goal)
+
+
+@contextlib.contextmanager
+def building_both(goal: Path, beside: Path, *, is_same: Callable[[Path, Path], bool]) -> Iterator[Path]:
+    """Yield an empty folder, in which the block makes `goal` and what goes beside it under their own names.
+
+    `beside` takes its place first and `goal` last: where `goal` is, both are. A process that is killed
+    between the two leaves `beside` alone, which the same command takes for its own when it runs again.
+
+    Args:
+        goal: The file or folder that exists afterwards.
+        beside: The other one, in the same folder.
+        is_same: Whether what has the name `beside` already is what the block made.
+
+    Raises:
+        StoreError: `goal` exists, `beside` is something else, or no folder can be made there.
+    """
+    with _folder_beside(goal) as folder:
+        yield folder
+        made = folder / beside.name
+        refuse_existing(goal)
+        was_left = beside.exists() and is_same(beside, made)
+        if not was_left:
+            refuse_existing(beside)
+            made.replace(beside)
+        try:
+            (folder / goal.name).replace(goal)
+        except BaseException:  # Ctrl-C too: what is beside nothing goes
+            if not was_left:
+                beside.replace(made)
+            raise
+
+
+@contextlib.contextmanager
+def _folder_beside(goal: Path) -> Iterator[Path]:
+    """A new folder beside `goal`, gone when the block ends."""
     refuse_existing(goal)
-    goal.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_beside(goal)
-    temporary.mkdir()
+    try:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        temporary.mkdir()
+    except OSError as error:
+        raise StoreError(f"{goal} cannot be written: {error.strerror or error}") from error
     try:
         yield temporary
-        refuse_existing(goal)
-        temporary.replace(goal)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)

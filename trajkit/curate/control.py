@@ -13,9 +13,10 @@ from typing import NamedTuple
 from trajkit.curate.derive import Derivation
 from trajkit.curate.pool import drawn
 from trajkit.curate.reserved_worlds import RESERVED_REASON
-from trajkit.errors import NothingMatched
+from trajkit.errors import NothingMatched, StoreError
 from trajkit.schema import Left, Manifest
 from trajkit.store.engine import literal
+from trajkit.store.reader import open_store
 
 _AMOUNTS = "trajkit_amounts"
 _DRAWN = "trajkit_control"
@@ -102,6 +103,16 @@ def write_control(
         kept=_DRAWN,
         left=_left(derivation),
     )
+
+
+def is_same_control(there: Path, made: Path) -> bool:
+    """Whether what is there is the control that was just made, of the same selection by the same lot."""
+    try:
+        before, now = open_store(there).manifest, open_store(made).manifest
+    except StoreError:
+        return False
+    asked = [[(entry.verb, entry.arguments) for entry in each.lineage] for each in (before, now)]
+    return before.digest == now.digest and asked[0] == asked[1]
 
 
 def _measure(derivation: Derivation, barred: str) -> str:

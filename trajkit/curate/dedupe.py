@@ -7,10 +7,12 @@ by id stays. Episodes that were played for evaluation are compared with each oth
 
 from __future__ import annotations
 
+import filecmp
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
-from trajkit._files import refuse_existing, replacing, sha256_file
+from trajkit._files import building_both, refuse_existing, sha256_file
 from trajkit.curate.derive import Derivation, deriving
 from trajkit.curate.near import GROUPS, find_near
 from trajkit.curate.sameness import EPISODE_KEYS, STEP_KEYS, make_episode_keys, make_step_keys
@@ -73,7 +75,6 @@ def dedupe(
     _check(exact=exact, episodes=episodes, near=near, shingle=shingle)
     if goal is not None:
         refuse_existing(goal)
-        refuse_existing(groups_path(goal))
     arguments: JsonObject = {
         name: value for name, value in (("exact", exact), ("episodes", episodes), ("near", near)) if value
     }
@@ -91,14 +92,13 @@ def dedupe(
         if goal is None:
             entry = derivation.entry(verb="dedupe", arguments=arguments, kept=_KEPT, left=left, masked=masked)
             return None, entry
-        arguments |= _write_groups(derivation, groups_path(goal))
-        try:
+        same_file = partial(filecmp.cmp, shallow=False)
+        with building_both(goal, groups_path(goal), is_same=same_file) as folder:
+            made = folder / goal.name
+            arguments |= _write_groups(derivation, groups_path(made))
             manifest = derivation.write(
-                goal, verb="dedupe", arguments=arguments, kept=_KEPT, steps=_steps(), left=left, masked=masked
+                made, verb="dedupe", arguments=arguments, kept=_KEPT, steps=_steps(), left=left, masked=masked
             )
-        except BaseException:  # Ctrl-C too: the file is about a store that does not exist
-            groups_path(goal).unlink(missing_ok=True)
-            raise
         return manifest, manifest.lineage[-1]
 
 
@@ -223,9 +223,9 @@ def _steps() -> str:
 
 def _write_groups(derivation: Derivation, path: Path) -> JsonObject:
     """Write the file of what was dropped for what."""
-    with writing(path, derivation.connection), replacing(path) as temporary:
+    with writing(path, derivation.connection):
         derivation.connection.execute(
             f"COPY (SELECT * FROM {_DROPPED} ORDER BY kind, episode_id, step_index) "
-            f"TO {literal(str(temporary))} (FORMAT parquet, COMPRESSION zstd)"
+            f"TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd)"
         )
     return {"groups": path.name, "groups_sha256": sha256_file(path)}

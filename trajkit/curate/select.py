@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from trajkit._files import refuse_existing
+from trajkit._files import building_both, refuse_existing
 from trajkit._settings import reserved
-from trajkit.curate.control import control_goal, draw_control, write_control
+from trajkit.curate.control import control_goal, draw_control, is_same_control, write_control
 from trajkit.curate.derive import Derivation, deriving, nothing_left
 from trajkit.curate.pool import Pool, drawn
 from trajkit.curate.reserved_worlds import RESERVED_REASON, in_reserved
@@ -83,8 +84,6 @@ def select(
     )
     if goal is not None:
         refuse_existing(goal)
-        if control:
-            refuse_existing(control_goal(goal))
     share = None if selection.top is None else parse_share(selection.top)
     with deriving(path, threads=threads, verifies_beside=True) as derivation:
         barred = in_reserved(derivation.connection, reserved() if unreserved else (), "e")
@@ -96,11 +95,15 @@ def select(
         amount = draw_control(derivation, kept=pool.relation, barred=barred, seed=seed) if control else None
         if goal is None:
             return None, entry
-        manifest = derivation.write(
-            goal, verb="select", arguments=arguments, kept=pool.relation, left=pool.left
+        write = partial(
+            derivation.write, verb="select", arguments=arguments, kept=pool.relation, left=pool.left
         )
-        if amount is not None:
-            write_control(derivation, goal, amount=amount, chosen=manifest, seed=seed)
+        if amount is None:
+            manifest = write(goal)
+        else:
+            with building_both(goal, control_goal(goal), is_same=is_same_control) as folder:
+                manifest = write(folder / goal.name)
+                write_control(derivation, folder / goal.name, amount=amount, chosen=manifest, seed=seed)
         return manifest, manifest.lineage[-1]
 
 
