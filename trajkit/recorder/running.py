@@ -105,10 +105,9 @@ class RunningCall:
 
 
 def _package(response: Any) -> ModuleType:
-    """The HTTP library that a response is of: httpx2, or httpx where the user gave openai a client of it."""
-    import httpx2
-
-    return httpx2 if isinstance(response, httpx2.Response) else sys.modules["httpx"]
+    """The HTTP library that a response is of: httpx2, or httpx: of openai 2, or of a user's client."""
+    httpx2 = sys.modules.get("httpx2")
+    return httpx2 if httpx2 and isinstance(response, httpx2.Response) else sys.modules["httpx"]
 
 
 def _tee_class(streams: ModuleType, *, is_async: bool) -> type[Any]:
