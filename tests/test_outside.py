@@ -11,7 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from trajkit._outside import json_from_outside, name_from_outside, regular_file, text_from_outside
+from trajkit._outside import (
+    json_from_outside,
+    name_from_outside,
+    regular_file,
+    text_from_outside,
+    yaml_from_outside,
+)
 from trajkit._secrets import hidden
 from trajkit._settings import secret_from_environment
 from trajkit.errors import ConfigError, DataError
@@ -101,6 +107,32 @@ def test_a_file_that_is_too_large_or_no_text_is_refused(tmp_path: Path) -> None:
 def test_json_that_breaks_the_parser_is_an_error_with_its_place(text: str | bytes) -> None:
     with pytest.raises(DataError, match=r"^that file is "):
         json_from_outside(text, where="that file")
+
+
+_MERGED = "a0: &a0 {k: v}\n" + "".join(
+    f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}]}}\n" for n in range(1, 9)
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        _MERGED,
+        "[" * 3000,
+        "a: 2026-13-45",
+        "a: " + "9" * 5000,
+        "a: [",
+        "a: !!python/name:os.x",
+        "- a\n" * 60_000,
+    ],
+)
+def test_yaml_that_breaks_the_parser_is_an_error_with_its_place(text: str) -> None:
+    with pytest.raises(DataError, match=r"^that file (is|has) "):
+        yaml_from_outside(text, where="that file")
+
+
+def test_yaml_with_a_few_aliases_is_read() -> None:
+    assert yaml_from_outside("a: &a [1]\nb: *a", where="that file") == {"a": [1], "b": [1]}
 
 
 _AWKWARD = "sk-a\n\"b'\\c\x1b/é%+ d"

@@ -16,6 +16,8 @@ from typing import Any
 
 from trajkit.errors import DataError, TrajkitError
 
+_LONGEST_YAML = 200_000
+_MOST_ALIASES = 20  # merged into each other, these make a thousand values and not a billion
 _LONGEST_NAME = 200
 """Bytes of a name in UTF-8. File systems allow 255, and temporary files add to the name."""
 
@@ -145,6 +147,39 @@ def json_from_outside(text: str | bytes, *, where: str, error: type[TrajkitError
         raise error(f"{where} is nested too deep") from failure
     except ValueError as failure:
         raise error(f"{where} is not valid JSON: {failure}") from failure
+
+
+def yaml_from_outside(text: str, *, where: str, error: type[TrajkitError] = DataError) -> Any:
+    """Parse YAML that somebody else wrote.
+
+    Args:
+        text: The YAML.
+        where: The file that it is from, for messages.
+        error: What to raise.
+
+    Raises:
+        TrajkitError: It is not YAML, is too large or nested too deep, or has too many aliases.
+    """
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        n_aliases = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                self.n_aliases += 1
+                if self.n_aliases > _MOST_ALIASES:
+                    raise error(f"{where} has more than {_MOST_ALIASES} YAML aliases", hint="write them out")
+            return super().compose_node(parent, index)
+
+    if len(text) > _LONGEST_YAML:
+        raise error(f"{where} has more than {_LONGEST_YAML:,} characters of YAML")
+    try:
+        return yaml.load(text, Loader)
+    except RecursionError as failure:
+        raise error(f"{where} is nested too deep") from failure
+    except (yaml.YAMLError, ValueError) as failure:  # ValueError: no such date, or too many digits
+        raise error(f"{where} is not valid YAML: {str(failure).splitlines()[0]}") from failure
 
 
 def visible(text: str, *, is_line: bool = True) -> str:

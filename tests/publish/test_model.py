@@ -94,7 +94,7 @@ def test_a_model_without_a_card_gets_one(adapter: Path) -> None:
 
 def test_a_card_with_broken_metadata_is_told(adapter: Path) -> None:
     (adapter / "README.md").write_text("---\na: [\n---\n")
-    with pytest.raises(DataError, match="is no YAML"):
+    with pytest.raises(DataError, match="is not valid YAML"):
         contents(adapter)
 
 

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import os
 from datetime import date
 from pathlib import Path
 
 import pytest
 
+from trajkit.cli.main import run
 from trajkit.errors import RequestError
 from trajkit.validation.prices import load_prices
 
@@ -47,7 +49,7 @@ def test_the_users_prices_go_first(tmp_path: Path) -> None:
     [
         ("models: []", "as_of"),
         ("as_of: 2026-01-01\nmodels: [{name: a, price: 3}]", "models.0.price"),
-        ("as_of: [", "cannot be read"),
+        ("as_of: [", "is not valid YAML"),
     ],
 )
 def test_a_bad_file_of_prices_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -55,3 +57,18 @@ def test_a_bad_file_of_prices_is_named(tmp_path: Path, text: str, message: str) 
     own.write_text(text)
     with pytest.raises(RequestError, match=message):
         load_prices(own)
+
+
+@pytest.mark.parametrize("text", ["[" * 3000, "as_of: 2026-13-45", "as_of: " + "9" * 5000])
+def test_a_broken_file_of_prices_is_an_error_of_the_command(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = tmp_path / "prices.yaml"
+    own.write_text(text)
+    asked = ["tokens", "sample:babyai", "--model", "gpt-4.1-mini", "--tokenizer", "estimate"]
+    assert run([*asked, "--prices", str(own)]) == 2
+    assert f"error: {own} is " in capsys.readouterr().err
+    own.unlink()
+    os.mkfifo(own)
+    assert run([*asked, "--prices", str(own)]) == 2
+    assert "is a FIFO, not a regular file" in capsys.readouterr().err

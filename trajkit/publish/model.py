@@ -9,10 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from trajkit._files import sha256_file, write_text
-from trajkit._outside import regular_file
+from trajkit._outside import regular_file, yaml_from_outside
 from trajkit.curate.redact_report import RedactReport
 from trajkit.errors import DataError, RequestError
 from trajkit.publish.card import CARD, CardWish
@@ -194,11 +192,9 @@ def _written(model: Path) -> tuple[dict[str, Any], str]:
     if found is None:
         return {}, text
     try:
-        fields = yaml.safe_load(found[1])
-    except yaml.YAMLError:
-        raise DataError(
-            f"the metadata of {path} is no YAML", hint="mend it, or remove the file: one is made"
-        ) from None
+        fields = yaml_from_outside(found[1], where=f"the metadata of {path}")
+    except DataError as error:
+        raise DataError(str(error), hint="mend it, or remove the file: one is made") from None
     if not isinstance(fields, dict):
         raise DataError(f"the metadata of {path} is no table", hint="mend it, or remove the file")
     return fields, text[found.end() :]

@@ -8,11 +8,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from trajkit._files import building_folder, refuse_existing, sha256_file
-from trajkit._outside import name_from_outside
-from trajkit.errors import RequestError, StoreError
+from trajkit._outside import name_from_outside, yaml_from_outside
+from trajkit.errors import DataError, RequestError, StoreError
 from trajkit.publish.converted import converted, converted_files
 from trajkit.publish.data_files import DATA, data_files
 from trajkit.publish.hub import Hub
@@ -197,8 +195,8 @@ def _card(hub: Hub, repository: str, remote: Remote, work: Path) -> dict[str, An
     path = hub.download(repository, "dataset", "README.md", remote.commit, work)
     found = _FRONT.match(path.read_text(encoding="utf-8", errors="replace"))
     try:
-        value = yaml.safe_load(found[1]) if found else None
-    except (yaml.YAMLError, ValueError, RecursionError):  # ValueError: a date that is none
+        value = yaml_from_outside(found[1], where="README.md") if found else None
+    except DataError:
         return {}
     return value if isinstance(value, dict) else {}
 

@@ -7,9 +7,9 @@ from datetime import date
 from importlib import resources
 from pathlib import Path
 
-import yaml
 from pydantic import Field, ValidationError
 
+from trajkit._outside import text_from_outside, yaml_from_outside
 from trajkit.errors import RequestError
 from trajkit.schema import Model
 from trajkit.schema.base import Name, Text
@@ -68,13 +68,12 @@ def load_prices(path: Path | None = None) -> Prices:
         RequestError: The file cannot be read, or is of another shape.
     """
     text = resources.files("trajkit.validation").joinpath("models.yaml").read_text(encoding="utf-8")
-    known = Prices.model_validate(yaml.safe_load(text))
+    known = Prices.model_validate(yaml_from_outside(text, where="models.yaml"))
     if path is None:
         return known
+    said = text_from_outside(path, error=RequestError)
     try:
-        own = Prices.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except (OSError, yaml.YAMLError, UnicodeDecodeError) as error:
-        raise RequestError(f"{path} cannot be read: {str(error).splitlines()[0]}") from error
+        own = Prices.model_validate(yaml_from_outside(said, where=str(path), error=RequestError))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
