@@ -75,6 +75,11 @@ row learns, with its weight, and why any other is in none.
     metavar="SQL",
     help="trl-kto: the episodes whose answers are good.  [default: by their outcome]",
 )
+@click.option(
+    "--tools",
+    metavar="FILE|from-calls",
+    help="Declare tools that rows call and do not declare: from a JSON file, or as their calls use them.",
+)
 @click.option("--model", metavar="NAME", help="sharegpt, axolotl: the model in train.yaml.")
 @click.option(
     "--where", metavar="SQL", help="Only the episodes for which this is true, in the words of `select`."

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from trajkit.convert.calls import Calls
 from trajkit.convert.conversion import Conversion, facts, warnings_of
 from trajkit.convert.documents import write_documents
 from trajkit.convert.length import Lengths, lengths_of
@@ -102,8 +103,9 @@ def _write(
         stack.callback(spool.close)
         provenance = Provenance(work / "steps")
         stack.callback(provenance.close)
-        lines = _lines(dataset, form, asked, lengths, tally)
-        plain = None if lengths is not None else _plain(form, asked)
+        calls = Calls(form.target, asked.tools)
+        lines = _lines(dataset, form, asked, calls, lengths, tally)
+        plain = None if lengths is not None or calls.declares_tools else _plain(form, asked)
         is_merged = isinstance(form, SftFormat) and merges(form, asked.unit)
         taught = teach(steps, lines, plain, spool, provenance, merges=is_merged, progress=progress)
         tally.left.update(taught.left)
@@ -132,10 +134,15 @@ def _plain(form: SftFormat | JudgedFormat, asked: Options) -> PlainText | None:
 
 
 def _lines(
-    dataset: Dataset, form: SftFormat | JudgedFormat, asked: Options, lengths: Lengths | None, tally: Tally
+    dataset: Dataset,
+    form: SftFormat | JudgedFormat,
+    asked: Options,
+    calls: Calls,
+    lengths: Lengths | None,
+    tally: Tally,
 ) -> Lines:
     if isinstance(form, SftFormat):
-        return SftLines(form, asked, lengths, tally)
+        return SftLines(form, asked, calls, lengths, tally)
     good = asked.good or "outcome = 'success'"
     # not `not`: an episode that lacks what is asked about is neither good nor bad
     bad = f"({asked.good}) = false" if asked.good else "outcome IN ('failure', 'truncated')"
@@ -144,7 +151,7 @@ def _lines(
         for batch in dataset.where(condition).arrow("episodes"):
             ids: list[Any] = batch.column("episode_id").to_pylist()
             verdicts.update(dict.fromkeys(ids, verdict))
-    return JudgedLines(form, asked, verdicts.get, lengths, tally)
+    return JudgedLines(form, asked, calls, verdicts.get, lengths, tally)
 
 
 def _other_files(

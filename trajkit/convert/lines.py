@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from trajkit.convert.calls import Calls
 from trajkit.convert.length import Lengths
 from trajkit.convert.merge import Lesson, Said, lessons, merged_lessons, said
 from trajkit.convert.request import Options
@@ -45,12 +46,16 @@ class SftLines:
     Args:
         form: The format.
         options: What was asked for.
+        calls: Completes the calls of rows, and checks rows.
         lengths: Counts tokens; None where nobody asked.
         tally: Is added to.
     """
 
-    def __init__(self, form: SftFormat, options: Options, lengths: Lengths | None, tally: Tally) -> None:
+    def __init__(
+        self, form: SftFormat, options: Options, calls: Calls, lengths: Lengths | None, tally: Tally
+    ) -> None:
         self._form = form
+        self._calls = calls
         self._mask = form.masks[options.unit]
         self._merges = merges(form, options.unit)
         self._change = changing(options.thoughts, tally)
@@ -72,7 +77,7 @@ class SftLines:
 
     def _write(self, lesson: Lesson, steps: Sequence[Said], outcomes: list[Outcome]) -> None:
         taught = lesson.steps
-        example = lesson.example
+        example = completed(lesson.example, self._calls)
         place = steps[taught[-1]].place
         if self._lengths is not None:
             fitted = self._lengths.fit(example, place)
@@ -95,7 +100,7 @@ class SftLines:
         outcomes[taught[-1]].line = json_line(row.value)
 
     def _row(self, example: Example) -> Row:
-        row = self._form.row(example)
+        row = self._calls.checked(self._form.row(example))
         if self._mask == Mask.ALL and (unlearned := list(answers_of_context(example))):
             return row._replace(problems=(*unlearned, *row.problems))
         return row
@@ -107,6 +112,7 @@ class JudgedLines:
     Args:
         form: The format.
         options: What was asked for.
+        calls: Completes the calls of rows, and checks rows.
         verdicts: By episode id, whether it is good; what is not there is unknown.
         lengths: Counts tokens; None where nobody asked.
         tally: Is added to.
@@ -116,11 +122,13 @@ class JudgedLines:
         self,
         form: JudgedFormat,
         options: Options,
+        calls: Calls,
         verdicts: Callable[[str], bool | None],
         lengths: Lengths | None,
         tally: Tally,
     ) -> None:
         self._form = form
+        self._calls = calls
         self._verdict = verdicts
         self._change = changing(options.thoughts, tally)
         self._lengths = lengths
@@ -145,20 +153,27 @@ class JudgedLines:
         if verdict is None:
             outcome.reason = "neither good nor bad"
             return
-        example = lesson.example
+        example = completed(lesson.example, self._calls)
         if self._lengths is not None:
             fitted = self._lengths.fit(example, place)
             if fitted.example is None:
                 outcome.reason = fitted.reason
                 return
             example, outcome.n_tokens = fitted.example, fitted.n_tokens
-        row = self._form.row(Judged(example.messages[:-1], example.messages[-1], verdict, example.tools))
+        judged = Judged(example.messages[:-1], example.messages[-1], verdict, example.tools)
+        row = self._calls.checked(self._form.row(judged))
         if row.problems:
             outcome.reason = self._tally.refuse(place, row.problems)
             return
         self._tally.lose(place, row.losses)
         self.columns.update(row.value)
         outcome.line = json_line(row.value)
+
+
+def completed(example: Example, calls: Calls) -> Example:
+    """The example with the ids and the tools that its calls lack."""
+    messages = calls.with_ids(example.messages)
+    return example._replace(messages=messages, tools=calls.with_tools(example.tools, messages))
 
 
 def merges(form: SftFormat, unit: Unit) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trajkit.convert.calls import Calls
 from trajkit.convert.conversion import Conversion, facts, warnings_of
 from trajkit.convert.length import Lengths, lengths_of
 from trajkit.convert.lines import changing
@@ -30,6 +31,7 @@ from trajkit.formats.base import (
     JudgedFormat,
     Loss,
     LossKind,
+    Preference,
     PreferenceFormat,
     Row,
     json_line,
@@ -146,6 +148,7 @@ class _Writer:
         self, form: PreferenceFormat | JudgedFormat, asked: Options, lengths: Lengths | None, tally: Tally
     ) -> None:
         self._form = form
+        self._calls = Calls(form.target, asked.tools)
         self._change = changing(asked.thoughts, tally)
         self._look = changing(asked.thoughts, Tally())  # what is only looked at is not counted
         self._lengths = lengths
@@ -214,7 +217,7 @@ class _Writer:
     def _preference(self, form: PreferenceFormat, pair: PreferencePair, parted: Parted) -> _Taught:
         if parted.preference is None:
             return _Taught(None, None, parted.reason)
-        preference = parted.preference
+        preference = self._completed(parted.preference)
         step = Step(pair.chosen_episode_id, parted.chosen_step)
         prompt, reason, n_tokens = self._fit(
             preference.prompt, (preference.chosen, preference.rejected), preference.tools, step
@@ -226,13 +229,24 @@ class _Writer:
             self._tally.lose(step, [Loss(LossKind.LATER_TURN, "later")] * parted.n_later)
         return taught
 
+    def _completed(self, given: Preference) -> Preference:
+        """The preference with the ids and the tools that its calls lack."""
+        chosen = self._calls.with_ids((*given.prompt, given.chosen))
+        rejected = self._calls.with_ids((*given.prompt, given.rejected))
+        tools = self._calls.with_tools(given.tools, (*chosen, rejected[-1]))
+        return Preference(chosen[:-1], chosen[-1], rejected[-1], tools)
+
     def _judged(self, form: JudgedFormat, step: Step, side: str, judged: Judged) -> _Taught:
+        messages = self._calls.with_ids((*judged.prompt, judged.answer))
+        tools = self._calls.with_tools(judged.tools, messages)
+        judged = judged._replace(prompt=messages[:-1], answer=messages[-1], tools=tools)
         prompt, reason, n_tokens = self._fit(judged.prompt, (judged.answer,), judged.tools, step)
         if prompt is None:
             return _Taught(side, None, reason)
         return self._checked(side, step, form.row(judged._replace(prompt=prompt)), n_tokens)
 
     def _checked(self, side: str | None, step: Step, row: Row, n_tokens: int | None) -> _Taught:
+        row = self._calls.checked(row)
         if row.problems:
             return _Taught(side, None, self._tally.refuse(step, row.problems))
         self._tally.lose(step, row.losses)

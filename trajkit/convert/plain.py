@@ -63,14 +63,18 @@ def _between(plain: PlainText, *, is_first: bool) -> list[tuple[str, str]]:
     return [
         (f"{_END},{_start(role)}", plain.after + plain.between + plain.before[role])
         for role in _ROLES
-        if role in plain.before
+        if role in plain.before and role != "system"  # trainers refuse it there, which Python says
     ]
 
 
 def _starts(plain: PlainText, *, is_first: bool) -> list[tuple[str, str]]:
     """What stands before the first message, by its role."""
     head = plain.opening + plain.head if is_first else ""
-    starts = [(f"[{_start(role)}", head + plain.before[role]) for role in _ROLES if role in plain.before]
+    starts = [
+        (f"[{_start(role)}", head + plain.before[role])
+        for role in _ROLES
+        if role in plain.before and (is_first or role != "system")
+    ]
     if plain.system is not None and is_first:
         starts.append((f"[{_start('system')}", plain.opening + plain.system[0]))
     return starts

@@ -55,6 +55,7 @@ def _is_plain(plain: PlainText, said: Spans) -> Numbers:
     rows = np.repeat(np.arange(len(said.counts)), said.counts)
     is_first = np.arange(len(rows)) == (np.cumsum(said.counts) - said.counts)[rows]
     is_known = np.array([role in plain.before for role in ROLES])[said.roles]
+    is_known &= is_first | (said.roles != _SYSTEM)  # trainers refuse a later one, which Python says
     if plain.system is not None:
         is_known |= is_first & (said.roles == _SYSTEM)
     is_plain: Numbers = said.counts > 0

@@ -23,7 +23,8 @@ def refuse_what_is_wrong(tally: Tally, form: Format, asked: Options) -> None:
         raise DataError(
             f"{plural(tally.n_refused, 'row')} would be refused as {form.name}: "
             f"{_listed(tally.refusals, tally.n_refused)}",
-            hint="leave such rows out and count them with --skip-bad (skip_bad=True)",
+            hint="leave such rows out and count them with --skip-bad (skip_bad=True)"
+            + ("; --tools from-calls declares the tools that are called" if tally.has_undeclared else ""),
         )
     if tally.n_overlong and asked.overlong == Overlong.ERROR:
         raise DataError(

@@ -27,9 +27,9 @@ DEFAULT_MODEL = "Qwen/Qwen3-0.6B"
 
 _LENGTHS = frozenset({"max_length", "overlong", "tokenizer"})
 _USED: dict[type[Format], frozenset[str]] = {
-    SftFormat: frozenset({"unit", "thoughts", "model"}) | _LENGTHS,
-    JudgedFormat: frozenset({"thoughts", "good"}) | _LENGTHS,
-    PreferenceFormat: frozenset({"thoughts"}) | _LENGTHS,
+    SftFormat: frozenset({"unit", "thoughts", "model", "tools"}) | _LENGTHS,
+    JudgedFormat: frozenset({"thoughts", "good", "tools"}) | _LENGTHS,
+    PreferenceFormat: frozenset({"thoughts", "tools"}) | _LENGTHS,
     TableFormat: frozenset(),
     EpisodeFormat: frozenset(),
 }
@@ -72,6 +72,9 @@ class Options(Model):
     """What counts tokens: a folder with a Hugging Face tokenizer, or `tiktoken:NAME`."""
     good: str | None = None
     """Of judged answers: an SQL condition on episodes that says which are good; None for their outcome."""
+    tools: str | None = None
+    """Tools for rows that declare none, or call one that they do not declare: a file with a list of tools, or
+    `from-calls` to declare them as they are called; None: such rows stay as they are."""
     model: str = DEFAULT_MODEL
     """The model in the settings beside the rows."""
     include_eval: bool = False

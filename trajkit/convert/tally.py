@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from trajkit.formats.base import Loss, Problem
+from trajkit.validation.chat_rules import UNDECLARED
 
 _MOST_SHOWN = 3
 
@@ -37,6 +38,8 @@ class Tally:
         """Rows that would be refused."""
         self.refusals: list[str] = []
         """The first few of them, with the reason."""
+        self.has_undeclared = False
+        """One of them calls a tool that it does not declare."""
         self.n_overlong = 0
         """Rows that are too long."""
         self.overlong: list[str] = []
@@ -51,6 +54,7 @@ class Tally:
     def refuse(self, place: Step, found: tuple[Problem, ...]) -> str:
         """Take note of a row that would be refused; gives the reason, under the first of its problems."""
         self.n_refused += 1
+        self.has_undeclared |= any(problem.kind == UNDECLARED for problem in found)
         if len(self.refusals) < _MOST_SHOWN:
             self.refusals.append(f"{place}: {'; '.join(map(str, found[:_MOST_SHOWN]))}")
         return f"would be refused: {found[0].kind}"

@@ -208,6 +208,8 @@ class SftFormat:
     """What the training learns of rows of each unit."""
     min_rows: int = 1
     """Files with fewer rows are refused; 1 when any number will do."""
+    target: str | None = None
+    """Whose rules every row follows, as `trajkit validate --target` calls it; None where none are known."""
     plain: Callable[[Unit], PlainText] | None = None
     """The usual case by columns; None when there is none."""
     files: Callable[[Training], Mapping[str, str]] | None = None
@@ -230,6 +232,8 @@ class PreferenceFormat:
     """Columns of a table of rows, with their types in DuckDB's words."""
     min_rows: int = 1
     """Files with fewer rows are refused."""
+    target: str | None = None
+    """Whose rules every row follows, as `trajkit validate --target` calls it; None where none are known."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -248,6 +252,8 @@ class JudgedFormat:
     """Columns of a table of rows, with their types in DuckDB's words."""
     min_rows: int = 1
     """Files with fewer rows are refused."""
+    target: str | None = None
+    """Whose rules every row follows, as `trajkit validate --target` calls it; None where none are known."""
 
 
 @dataclass(frozen=True, kw_only=True)

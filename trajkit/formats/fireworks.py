@@ -51,5 +51,6 @@ FIREWORKS = SftFormat(
     masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
     min_rows=3,
     plain=_plain,
+    target="fireworks",
 )
 """Rows for Fireworks' supervised fine-tuning."""

@@ -81,6 +81,7 @@ OPENAI_SFT = SftFormat(
     masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
     min_rows=MIN_ROWS,
     plain=_plain,
+    target="openai",
 )
 """Rows that OpenAI's service, and those that took its format over, accept for supervised fine-tuning."""
 
@@ -127,5 +128,6 @@ OPENAI_DPO = PreferenceFormat(
         "non_preferred_output": _MESSAGES,
     },
     min_rows=MIN_ROWS,
+    target="openai",
 )
 """Rows of preferences as OpenAI's service takes them."""

@@ -65,5 +65,6 @@ TOGETHER = SftFormat(
     },
     masks={Unit.STEP: Mask.EACH, Unit.EPISODE: Mask.EACH},
     plain=_plain,
+    target="together",
 )
 """Rows for Together's supervised fine-tuning."""

@@ -151,6 +151,7 @@ TRL_MESSAGES = SftFormat(
     columns={"messages": _MESSAGES, **_TOOLS},
     masks={Unit.STEP: Mask.ALL, Unit.EPISODE: Mask.ALL},
     plain=_plain_messages,
+    target="trl",
 )
 """Conversations for TRL's SFTTrainer."""
 
@@ -162,6 +163,7 @@ TRL_PROMPT_COMPLETION = SftFormat(
     columns={"prompt": _MESSAGES, "completion": _MESSAGES, **_TOOLS},
     masks={Unit.STEP: Mask.LAST, Unit.EPISODE: Mask.LAST},
     plain=_plain_completion,
+    target="trl",
 )
 """Prompts with the answer to learn, for TRL's SFTTrainer."""
 
@@ -171,6 +173,7 @@ TRL_PREFERENCE = PreferenceFormat(
     row=_preference_row,
     read=_read_preference,
     columns={"prompt": _MESSAGES, "chosen": _MESSAGES, "rejected": _MESSAGES, **_TOOLS},
+    target="trl",
 )
 """Preferences for TRL's DPOTrainer and RewardTrainer."""
 
@@ -180,5 +183,6 @@ TRL_KTO = JudgedFormat(
     row=_judged_row,
     read=_read_judged,
     columns={"prompt": _MESSAGES, "completion": _MESSAGES, "label": "BOOLEAN", **_TOOLS},
+    target="trl",
 )
 """Answers that are good or bad, for TRL's KTOTrainer."""

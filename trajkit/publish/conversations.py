@@ -87,6 +87,7 @@ def make_rows(store: Store, split: str, work: Path) -> Rows:
             unit=Unit.EPISODE,
             include_eval=is_measuring,
             skip_bad=True,
+            tools="from-calls",
         )
     except NothingMatched:
         made = None

@@ -12,6 +12,8 @@ from trajkit.validation.content_rules import content_flaws, text_flaws
 from trajkit.validation.finding import Flaw, Severity, shown, wrong_type
 from trajkit.validation.target import Target
 
+UNDECLARED = "call of a tool that the row does not declare"
+"""The kind of flaw for which `trajkit convert --tools` is the way out."""
 _PARTNERS = {
     "tool result without its call": "put it right after the message with the call, once",
     "two tool calls with one id": "give each an id of its own",
@@ -96,14 +98,17 @@ def message_flaws(message: dict[str, Any], where: str, target: Target) -> Iterat
             yield Flaw(f"{key!r} in a message of role {role}", f"{where}.{key}", hint, shown(message[key]))
     yield from _weight_flaws(message, where, target)
     calls = message.get("tool_calls") if role == "assistant" else None
-    is_call = isinstance(calls, list) and bool(calls)
+    says_more = bool(isinstance(calls, list) and calls) or (
+        target.has_thoughts and role == "assistant" and bool(message.get("reasoning_content"))
+    )
     yield from content_flaws(
-        message.get("content"), f"{where}.content", role, target, may_be_empty=is_call or role == "tool"
+        message.get("content"), f"{where}.content", role, target, may_be_empty=says_more or role == "tool"
     )
     for name in ("name", "reasoning_content", "refusal"):
         if isinstance(message.get(name), str):
             yield from text_flaws(message[name], f"{where}.{name}", target)
-    if role == "tool" and not isinstance(message.get("tool_call_id"), str):
+    call_id = message.get("tool_call_id")
+    if role == "tool" and (not isinstance(call_id, str) or (target.needs_call_ids and not call_id)):
         yield Flaw(
             "tool message without the id of its call",
             f"{where}.tool_call_id",
@@ -147,7 +152,7 @@ def _call_flaws(calls: Any, path: str, target: Target) -> Iterator[Flaw]:
             continue
         if call.get("type", "function") != "function":
             yield Flaw("tool call of another type", f"{where}.type", 'it is "function"', shown(call["type"]))
-        if target.arguments == "text" and not (isinstance(call.get("id"), str) and call["id"]):
+        if target.needs_call_ids and not (isinstance(call.get("id"), str) and call["id"]):
             yield Flaw("tool call without an id", f"{where}.id", "any text that no other call in the row has")
         yield from name_flaws(function.get("name"), f"{where}.function.name")
         yield from _argument_flaws(function.get("arguments"), f"{where}.function.arguments", target)
@@ -247,9 +252,7 @@ def schema_flaws(messages: Sequence[dict[str, Any]], path: str, tools: Any) -> I
             name = call["function"].get("name")
             if isinstance(name, str) and name not in declared:
                 at = f"{path}[{position}].tool_calls[{index}].function.name"
-                yield Flaw(
-                    "call of a tool that the row does not declare", at, "add it to $.tools", shown(name)
-                )
+                yield Flaw(UNDECLARED, at, "add it to $.tools", shown(name))
 
 
 def _last_flaws(messages: Sequence[Any], target: Target) -> Iterator[Flaw]:

@@ -59,6 +59,11 @@ class Target:
     suffix_has_dots: bool = True
     """Whether the suffix of the tuned model's name may have dots."""
 
+    @property
+    def needs_call_ids(self) -> bool:
+        """Whether every call and its result have an id. Chat templates pair them by their order."""
+        return self.arguments == "text"
+
 
 # 512 MB at once, and more in parts, as `trajkit sft openai` sends it
 _OPENAI = Target(name="openai", min_rows=MIN_ROWS, max_bytes=8_000 * MB, max_images=10, max_image_rows=50_000)

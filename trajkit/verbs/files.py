@@ -97,6 +97,7 @@ def convert(
     overlong: Literal["error", "drop", "trim-history"] | None = None,
     tokenizer: str | None = None,
     good: str | None = None,
+    tools: str | None = None,
     model: str | None = None,
     where: str | None = None,
     include_eval: bool = False,
@@ -116,6 +117,7 @@ def convert(
         overlong: What becomes of longer rows; None is an error.
         tokenizer: What counts tokens.
         good: trl-kto: the episodes whose answers are good.
+        tools: Declare tools that rows call and do not declare: a JSON file, or `from-calls`.
         model: sharegpt, axolotl: the model in train.yaml.
         where: Only the episodes for which this is true.
         include_eval: Train on evaluation episodes too; what they measure is then void.
@@ -140,6 +142,7 @@ def convert(
         "overlong": overlong,
         "tokenizer": tokenizer,
         "good": good,
+        "tools": tools,
         "model": model,
         "include_eval": include_eval,
         "strict": strict,

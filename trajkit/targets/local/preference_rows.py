@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from trajkit._samples import SAMPLE_PREFIX
@@ -114,11 +115,13 @@ def write_rows(
 
 
 def _written(side: Side, lines: Path, method: str, good: str | None, thoughts: Thoughts) -> Conversion:
+    # no rules of others': these rows stay on this machine
+    judged = replace(TRL_KTO, target=None)
     if isinstance(side, Pairs):
-        form = TRL_PREFERENCE if method == "dpo" else TRL_KTO
+        form = replace(TRL_PREFERENCE, target=None) if method == "dpo" else judged
         digest = side.manifest.digest
         return convert_pairs(side, lines, to=form, source=side.path, digest=digest, thoughts=thoughts)
-    return convert(side, lines, to=TRL_KTO, thoughts=thoughts, good=good)
+    return convert(side, lines, to=judged, thoughts=thoughts, good=good)
 
 
 def _refuse_one_sided(found: Verdicts, source: Path) -> None:
