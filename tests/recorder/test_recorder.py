@@ -334,6 +334,23 @@ def test_an_episode_that_is_open_at_the_end_is_an_error(client, server, wire, st
     assert episodes()[0].outcome == Outcome.ERROR
 
 
+def test_feedback_that_comes_after_the_episode_ended_is_in_the_store(client, server, wire, store, episodes):
+    with trajkit.Recorder(client, store=store) as recorder:
+        with recorder.episode(task="chat") as e:
+            server.script = [wire.Answer(wire.completion("yes"))]
+            recorder.client.chat.completions.create(**ASK)
+        with recorder.episode(task="other"):
+            server.script = [wire.Answer(wire.completion("no"))]
+            recorder.client.chat.completions.create(**ASK)
+        e.metric("success", True)
+        e.reward(1.0)
+        e.comment("the customer came back and said thanks")
+    first, second = episodes()
+    assert (first.metrics, first.total_reward, first.outcome) == ({"success": True}, 1.0, Outcome.SUCCESS)
+    assert [one.metric_name for one in first.feedback] == ["success", "comment"]
+    assert (second.metrics, second.outcome) == ({}, Outcome.UNKNOWN)
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
 def test_a_fork_does_not_write_into_the_journal_of_its_parent(server, wire, store, episodes):
     server.reply = lambda request: wire.Answer(wire.completion("yes"))
