@@ -37,7 +37,7 @@ from trajkit.schema import Left, LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
 from trajkit.store.engine import connect, first_line, interruptible
 from trajkit.store.reader import Store, open_store, verify
-from trajkit.store.view import create_views
+from trajkit.store.view import create_views, spans
 
 _MOST_EXAMPLES = 3
 _SHOWN_CHARACTERS = 100
@@ -224,11 +224,12 @@ def _read_texts(connection: duckdb.DuckDBPyConnection) -> None:
     for side in ("train", "eval"):
         connection.execute(f"SET schema = '{side}'")
         connection.execute(f"CREATE TABLE hashed AS {hashed_steps()}")
-        for table, select in (("texts", step_texts("hashed")), ("starts", first_texts())):
-            connection.execute(
-                f"CREATE TABLE {table} AS SELECT t.*, has_seed, env_id, task, seed "
-                f"FROM ({select}) AS t JOIN own USING (episode_id)"
-            )
+        with_seeds = "SELECT t.*, has_seed, env_id, task, seed FROM ({}) AS t JOIN own USING (episode_id)"
+        connection.execute(f"CREATE TABLE starts AS {with_seeds.format(first_texts())}")
+        connection.execute(f"CREATE TABLE texts AS {with_seeds.format(step_texts('hashed'))} LIMIT 0")
+        for span in spans(connection):
+            texts = step_texts(f"(SELECT * FROM hashed WHERE {span})")
+            connection.execute(f"INSERT INTO texts {with_seeds.format(texts)}")
         connection.execute("DROP TABLE hashed")
     connection.execute("SET schema = 'main'")
 

@@ -18,7 +18,7 @@ from trajkit.curate.pair_file import Pair, Turn
 from trajkit.curate.pairing import Picked
 from trajkit.curate.witness import Witness
 from trajkit.schema import Block, Message, Role, TextBlock, ToolCallBlock, UnknownBlock
-from trajkit.store.view import full_steps
+from trajkit.store.view import full_steps, spans
 
 _PAIRS_AT_ONCE = 200
 _CHOSEN, _REJECTED = 0, 1
@@ -29,13 +29,11 @@ OWN_ANSWER = "coalesce(json_extract(extra, '$.replaced_answer'), completion)"
 
 # Read once for all pairs, in their order: each batch of them is then a piece of it.
 _TURNS = """
-    CREATE OR REPLACE TEMP TABLE trajkit_turn AS
     SELECT d.number, d.side, f.step_index, CASE WHEN f.step_index = d.step_index THEN prompt END AS prompt,
         f.tools, f.n_prompt_kept, f.messages, {answer} AS completion, f.loss_weight, f.inference_id,
         coalesce(f.action_executed, nullif(CAST(f.action AS VARCHAR), 'null')) AS action, f.demonstration
     FROM ({steps}) f
     JOIN trajkit_side d ON f.episode_id = d.episode_id AND f.step_index {begins} d.step_index
-    ORDER BY d.number, d.side, f.step_index
 """
 _ABOUT = """
     CREATE OR REPLACE TEMP TABLE trajkit_about AS
@@ -141,10 +139,18 @@ class PairRows:
         connection.unregister("trajkit_sides")
         score = self._score.sql if self._score else "NULL"
         connection.execute(_ABOUT.format(score=score, keys=self._key.relation))
-        mine = "(SELECT * FROM steps WHERE episode_id IN (SELECT episode_id FROM trajkit_side))"
+        mine = "(SELECT * FROM steps WHERE episode_id IN (SELECT episode_id FROM trajkit_side) AND {})"
         begins = ">=" if self._level == "episode" else "="
         answer = OWN_ANSWER if self._match == "demonstration" else "completion"
-        connection.execute(_TURNS.format(steps=full_steps(mine), begins=begins, answer=answer))
+        into = "CREATE OR REPLACE TEMP TABLE trajkit_turn AS"
+        for span in ("false", *spans(connection)):
+            steps = full_steps(mine.format(span))
+            connection.execute(f"{into} {_TURNS.format(steps=steps, begins=begins, answer=answer)}")
+            into = "INSERT INTO trajkit_turn"
+        connection.execute(
+            "CREATE OR REPLACE TEMP TABLE trajkit_turn AS SELECT * FROM trajkit_turn "
+            "ORDER BY number, side, step_index"
+        )
 
     def _read(self, first: int, end: int) -> tuple[dict[str, _About], dict[tuple[int, int], _Half]]:
         run = self._derivation.connection.execute

@@ -16,10 +16,11 @@ import pyarrow as pa
 
 from trajkit.curate.derive import Derivation
 from trajkit.store.engine import literal
+from trajkit.store.view import full_steps, spans
 
 # A database may keep a score in 32 bits: 0.9 - 0.8 is then less than 0.1 by as much.
 _SLACK = 2e-7
-_STEPS_AT_ONCE = 100_000
+_STEPS_AT_ONCE = 25_000
 _ROWS_AT_ONCE = 10_000
 
 _BLOCKS = "CAST(completion->'$.content' AS JSON[])"
@@ -42,7 +43,7 @@ _STEPS = f"""
 """
 _CANDIDATES = """
     CREATE OR REPLACE TEMP TABLE trajkit_candidate
-    (state VARCHAR, choice VARCHAR, said VARCHAR, episode_id VARCHAR, step_index BIGINT, gain DOUBLE)
+    (state VARCHAR, choice VARCHAR, said VARCHAR, episode_id VARCHAR, step_index BIGINT, gain DOUBLE{more})
 """
 _KINDS = (pa.string(), pa.string(), pa.string(), pa.string(), pa.int64(), pa.float64())
 _NAMES = ("state", "choice", "said", "episode_id", "step_index", "gain")
@@ -97,16 +98,19 @@ def _with_prompts(derivation: Derivation, *, state: str, choice: str) -> None:
     """The candidates with the hash of what they were asked."""
     run = derivation.connection.execute
     run("ALTER TABLE trajkit_candidate RENAME TO trajkit_told")
-    run(
-        f"""
-        CREATE OR REPLACE TEMP TABLE trajkit_candidate AS
-        SELECT {state} AS state, {choice} AS choice, c.said, episode_id, step_index, e.gain, asked, e.origin
-        FROM (SELECT episode_id, step_index, completion,
-                md5(CAST(prompt AS VARCHAR) || chr(0) || coalesce(CAST(tools AS VARCHAR), '')) AS asked
-              FROM steps_full WHERE prompt IS NOT NULL)
-        JOIN trajkit_attempt e USING (episode_id) JOIN trajkit_told c USING (episode_id, step_index)
-        """
-    )
+    run(_CANDIDATES.format(more=", asked VARCHAR, origin VARCHAR"))
+    for span in spans(derivation.connection):
+        steps = full_steps(f"(SELECT * FROM steps WHERE {span})")
+        run(
+            f"""
+            INSERT INTO trajkit_candidate
+            SELECT {state}, {choice}, c.said, episode_id, step_index, e.gain, asked, e.origin
+            FROM (SELECT episode_id, step_index, completion,
+                    md5(CAST(prompt AS VARCHAR) || chr(0) || coalesce(CAST(tools AS VARCHAR), '')) AS asked
+                  FROM ({steps}) WHERE prompt IS NOT NULL)
+            JOIN trajkit_attempt e USING (episode_id) JOIN trajkit_told c USING (episode_id, step_index)
+            """
+        )
     run("DROP TABLE trajkit_told")
 
 
@@ -192,7 +196,7 @@ Row = tuple[str, int, str, str | None, str | None, str | None, bool, float]
 
 def _walk_all(derivation: Derivation, *, is_episode: bool, by_action: bool) -> None:
     run = derivation.connection.execute
-    run(_CANDIDATES)
+    run(_CANDIDATES.format(more=""))
     for lowest, highest in _spans(derivation):
         rows = run(_STEPS.format(lowest=literal(lowest), highest=literal(highest))).fetchall()
         found = [

@@ -14,7 +14,7 @@ from trajkit.errors import QueryError
 from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
 from trajkit.store.reader import Store
-from trajkit.store.view import create_views
+from trajkit.store.view import create_views, full_steps, spans
 
 TOTAL_REWARD = "total_reward"
 
@@ -51,25 +51,29 @@ _STEPS = f"""
 """
 _ANSWERS = """
     SELECT hash(CAST(prompt AS VARCHAR)) AS prompt, hash(CAST(completion AS VARCHAR)) AS answer
-    FROM {schema}.steps_full
+    FROM ({steps})
     WHERE CAST(prompt AS VARCHAR) <> 'null' AND CAST(completion AS VARCHAR) <> 'null'
 """
 
 
 def read(connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], score: str | None) -> None:
-    """Make the tables `e` (episodes) and `s` (steps) and the view `answers`, each over all the stores.
+    """Make the tables `e` (episodes), `s` (steps) and `answers`, each over all the stores.
 
     Args:
         connection: Where.
         stores: Whose episodes; the same id may be in several.
         score: What the score is, as `score_name` gives it.
     """
-    selects: dict[str, list[str]] = {"e": [], "s": [], "answers": []}
+    selects: dict[str, list[str]] = {"e": [], "s": []}
+    connection.execute("CREATE TABLE answers (prompt UBIGINT, answer UBIGINT)")
     for number, store in enumerate(stores):
         schema = f"store{number}"
         connection.execute(f"CREATE SCHEMA {schema}")
         connection.execute(f"USE {schema}")
         create_views(connection, store)
+        for span in spans(connection):
+            steps = full_steps(f"(SELECT * FROM steps WHERE {span})")
+            connection.execute(f"INSERT INTO main.answers {_ANSWERS.format(steps=steps)}")
         connection.execute("USE main")
         values = {
             "number": number,
@@ -79,11 +83,10 @@ def read(connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], score: 
             else literal(store.manifest.split),
             "score": _score(store, score),
         }
-        for name, text in (("e", _EPISODES), ("s", _STEPS), ("answers", _ANSWERS)):
+        for name, text in (("e", _EPISODES), ("s", _STEPS)):
             selects[name].append(text.format(**values))
     for name, parts in selects.items():
-        kind = "VIEW" if name == "answers" else "TABLE"
-        connection.execute(f"CREATE {kind} {name} AS {' UNION ALL '.join(parts)}")
+        connection.execute(f"CREATE TABLE {name} AS {' UNION ALL '.join(parts)}")
 
 
 def score_name(stores: Sequence[Store], asked: str | None) -> str | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import duckdb
 
 from trajkit.errors import StoreError
-from trajkit.store.engine import first_line, scan
+from trajkit.store.engine import first_line, literal, scan
 from trajkit.store.layout import CONTENT_HASH, TABLES, Column, columns, quoted
 from trajkit.store.reader import Store
 
 PROMPT = Column("prompt", "JSON", is_digested=False)
 """The last column of `steps_full`: every message that the model saw; null when unknown."""
+
+_STEPS_AT_ONCE = 25_000
 
 # A message written at step s and position j of the prompt lives until the next step u > s that keeps no more
 # than j messages. Steps that keep nothing stand alone and are not joined with anything; a run of steps that
@@ -58,6 +60,21 @@ _FULL_STEPS = """
 def full_steps(steps: str) -> str:
     """A SELECT of the rows of `steps`, which holds whole episodes, with the column `prompt`; in no order."""
     return _FULL_STEPS.format(steps=steps)
+
+
+def spans(connection: duckdb.DuckDBPyConnection) -> list[str]:
+    """Conditions on `episode_id` that together hold for every row of `steps`, each for a bounded number.
+
+    Prompts are many times as long as what a store holds of them: what needs those of all steps takes them in
+    these spans, each of which has whole episodes.
+    """
+    found = connection.execute(
+        "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, "
+        f"(sum(n) OVER (ORDER BY episode_id) - n) // {_STEPS_AT_ONCE} AS span FROM (SELECT episode_id, "
+        "count(*) AS n FROM steps WHERE episode_id IS NOT NULL GROUP BY episode_id)) "
+        "GROUP BY span ORDER BY span"
+    ).fetchall()
+    return [f"episode_id BETWEEN {literal(lowest)} AND {literal(highest)}" for lowest, highest in found]
 
 
 def columns_of(store: Store, table: str) -> tuple[Column, ...]:
