@@ -162,6 +162,19 @@ def test_a_call_of_an_undeclared_tool_is_refused_and_the_hint_declares_it(
     assert row["tools"] == [{"type": "function", "function": _LOOK}]
 
 
+@pytest.mark.parametrize("form", ["trl-messages", "vertex"])
+def test_a_format_that_learns_every_answer_names_what_carries_conversations(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_episodes(Path("store"), [episode("e", _TALKS["turns"], None, is_chained=True)], kind="test")
+    assert run(["convert", "store", "--to", form, "-o", "a.jsonl"]) == 1
+    told = capsys.readouterr().err
+    assert "--unit episode" in told
+    assert "--to trl-prompt-completion" in told
+    assert run(["convert", "store", "--to", form, "-o", "a.jsonl", "--unit", "episode"]) == 0
+
+
 @pytest.mark.parametrize("text", ["{}", "[", "[]", "[1]", None])
 def test_a_file_that_holds_no_tools_is_a_wrong_request(
     text: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -10,7 +10,7 @@ from trajkit.convert.calls import Calls
 from trajkit.convert.length import Lengths
 from trajkit.convert.merge import Lesson, Said, lessons, merged_lessons, said
 from trajkit.convert.request import Options
-from trajkit.convert.tally import Tally
+from trajkit.convert.tally import CONTEXT_ANSWER, Tally
 from trajkit.formats.base import Example, Judged, JudgedFormat, Mask, Problem, Row, SftFormat, Unit, json_line
 from trajkit.formats.think import Thoughts, with_thoughts
 from trajkit.schema import Message, Role, ThoughtBlock
@@ -196,4 +196,4 @@ def answers_of_context(example: Example) -> Iterator[Problem]:
     """The answers that are only context, where the training would learn them."""
     for position, (message, weight) in enumerate(zip(example.messages, example.weights, strict=True)):
         if message.role == Role.ASSISTANT and weight <= 0:
-            yield Problem("an answer that is only context would be learned", f"messages.{position}")
+            yield Problem(CONTEXT_ANSWER, f"messages.{position}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from trajkit.convert.request import Options, Overlong
 from trajkit.convert.tally import Tally, counted, plural
 from trajkit.errors import DataError, NothingMatched, RequestError
-from trajkit.formats.base import Format
+from trajkit.formats.base import Format, Unit
 
 _NO_EVALUATION = "purpose <> 'eval'"
 
@@ -23,8 +23,7 @@ def refuse_what_is_wrong(tally: Tally, form: Format, asked: Options) -> None:
         raise DataError(
             f"{plural(tally.n_refused, 'row')} would be refused as {form.name}: "
             f"{_listed(tally.refusals, tally.n_refused)}",
-            hint="leave such rows out and count them with --skip-bad (skip_bad=True)"
-            + ("; --tools from-calls declares the tools that are called" if tally.has_undeclared else ""),
+            hint="; or ".join(_ways_out(tally, asked)),
         )
     if tally.n_overlong and asked.overlong == Overlong.ERROR:
         raise DataError(
@@ -37,6 +36,17 @@ def refuse_what_is_wrong(tally: Tally, form: Format, asked: Options) -> None:
             f"{form.name} cannot carry {counted(tally.losses)}; the first at {tally.first_loss}",
             hint="without --strict (strict=True) they are left out and counted",
         )
+
+
+def _ways_out(tally: Tally, asked: Options) -> Iterator[str]:
+    """What keeps rows that would be refused, and last what leaves them out."""
+    if tally.has_context_answer:
+        if asked.unit == Unit.STEP:
+            yield "make each conversation one row with all its answers: --unit episode"
+        yield "write one answer for each row: --to trl-prompt-completion, openai-sft, together or fireworks"
+    if tally.has_undeclared:
+        yield "declare the tools that are called: --tools from-calls"
+    yield "leave such rows out and count them: --skip-bad (skip_bad=True)"
 
 
 def nothing(path: Path, left: Mapping[str, int], *, noun: str = "step") -> NothingMatched:

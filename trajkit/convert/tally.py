@@ -9,6 +9,8 @@ from typing import NamedTuple
 from trajkit.formats.base import Loss, Problem
 from trajkit.validation.chat_rules import UNDECLARED
 
+CONTEXT_ANSWER = "an answer that is only context would be learned"
+"""The kind of problem of formats that learn every answer of a row."""
 _MOST_SHOWN = 3
 
 
@@ -40,6 +42,8 @@ class Tally:
         """The first few of them, with the reason."""
         self.has_undeclared = False
         """One of them calls a tool that it does not declare."""
+        self.has_context_answer = False
+        """One of them has an answer that is only context, and the training would learn it."""
         self.n_overlong = 0
         """Rows that are too long."""
         self.overlong: list[str] = []
@@ -54,7 +58,9 @@ class Tally:
     def refuse(self, place: Step, found: tuple[Problem, ...]) -> str:
         """Take note of a row that would be refused; gives the reason, under the first of its problems."""
         self.n_refused += 1
-        self.has_undeclared |= any(problem.kind == UNDECLARED for problem in found)
+        kinds = {problem.kind for problem in found}
+        self.has_undeclared |= UNDECLARED in kinds
+        self.has_context_answer |= CONTEXT_ANSWER in kinds
         if len(self.refusals) < _MOST_SHOWN:
             self.refusals.append(f"{place}: {'; '.join(map(str, found[:_MOST_SHOWN]))}")
         return f"would be refused: {found[0].kind}"
