@@ -34,7 +34,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED) ## Play, export, convert and tune on this machine, in demo/ (about four minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo.sh demo
 
-loop: $(INSTALLED) ## A tiny model gets better by its own good episodes, in loop/ (about ten minutes)
+loop: $(INSTALLED) ## A tiny model gets better by its own good episodes, in loop/ (about twelve minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/loop.sh loop $(THROUGH)
 
 test: lint system ## What CI runs: lint, then every test that needs no GPU
