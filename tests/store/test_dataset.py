@@ -263,3 +263,11 @@ def test_iteration_holds_a_few_episodes_at_a_time(
     tracemalloc.stop()
     assert n_steps == 8_000
     assert peak < 8_000_000
+
+
+def test_a_part_that_goes_away_while_rows_are_read_is_an_error_of_the_store(ten: Store) -> None:
+    rows = Dataset(ten).arrow("steps")
+    for part in (ten.path / "steps").iterdir():
+        part.unlink()
+    with pytest.raises(StoreError, match="could not be read"):
+        rows.read_all()

@@ -254,7 +254,7 @@ class Chosen:
         if table == "steps_full":
             mine = full_steps(f"({mine})")
         keys = ["c.position", *(f"t.{key}" for key in _KEYS.get(source, ()))]
-        with interruptible(self._connection):
+        with explaining(self._store, self._connection):
             reader = self._connection.sql(
                 f"SELECT t.* FROM ({mine}) AS t JOIN chosen AS c USING (episode_id) "
                 f"ORDER BY {', '.join(keys)}",
@@ -262,7 +262,7 @@ class Chosen:
             ).to_arrow_reader(_ROWS_PER_BATCH)
         try:
             while True:
-                with interruptible(self._connection):
+                with explaining(self._store, self._connection):
                     rows = next(reader, None)
                 if rows is None:
                     break
