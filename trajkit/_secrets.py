@@ -11,10 +11,11 @@ import html
 import json
 import os
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote, quote_plus, unquote
 
-from pydantic import SecretStr
+if TYPE_CHECKING:  # the command line loads this for its help, which needs no pydantic
+    from pydantic import SecretStr
 
 HIDDEN = "***"
 """What stands where a secret was."""
@@ -107,7 +108,7 @@ def _in_url(url: str) -> list[str]:
 
 
 def _plain(secret: SecretStr | str | None) -> str:
-    return secret.get_secret_value() if isinstance(secret, SecretStr) else secret or ""
+    return secret if isinstance(secret, str) else secret.get_secret_value() if secret else ""
 
 
 def _forms(secrets: tuple[SecretStr | str | None, ...]) -> set[str]:

@@ -105,7 +105,8 @@ def refuse_twice(paths: tuple[Path, ...], sums: tuple[str, ...]) -> None:
     seen: list[pa.Array[Any]] = []
     for path in paths:
         try:
-            column: Any = pq.read_table(path, columns=["episode_id"]).column(0).cast(pa.large_string())
+            with pq.ParquetFile(path) as file:  # pq.read_table loads pandas
+                column: Any = file.read(["episode_id"]).column(0).cast(pa.large_string())
         except (pa.ArrowException, OSError) as error:
             raise _refused(f"{path} is not Parquet that can be read: {first_line(error)}") from error
         if (row := column.fill_null("").index(pa.scalar("", pa.large_string())).as_py()) >= 0:
