@@ -109,7 +109,8 @@ def refuse_twice(paths: tuple[Path, ...], sums: tuple[str, ...]) -> None:
                 column: Any = file.read(["episode_id"]).column(0).cast(pa.large_string())
         except (pa.ArrowException, OSError) as error:
             raise _refused(f"{path} is not Parquet that can be read: {first_line(error)}") from error
-        if (row := column.fill_null("").index(pa.scalar("", pa.large_string())).as_py()) >= 0:
+        if column.null_count or pc.min(pc.binary_length(column)).as_py() == 0:
+            row = next(at for at, episode_id in enumerate(column.to_pylist()) if not episode_id)
             raise _refused(f"{path}, row {row}: episode_id is null or empty")
         seen += column.chunks
     ids: Any = pa.chunked_array(seen, pa.large_string())
