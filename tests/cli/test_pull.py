@@ -121,12 +121,15 @@ def test_a_record_or_a_file_that_is_broken_is_an_error_in_words(
     part = record["stores"][0]["files"]["episodes"][0]
     outside = json.loads(published["trajkit.json"])
     outside["stores"][0]["files"]["episodes"] = ["../../../etc/passwd"]
+    twice = json.loads(published["trajkit.json"])
+    twice["stores"][1]["split"] = twice["stores"][0]["split"]
     broken = json.loads(published["trajkit.json"])
     next(each for each in broken["files"] if each["path"] == part)["sha256"] = sha256(b"PAR1").hexdigest()
     for files, said in (
         ({"trajkit.json": b'{"a":' * 100_000}, "is nested too deep"),
         ({"trajkit.json": b"\xff"}, "is not valid JSON"),
         ({"trajkit.json": json.dumps(outside).encode()}, "cannot be '..'"),
+        ({"trajkit.json": json.dumps(twice).encode()}, "names the split 'train' 2 times"),
         ({part: b"PAR1"}, "its sha256 differs"),
         ({part: b"PAR1", "trajkit.json": json.dumps(broken).encode()}, "are not those of a store"),
     ):

@@ -118,7 +118,7 @@ def read_record(text: bytes, where: str) -> Record:
 
     Raises:
         StoreError: It is of a newer version.
-        DataError: It is damaged, or a split has a name that is a path.
+        DataError: It is damaged, a split has a name that is a path, or two have the same.
     """
     value = json_from_outside(text, where=where)
     try:
@@ -133,6 +133,10 @@ def read_record(text: bytes, where: str) -> Record:
         raise DataError(f"{where} is damaged: {str(error).splitlines()[0]}") from error
     for store in record.stores:
         name_from_outside(store.split, what=f"a split in {where}")
+    splits = [store.split for store in record.stores]
+    for split in splits:
+        if splits.count(split) > 1:
+            raise DataError(f"{where} names the split {split!r} {splits.count(split)} times")
     return record
 
 
