@@ -73,9 +73,13 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
     assert (variants["baseline_sft"]["model"], variants["baseline_control"]["model"]) == ("tuned", "control")
     report = json.loads(Path("run/compared/report.json").read_text(encoding="utf-8"))
     assert {(each["baseline"], each["candidate"]) for each in report["comparisons"]} >= {
-        ("baseline", "baseline_sft"),
-        ("baseline", "baseline_control"),
-        ("baseline_control", "baseline_sft"),
+        (f"{baseline}, temperature={t}", f"{candidate}, temperature={t}")
+        for baseline, candidate in (
+            ("baseline", "baseline_sft"),
+            ("baseline", "baseline_control"),
+            ("baseline_control", "baseline_sft"),
+        )
+        for t in ("1", "0.25")
     }
     through = [
         "evaluate",

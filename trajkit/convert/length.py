@@ -6,10 +6,9 @@ from typing import NamedTuple
 
 from trajkit.convert.request import Options, Overlong
 from trajkit.convert.tally import Step, Tally
-from trajkit.errors import RequestError
 from trajkit.formats.base import Example, Problem
 from trajkit.formats.text import TEXT
-from trajkit.formats.tokenizer import Tokenizer, load_tokenizer
+from trajkit.formats.tokenizer import Tokenizer, Unwritable, load_tokenizer
 from trajkit.formats.trl import TRL_MESSAGES
 from trajkit.schema import Role, ToolResultBlock
 
@@ -75,7 +74,7 @@ class Lengths:
                 return Fitted(example, n_learned, None, n_tokens)
             if self._overlong == Overlong.TRIM_HISTORY:
                 return self._trimmed(example, place, n_tokens, self._max_length)
-        except RequestError as error:
+        except Unwritable as error:
             return Fitted(None, 0, self._tally.refuse(place, (Problem(error.message, "messages"),)), 0)
         return Fitted(None, 0, self._tally.too_long(place, n_tokens, self._max_length), n_tokens)
 

@@ -40,7 +40,7 @@ def _bounded(sandbox: Any) -> Any:
 
     def check(context: Any) -> None:
         if time.thread_time() > context.ends_at:
-            raise jinja.TemplateRuntimeError(f"it computes for longer than {_LONGEST_S:g} s")
+            raise TimeoutError(f"it computes for longer than {_LONGEST_S:g} s")
 
     @jinja.pass_context  # type: ignore[untyped-decorator]
     def checked(context: Any, values: Iterable[Any]) -> Iterator[Any]:

@@ -21,6 +21,10 @@ ESTIMATE = "estimate"
 """The name that asks for an estimate from the number of characters."""
 
 
+class Unwritable(RequestError):
+    """The chat template cannot write this conversation."""
+
+
 class Rendered(NamedTuple):
     """A conversation in tokens."""
 
@@ -205,7 +209,7 @@ class ChatTemplate:
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
         """A conversation, as the trainer writes it."""
         if self.has_marks is None:
-            raise RequestError(f"{self.name} has no chat template", hint="a base model takes rows of text")
+            raise Unwritable(f"{self.name} has no chat template", hint="a base model takes rows of text")
         written = [_for_template(message) for message in messages]
         tokens, mask = self._write(written, tools, is_marked=bool(self.has_marks))
         n_answers = sum(message.get("role") == "assistant" for message in messages)
@@ -268,9 +272,11 @@ class ChatTemplate:
                 return_dict=True,
                 return_assistant_tokens_mask=is_marked,
             )
+        except TimeoutError as error:
+            raise RequestError(f"the chat template of {self.name} cannot write it: {error}") from error
         except (jinja.TemplateError, *_FAULTS) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise RequestError(f"the chat template of {self.name} cannot write it: {reason}") from error
+            raise Unwritable(f"the chat template of {self.name} cannot write it: {reason}") from error
         return list(made["input_ids"]), list(made.get("assistant_masks", ()))
 
 

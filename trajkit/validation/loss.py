@@ -6,8 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trajkit.errors import RequestError
-from trajkit.formats.tokenizer import Tokenizer
+from trajkit.formats.tokenizer import Tokenizer, Unwritable
 from trajkit.schema import Model
 from trajkit.validation.finding import Flaw, Severity
 from trajkit.validation.learned import row_tokens
@@ -69,7 +68,7 @@ class LossCount:
         self._shape = shape
         try:
             found = row_tokens(row, shape, self._tokenizer, self._max_length)
-        except RequestError as error:
+        except Unwritable as error:
             yield Flaw("the row cannot be written", "$", error.hint or "choose another template", str(error))
             return
         self._lengths[found.n_tokens] += 1

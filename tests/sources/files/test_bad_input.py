@@ -130,7 +130,7 @@ def test_numbers_that_only_python_calls_numbers_never_reach_a_store(tmp_path):
         b'{"messages": [{"role": "user", "content": [{"type": "x", "n": 1e999}]}]}\n' + LINE + b"\n"
     )
     imported, _ = import_files(path, tmp_path / "store", Wish(format="openai-chat", skip_bad=True))
-    assert imported.left == {"cannot be read: no chat message": 1}
+    assert imported.left == {"cannot be read: a number that is too large": 1}
 
 
 @pytest.mark.parametrize("more", [{"metrics": None}, {"llm_call_count": 1}], ids=["usual", "unusual"])
@@ -139,7 +139,7 @@ def test_a_number_that_is_none_in_the_arguments_of_a_tool_is_named(more, tmp_pat
     (tmp_path / "a.json").write_text(text.replace('"n": 1', '"n": 1e999'))
     (tmp_path / "b.json").write_text(text.replace('"bug"', '"Infinity"'))
     imported, _ = import_files(tmp_path, tmp_path / "store", Wish(skip_bad=True))
-    assert imported.left == {"cannot be read: a number that is none": 1}
+    assert imported.left == {"cannot be read: a number that is too large": 1}
     assert imported.problems[0].startswith("a.json: steps.")
     assert imported.n_episodes == 1
 

@@ -138,15 +138,17 @@ def read_json(path: Path, name: str, within: Path | None) -> Any:
 
 def _refuse_huge(value: Any) -> None:
     """Refuse a number that no column of numbers holds: `1e999` is read as infinity."""
-    waiting = [value]
+    waiting: list[tuple[tuple[str | int, ...], Any]] = [((), value)]
     while waiting:
-        match waiting.pop():
+        place, found = waiting.pop()
+        match found:
             case int() | float() as number if abs(number) > sys.float_info.max:
-                raise BadDocument("a number that is too large", value=shown(str(number)[:20]))
+                where = ".".join(map(str, place))
+                raise BadDocument("a number that is too large", where, shown(str(number)[:20]))
             case list() as items:
-                waiting += items
+                waiting += [((*place, index), item) for index, item in enumerate(items)]
             case dict() as items:
-                waiting += items.values()
+                waiting += [((*place, name), item) for name, item in items.items()]
 
 
 def _why_not(data: bytes, message: str, *, is_last_line: bool) -> BadDocument:
