@@ -91,13 +91,13 @@ WRITERS = {"plain": plain, "lean": lean, "trajkit": trajkit_convert}
 
 def contend(name: str, store: Path) -> None:
     """Run one program in this process and print what it took; its imports come before the clock starts."""
-    from trajkit._memory import prefer_little_memory
+    from trajkit._core.memory import prefer_little_memory
 
     if name == "trajkit":
         prefer_little_memory()
         import trajkit.cli.convert
-        import trajkit.convert.file
-        import trajkit.convert.pairs
+        import trajkit.curation.rows.file
+        import trajkit.curation.rows.pairs
         import trajkit.store.dataset  # noqa: F401
     else:
         import pandas  # noqa: F401

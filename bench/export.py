@@ -116,7 +116,7 @@ def contend(name: str, url: str) -> None:
     import clickhouse_connect
 
     if name == "trajkit":
-        from trajkit._memory import prefer_little_memory
+        from trajkit._core.memory import prefer_little_memory
 
         prefer_little_memory()
         import trajkit.cli.export

@@ -35,7 +35,7 @@ ONE_OF = 50
 
 def with_secrets(store: Path, goal: Path) -> None:
     """The same store, with three values in one prompt of fifty."""
-    from trajkit.curate.derive import deriving
+    from trajkit.curation.derive import deriving
 
     drawn = "md5(episode_id || step_index)"
     said = (
@@ -53,8 +53,8 @@ def with_secrets(store: Path, goal: Path) -> None:
 
 def n_bytes(store: Path) -> int:
     """Size of the texts of its steps."""
-    from trajkit.curate.derive import deriving
-    from trajkit.curate.redact_column import text_columns
+    from trajkit.curation.derive import deriving
+    from trajkit.curation.redact_column import text_columns
 
     names = [column.name for column in text_columns("steps") if column.sql_type != "VARCHAR[]"]
     sizes = " + ".join(f"coalesce(strlen(CAST({name} AS VARCHAR)), 0)" for name in names)
@@ -65,7 +65,7 @@ def n_bytes(store: Path) -> int:
 
 def main() -> int:
     """Make the stores, measure, compare with the limits."""
-    from trajkit.curate.redact import redact, scan
+    from trajkit.curation.redact import redact, scan
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=50_000)

@@ -104,8 +104,8 @@ def write_base(folder: Path) -> None:
     )
     fast.chat_template = TEMPLATE
     fast.save_pretrained(folder)
-    from trajkit.targets.local.recipe import LocalRecipe
-    from trajkit.targets.local.train import train
+    from trajkit.training.local.recipe import LocalRecipe
+    from trajkit.training.local.train import train
 
     torch.manual_seed(0)
     config = transformers.LlamaConfig(
@@ -173,8 +173,8 @@ def trajkit(folder: Path, rows: list[list[dict[str, str]]], epochs: int) -> tupl
     import peft
     import transformers
 
-    from trajkit.targets.local.recipe import LocalRecipe
-    from trajkit.targets.local.train import train
+    from trajkit.training.local.recipe import LocalRecipe
+    from trajkit.training.local.train import train
 
     n_answers = sum(len(steps_of(talk)) for talk in rows) / len(rows)
     size = max(1, round(BATCH / n_answers))
@@ -198,7 +198,7 @@ def trajkit(folder: Path, rows: list[list[dict[str, str]]], epochs: int) -> tupl
 
 def _tokens(folder: Path, rows: list[list[dict[str, str]]], name: str) -> Path:
     from trajkit.formats.tokenizer import ChatTemplate
-    from trajkit.targets.local.tokenised import Limit, tokenise
+    from trajkit.training.local.tokenised import Limit, tokenise
 
     lines = folder / f"{name}.jsonl"
     with lines.open("w", encoding="utf-8") as file:
@@ -213,9 +213,9 @@ def measured(folder: Path, model: Any, rows: list[list[dict[str, str]]]) -> floa
     """Mean loss of the tokens of the answers."""
     import torch
 
-    from trajkit.targets.local.batch import TokenRows, collate
-    from trajkit.targets.local.loss import weighted_loss
-    from trajkit.targets.local.tokenised import open_tokens
+    from trajkit.training.local.batch import TokenRows, collate
+    from trajkit.training.local.loss import weighted_loss
+    from trajkit.training.local.tokenised import open_tokens
 
     table = TokenRows(open_tokens(_tokens(folder, rows, "validation")).table)
     total = weight = 0.0

@@ -17,8 +17,8 @@ from pydantic import BaseModel
 
 from trajkit.cli.main import COMMANDS, cli
 from trajkit.cli.verbs import CommandVerbs
-from trajkit.evaluate.report_object import report_schema
-from trajkit.recipe.schema import recipe_schema
+from trajkit.commands.recipe.schema import recipe_schema
+from trajkit.evaluation.report_object import report_schema
 from trajkit.schema import Episode, Feedback, Transition
 from trajkit.schema.json_schema import NOUNS, json_schema
 from trajkit.store.layout import CONTENT_HASH, METRICS, TABLES, Column, quoted

@@ -23,9 +23,9 @@ from typing import NamedTuple
 from results_table import BASE, Line, Model, facts, markdown, placed
 
 from trajkit import open_dataset
-from trajkit._files import write_text
-from trajkit._settings import PROJECT_FILE
-from trajkit.targets.job import TuneJob
+from trajkit._core.files import write_text
+from trajkit._core.settings import PROJECT_FILE
+from trajkit.training.job import TuneJob
 
 ROOT = Path(__file__).resolve().parent.parent
 MODEL = "sample:tiny-base"

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit.evaluate.report import report
-from trajkit.evaluate.report_object import Report
+from trajkit.evaluation.report import report
+from trajkit.evaluation.report_object import Report
 
 BASE = "base"
 

@@ -25,8 +25,8 @@ from results_table import placed
 from results_textworld_table import Line, facts, markdown
 from tiny_textworld import GAME, HISTORY, PARAMETERS
 
-from trajkit._files import write_text
-from trajkit._settings import PROJECT_FILE
+from trajkit._core.files import write_text
+from trajkit._core.settings import PROJECT_FILE
 
 HERE = Path(__file__).resolve().parent
 BASE = "cook"

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit.evaluate.report import report
-from trajkit.evaluate.report_model import GroupResult
-from trajkit.evaluate.report_object import Report
+from trajkit.evaluation.report import report
+from trajkit.evaluation.report_model import GroupResult
+from trajkit.evaluation.report_object import Report
 
 METRICS = ("success", "progression", "n_steps", "invalid")
 COMPARED = METRICS[:2]

@@ -41,10 +41,10 @@ from transformers import (
 )
 from transformers.utils import logging
 
-from trajkit._files import sha256_file
+from trajkit._core.files import sha256_file
 from trajkit.environments.babyai import TASKS, BabyAI
-from trajkit.rollout.gateway_policy import history_text
-from trajkit.rollout.policies import Past
+from trajkit.rollouts.gateway_policy import history_text
+from trajkit.rollouts.policies import Past
 from trajkit.stack.chat_completion import MODEL, Player, complete, read_request
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -43,9 +43,9 @@ from transformers import PreTrainedTokenizerFast, set_seed
 from transformers.utils import logging
 
 from trajkit.environments.textworld import TextWorld
-from trajkit.rollout.own_prompt import OwnPrompts
-from trajkit.rollout.plan import Job
-from trajkit.rollout.policies import Past, Situation
+from trajkit.rollouts.own_prompt import OwnPrompts
+from trajkit.rollouts.plan import Job
+from trajkit.rollouts.policies import Past, Situation
 
 GAME = "cookingworld"
 PARAMETERS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trajkit._samples import model_path
-from trajkit.generation.old_names import old_names
+from trajkit._core.samples import model_path
+from trajkit.models.generation.old_names import old_names
 
 
 def make_adapter(base: str, folder: Path, *, seed: int = 0, loudness: float = 0.3) -> str:

@@ -5,7 +5,7 @@ import stat
 
 import pytest
 
-from trajkit._files import GrowingFile, building_folder, replacing, sha256_file, write_json, write_text
+from trajkit._core.files import GrowingFile, building_folder, replacing, sha256_file, write_json, write_text
 from trajkit.errors import StoreError
 
 

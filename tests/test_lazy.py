@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from trajkit._lazy import need
+from trajkit._core.lazy import need
 from trajkit.errors import MissingExtra
 
 

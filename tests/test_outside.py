@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import SecretStr
 
-from trajkit._outside import (
+from trajkit._core.outside import (
     json_from_outside,
     name_from_outside,
     regular_file,
     text_from_outside,
     yaml_from_outside,
 )
-from trajkit._secrets import hidden
-from trajkit._settings import secret_from_environment
+from trajkit._core.secrets import hidden
+from trajkit._core.settings import secret_from_environment
 from trajkit.errors import ConfigError, DataError
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from trajkit._files import sha256_file
-from trajkit._samples import model_path, samples
+from trajkit._core.files import sha256_file
+from trajkit._core.samples import model_path, samples
 from trajkit.errors import RequestError, StoreError
 from trajkit.formats.tokenizer import load_tokenizer
 from trajkit.store.dataset import open_dataset

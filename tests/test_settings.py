@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from trajkit._settings import project, remember, remembered, secret_from_environment
+from trajkit._core.settings import project, remember, remembered, secret_from_environment
 from trajkit.errors import ConfigError
 
 

@@ -12,33 +12,33 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trajkit.checkup.doctor import doctor
     from trajkit.cli.recipe_run import run
+    from trajkit.commands.archive import archive, archive_verify
+    from trajkit.commands.checks import check_env, leak, redact, replay, reserve
+    from trajkit.commands.checkup.doctor import doctor
+    from trajkit.commands.credit import mask, pairs, score, weight
+    from trajkit.commands.evaluate import evaluate
+    from trajkit.commands.export import export
+    from trajkit.commands.files import convert, import_, tokens, validate
+    from trajkit.commands.hosted_preference import dpo_fireworks, dpo_openai, dpo_together
+    from trajkit.commands.hosted_training import sft_fireworks, sft_openai, sft_together
+    from trajkit.commands.jobs import jobs_cancel, jobs_list, jobs_pause, jobs_resume, jobs_show, jobs_wait
+    from trajkit.commands.local_training import dpo_local, kto_local, sft_local
+    from trajkit.commands.look import info, lineage, query, show, stats
+    from trajkit.commands.pull import pull
+    from trajkit.commands.push import push
+    from trajkit.commands.register import register
+    from trajkit.commands.report import report
+    from trajkit.commands.rollout import rollout
+    from trajkit.commands.selection import dedupe, merge, select, split
+    from trajkit.commands.services import down, serve, status, up
+    from trajkit.commands.try_ import try_
     from trajkit.errors import TrajkitError
-    from trajkit.evaluate.report_object import Report
-    from trajkit.recorder.recorder import Recorder
+    from trajkit.evaluation.report_object import Report
+    from trajkit.rollouts.recorder.recorder import Recorder
     from trajkit.schema import Episode, Feedback, Manifest, Message, Transition
     from trajkit.store.dataset import Dataset, open_dataset
     from trajkit.store.writer import write_episodes
-    from trajkit.verbs.archive import archive, archive_verify
-    from trajkit.verbs.checks import check_env, leak, redact, replay, reserve
-    from trajkit.verbs.credit import mask, pairs, score, weight
-    from trajkit.verbs.evaluate import evaluate
-    from trajkit.verbs.export import export
-    from trajkit.verbs.files import convert, import_, tokens, validate
-    from trajkit.verbs.hosted_preference import dpo_fireworks, dpo_openai, dpo_together
-    from trajkit.verbs.hosted_training import sft_fireworks, sft_openai, sft_together
-    from trajkit.verbs.jobs import jobs_cancel, jobs_list, jobs_pause, jobs_resume, jobs_show, jobs_wait
-    from trajkit.verbs.local_training import dpo_local, kto_local, sft_local
-    from trajkit.verbs.look import info, lineage, query, show, stats
-    from trajkit.verbs.pull import pull
-    from trajkit.verbs.push import push
-    from trajkit.verbs.register import register
-    from trajkit.verbs.report import report
-    from trajkit.verbs.rollout import rollout
-    from trajkit.verbs.selection import dedupe, merge, select, split
-    from trajkit.verbs.services import down, serve, status, up
-    from trajkit.verbs.try_ import try_
     from trajkit.viewer.view import view
 
 __version__ = "0.1.0"
@@ -118,65 +118,65 @@ _MODULE_BY_NAME = {
     "Feedback": "trajkit.schema",
     "Manifest": "trajkit.schema",
     "Message": "trajkit.schema",
-    "Recorder": "trajkit.recorder.recorder",
-    "Report": "trajkit.evaluate.report_object",
+    "Recorder": "trajkit.rollouts.recorder.recorder",
+    "Report": "trajkit.evaluation.report_object",
     "TrajkitError": "trajkit.errors",
     "Transition": "trajkit.schema",
-    "archive": "trajkit.verbs.archive",
-    "archive_verify": "trajkit.verbs.archive",
-    "check_env": "trajkit.verbs.checks",
-    "convert": "trajkit.verbs.files",
-    "dedupe": "trajkit.verbs.selection",
-    "doctor": "trajkit.checkup.doctor",
-    "down": "trajkit.verbs.services",
-    "dpo_fireworks": "trajkit.verbs.hosted_preference",
-    "dpo_local": "trajkit.verbs.local_training",
-    "dpo_openai": "trajkit.verbs.hosted_preference",
-    "dpo_together": "trajkit.verbs.hosted_preference",
-    "evaluate": "trajkit.verbs.evaluate",
-    "export": "trajkit.verbs.export",
-    "import_": "trajkit.verbs.files",
-    "info": "trajkit.verbs.look",
-    "jobs_cancel": "trajkit.verbs.jobs",
-    "jobs_list": "trajkit.verbs.jobs",
-    "jobs_pause": "trajkit.verbs.jobs",
-    "jobs_resume": "trajkit.verbs.jobs",
-    "jobs_show": "trajkit.verbs.jobs",
-    "jobs_wait": "trajkit.verbs.jobs",
-    "kto_local": "trajkit.verbs.local_training",
-    "leak": "trajkit.verbs.checks",
-    "lineage": "trajkit.verbs.look",
-    "mask": "trajkit.verbs.credit",
-    "merge": "trajkit.verbs.selection",
+    "archive": "trajkit.commands.archive",
+    "archive_verify": "trajkit.commands.archive",
+    "check_env": "trajkit.commands.checks",
+    "convert": "trajkit.commands.files",
+    "dedupe": "trajkit.commands.selection",
+    "doctor": "trajkit.commands.checkup.doctor",
+    "down": "trajkit.commands.services",
+    "dpo_fireworks": "trajkit.commands.hosted_preference",
+    "dpo_local": "trajkit.commands.local_training",
+    "dpo_openai": "trajkit.commands.hosted_preference",
+    "dpo_together": "trajkit.commands.hosted_preference",
+    "evaluate": "trajkit.commands.evaluate",
+    "export": "trajkit.commands.export",
+    "import_": "trajkit.commands.files",
+    "info": "trajkit.commands.look",
+    "jobs_cancel": "trajkit.commands.jobs",
+    "jobs_list": "trajkit.commands.jobs",
+    "jobs_pause": "trajkit.commands.jobs",
+    "jobs_resume": "trajkit.commands.jobs",
+    "jobs_show": "trajkit.commands.jobs",
+    "jobs_wait": "trajkit.commands.jobs",
+    "kto_local": "trajkit.commands.local_training",
+    "leak": "trajkit.commands.checks",
+    "lineage": "trajkit.commands.look",
+    "mask": "trajkit.commands.credit",
+    "merge": "trajkit.commands.selection",
     "open_dataset": "trajkit.store.dataset",
-    "pairs": "trajkit.verbs.credit",
-    "pull": "trajkit.verbs.pull",
-    "push": "trajkit.verbs.push",
-    "query": "trajkit.verbs.look",
-    "redact": "trajkit.verbs.checks",
-    "register": "trajkit.verbs.register",
-    "replay": "trajkit.verbs.checks",
-    "report": "trajkit.verbs.report",
-    "reserve": "trajkit.verbs.checks",
-    "rollout": "trajkit.verbs.rollout",
+    "pairs": "trajkit.commands.credit",
+    "pull": "trajkit.commands.pull",
+    "push": "trajkit.commands.push",
+    "query": "trajkit.commands.look",
+    "redact": "trajkit.commands.checks",
+    "register": "trajkit.commands.register",
+    "replay": "trajkit.commands.checks",
+    "report": "trajkit.commands.report",
+    "reserve": "trajkit.commands.checks",
+    "rollout": "trajkit.commands.rollout",
     "run": "trajkit.cli.recipe_run",
-    "score": "trajkit.verbs.credit",
-    "select": "trajkit.verbs.selection",
-    "serve": "trajkit.verbs.services",
-    "sft_fireworks": "trajkit.verbs.hosted_training",
-    "sft_local": "trajkit.verbs.local_training",
-    "sft_openai": "trajkit.verbs.hosted_training",
-    "sft_together": "trajkit.verbs.hosted_training",
-    "show": "trajkit.verbs.look",
-    "split": "trajkit.verbs.selection",
-    "stats": "trajkit.verbs.look",
-    "status": "trajkit.verbs.services",
-    "tokens": "trajkit.verbs.files",
-    "try_": "trajkit.verbs.try_",
-    "up": "trajkit.verbs.services",
-    "validate": "trajkit.verbs.files",
+    "score": "trajkit.commands.credit",
+    "select": "trajkit.commands.selection",
+    "serve": "trajkit.commands.services",
+    "sft_fireworks": "trajkit.commands.hosted_training",
+    "sft_local": "trajkit.commands.local_training",
+    "sft_openai": "trajkit.commands.hosted_training",
+    "sft_together": "trajkit.commands.hosted_training",
+    "show": "trajkit.commands.look",
+    "split": "trajkit.commands.selection",
+    "stats": "trajkit.commands.look",
+    "status": "trajkit.commands.services",
+    "tokens": "trajkit.commands.files",
+    "try_": "trajkit.commands.try_",
+    "up": "trajkit.commands.services",
+    "validate": "trajkit.commands.files",
     "view": "trajkit.viewer.view",
-    "weight": "trajkit.verbs.credit",
+    "weight": "trajkit.commands.credit",
     "write_episodes": "trajkit.store.writer",
 }
 

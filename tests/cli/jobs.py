@@ -7,15 +7,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from trajkit._settings import remember
-from trajkit.convert.file import convert
+from trajkit._core.settings import remember
+from trajkit.curation.rows.file import convert
 from trajkit.formats.weighted import WEIGHTED
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
-from trajkit.targets.job import JobData, JobStatus, TuneJob, key_of
-from trajkit.targets.origin import origin_of
-from trajkit.targets.runs import Runs
+from trajkit.training.job import JobData, JobStatus, TuneJob, key_of
+from trajkit.training.origin import origin_of
+from trajkit.training.runs import Runs
 
 
 def an_episode(name: str, *, function: str = "act", variant: str = "history_and_reasoning") -> Episode:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from trajkit._settings import remember
+from trajkit._core.settings import remember
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Message, Transition, message
 from trajkit.store.writer import write_episodes

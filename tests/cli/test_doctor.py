@@ -20,22 +20,22 @@ from pydantic import SecretStr
 from tests.cli.jobs import a_job, a_store, an_episode
 from tests.cli.terminal import plain, seen
 from tests.pages import printed
-from tests.publish.hub_standin import READ_TOKEN, Fault, hub_standin
-from trajkit._settings import remember
-from trajkit.checkup.check import Check, Checkup, Standing
-from trajkit.checkup.local_stack import local_stack
-from trajkit.checkup.package import PURPOSES
-from trajkit.checkup.remote import gateway, hub
-from trajkit.checkup.runs import jobs, recipe_runs
-from trajkit.checkup.setting import settings, source_folder
-from trajkit.checkup.stores import stores
+from tests.publishing.hub_standin import READ_TOKEN, Fault, hub_standin
+from trajkit._core.settings import remember
 from trajkit.cli.main import run
-from trajkit.recipe.folder import RunFolder, StepRecord, StepStatus
-from trajkit.recipe.load import load
+from trajkit.commands.checkup.check import Check, Checkup, Standing
+from trajkit.commands.checkup.local_stack import local_stack
+from trajkit.commands.checkup.package import PURPOSES
+from trajkit.commands.checkup.remote import gateway, hub
+from trajkit.commands.checkup.runs import jobs, recipe_runs
+from trajkit.commands.checkup.setting import settings, source_folder
+from trajkit.commands.checkup.stores import stores
+from trajkit.commands.recipe.folder import RunFolder, StepRecord, StepStatus
+from trajkit.commands.recipe.load import load
 from trajkit.stack.process import Process, birth_of
 from trajkit.stack.state import LocalStack, ModelServer, state_path, write_state
-from trajkit.targets.job import JobStatus
-from trajkit.targets.runs import Runs
+from trajkit.training.job import JobStatus
+from trajkit.training.runs import Runs
 
 ROOT = Path(__file__).parents[2]
 PASSWORD = "open-sesame"
@@ -126,7 +126,7 @@ def test_on_a_terminal_it_is_coloured_and_no_wider(folder: Path) -> None:
 
 _PACKAGES = """
 import json, sys
-from trajkit.checkup.package import packages
+from trajkit.commands.checkup.package import packages
 print(json.dumps([check.model_dump(mode="json") for check in packages()]))
 """
 

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from tests.cli.jobs import a_job
-from tests.rollout.loopback import Reply, said, serve
-from trajkit._settings import remembered
+from tests.rollouts.loopback import Reply, said, serve
+from trajkit._core.settings import remembered
 from trajkit.cli.main import run
-from trajkit.rollout.options import Options
-from trajkit.rollout.session import prepare
-from trajkit.rollout.session import run as play
+from trajkit.rollouts.options import Options
+from trajkit.rollouts.session import prepare
+from trajkit.rollouts.session import run as play
 from trajkit.schema import Episode, Transition, message
 from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config
@@ -430,7 +430,7 @@ def test_a_dry_run_says_what_would_be_played(capsys: pytest.CaptureFixture[str])
 @pytest.mark.usefixtures("elsewhere")
 def test_episodes_for_training_are_no_evaluation() -> None:
     from trajkit.errors import RequestError
-    from trajkit.evaluate.evaluation import evaluation
+    from trajkit.evaluation.evaluation import evaluation
 
     options = {"env_id": "babyai", "policy": "expert", "tasks": ("goto",), "seeds": "0:2"}
     with pytest.raises(RequestError, match="played for eval, not for train"):

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.store.test_mutations import sealed
-from trajkit._settings import remember
+from trajkit._core.settings import remember
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Left, LineageEntry, Transition, message
 from trajkit.store.writer import write_episodes

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from trajkit._files import sha256_file
+from trajkit._core.files import sha256_file
 from trajkit.cli import main
 from trajkit.store.reader import open_store
 

@@ -8,8 +8,8 @@ import re
 import click
 import pytest
 
-from trajkit.targets.local.preference_recipe import RECIPES
-from trajkit.targets.local.recipe import LocalRecipe, LoraRecipe
+from trajkit.training.local.preference_recipe import RECIPES
+from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
 
 
 @pytest.mark.parametrize("method", ["sft", "dpo", "kto"])

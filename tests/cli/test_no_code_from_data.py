@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from trajkit._samples import model_path
+from trajkit._core.samples import model_path
 from trajkit.cli.main import run
 from trajkit.schema import Episode, LineageEntry, message
 from trajkit.store.writer import write_episodes

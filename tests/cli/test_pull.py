@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.publish.hub_standin import HubStandin, hub_standin
+from tests.publishing.hub_standin import HubStandin, hub_standin
 from tests.store import test_mutations as damaging
 from trajkit.cli.main import run
-from trajkit.publish.contents import make_contents
+from trajkit.publishing.contents import make_contents
 from trajkit.store.reader import open_store
 
 _ROW = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "ho"}]}

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.publish.hub_standin import TOKEN, HubStandin, hub_standin
-from trajkit._samples import model_path
+from tests.publishing.hub_standin import TOKEN, HubStandin, hub_standin
+from trajkit._core.samples import model_path
 from trajkit.cli.main import run
-from trajkit.curate.split import split
+from trajkit.curation.split import split
 from trajkit.schema import Episode, Feedback, FeedbackKind, LineageEntry, Transition, message
 from trajkit.store.reader import open_store, verify
 from trajkit.store.writer import write_episodes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluate.conftest import make_played
+from tests.evaluation.conftest import make_played
 from trajkit.cli.main import run
 from trajkit.registry.ledger import Learned, Ledger, Registration, TunedModel
 from trajkit.store.writer import write_episodes

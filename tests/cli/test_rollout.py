@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.rollout.loopback import Reply, said, serve
-from trajkit._settings import remembered
+from tests.rollouts.loopback import Reply, said, serve
+from trajkit._core.settings import remembered
 from trajkit.cli.main import run
 from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config

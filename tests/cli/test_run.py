@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from tests.recipe.conftest import CHOOSE
-from tests.rollout.loopback import said
-from tests.targets.hosted.openai_server import KEY, FakeOpenAI, serving
-from trajkit._seeds import as_seeds
-from trajkit._settings import reserved
+from tests.commands.recipe.conftest import CHOOSE
+from tests.rollouts.loopback import said
+from tests.training.hosted.openai_server import KEY, FakeOpenAI, serving
+from trajkit._core.seeds import as_seeds
+from trajkit._core.settings import reserved
 from trajkit.cli.main import run
 from trajkit.stack.local import recipe_config, start_stack, stop_stack
 from trajkit.stack.process import end
 from trajkit.store.dataset import open_dataset
-from trajkit.targets.hosted import launch
-from trajkit.targets.runs import Runs
+from trajkit.training.hosted import launch
+from trajkit.training.runs import Runs
 
 VARIANT = "history_and_reasoning_sft"
 TUNED = "ft:gpt-4.1-mini-2025-04-14:org-test::abc"

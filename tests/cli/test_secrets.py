@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).parents[2]
-_spec = importlib.util.spec_from_file_location("loopback", ROOT / "tests" / "rollout" / "loopback.py")
+_spec = importlib.util.spec_from_file_location("loopback", ROOT / "tests" / "rollouts" / "loopback.py")
 assert _spec is not None
 assert _spec.loader is not None
 loopback = importlib.util.module_from_spec(_spec)

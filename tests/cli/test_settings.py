@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from trajkit.commands.request import nested
 from trajkit.errors import RequestError
-from trajkit.verbs.request import nested
 
 
 def test_a_path_leads_to_a_field_of_a_field() -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.walks import write_walks
-from tests.targets.hosted import fireworks_standin, together_standin
-from tests.targets.hosted.fireworks_standin import FireworksStandIn
-from tests.targets.hosted.life import quickly
-from tests.targets.hosted.together_standin import TogetherStandIn
+from tests.training.hosted import fireworks_standin, together_standin
+from tests.training.hosted.fireworks_standin import FireworksStandIn
+from tests.training.hosted.life import quickly
+from tests.training.hosted.together_standin import TogetherStandIn
 from trajkit.cli.main import run
 
 SERVICES = ("together", "fireworks")

@@ -15,11 +15,11 @@ import pytest
 from tests.tiny import byte_tokenizer, make_tiny
 from trajkit.cli.main import run
 from trajkit.cli.try_ import _lines
-from trajkit.generation.old_names import old_names
+from trajkit.models.generation.old_names import old_names
 from trajkit.schema import Episode, Message, Transition, message
 from trajkit.schema.content import ToolCallBlock
 from trajkit.store.writer import write_episodes
-from trajkit.targets.question import Answered
+from trajkit.training.question import Answered
 
 SHORT = ("--max-new-tokens", "8")
 

@@ -20,8 +20,8 @@ from trajkit.cli.main import cli
 from trajkit.environments import typed_environment
 from trajkit.environments.base import Playable
 from trajkit.environments.gym import TextOptions
-from trajkit.rollout.scout import look
-from trajkit.rollout.venue import Venue, check_metrics
+from trajkit.rollouts.scout import look
+from trajkit.rollouts.venue import Venue, check_metrics
 from trajkit.stack.gateway_config import read_config
 
 DOCS = Path(__file__).parents[2] / "docs"

@@ -9,8 +9,8 @@ import pytest
 
 from trajkit.formats.base import Example, LossKind, one_answer
 from trajkit.formats.fireworks import FIREWORKS
+from trajkit.formats.validation.file import validate
 from trajkit.schema import message
-from trajkit.validation.file import validate
 
 TALK = tuple(message(role, text) for role, text in (("user", "hi"), ("assistant", "yo"), ("user", "and")))
 

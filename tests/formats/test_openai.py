@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from openai.types.chat import ChatCompletionMessageParam
 from pydantic import TypeAdapter
 
-from trajkit.convert.plain_line import PlainLines
+from trajkit.curation.rows.plain_line import PlainLines
 from trajkit.errors import RequestError
 from trajkit.formats import format_named, known
 from trajkit.formats.base import Example, Loss, LossKind, Preference, Unit, one_answer

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.formats.contract import check_row
-from trajkit.convert.plain_line import PlainLines
+from trajkit.curation.rows.plain_line import PlainLines
 from trajkit.formats import format_named, known
 from trajkit.formats.base import (
     Example,

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from trajkit.convert.file import convert
-from trajkit.curate.merge import merge
-from trajkit.curate.select import select
+from trajkit.curation.merge import merge
+from trajkit.curation.rows.file import convert
+from trajkit.curation.select import select
 from trajkit.errors import DataError
 from trajkit.formats.weighted import WEIGHTED
 from trajkit.registry.ledger import Learned, Ledger, Registration, TunedModel, Undone

@@ -22,7 +22,7 @@ def by_path(path: Path) -> ModuleType:
     return module
 
 
-loopback = by_path(Path(__file__).parents[1] / "rollout" / "loopback.py")
+loopback = by_path(Path(__file__).parents[1] / "rollouts" / "loopback.py")
 
 _CONFIG = """\
 [gateway]

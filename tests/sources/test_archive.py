@@ -483,7 +483,7 @@ def test_a_folder_that_is_something_else_is_left_alone(bring: Any, tmp_path: Pat
 
 
 def test_two_runs_at_a_time_are_refused(rows: Any, bring: Any, tmp_path: Path) -> None:
-    from trajkit._lock import locked
+    from trajkit._core.lock import locked
 
     (tmp_path / "archive").mkdir()
     with (

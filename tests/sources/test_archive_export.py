@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trajkit.cli.main import run as run_command
-from trajkit.curate.merge import merge
+from trajkit.curation.merge import merge
 from trajkit.errors import DataError
 from trajkit.schema import Manifest
 from trajkit.sources.choose import UNCHANGED

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from trajkit.checkup.check import Check, Standing
-from trajkit.checkup.database import Named, database, databases
+from trajkit.commands.checkup.check import Check, Standing
+from trajkit.commands.checkup.database import Named, database, databases
 
 
 def asked(url: str, name: str = "TENSORZERO_CLICKHOUSE_URL") -> Check:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trajkit._settings import Project, remembered
+from trajkit._core.settings import Project, remembered
 from trajkit.cli.main import run as trajkit
 from trajkit.sources.tensorzero.clickhouse_connection import parse_url
 from trajkit.store.reader import open_store, verify

@@ -9,7 +9,7 @@ import pytest
 
 from tests.sources.row_database import Row, RowDatabase, row_id, spelled
 from tests.sources.shapes import EPISODE, Steps, plain
-from trajkit.curate.pairs import pairs
+from trajkit.curation.pairs import pairs
 from trajkit.errors import NothingMatched
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.export import export
@@ -140,7 +140,7 @@ def test_preference_pairs_are_the_same_whatever_the_targets_are(tmp_path: Path, 
     paired = pairs(tmp_path / "store", tmp_path / "pairs", match="demonstration", level="step")
     assert paired.report.n_pairs == 1
     assert paired.report.notes == ("1 demonstrations say what the answer says: no pair",)
-    from trajkit.curate.pair_file import open_pairs
+    from trajkit.curation.pair_file import open_pairs
 
     (pair,) = open_pairs(tmp_path / "pairs")
     assert [plain(turns[0].completion) for turns in (pair.chosen, pair.rejected)] == [SOUTH, NORTH]

@@ -82,7 +82,7 @@ INPUT = {"messages": [{"role": "user", "content": "where to?"}]}
 
 
 def _loopback() -> ModuleType:
-    path = Path(__file__).parents[1] / "rollout" / "loopback.py"
+    path = Path(__file__).parents[1] / "rollouts" / "loopback.py"
     spec = importlib.util.spec_from_file_location("loopback", path)
     assert spec is not None
     assert spec.loader is not None

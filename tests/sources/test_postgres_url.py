@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from trajkit._settings import Project
+from trajkit._core.settings import Project
 from trajkit.errors import RequestError
 from trajkit.sources.open import find_source, shown
 from trajkit.sources.tensorzero.postgres_url import Address, is_postgres, parse_url

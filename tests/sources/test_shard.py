@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from trajkit.cli.main import run as run_command
-from trajkit.curate.merge import merge
+from trajkit.curation.merge import merge
 from trajkit.sources.request import ExportRequest, MetricCondition, Shard
 from trajkit.sources.tensorzero.clickhouse import ClickHouse
 from trajkit.sources.tensorzero.export import export

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from trajkit.curate.select import select
+from trajkit.curation.select import select
 from trajkit.errors import NothingMatched, QueryError, StoreError
 from trajkit.schema import Episode, LineageEntry
 from trajkit.store.dataset import Dataset, open_dataset

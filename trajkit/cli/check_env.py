@@ -53,10 +53,10 @@ def check_env(
     beside other episodes; episodes must end; nothing may reach stdout; and so on. Ends with 1 when a check
     fails.
     """
+    from trajkit.commands.checks import checked_tasks
     from trajkit.environments.contract import Status, check
     from trajkit.environments.quiet import kept_stdout, overheard
-    from trajkit.rollout.seeds import chosen_seeds
-    from trajkit.verbs.checks import checked_tasks
+    from trajkit.rollouts.seeds import chosen_seeds
 
     chosen = list(chosen_seeds(seeds=seeds))
     found: list[Check] = []

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._memory import keeping_freed_memory
+from trajkit._core.memory import keeping_freed_memory
 from trajkit.cli import output
-from trajkit.verbs.place import last_store
+from trajkit.commands.place import last_store
 
 if TYPE_CHECKING:
-    from trajkit.convert.conversion import Conversion
+    from trajkit.curation.rows.conversion import Conversion
 
 _EPILOG = """\
 \b
@@ -110,9 +110,9 @@ def convert(store: str | None, to: str, goal: Path, where: str | None, as_json: 
 
 
 def _made(store: str, goal: Path, to: str, where: str | None, asked: dict[str, Any]) -> Conversion:
-    from trajkit.convert.file import convert as convert_dataset
-    from trajkit.convert.pairs import convert_pairs
-    from trajkit.curate.pair_file import MANIFEST_NAME, open_pairs
+    from trajkit.curation.pair_file import MANIFEST_NAME, open_pairs
+    from trajkit.curation.rows.file import convert as convert_dataset
+    from trajkit.curation.rows.pairs import convert_pairs
     from trajkit.store.dataset import open_dataset
 
     if (Path(store) / MANIFEST_NAME).is_file():
@@ -143,7 +143,7 @@ def _print(made: Conversion) -> None:
 
 
 def _talk(made: Conversion) -> None:
-    from trajkit.convert.tally import counted
+    from trajkit.curation.rows.tally import counted
 
     for reason, n_steps in made.left.items():
         output.talk(f"not learned: {output.plural(n_steps, 'step')}: {reason}")

@@ -8,7 +8,7 @@ import click
 
 from trajkit.cli.derived import print_derived
 from trajkit.cli.output import Meter, plural, result, talk
-from trajkit.verbs.place import goal_of, last_store
+from trajkit.commands.place import goal_of, last_store
 
 _EPILOG = """\
 A step that repeats another stays as context and is not learned; an episode leaves when it repeats another, or
@@ -53,8 +53,8 @@ def dedupe(
     \b
     trajkit dedupe --exact --episodes --near 0.9
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.curate.dedupe import dedupe as drop_duplicates
-    from trajkit.curate.dedupe import groups_path
+    from trajkit.curation.dedupe import dedupe as drop_duplicates
+    from trajkit.curation.dedupe import groups_path
 
     goal = None if dry_run else goal_of("dedupe", goal)
     with Meter() as meter:

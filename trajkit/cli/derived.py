@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit.cli.output import Cell, count, plural, result, result_json, table, talk
-from trajkit.verbs.place import remember_store
+from trajkit.commands.place import remember_store
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry, Manifest

@@ -14,7 +14,7 @@ from trajkit.cli import output
 from trajkit.cli.output import Styled, styled
 
 if TYPE_CHECKING:
-    from trajkit.checkup.check import Check, Checkup, Standing
+    from trajkit.commands.checkup.check import Check, Checkup, Standing
 
 _SIGNS = {"well": "✓", "note": "·", "broken": "✗"}
 _WORDS = {"well": "ok ", "note": "-- ", "broken": "BAD"}
@@ -41,7 +41,7 @@ def doctor(online: bool, as_json: bool) -> int:
     the databases and the gateway that they name, and goes through the stores and runs of the folder. Nothing
     is changed.
     """
-    from trajkit.checkup.doctor import doctor as examined
+    from trajkit.commands.checkup.doctor import doctor as examined
 
     found = examined(online=online)
     if as_json:

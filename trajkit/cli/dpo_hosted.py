@@ -42,8 +42,8 @@ def together(base: str | None, base_url: str | None, **asked: Any) -> int:
     learned. The plan comes first, and nothing is sent before you agree. Keys and jobs are as with
     `trajkit sft together`.
     """
-    from trajkit.targets.hosted.services import connect
-    from trajkit.verbs.started import default_model
+    from trajkit.commands.started import default_model
+    from trajkit.training.hosted.services import connect
 
     service = connect("together", {} if base_url is None else {"base_url": base_url})
     given = {name: asked[name] for name in _TOGETHER}
@@ -70,8 +70,8 @@ def fireworks(base: str | None, base_url: str | None, account: str | None, **ask
     with several turns the first answers that differ are learned. The plan comes first, and nothing is sent
     before you agree. Keys and jobs are as with `trajkit sft fireworks`.
     """
-    from trajkit.targets.hosted.services import connect
-    from trajkit.verbs.started import default_model
+    from trajkit.commands.started import default_model
+    from trajkit.training.hosted.services import connect
 
     settings = {"base_url": base_url, "account": account}
     service = connect("fireworks", {name: value for name, value in settings.items() if value is not None})

@@ -28,8 +28,8 @@ def openai(base: str | None, profile: str | None, base_url: str | None, **asked:
     learned. The plan comes first, and nothing is sent before you agree. Keys, addresses and jobs are as with
     `trajkit sft openai`.
     """
-    from trajkit.targets.hosted.services import connect
-    from trajkit.verbs.started import default_model
+    from trajkit.commands.started import default_model
+    from trajkit.training.hosted.services import connect
 
     settings = {"profile": profile, "base_url": base_url}
     service = connect("openai", {name: value for name, value in settings.items() if value is not None})

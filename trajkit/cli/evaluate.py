@@ -13,10 +13,10 @@ from trajkit.cli.option import Command, adding
 from trajkit.cli.output import talk
 from trajkit.cli.rollout import rollout
 from trajkit.cli.settings import settings_option
-from trajkit.verbs.evaluate import GATEWAY, PROCESS
+from trajkit.commands.evaluate import GATEWAY, PROCESS
 
 if TYPE_CHECKING:
-    from trajkit.evaluate.evaluation import Evaluation
+    from trajkit.evaluation.evaluation import Evaluation
 
 _EPILOG = """\
 Variants are those of a function, played through the gateway as `trajkit rollout` finds it. Or they are models
@@ -128,7 +128,7 @@ def evaluate(
     trajkit evaluate babyai --variants base=sample:tiny-base,tuned=JOB --seeds 200:220 --decoding greedy
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.cli.rollout_plan import confirm, show_plan
-    from trajkit.verbs.evaluate import prepared
+    from trajkit.commands.evaluate import prepared
 
     evaluation = prepared(
         variants,
@@ -166,8 +166,8 @@ def _play(evaluation: Evaluation, *, quiet: bool, as_json: bool) -> int:
     from trajkit.cli.evaluate_show import print_result
     from trajkit.cli.rollout_show import Show
     from trajkit.environments.quiet import kept_stdout
-    from trajkit.evaluate.evaluation import with_store
-    from trajkit.rollout.session import open_run
+    from trajkit.evaluation.evaluation import with_store
+    from trajkit.rollouts.session import open_run
 
     # C code and programs that an environment starts print where they like
     leaks = [str(one) for one in evaluation.exposure.overlaps]

@@ -10,10 +10,10 @@ from trajkit.cli.output import Cell, count, plural, result, result_json, table, 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from trajkit.evaluate.compare import Comparison
-    from trajkit.evaluate.report_object import Report
-    from trajkit.evaluate.report_text import Table
-    from trajkit.rollout.session import Run
+    from trajkit.evaluation.compare import Comparison
+    from trajkit.evaluation.report_object import Report
+    from trajkit.evaluation.report_text import Table
+    from trajkit.rollouts.session import Run
 
 _LENGTH = "n_steps"
 _MOSTLY = 0.5
@@ -33,7 +33,7 @@ def print_result(run: Run, store: Path, leaks: Sequence[str], *, quiet: bool, as
     Raises:
         StoreError: The store cannot be read.
     """
-    from trajkit.evaluate.report import report
+    from trajkit.evaluation.report import report
 
     found = report(store)
     plan = run.plan
@@ -68,7 +68,7 @@ def _document(run: Run, store: Path, found: Report, n_planned: int) -> dict[str,
 
 def _print(found: Report, n_planned: int) -> None:
     """The report's own tables: all measures of each variant, and the differences that matter first."""
-    from trajkit.evaluate.report_text import difference_table, group_table
+    from trajkit.evaluation.report_text import difference_table, group_table
 
     groups = group_table(found)
     missing = [count(n_planned - group.n_episodes) for group in found.groups]
@@ -91,7 +91,7 @@ def _print_table(shown: Table) -> None:
 
 def _notes(found: Report) -> Iterator[str]:
     """What a reader must know beside the numbers."""
-    from trajkit.evaluate.report_text import notes
+    from trajkit.evaluation.report_text import notes
 
     yield from notes(_shown(found))
     yield from found.notes

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._memory import leave_pandas
-from trajkit._settings import project
+from trajkit._core.memory import leave_pandas
+from trajkit._core.settings import project
 from trajkit.cli.output import Cell, Meter, count, plural, result, result_json, table, talk
 from trajkit.cli.server_options import access_of, server_options
+from trajkit.commands.export import export_goal, export_request
+from trajkit.commands.place import remember_store
+from trajkit.commands.server import refuse_server_options
 from trajkit.errors import RequestError
-from trajkit.verbs.export import export_goal, export_request
-from trajkit.verbs.place import remember_store
-from trajkit.verbs.server import refuse_server_options
 
 if TYPE_CHECKING:
     from trajkit.schema import Manifest

@@ -17,11 +17,11 @@ from trajkit.cli.settings import settings_option
 from trajkit.cli.train_function import function_option, one_function
 
 if TYPE_CHECKING:
-    from trajkit.targets.hosted.prepare import Prepared
-    from trajkit.targets.hosted.remote import Estimate
-    from trajkit.targets.hosted.service import Service
-    from trajkit.targets.job import TuneJob
-    from trajkit.targets.runs import Runs
+    from trajkit.training.hosted.prepare import Prepared
+    from trajkit.training.hosted.remote import Estimate
+    from trajkit.training.hosted.service import Service
+    from trajkit.training.job import TuneJob
+    from trajkit.training.runs import Runs
 
 _CENT = 0.01
 
@@ -75,12 +75,12 @@ def train_hosted(
         asked: What `hosted_options` read; for `dpo`, `preference.pair_sides` and `pay_options`.
         method: `sft` or `dpo`.
     """
-    from trajkit.targets.hosted.prepare import prepare
-    from trajkit.targets.runs import Runs
-    from trajkit.validation.prices import load_prices
-    from trajkit.verbs.request import nested
-    from trajkit.verbs.sides import unless_used
-    from trajkit.verbs.started import hosted_request
+    from trajkit.commands.request import nested
+    from trajkit.commands.sides import unless_used
+    from trajkit.commands.started import hosted_request
+    from trajkit.formats.validation.prices import load_prices
+    from trajkit.training.hosted.prepare import prepare
+    from trajkit.training.runs import Runs
 
     runs = Runs(asked["runs_folder"])
     recipe = {name: value for name, value in given.items() if value is not None}
@@ -121,7 +121,7 @@ def _value(typed: str) -> Any:
 
 
 def _started(runs: Runs, job_id: str) -> TuneJob:
-    from trajkit.targets.jobs import start
+    from trajkit.training.jobs import start
 
     try:
         with output.Meter() as meter:
@@ -132,7 +132,7 @@ def _started(runs: Runs, job_id: str) -> TuneJob:
 
 
 def _plan(prepared: Prepared, service: Service) -> Iterator[str]:
-    from trajkit.targets.hosted.remote import Remote
+    from trajkit.training.hosted.remote import Remote
 
     job = prepared.job
     if not prepared.is_new:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit._settings import remember
+from trajkit._core.settings import remember
 from trajkit.cli.derived import print_entry
 from trajkit.cli.output import Meter, count, plural, result, result_json, talk
-from trajkit.verbs.place import goal_of
+from trajkit.commands.place import goal_of
 
 if TYPE_CHECKING:
     from trajkit.sources.files.importing import Imported

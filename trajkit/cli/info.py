@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import project
+from trajkit._core.settings import project
 from trajkit.cli import output
 from trajkit.cli.server_options import access_of, server_options
+from trajkit.commands.place import last_store
+from trajkit.commands.server import refuse_server_options
 from trajkit.errors import RequestError
-from trajkit.verbs.place import last_store
-from trajkit.verbs.server import refuse_server_options
 
 if TYPE_CHECKING:
     from trajkit.sources.access import Access

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Self
 import click
 
 from trajkit.cli import output
+from trajkit.commands.jobs import find_job
 from trajkit.errors import RequestError
-from trajkit.verbs.jobs import find_job
 
 if TYPE_CHECKING:
-    from trajkit.targets.job import TuneJob
-    from trajkit.targets.runs import Runs
-    from trajkit.targets.step import Step
+    from trajkit.training.job import TuneJob
+    from trajkit.training.runs import Runs
+    from trajkit.training.step import Step
 
 runs_option = click.option(
     "--runs",
@@ -44,7 +44,7 @@ def list_jobs(runs_folder: Path, as_json: bool) -> None:
 
     A service that cannot be asked is no error: its job is listed as it was last seen.
     """
-    from trajkit.targets.runs import Runs
+    from trajkit.training.runs import Runs
 
     runs = Runs(runs_folder)
     found = [_as_it_is(runs, job) for job in runs.all()]
@@ -65,7 +65,7 @@ def list_jobs(runs_folder: Path, as_json: bool) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def show(job: str | None, runs_folder: Path, as_json: bool) -> None:
     """Show JOB; without one, the last that was started here."""
-    from trajkit.targets.jobs import refreshed
+    from trajkit.training.jobs import refreshed
 
     runs, job_id = find_job(job, runs_folder)
     print_job(runs, refreshed(runs, job_id), as_json=as_json, is_long=True)
@@ -89,7 +89,7 @@ def wait(job: str | None, runs_folder: Path, timeout_s: float | None, as_json: b
 @runs_option
 def cancel(job: str | None, runs_folder: Path) -> None:
     """End JOB. One on this machine can be resumed from its last checkpoint; at a service it is over."""
-    from trajkit.targets.jobs import cancel as end
+    from trajkit.training.jobs import cancel as end
 
     runs, job_id = find_job(job, runs_folder)
     print_job(runs, end(runs, job_id), as_json=False)
@@ -100,7 +100,7 @@ def cancel(job: str | None, runs_folder: Path) -> None:
 @runs_option
 def pause(job: str | None, runs_folder: Path) -> None:
     """Halt JOB at a service that can do that; `resume` goes on with it."""
-    from trajkit.targets.jobs import pause as halt
+    from trajkit.training.jobs import pause as halt
 
     runs, job_id = find_job(job, runs_folder)
     print_job(runs, halt(runs, job_id), as_json=False)
@@ -118,8 +118,8 @@ def pause(job: str | None, runs_folder: Path) -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 def resume(job: str | None, runs_folder: Path, again: bool, detach: bool, as_json: bool) -> int:
     """Go on with JOB: here from its last checkpoint, at a service with what was halted or cut off."""
-    from trajkit.targets.hosted.failure import Uncertain
-    from trajkit.targets.jobs import resume as go_on
+    from trajkit.training.hosted.failure import Uncertain
+    from trajkit.training.jobs import resume as go_on
 
     runs, job_id = find_job(job, runs_folder)
     try:
@@ -167,7 +167,7 @@ class Follower:
         Raises:
             RequestError: It has not ended in time.
         """
-        from trajkit.targets.jobs import follow
+        from trajkit.training.jobs import follow
 
         try:
             with self:
@@ -220,7 +220,7 @@ def print_job(runs: Runs, job: TuneJob, *, as_json: bool, is_long: bool = False)
 
 def _as_it_is(runs: Runs, job: TuneJob) -> TuneJob:
     from trajkit.errors import MissingExtra, ServiceError
-    from trajkit.targets.jobs import refreshed
+    from trajkit.training.jobs import refreshed
 
     try:
         return refreshed(runs, job.job_id)
@@ -273,7 +273,7 @@ def _facts(job: TuneJob) -> list[tuple[str, str]]:
     if job.result.get("n_trained_tokens") is not None:
         facts.append(("trained tokens", f"{job.result['n_trained_tokens']:,}"))
     if job.target != "local":
-        from trajkit.targets.hosted.remote import Remote
+        from trajkit.training.hosted.remote import Remote
 
         facts += Remote.of(job).lines()
     return facts

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import remember
+from trajkit._core.settings import remember
 from trajkit.cli import output, training
 from trajkit.cli.jobs import Follower, print_job
+from trajkit.commands.started import forget, is_under_way
 from trajkit.errors import RequestError
-from trajkit.verbs.started import forget, is_under_way
 
 if TYPE_CHECKING:
-    from trajkit.targets.job import TuneJob
-    from trajkit.targets.runs import Runs
-    from trajkit.verbs.started import Prepared
+    from trajkit.commands.started import Prepared
+    from trajkit.training.job import TuneJob
+    from trajkit.training.runs import Runs
 
 
 def carry_out(
@@ -69,8 +69,8 @@ def carry_out(
 
 def left_lines(runs: Runs, job: TuneJob) -> Iterator[str]:
     """The lines that say what a training here left beside its record: models, and the chart of the losses."""
-    from trajkit.targets.local.finish import MERGED, MODEL
-    from trajkit.targets.local.loss_page import LOSS_PAGE
+    from trajkit.training.local.finish import MERGED, MODEL
+    from trajkit.training.local.loss_page import LOSS_PAGE
 
     folder = runs.path(job.job_id)
     names = {"model": MODEL, "merged": MERGED, "losses": LOSS_PAGE}

@@ -52,8 +52,8 @@ def leak(
     trajkit leak stores/train stores/val --drop eval -o stores/clean
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.cli.derived import print_derived
-    from trajkit.curate.leak import leak as find_leaks
-    from trajkit.verbs.checks import cleaned, refuse_nothing
+    from trajkit.commands.checks import cleaned, refuse_nothing
+    from trajkit.curation.leak import leak as find_leaks
 
     refuse_nothing(train, evaluation)
     if drop is not None or goal is not None or dry_run:

@@ -40,8 +40,8 @@ def lineage(thing: str | None, runs_folder: Path, as_json: bool) -> None:
     trajkit lineage history_and_reasoning_sft     which episodes trained this variant?
     trajkit lineage 0190a1b2-…                    which models saw this episode?
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.verbs.ancestry import answers, last_job
-    from trajkit.verbs.contenders import lineage_in
+    from trajkit.commands.ancestry import answers, last_job
+    from trajkit.commands.contenders import lineage_in
 
     found = answers(lineage_in(runs_folder), thing or last_job())
     if as_json:

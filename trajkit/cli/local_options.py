@@ -12,8 +12,8 @@ from trajkit.cli.option import Command, adding
 from trajkit.cli.settings import settings_option
 
 if TYPE_CHECKING:
-    from trajkit.targets.local.base_model import Sizes
-    from trajkit.targets.local.recipe import LocalRecipe
+    from trajkit.training.local.base_model import Sizes
+    from trajkit.training.local.recipe import LocalRecipe
 
 base_option = click.option(
     "--model", "base", required=True, metavar="DIR|ID", help="The model to start from."
@@ -88,7 +88,7 @@ output_options = adding(
 
 def weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
     """The lines of a plan that say what of a model is trained, and what memory that takes at least."""
-    from trajkit.targets.local.base_model import least_memory
+    from trajkit.training.local.base_model import least_memory
 
     if recipe.lora is None:
         kind = "all weights are trained"

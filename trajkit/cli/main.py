@@ -17,10 +17,10 @@ from typing import Any
 import click
 
 import trajkit
-from trajkit._arguments import hide_passwords
-from trajkit._memory import prefer_little_memory
-from trajkit._outside import visible
-from trajkit._secrets import hidden
+from trajkit._core.arguments import hide_passwords
+from trajkit._core.memory import prefer_little_memory
+from trajkit._core.outside import visible
+from trajkit._core.secrets import hidden
 from trajkit.cli.output import error_line, usage_error
 from trajkit.errors import TrajkitError
 

@@ -10,7 +10,7 @@ import click
 from trajkit.cli.output import Cell, count, plural, table, talk
 
 if TYPE_CHECKING:
-    from trajkit.curate.mask import MaskReport
+    from trajkit.curation.mask import MaskReport
 
 _REASONS = ("copied", "after-success", "truncated", "unparsed", "invalid", "no-op", "loop", "cached")
 
@@ -66,8 +66,8 @@ def mask(
     trajkit mask stores/goto --reason invalid --reason loop
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.cli.derived import print_derived
-    from trajkit.curate.mask import mask as mask_store
-    from trajkit.verbs.place import goal_of, last_store
+    from trajkit.commands.place import goal_of, last_store
+    from trajkit.curation.mask import mask as mask_store
 
     if dry_run and not reasons:
         reasons = _REASONS

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from trajkit.cli.derived import print_derived
-from trajkit.verbs.place import goal_of
+from trajkit.commands.place import goal_of
 
 _EPILOG = """\
 For the shards of an export (`--shard 3/16`), for what `export --after` brought, or for stores of different
@@ -34,7 +34,7 @@ def merge(
     \b
     trajkit merge shard-1 shard-2 shard-3 -o whole
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.curate.merge import merge as merge_stores
+    from trajkit.curation.merge import merge as merge_stores
 
     goal = None if dry_run else goal_of("merge", goal)
     merged = merge_stores(stores, goal, prefer=prefer)

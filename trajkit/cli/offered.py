@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from trajkit._settings import Project, project, remembered
+from trajkit._core.settings import Project, project, remembered
 from trajkit.errors import TrajkitError
 
 _RUNS = "runs"
@@ -57,7 +57,7 @@ def may_be_path(parameter: click.Parameter) -> bool:
 
 
 def _stores(context: click.Context) -> Iterator[str]:
-    from trajkit._samples import SAMPLE_PREFIX, samples
+    from trajkit._core.samples import SAMPLE_PREFIX, samples
 
     folder = Path(_project().stores)
     for depth in ("*", "*/*"):
@@ -73,7 +73,7 @@ def _pairs_or_stores(context: click.Context) -> Iterator[str]:
 
 def _models(context: click.Context) -> Iterator[str]:
     """Jobs, and the models that come with trajkit."""
-    from trajkit._samples import SAMPLE_PREFIX, samples
+    from trajkit._core.samples import SAMPLE_PREFIX, samples
 
     yield from _jobs(context)
     yield from (f"{SAMPLE_PREFIX}{name}" for name in samples("config.json"))
@@ -197,7 +197,7 @@ def _gateway(context: click.Context) -> dict[str, dict[str, Any]]:
 
 
 def _store_path(store: str) -> Path:
-    from trajkit._samples import SAMPLE_PREFIX, samples
+    from trajkit._core.samples import SAMPLE_PREFIX, samples
 
     if not store.startswith(SAMPLE_PREFIX):
         return Path(store)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import click
 
-from trajkit._outside import visible, visible_json
-from trajkit._secrets import hidden
+from trajkit._core.outside import visible, visible_json
+from trajkit._core.secrets import hidden
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit._outside import visible
+from trajkit._core.outside import visible
 from trajkit.cli import output
 
 if TYPE_CHECKING:

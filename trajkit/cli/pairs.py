@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit._settings import remember
+from trajkit._core.settings import remember
 from trajkit.cli.derived import columns_given
 from trajkit.cli.output import count, plural, result, result_json, talk
 
 if TYPE_CHECKING:
-    from trajkit.curate.pairs import PairsReport
+    from trajkit.curation.pairs import PairsReport
 
 _EPILOG = """\
 \b
@@ -78,8 +78,8 @@ def pairs(
     trajkit pairs stores/goto --margin 0.1
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.cli.derived import print_entry
-    from trajkit.curate.pairs import pairs as pair_store
-    from trajkit.verbs.place import goal_of, last_store
+    from trajkit.commands.place import goal_of, last_store
+    from trajkit.curation.pairs import pairs as pair_store
 
     goal = None if dry_run else goal_of("pairs", goal)
     made = pair_store(store or last_store(talk), goal, verify=not no_verify, **asked)

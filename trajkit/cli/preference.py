@@ -11,8 +11,8 @@ from trajkit.cli.launch import carry_out
 from trajkit.cli.local_options import price_lines
 
 if TYPE_CHECKING:
-    from trajkit.targets.local.preference_prepare import PreferenceRequest, PreparedPreference
-    from trajkit.verbs.sides import Sides
+    from trajkit.commands.sides import Sides
+    from trajkit.training.local.preference_prepare import PreferenceRequest, PreparedPreference
 
 LAST_PAIRS = "the last pairs written here"
 """What is learned where nobody says what."""
@@ -31,11 +31,11 @@ def train_here(method: str, asked: Mapping[str, Any], *names: str) -> int:
     Returns:
         The exit code.
     """
-    from trajkit.targets.local.preference_prepare import prepare_preference
-    from trajkit.targets.runs import Runs
-    from trajkit.verbs.request import preference_request
-    from trajkit.verbs.sides import unless_used
-    from trajkit.verbs.started import here
+    from trajkit.commands.request import preference_request
+    from trajkit.commands.sides import unless_used
+    from trajkit.commands.started import here
+    from trajkit.training.local.preference_prepare import prepare_preference
+    from trajkit.training.runs import Runs
 
     runs = Runs(asked["runs_folder"])
     with unless_used(runs) as made:
@@ -56,7 +56,7 @@ def train_here(method: str, asked: Mapping[str, Any], *names: str) -> int:
 
 def pair_sides(method: str, asked: Mapping[str, Any], made: list[Path]) -> Sides:
     """What is learned and what measures; without `--val` one is cut. `made` gets what is written for that."""
-    from trajkit.verbs.sides import pair_sides as found
+    from trajkit.commands.sides import pair_sides as found
 
     return found(method, asked["train"], asked["val"], asked["val_fraction"], made=made, say=output.talk)
 

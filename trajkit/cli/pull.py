@@ -11,7 +11,7 @@ from trajkit.cli import output
 from trajkit.cli.derived import print_entry
 
 if TYPE_CHECKING:
-    from trajkit.publish.pull import Pulled
+    from trajkit.publishing.pull import Pulled
 
 
 @click.command()
@@ -53,9 +53,9 @@ def pull(
     trajkit pull me/goto@v1 -o stores/goto
     trajkit pull org/chats --config default --split train -o stores/chats
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit._settings import remember
-    from trajkit.publish.hub import Hub, found_token
-    from trajkit.publish.pull import pull as read
+    from trajkit._core.settings import remember
+    from trajkit.publishing.hub import Hub, found_token
+    from trajkit.publishing.pull import pull as read
     from trajkit.sources.files.importing import Wish
 
     name, _, revision = repository.partition("@")

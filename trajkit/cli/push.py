@@ -21,11 +21,11 @@ from trajkit.cli.settings import settings_option
 from trajkit.cli.training import confirm
 
 if TYPE_CHECKING:
-    from trajkit.curate.redact_gate import Opinion
-    from trajkit.curate.redact_report import RedactReport
-    from trajkit.publish.contents import Contents
-    from trajkit.publish.facts import Facts
-    from trajkit.publish.push import PushPlan
+    from trajkit.curation.redact_gate import Opinion
+    from trajkit.curation.redact_report import RedactReport
+    from trajkit.publishing.contents import Contents
+    from trajkit.publishing.facts import Facts
+    from trajkit.publishing.push import PushPlan
 
 
 @click.command()
@@ -88,8 +88,8 @@ def push(
     stores has a split for each. What would be sent is shown first, with what a search for secrets found.
     It is one commit: all of it is there, or nothing. HF_TOKEN, or `hf auth login`, says who you are.
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.publish.card import CARD
-    from trajkit.verbs.push import begun, make, planned, sent
+    from trajkit.commands.push import begun, make, planned, sent
+    from trajkit.publishing.card import CARD
 
     def tell_facts(facts: Facts) -> None:
         for line in fact_lines(facts):

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from trajkit.cli import output
 
 if TYPE_CHECKING:
-    from trajkit.curate.redact_gate import Opinion
-    from trajkit.curate.redact_report import RedactReport
-    from trajkit.publish.contents import Contents
-    from trajkit.publish.facts import Facts
-    from trajkit.publish.push import PushPlan
+    from trajkit.curation.redact_gate import Opinion
+    from trajkit.curation.redact_report import RedactReport
+    from trajkit.publishing.contents import Contents
+    from trajkit.publishing.facts import Facts
+    from trajkit.publishing.push import PushPlan
 
 _MOST_FILES = 12
 

@@ -53,7 +53,7 @@ def query(
     step. The query sees the store and nothing else, and changes nothing. What does not fit into memory waits
     on disk.
     """
-    from trajkit._memory import at_most
+    from trajkit._core.memory import at_most
     from trajkit.store.query import ask
     from trajkit.store.reader import open_store
 

@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from trajkit.commands.place import Place, Settings, texts
 from trajkit.errors import RequestError
-from trajkit.verbs.place import Place, Settings, texts
 
 if TYPE_CHECKING:
-    from trajkit.recipe.runner import Report
+    from trajkit.commands.recipe.runner import Report
 
 
 def run(
@@ -38,11 +38,11 @@ def run(
         RequestError: The recipe is wrong, another one ran in `output`, or `yes` is not given.
     """
     from trajkit.cli.verbs import CommandVerbs
-    from trajkit.recipe.folder import RunFolder
-    from trajkit.recipe.load import load
-    from trajkit.recipe.runner import Report, check_same, states
-    from trajkit.recipe.runner import run as run_steps
-    from trajkit.recipe.steps import plan
+    from trajkit.commands.recipe.folder import RunFolder
+    from trajkit.commands.recipe.load import load
+    from trajkit.commands.recipe.runner import Report, check_same, states
+    from trajkit.commands.recipe.runner import run as run_steps
+    from trajkit.commands.recipe.steps import plan
 
     loaded, folder, verbs = load(str(recipe), texts(set)), RunFolder(Path(output)), CommandVerbs()
     steps = plan(loaded, verbs, Path(output))

@@ -11,7 +11,7 @@ from trajkit.cli.output import Cell, count, plural, size, table, talk
 from trajkit.cli.settings import settings_option
 
 if TYPE_CHECKING:
-    from trajkit.curate.redact_report import RedactReport
+    from trajkit.curation.redact_report import RedactReport
 
 _EPILOG = """\
 Found are keys and tokens of some fifty services by their shapes, private keys (PEM), JWTs, URLs with
@@ -76,11 +76,11 @@ def redact(
     trajkit redact stores/goto -o stores/public --pattern "customer=C-[0-9]{6}"
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.cli.derived import print_derived
-    from trajkit.curate.redact import redact as redact_store
-    from trajkit.curate.redact_gate import second_opinion
-    from trajkit.curate.redact_pii import MODEL
-    from trajkit.verbs.checks import patterns_of
-    from trajkit.verbs.place import goal_of, last_store
+    from trajkit.commands.checks import patterns_of
+    from trajkit.commands.place import goal_of, last_store
+    from trajkit.curation.redact import redact as redact_store
+    from trajkit.curation.redact_gate import second_opinion
+    from trajkit.curation.redact_pii import MODEL
 
     named = patterns | patterns_of(pattern_file)
     goal = None if dry_run else goal_of("redact", goal)

@@ -12,8 +12,8 @@ from trajkit.cli.jobs import runs_option
 from trajkit.cli.training import confirm, near
 
 if TYPE_CHECKING:
+    from trajkit.commands.candidate import Candidate
     from trajkit.registry.ledger import Ledger
-    from trajkit.verbs.candidate import Candidate
 
 UNCHANGED = "nothing was changed"
 RESTART = "a running gateway must be restarted: it does not read its configuration again"
@@ -87,9 +87,9 @@ def register(job: str | None, runs_folder: Path, undo: bool, emit: str | None, *
     trajkit register --config tensorzero.toml --function act \\
         --template-variant history_and_reasoning --variant history_and_reasoning_sft
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
+    from trajkit.commands.candidate import candidate
+    from trajkit.commands.register import check, with_known
     from trajkit.registry.ledger import Ledger
-    from trajkit.verbs.candidate import candidate
-    from trajkit.verbs.register import check, with_known
 
     check(asked, emit=emit, undo=undo)
     ledger = Ledger(runs_folder)
@@ -109,7 +109,7 @@ def register(job: str | None, runs_folder: Path, undo: bool, emit: str | None, *
 
 
 def _register(found: Candidate, ledger: Ledger, asked: dict[str, Any]) -> None:
-    from trajkit.verbs.register import plan, written_down
+    from trajkit.commands.register import plan, written_down
 
     planned = plan(found, asked)
     if not asked["as_json"]:

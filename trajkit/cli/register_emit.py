@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 from trajkit.cli import output
 
 if TYPE_CHECKING:
-    from trajkit.verbs.candidate import Candidate
+    from trajkit.commands.candidate import Candidate
 
 
 def print_settings(found: Candidate, asked: dict[str, Any]) -> None:
     """Print address, model and sampling; the sampling is that of the variant whose prompts it learned."""
-    from trajkit.verbs.register import emitted, served_model
+    from trajkit.commands.register import emitted, served_model
 
     value = emitted(found, asked)
     for note in found.notes:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 def undo_last(ledger: Ledger, job: str | None, asked: dict[str, Any]) -> None:
     """Put back what the files of a registration were."""
+    from trajkit.commands.register import last_registration, take_back
     from trajkit.registry import change
-    from trajkit.verbs.register import last_registration, take_back
 
     last = last_registration(ledger, job, asked)
     change.check_undo(last.files)

@@ -9,12 +9,12 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.settings import env_set
+from trajkit.commands.place import last_store
 from trajkit.errors import DataError
-from trajkit.verbs.place import last_store
 
 if TYPE_CHECKING:
-    from trajkit.curate.judged import Replay
-    from trajkit.curate.replay import Replayed
+    from trajkit.curation.judged import Replay
+    from trajkit.curation.replay import Replayed
 
 _EPILOG = """\
 Compared are, byte by byte, the initial state's hash, and of each step the observation, the action executed,
@@ -66,8 +66,8 @@ def replay(
     trajkit replay stores/train
     trajkit replay --fill stores/exported -o stores/filled
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.curate.replay import replay as replay_store
-    from trajkit.verbs.place import goal_of
+    from trajkit.commands.place import goal_of
+    from trajkit.curation.replay import replay as replay_store
 
     if goal is None and (fill or only_verified) and not dry_run:
         goal = goal_of("replay", None)

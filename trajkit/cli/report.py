@@ -11,12 +11,12 @@ from trajkit.cli import output
 from trajkit.cli.derived import columns_given
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.option import confidence_option
+from trajkit.commands.place import last_evaluation
 from trajkit.errors import RequestError
-from trajkit.verbs.place import last_evaluation
 
 if TYPE_CHECKING:
-    from trajkit.evaluate.report_model import ReportData, Unaliased
-    from trajkit.evaluate.report_text import Table
+    from trajkit.evaluation.report_model import ReportData, Unaliased
+    from trajkit.evaluation.report_text import Table
 
 _EPILOG = """\
 Tasks weigh the same, and a world (environment, task and seed) counts once, however often it was tried.
@@ -114,10 +114,10 @@ def report(
     \b
     trajkit report stores/evaluation -o report --baseline base --require 'success.low > 0'
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit._files import refuse_existing
-    from trajkit.evaluate.report import report as report_of
-    from trajkit.evaluate.require import require, requirement
-    from trajkit.verbs.report import trainings
+    from trajkit._core.files import refuse_existing
+    from trajkit.commands.report import trainings
+    from trajkit.evaluation.report import report as report_of
+    from trajkit.evaluation.require import require, requirement
 
     wanted = [requirement(text) for text in required]
     if goal is not None:
@@ -161,7 +161,7 @@ def _named(trained: tuple[str, ...]) -> dict[str, str]:
 
 
 def _print(found: ReportData) -> None:
-    from trajkit.evaluate.report_text import (
+    from trajkit.evaluation.report_text import (
         difference_table,
         group_table,
         learning_table,
@@ -189,7 +189,7 @@ def _print(found: ReportData) -> None:
 
 
 def _unaliased(found: ReportData, rest: Unaliased) -> None:
-    from trajkit.evaluate.report_text import difference_table, group_table
+    from trajkit.evaluation.report_text import difference_table, group_table
 
     output.result()
     others = "; the others alone:" if rest.n_aliased and rest.groups else ""

@@ -11,7 +11,7 @@ from trajkit.cli.settings import env_set
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit._settings import Reservation
+    from trajkit._core.settings import Reservation
 
 _EPILOG = """\
 They are kept in the nearest trajkit.toml from here upward, with the hashes of the initial states; where there
@@ -45,7 +45,7 @@ def reserve(
     \b
     trajkit reserve babyai --seeds 200:220
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.curate.reserve import reserve as keep
+    from trajkit.curation.reserve import reserve as keep
 
     if env_id is None:
         if seeds or tasks or env_settings or no_states or dry_run:
@@ -75,7 +75,7 @@ def reserve(
 
 
 def _list(as_json: bool) -> None:
-    from trajkit._settings import project, project_files
+    from trajkit._core.settings import project, project_files
 
     found = [(path, each) for path in project_files() for each in project(path.parent).reserved]
     if as_json:

@@ -148,10 +148,10 @@ def rollout(runs_folder: Path, dry_run: bool, yes: bool, quiet: bool, as_json: b
     """Play seeded episodes of ENVIRONMENT, log them, and say how they went."""
     from trajkit.cli.rollout_plan import confirm, show_plan
     from trajkit.cli.rollout_show import Show
+    from trajkit.commands.rollout import rollout_options
     from trajkit.environments.quiet import kept_stdout
-    from trajkit.rollout.options import PolicyKind
-    from trajkit.rollout.session import open_run, prepare
-    from trajkit.verbs.rollout import rollout_options
+    from trajkit.rollouts.options import PolicyKind
+    from trajkit.rollouts.session import open_run, prepare
 
     session = prepare(rollout_options(asked, runs_folder))
     if dry_run:

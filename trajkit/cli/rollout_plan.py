@@ -12,8 +12,8 @@ from trajkit.cli.output import count, is_terminal, plural, result, result_json, 
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.rollout.costs import Estimate
-    from trajkit.rollout.session import Session
+    from trajkit.rollouts.costs import Estimate
+    from trajkit.rollouts.session import Session
 
 
 def show_plan(session: Session, *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from trajkit.cli.output import count, plural, talk
 from trajkit.schema import Outcome
 
 if TYPE_CHECKING:
-    from trajkit.rollout.record import Played
+    from trajkit.rollouts.record import Played
 
 
 class Progress:

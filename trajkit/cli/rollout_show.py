@@ -12,10 +12,10 @@ from trajkit.cli.rollout_progress import Progress
 from trajkit.errors import TrajkitError
 
 if TYPE_CHECKING:
-    from trajkit.rollout.deliver import Written
-    from trajkit.rollout.record import Played
-    from trajkit.rollout.session import Run, Session
-    from trajkit.rollout.summary import Mean, Row, Score
+    from trajkit.rollouts.deliver import Written
+    from trajkit.rollouts.record import Played
+    from trajkit.rollouts.session import Run, Session
+    from trajkit.rollouts.summary import Mean, Row, Score
     from trajkit.schema import Episode
 
 STOPPED_BY_A_LIMIT = 5
@@ -63,7 +63,7 @@ class Show:
             raise
         self._print_table()
         self._tell()
-        from trajkit.verbs.rollout import prompts_of
+        from trajkit.commands.rollout import prompts_of
 
         written = run.write(prompts_of(self._session))
         if written is not None:
@@ -74,7 +74,7 @@ class Show:
         return 1 if self._n_faults or not is_complete else 0
 
     def _play(self) -> None:
-        from trajkit.rollout.options import PolicyKind
+        from trajkit.rollouts.options import PolicyKind
 
         run = self._run
         if run.n_left == 0:
@@ -99,8 +99,8 @@ class Show:
             run.play(on_played=take, on_step=progress.step)
 
     def _take(self, played: Played) -> None:
-        from trajkit.rollout.record import to_episode
-        from trajkit.rollout.summary import score
+        from trajkit.rollouts.record import to_episode
+        from trajkit.rollouts.summary import score
 
         if played.fault is not None:
             kind = played.fault.kind.value
@@ -163,7 +163,7 @@ class Show:
         self._say(f"{plural(budget.n_calls, 'call')}  {tokens}{unmetered}{money}")
 
     def _tell_store(self, written: Written) -> None:
-        from trajkit.verbs.place import remember_store
+        from trajkit.commands.place import remember_store
 
         if written.n_without_prompt:
             self._say(
@@ -182,7 +182,7 @@ class Show:
         if venue.clickhouse_url is None:
             self._say("rows were not counted: TENSORZERO_CLICKHOUSE_URL does not say where the database is")
             return True
-        from trajkit.verbs.rollout import rows_of
+        from trajkit.commands.rollout import rows_of
 
         checked = rows_of(self._run)
         assert checked is not None  # the database is known
@@ -207,7 +207,7 @@ class Show:
 
 def _is_silent(played: Played, session: Session) -> bool:
     """Whether somebody's own agent played to learn from, and nothing is known of what a model told it."""
-    from trajkit.rollout.options import PolicyKind
+    from trajkit.rollouts.options import PolicyKind
 
     is_own = session.options.kind == PolicyKind.MODULE and session.plan.purpose == "train"
     return is_own and not played.answers()

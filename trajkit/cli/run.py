@@ -18,10 +18,10 @@ from trajkit.cli.settings import settings_option
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.recipe.folder import RunFolder, StepStatus
-    from trajkit.recipe.load import Loaded
-    from trajkit.recipe.runner import Report
-    from trajkit.recipe.steps import PlannedStep
+    from trajkit.commands.recipe.folder import RunFolder, StepStatus
+    from trajkit.commands.recipe.load import Loaded
+    from trajkit.commands.recipe.runner import Report
+    from trajkit.commands.recipe.steps import PlannedStep
 
 _EPILOG = """\
 A recipe is a YAML file with steps; each step is a command with its options, and `${NAME}` is what an earlier
@@ -55,11 +55,11 @@ def run(
     trajkit run babyai_local_sft -o run --set tuned.num_train_epochs=1
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.cli.verbs import CommandVerbs
-    from trajkit.recipe.folder import RunFolder
-    from trajkit.recipe.load import load
-    from trajkit.recipe.runner import check_same, states
-    from trajkit.recipe.runner import run as run_steps
-    from trajkit.recipe.steps import plan
+    from trajkit.commands.recipe.folder import RunFolder
+    from trajkit.commands.recipe.load import load
+    from trajkit.commands.recipe.runner import check_same, states
+    from trajkit.commands.recipe.runner import run as run_steps
+    from trajkit.commands.recipe.steps import plan
 
     loaded, folder = load(recipe, settings), RunFolder(goal)
     verbs = CommandVerbs(debug=bool(ctx.obj and ctx.obj["debug"]))

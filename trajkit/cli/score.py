@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from trajkit.cli import output
-from trajkit.verbs.place import last_store
+from trajkit.commands.place import last_store
 
 _EPILOG = """\
 A scorer takes an episode (with --per step: a step, or a step and its episode) and gives a number, True or
@@ -60,8 +60,8 @@ def score(store: str | None, goal: Path | None, dry_run: bool, as_json: bool, **
     trajkit score stores/train --with checks.py:has_answer --name has_answer -o stores/scored
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.cli.derived import print_derived
-    from trajkit.curate.score import score as score_store
-    from trajkit.verbs.place import goal_of
+    from trajkit.commands.place import goal_of
+    from trajkit.curation.score import score as score_store
 
     goal = None if dry_run else goal_of("score", goal)
     with output.Meter() as meter:

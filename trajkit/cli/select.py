@@ -9,7 +9,7 @@ import click
 
 from trajkit.cli.derived import columns_given, print_derived, store_line
 from trajkit.cli.output import plural, result, talk
-from trajkit.verbs.place import goal_of, last_store
+from trajkit.commands.place import goal_of, last_store
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry
@@ -70,7 +70,7 @@ def select(store: str | None, goal: Path | None, dry_run: bool, as_json: bool, *
     \b
     trajkit select --where "0 < avg < 1 and rank == 1"
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.curate.select import select as select_episodes
+    from trajkit.curation.select import select as select_episodes
 
     goal = None if dry_run else goal_of("select", goal)
     manifest, entry = select_episodes(store or last_store(talk), goal, **asked)
@@ -95,7 +95,7 @@ def _say_ungrouped(entry: LineageEntry) -> None:
 
 def _control(goal: Path) -> tuple[dict[str, Any], str]:
     """What the control holds, for --json and as a line."""
-    from trajkit.curate.control import control_goal
+    from trajkit.curation.control import control_goal
     from trajkit.store.reader import open_store
 
     place = control_goal(goal)

@@ -72,10 +72,10 @@ def serve(
     trajkit serve goto-sft
     trajkit serve goto-sft pickup-sft --name goto --name pickup --port 0
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.serving.served_models import served_models
-    from trajkit.serving.server import serve as serve_model
-    from trajkit.verbs.served import wanted_models
-    from trajkit.verbs.services import api_key
+    from trajkit.commands.served import wanted_models
+    from trajkit.commands.services import api_key
+    from trajkit.models.serving.served_models import served_models
+    from trajkit.models.serving.server import serve as serve_model
 
     key = api_key(api_key_location)
     served = served_models(wanted_models(models, names, base, runs_folder))

@@ -70,8 +70,8 @@ def together(base: str | None, base_url: str | None, **asked: Any) -> int:
     before you agree. The key comes from TOGETHER_API_KEY. Ctrl-C stops the waiting and not the job. The same
     data, model and recipe are never paid for twice: the job that is there is found, here or at Together.
     """
-    from trajkit.targets.hosted.services import connect
-    from trajkit.verbs.started import default_model
+    from trajkit.commands.started import default_model
+    from trajkit.training.hosted.services import connect
 
     service = connect("together", {} if base_url is None else {"base_url": base_url})
     return train_hosted(
@@ -101,8 +101,8 @@ def fireworks(base: str | None, base_url: str | None, account: str | None, **ask
     is: with --unit step that is the weight of its step. Ctrl-C stops the waiting and not the job. The same
     data, model and recipe are never paid for twice: the job that is there is found, here or at Fireworks.
     """
-    from trajkit.targets.hosted.services import connect
-    from trajkit.verbs.started import default_model
+    from trajkit.commands.started import default_model
+    from trajkit.training.hosted.services import connect
 
     settings = {"base_url": base_url, "account": account}
     service = connect("fireworks", {name: value for name, value in settings.items() if value is not None})

@@ -20,7 +20,7 @@ from trajkit.cli.local_options import (
 from trajkit.cli.option import overlong_option
 
 if TYPE_CHECKING:
-    from trajkit.targets.local.prepare import LocalRequest, Prepared
+    from trajkit.training.local.prepare import LocalRequest, Prepared
 
 
 @click.command()
@@ -52,11 +52,11 @@ def local(**asked: Any) -> int:
     cut off. The plan comes first. Ctrl-C stops the waiting and not the training, which has a process of its
     own. The same data, model and recipe are never trained twice: the job that is there is shown.
     """
-    from trajkit.targets.local.prepare import prepare
-    from trajkit.targets.runs import Runs
-    from trajkit.verbs.request import local_request
-    from trajkit.verbs.sides import unless_used
-    from trajkit.verbs.started import here
+    from trajkit.commands.request import local_request
+    from trajkit.commands.sides import unless_used
+    from trajkit.commands.started import here
+    from trajkit.training.local.prepare import prepare
+    from trajkit.training.runs import Runs
 
     runs = Runs(asked["runs_folder"])
     with unless_used(runs) as made:
@@ -74,7 +74,7 @@ def local(**asked: Any) -> int:
 
 
 def _plan(prepared: Prepared, request: LocalRequest) -> Iterator[str]:
-    from trajkit.targets.local.recipe import PlayRecipe
+    from trajkit.training.local.recipe import PlayRecipe
 
     job, recipe = prepared.job, request.recipe
     if not prepared.is_new:

@@ -58,8 +58,8 @@ def openai(base: str | None, profile: str | None, base_url: str | None, **asked:
     The same data, model and recipe are never paid for twice: the job that is there is found, here or at the
     service.
     """
-    from trajkit.targets.hosted.services import connect
-    from trajkit.verbs.started import default_model
+    from trajkit.commands.started import default_model
+    from trajkit.training.hosted.services import connect
 
     settings = {"profile": profile, "base_url": base_url}
     service = connect("openai", {name: value for name, value in settings.items() if value is not None})

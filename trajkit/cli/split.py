@@ -9,10 +9,10 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.derived import store_line
-from trajkit.verbs.place import goal_of, last_store
+from trajkit.commands.place import goal_of, last_store
 
 if TYPE_CHECKING:
-    from trajkit.curate.split import Split
+    from trajkit.curation.split import Split
     from trajkit.schema import Manifest
 
 _EPILOG = """\
@@ -69,10 +69,10 @@ def split(
     trajkit split --ratio train=0.9,val=0.1 --by tags.customer_id --seed 7 -o data
     leaves the stores data/train and data/val.
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit._settings import remember
-    from trajkit.curate.ratio import parse_ratio
-    from trajkit.curate.split import Missing
-    from trajkit.curate.split import split as cut
+    from trajkit._core.settings import remember
+    from trajkit.curation.ratio import parse_ratio
+    from trajkit.curation.split import Missing
+    from trajkit.curation.split import split as cut
 
     goal = None if dry_run else goal_of("split", goal)
     report, manifests = cut(

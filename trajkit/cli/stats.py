@@ -12,11 +12,11 @@ import click
 
 from trajkit.cli import output
 from trajkit.cli.option import confidence_option
-from trajkit.verbs.place import last_store
+from trajkit.commands.place import last_store
 
 if TYPE_CHECKING:
-    from trajkit.curate.stats_model import Stats
-    from trajkit.curate.stats_text import Table
+    from trajkit.curation.stats_model import Stats
+    from trajkit.curation.stats_text import Table
 
 _LONGEST = 60
 """Characters of an action that are printed."""
@@ -67,9 +67,9 @@ def stats(
     \b
     trajkit stats stores/train --html stats.html
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit._files import refuse_existing, write_text
-    from trajkit.curate.stats import stats as stats_of
-    from trajkit.curate.stats_page import page
+    from trajkit._core.files import refuse_existing, write_text
+    from trajkit.curation.stats import stats as stats_of
+    from trajkit.curation.stats_page import page
 
     if html is not None:
         refuse_existing(html)
@@ -91,8 +91,8 @@ def stats(
 
 
 def _print(found: Stats) -> None:
-    from trajkit.curate.stats_page import shown_groups
-    from trajkit.curate.stats_text import facts, funnel_rows, group_rows, spread_rows
+    from trajkit.curation.stats_page import shown_groups
+    from trajkit.curation.stats_text import facts, funnel_rows, group_rows, spread_rows
 
     output.result(output.styled(", ".join(map(str, found.stores)), bold=True))
     output.result(f"{100 * found.confidence:.4g}% intervals: Wilson for success, {found.interval} for means")

@@ -11,7 +11,7 @@ from trajkit.cli import output
 from trajkit.cli.validate import TARGETS, print_loss
 
 if TYPE_CHECKING:
-    from trajkit.validation.tokens import TokenCount
+    from trajkit.formats.validation.tokens import TokenCount
 
 _CENT = 0.01
 
@@ -62,9 +62,9 @@ def tokens(
     """
     from datetime import UTC, datetime
 
-    from trajkit.validation.prices import load_prices
-    from trajkit.validation.speed import trained_tokens_per_second
-    from trajkit.validation.tokens import count_tokens
+    from trajkit.formats.validation.prices import load_prices
+    from trajkit.formats.validation.speed import trained_tokens_per_second
+    from trajkit.formats.validation.tokens import count_tokens
 
     prices = load_prices(prices_file)
     if measure and not Path(model).is_dir():

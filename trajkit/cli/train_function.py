@@ -12,7 +12,7 @@ import click
 from trajkit.cli import output
 
 if TYPE_CHECKING:
-    from trajkit.verbs.sides import OfOneFunction
+    from trajkit.commands.sides import OfOneFunction
 
 function_option = click.option(
     "--train-function",
@@ -22,7 +22,7 @@ function_option = click.option(
 
 
 def _asked(functions: tuple[str, ...], store: Path) -> str:
-    from trajkit.verbs.sides import which_function
+    from trajkit.commands.sides import which_function
 
     if not (sys.stdin.isatty() and output.is_terminal()):
         return which_function(functions, store)
@@ -32,6 +32,6 @@ def _asked(functions: tuple[str, ...], store: Path) -> str:
 
 def one_function(asked: Mapping[str, Any]) -> OfOneFunction:
     """That the steps of one function are learned: the one that was named, or that somebody chooses."""
-    from trajkit.verbs.sides import OfOneFunction
+    from trajkit.commands.sides import OfOneFunction
 
     return OfOneFunction(asked["train_function"], _asked)

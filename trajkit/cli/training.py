@@ -14,13 +14,13 @@ import click
 from trajkit.cli import output
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.option import Command, adding, thoughts_option
+from trajkit.commands.place import near as near
 from trajkit.errors import RequestError
-from trajkit.verbs.place import near as near
 
 if TYPE_CHECKING:
-    from trajkit.curate.leak_report import LeakReport
-    from trajkit.targets.job import TuneJob
-    from trajkit.verbs.sides import OfOneFunction, Sides
+    from trajkit.commands.sides import OfOneFunction, Sides
+    from trajkit.curation.leak_report import LeakReport
+    from trajkit.training.job import TuneJob
 
 
 _NEGATIVE = "negative weight"
@@ -129,7 +129,7 @@ def sides(asked: Mapping[str, Any], made: list[Path], function: OfOneFunction | 
         made: Gets the stores that are written on the way.
         function: Whose steps are learned; None for those of every function.
     """
-    from trajkit.verbs.sides import sides as found
+    from trajkit.commands.sides import sides as found
 
     given = (asked["train"], asked["val"], asked["val_fraction"])
     return found(*given, function=function, made=made, say=output.talk)

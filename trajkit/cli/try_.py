@@ -15,8 +15,8 @@ from trajkit.cli.jobs import runs_option
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.targets.hosted.chat import ChatPlan
-    from trajkit.targets.question import Answered, Question, Sampling
+    from trajkit.training.hosted.chat import ChatPlan
+    from trajkit.training.question import Answered, Question, Sampling
 
 _HEADINGS = ("answer", "model", "tokens", "text")
 _NARROWEST = 30
@@ -67,9 +67,9 @@ def try_(
     \b
     trajkit try goto-sft stores/goto 0:3
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
+    from trajkit.commands.try_ import answers_of
     from trajkit.store.dataset import open_dataset
-    from trajkit.targets.question import Sampling, question
-    from trajkit.verbs.try_ import answers_of
+    from trajkit.training.question import Sampling, question
 
     asked = question(open_dataset(store), place)
     drawn = Sampling(**sampling).checked()

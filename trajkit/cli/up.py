@@ -73,8 +73,8 @@ def up(
     The ports are on 127.0.0.1 only. What runs, and where, is kept in .trajkit/stack.json. A second `up`
     starts what has died, on the same data, and reads the configuration again.
     """
+    from trajkit.commands.services import start
     from trajkit.stack.state import local_stack
-    from trajkit.verbs.services import start
 
     before = local_stack()
     state = start(config, data, mistakes, model, served, runs_folder, say=talk)

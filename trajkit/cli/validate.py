@@ -10,8 +10,8 @@ import click
 from trajkit.cli import output
 
 if TYPE_CHECKING:
-    from trajkit.validation.file import Validation
-    from trajkit.validation.loss import LossReport
+    from trajkit.formats.validation.file import Validation
+    from trajkit.formats.validation.loss import LossReport
 
 TARGETS = ("openai", "azure", "nebius", "together", "fireworks", "trl")
 
@@ -52,7 +52,7 @@ def validate(
     file would be refused. --fix repairs only how a row is written, never what it teaches: a byte order mark,
     blank lines, extra keys, weights of other messages than the assistant's, arguments as text or as object.
     """
-    from trajkit.validation.file import validate as validate_file
+    from trajkit.formats.validation.file import validate as validate_file
 
     if fix != (goal is not None):
         raise click.UsageError("--fix and -o go together: the file itself is never changed")

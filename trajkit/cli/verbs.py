@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import click
 
 from trajkit.cli.main import COMMANDS, cli
+from trajkit.commands.recipe.verb import Option, Unfit, Verb
 from trajkit.errors import RequestError, TrajkitError
-from trajkit.recipe.verb import Option, Unfit, Verb
 
 _NO_VERB = frozenset({"run"})
 

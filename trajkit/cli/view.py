@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from trajkit.cli import output
-from trajkit.verbs.place import last_store
+from trajkit.commands.place import last_store
 
 
 @click.command()
@@ -55,7 +55,7 @@ def view(
 
 
 def _serve(stores: tuple[str, ...], where: str | None, port: int, *, browser: bool, as_json: bool) -> None:
-    from trajkit._memory import at_most, half_of_the_machine
+    from trajkit._core.memory import at_most, half_of_the_machine
     from trajkit.viewer.view import view as view_stores
 
     with (

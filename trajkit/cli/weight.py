@@ -11,8 +11,8 @@ from trajkit.cli.derived import columns_given
 from trajkit.cli.output import Cell, count, table, talk
 
 if TYPE_CHECKING:
-    from trajkit.curate.spread import Spread
-    from trajkit.curate.weight import WeightReport
+    from trajkit.curation.spread import Spread
+    from trajkit.curation.weight import WeightReport
 
 _EPILOG = """\
 \b
@@ -72,8 +72,8 @@ def weight(
     trajkit weight stores/goto --scheme exponential --temperature 0.1
     """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
     from trajkit.cli.derived import print_derived
-    from trajkit.curate.weight import weight as weight_store
-    from trajkit.verbs.place import goal_of, last_store
+    from trajkit.commands.place import goal_of, last_store
+    from trajkit.curation.weight import weight as weight_store
 
     options = {name: value for name, value in asked.items() if value not in (None, ())}
     goal = None if dry_run else goal_of("weight", goal)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from trajkit._lazy import need
+from trajkit._core.lazy import need
 from trajkit.environments.base import ActionRule, EnvironmentInfo, Result, Start
 from trajkit.errors import RequestError, RolloutError
 

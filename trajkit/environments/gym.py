@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, cast
 
-from trajkit._lazy import need
+from trajkit._core.lazy import need
 from trajkit.environments.base import DEFAULT_SUCCESS, ActionRule, Environment, EnvironmentInfo, Result, Start
 from trajkit.environments.guard import METRIC_NAME, RESERVED_NAMES, is_numpy_flag
 from trajkit.environments.load import TASK, maker, tasks_of

@@ -16,7 +16,7 @@ import weakref
 from pathlib import Path
 from typing import IO, Any
 
-from trajkit._lazy import need
+from trajkit._core.lazy import need
 from trajkit.errors import RequestError, RolloutError, StackError
 
 _EXTRA = "textworld"

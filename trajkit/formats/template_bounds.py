@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from trajkit._lazy import need
+from trajkit._core.lazy import need
 
 _LONGEST_S = 2.0
 """Seconds of the processor for one conversation. A long one takes some milliseconds."""

@@ -8,8 +8,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
-from trajkit._lazy import need
-from trajkit._samples import pretrained
+from trajkit._core.lazy import need
+from trajkit._core.samples import pretrained
 from trajkit.errors import RequestError
 from trajkit.formats.template_bounds import bound_templates
 

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from trajkit._files import replacing
+from trajkit._core.files import replacing
 from trajkit.errors import ConfigError
 from trajkit.registry.configuration import Configuration
 from trajkit.registry.toml_file import TomlFile

@@ -14,7 +14,7 @@ from typing import Any
 
 import tomlkit
 
-from trajkit._lazy import need
+from trajkit._core.lazy import need
 from trajkit.errors import ConfigError, ServiceError
 from trajkit.registry.configuration import Configuration
 from trajkit.registry.toml_file import TomlFile

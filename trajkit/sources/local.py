@@ -6,7 +6,7 @@ from pathlib import Path
 
 import duckdb
 
-from trajkit._files import refuse_existing
+from trajkit._core.files import refuse_existing
 from trajkit.errors import QueryError, RequestError
 from trajkit.schema import FeedbackKind, Left, Manifest, Metric, MetricLevel
 from trajkit.schema.feedback import ABANDONED_TAG

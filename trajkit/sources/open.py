@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pydantic import SecretStr
 
-from trajkit._settings import Project, checked_secret, secret_from_environment
+from trajkit._core.settings import Project, checked_secret, secret_from_environment
 from trajkit.errors import RequestError
 from trajkit.schema import Manifest
 from trajkit.sources.access import Access

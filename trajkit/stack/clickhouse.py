@@ -17,7 +17,7 @@ from typing import Self
 
 from pydantic import SecretStr, ValidationError
 
-from trajkit._files import write_json
+from trajkit._core.files import write_json
 from trajkit.errors import MissingExtra, ServiceError, StackError
 from trajkit.schema.base import Model
 from trajkit.stack import process as processes

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from trajkit._files import write_text
+from trajkit._core.files import write_text
 from trajkit.errors import StackError
 from trajkit.stack.clickhouse_engine import GRANTS
 

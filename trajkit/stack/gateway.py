@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import SecretStr
 
-from trajkit._lazy import need
-from trajkit._secrets import hidden
-from trajkit._settings import secret_from_environment
+from trajkit._core.lazy import need
+from trajkit._core.secrets import hidden
+from trajkit._core.settings import secret_from_environment
 from trajkit.errors import ConfigError, ServiceError, TrajkitError
 from trajkit.stack.gateway_config import prepare_config
 

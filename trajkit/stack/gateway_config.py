@@ -12,7 +12,7 @@ import tomlkit
 import tomlkit.exceptions
 from tomlkit.items import AbstractTable
 
-from trajkit._files import building_folder, write_text
+from trajkit._core.files import building_folder, write_text
 from trajkit.errors import ConfigError
 
 STAND_IN_HOST = "trajkit-model-server.invalid"

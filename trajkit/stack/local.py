@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import trajkit
-from trajkit._loop import run_to_end
-from trajkit._settings import STATE_FOLDER
+from trajkit._core.loop import run_to_end
+from trajkit._core.settings import STATE_FOLDER
 from trajkit.errors import ConfigError, StackError
 from trajkit.stack import process as processes
 from trajkit.stack.clickhouse import ClickHouse, delete_data, is_data_folder

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from pydantic import SecretStr, ValidationError
 
-from trajkit._files import write_json
-from trajkit._settings import STATE_FOLDER
+from trajkit._core.files import write_json
+from trajkit._core.settings import STATE_FOLDER
 from trajkit.errors import StackError
 from trajkit.schema.base import Model
 from trajkit.stack.process import Process

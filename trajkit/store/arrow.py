@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import pyarrow as pa
 from pydantic import BaseModel, ValidationError
 
-from trajkit._outside import json_from_outside
+from trajkit._core.outside import json_from_outside
 from trajkit.errors import DataError
 from trajkit.schema import Episode, Feedback, Message, Transition
 from trajkit.schema.content import Block, UnknownBlock

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from trajkit._lazy import need
+from trajkit._core.lazy import need
 from trajkit.errors import NothingMatched, QueryError
 from trajkit.schema import Episode, Manifest
 from trajkit.store.chosen import Chosen, Verb, try_verb

@@ -18,8 +18,8 @@ from typing import Any
 
 import duckdb
 
-from trajkit._memory import is_own_process
-from trajkit._outside import json_from_outside
+from trajkit._core.memory import is_own_process
+from trajkit._core.outside import json_from_outside
 from trajkit.errors import DataError, QueryError, StoreError
 
 _CONFIG = {

@@ -16,9 +16,9 @@ from typing import Any
 import duckdb
 from pydantic import ValidationError
 
-from trajkit._files import sha256_file
-from trajkit._outside import json_from_outside, regular_file, text_from_outside
-from trajkit._samples import SAMPLE_PREFIX, samples
+from trajkit._core.files import sha256_file
+from trajkit._core.outside import json_from_outside, regular_file, text_from_outside
+from trajkit._core.samples import SAMPLE_PREFIX, samples
 from trajkit.errors import StoreError
 from trajkit.schema import STORE_VERSION, Manifest, Metric, Part
 from trajkit.store.content_hash import ContentHashes

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from trajkit._files import temporary_beside
+from trajkit._core.files import temporary_beside
 from trajkit.errors import DataError
 from trajkit.schema import Episode, FeedbackKind, Metric, MetricLevel
 from trajkit.store.arrow import Row, rows_of, table_of

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import trajkit
-from trajkit._files import refuse_existing, sha256_file, temporary_beside, write_text
+from trajkit._core.files import refuse_existing, sha256_file, temporary_beside, write_text
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import Counts, Episode, LineageEntry, Manifest, Metric, Part
 from trajkit.schema.base import JsonObject

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import duckdb
 import pyarrow as pa
 
-from trajkit.curate.derive import Derivation
-from trajkit.curate.groups import is_about_groups, names_of
-from trajkit.curate.pool import Pool
+from trajkit.curation.derive import Derivation
+from trajkit.curation.groups import is_about_groups, names_of
+from trajkit.curation.pool import Pool
 from trajkit.errors import QueryError
 from trajkit.store.engine import TimeLimit
 from trajkit.store.expression import Expression, parse, require_boolean

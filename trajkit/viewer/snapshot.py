@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit._files import refuse_existing, write_text
+from trajkit._core.files import refuse_existing, write_text
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.viewer.about import funnel, stores
 from trajkit.viewer.asked import Asked

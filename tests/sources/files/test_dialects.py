@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from trajkit.cli.main import run
-from trajkit.curate.pair_file import open_pairs
+from trajkit.curation.pair_file import open_pairs
 from trajkit.schema import Episode, FileBlock, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
 from trajkit.store.dataset import open_dataset
 

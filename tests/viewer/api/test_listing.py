@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.viewer.api.stores import HOSTILE
-from trajkit.curate.select import select
+from trajkit.curation.select import select
 from trajkit.store.dataset import open_dataset
 
 ALL = 10 + 4 + 3

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from trajkit._files import refuse_existing
-from trajkit._outside import regular_file
+from trajkit._core.files import refuse_existing
+from trajkit._core.outside import regular_file
 from trajkit.errors import RequestError
 from trajkit.schema import Episode, LineageEntry
 from trajkit.schema.base import JsonObject

@@ -12,7 +12,7 @@ from typing import IO, Any, NamedTuple
 
 from pydantic_core import from_json
 
-from trajkit._outside import regular_file
+from trajkit._core.outside import regular_file
 from trajkit.errors import DataError
 from trajkit.formats.document import BadDocument, shown
 from trajkit.sources.files.found import MOST_BYTES

@@ -8,7 +8,7 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
-from trajkit._lazy import need
+from trajkit._core.lazy import need
 from trajkit.errors import ServiceError
 from trajkit.sources.access import Access
 from trajkit.sources.tensorzero.clickhouse_errors import CUT_SHORT, service_errors

@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from trajkit._lazy import need
-from trajkit._secrets import hidden
+from trajkit._core.lazy import need
+from trajkit._core.secrets import hidden
 from trajkit.errors import RequestError, ServiceError, TrajkitError
 from trajkit.sources.access import LimitReached
 from trajkit.sources.tensorzero.clickhouse_url import Address

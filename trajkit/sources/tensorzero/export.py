@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import duckdb
 import pyarrow as pa
 
-from trajkit._files import refuse_existing
+from trajkit._core.files import refuse_existing
 from trajkit.environments import environment_info, known
 from trajkit.errors import DataError
 from trajkit.schema import Left, Manifest, Metric

@@ -17,7 +17,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from trajkit._lazy import need
+from trajkit._core.lazy import need
 from trajkit.sources.access import Access
 from trajkit.sources.tensorzero.background import Told, in_background
 from trajkit.sources.tensorzero.postgres_errors import service_errors

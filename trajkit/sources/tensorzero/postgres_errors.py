@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from trajkit._lazy import need
-from trajkit._secrets import hidden
+from trajkit._core.lazy import need
+from trajkit._core.secrets import hidden
 from trajkit.errors import ServiceError
 from trajkit.sources.access import LimitReached
 from trajkit.sources.tensorzero.postgres_url import Address

@@ -9,7 +9,7 @@ import duckdb
 import pyarrow as pa
 from pydantic import TypeAdapter
 
-from trajkit._secrets import without_keys
+from trajkit._core.secrets import without_keys
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero import tables

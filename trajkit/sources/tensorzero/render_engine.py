@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from trajkit._lazy import need
+from trajkit._core.lazy import need
 from trajkit.errors import DataError
 from trajkit.sources.tensorzero.render_config import Template
 from trajkit.sources.tensorzero.render_literal import expression, is_float

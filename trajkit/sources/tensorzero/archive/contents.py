@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute
 
-from trajkit._files import sha256_file, temporary_beside
+from trajkit._core.files import sha256_file, temporary_beside
 from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero.archive.layout import DAY, TABLES, Table, day_name
 from trajkit.sources.tensorzero.archive.local import rows_seen

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import duckdb
 import pyarrow as pa
 
-from trajkit._lock import locked
+from trajkit._core.lock import locked
 from trajkit.errors import StoreError
 from trajkit.sources.tensorzero.archive.contents import Contents
 from trajkit.sources.tensorzero.archive.layout import TABLES, WHOLE, Table

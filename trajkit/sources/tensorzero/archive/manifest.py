@@ -12,8 +12,8 @@ from typing import Annotated, Any, NamedTuple
 from pydantic import Field, ValidationError
 
 import trajkit
-from trajkit._files import write_text
-from trajkit._outside import regular_file
+from trajkit._core.files import write_text
+from trajkit._core.outside import regular_file
 from trajkit.errors import StoreError
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, UtcTime

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import duckdb
 
-from trajkit._files import sha256_file
+from trajkit._core.files import sha256_file
 from trajkit.errors import StoreError
 from trajkit.sources.tensorzero.archive.checksum import DUCKDB
 from trajkit.sources.tensorzero.archive.copying import Progress

@@ -1,0 +1,101 @@
+"""The loop as a recipe, at small size: the real gateway, and the tiny model in place of the stand-in."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from trajkit.cli.main import run
+from trajkit.stack.local import stop_stack
+from trajkit.stack.process import end
+from trajkit.store.dataset import open_dataset
+from trajkit.training.runs import Runs
+
+SMALL = {
+    **dict.fromkeys(("held_out.task", "rollouts.task", "evaluated.task"), "goto"),
+    "rollouts.seeds": "0:16",
+    "rollouts.max_steps": "12",
+    **dict.fromkeys(("sides.ratio", "control_sides.ratio"), "train=0.5,val=0.5"),
+    "good.where": "seed % 4 > 0",  # of so few none may be good
+    **dict.fromkeys(("tuned.max_steps", "control.max_steps"), "4"),
+    "held_out.seeds": "1000:1012",
+    "evaluated.seeds": "1000:1012",
+    "evaluated.max_steps": "12",
+    "compared.require": "success.n_pairs >= 12",
+}
+
+
+def _digest(store: str) -> str:
+    return str(json.loads(Path(store, "manifest.json").read_text(encoding="utf-8"))["digest"])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty working folder, whose services are stopped in the end."""
+    monkeypatch.chdir(tmp_path)
+    Path("trajkit.toml").touch()
+    try:
+        yield tmp_path
+    finally:
+        stop_stack(folder=tmp_path)
+
+
+def test_the_loop_plays_learns_registers_serves_and_measures(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    changes = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
+    assert run(["run", "babyai_local", "-o", "run", *changes, "--yes"]) == 0
+    printed = capsys.readouterr()
+    assert "run  15 steps done" in printed.out
+    played, evaluated = (list(open_dataset(f"run/{name}")) for name in ("played", "evaluated"))
+    assert {(episode.task, episode.seed) for episode in played} == {("goto", seed) for seed in range(16)}
+    assert {step.model_name for episode in played for step in episode.steps} == {"agent"}
+    assert {(episode.seed, (episode.origin or {})["policy"]) for episode in evaluated} == {
+        (seed, variant)
+        for seed in range(1000, 1012)
+        for variant in ("baseline", "baseline_sft", "baseline_control")
+    }
+    jobs = [Runs(Path("run/runs")).load(name) for name in ("tuned", "control")]
+    assert [job.recipe["seed"] for job in jobs] == [0, 0]
+    sides = [_digest(f"run/{name}/train") for name in ("sides", "control_sides")]
+    assert [job.train.digest for job in jobs] == sides
+    # of so few, the halves to train on are the same by chance in one run of thirty
+    assert _digest("run/good") != _digest("run/good-control")
+    for job in jobs:
+        assert job.process is not None
+        end(job.process)  # it is about to end by itself
+    config = tomllib.loads(Path("run/config/tensorzero.toml").read_text(encoding="utf-8"))
+    variants = config["functions"]["act"]["variants"]
+    assert (variants["baseline_sft"]["model"], variants["baseline_control"]["model"]) == ("tuned", "control")
+    report = json.loads(Path("run/compared/report.json").read_text(encoding="utf-8"))
+    assert {(each["baseline"], each["candidate"]) for each in report["comparisons"]} >= {
+        (f"{baseline}, temperature={t}", f"{candidate}, temperature={t}")
+        for baseline, candidate in (
+            ("baseline", "baseline_sft"),
+            ("baseline", "baseline_control"),
+            ("baseline_control", "baseline_sft"),
+        )
+        for t in ("1", "0.25")
+    }
+    through = [
+        "evaluate",
+        "babyai",
+        "--task",
+        "goto",
+        "--variants",
+        "baseline,baseline_sft",
+        "--seeds",
+        "1000:1001",
+    ]
+    assert (
+        run([*through, "--through", "gateway", "--max-steps", "3", "--runs", "run/runs", "-o", "gateway"])
+        == 0
+    )
+    exported = ["export", "--function", "act", "--variant", "baseline_sft", "--include-eval", "-o", "asked"]
+    assert run(exported) == 0
+    (asked,) = open_dataset("asked")
+    assert (asked.seed, {step.model_name for step in asked.steps}) == (1000, {"tuned"})

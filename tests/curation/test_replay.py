@@ -1,0 +1,431 @@
+"""Replay of episodes that experts and noisy experts played, without a gateway."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trajkit.cli.replay import replay as command
+from trajkit.curation.derive import deriving
+from trajkit.curation.recorded import stored
+from trajkit.curation.replay import replay
+from trajkit.curation.replaying import StoredEpisode, replayed
+from trajkit.environments import environment_info
+from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
+from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.policies import Expert
+from trajkit.rollouts.record import Played, to_episode
+from trajkit.rollouts.runner import play
+from trajkit.schema import Episode, LineageEntry
+from trajkit.store.dataset import open_dataset
+from trajkit.store.writer import write_episodes
+
+Write = Callable[..., Path]
+
+UNKNOWN_TO_TENSORZERO = {"reward": None, "terminated": None, "truncated": None}
+
+
+def played(**plan: Any) -> list[Episode]:
+    done: list[Played] = []
+    asked = Plan.model_validate(
+        {"env_id": "babyai", "tasks": ("open", "putnext"), "variants": ("expert",), "seeds": "0:3"} | plan
+    )
+    asyncio.run(play(asked, {"expert": Expert()}, on_played=done.append))
+    return sorted((to_episode(one) for one in done), key=lambda episode: episode.episode_id)
+
+
+@pytest.fixture(scope="module")
+def six() -> list[Episode]:
+    """Two tasks of BabyAI on three seeds, played by the expert."""
+    return played()
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def write(episodes: Iterable[Episode], name: str = "store", **more: Any) -> Path:
+        write_episodes(tmp_path / name, episodes, kind="test", **more)
+        return tmp_path / name
+
+    return write
+
+
+def with_step(episode: Episode, index: int, **values: Any) -> Episode:
+    steps = list(episode.steps)
+    steps[index] = steps[index].model_copy(update=values)
+    return episode.model_copy(update={"steps": tuple(steps)})
+
+
+def rollout_entry(**arguments: Any) -> LineageEntry:
+    """What a rollout's lineage says, as far as replay reads it."""
+    counts = {f"n_{what}_{way}": 4 for what in ("episodes", "steps") for way in ("in", "out")}
+    done = {"done_at": datetime(2026, 1, 1, tzinfo=UTC), "trajkit_version": "0.1.0"}
+    return LineageEntry.model_validate({"verb": "rollout", "arguments": arguments, **counts, **done})
+
+
+def exported(episode: Episode) -> Episode:
+    """What TensorZero's tables can hold of an episode."""
+    steps = tuple(step.model_copy(update=UNKNOWN_TO_TENSORZERO) for step in episode.steps)
+    return episode.model_copy(
+        update={"steps": steps, "total_reward": None, "initial_state_hash": None, "outcome": "unknown"}
+    )
+
+
+def test_what_was_played_is_verified_whole(six: list[Episode], write: Write) -> None:
+    found = replay(write(six)).replay
+    n_steps = sum(episode.n_steps for episode in six)
+    assert (found.n_verified, found.n_different, found.unchecked) == (6, 0, {})
+    assert found.n_steps_verified == found.n_steps_replayed == found.n_steps == n_steps
+    # per episode the hash, the total and the return; per step observation, action, validity, reward, two ends
+    assert found.n_values == 6 * 3 + 6 * n_steps
+    assert found.share_verified == 1.0
+
+
+def test_the_sample_is_verified_whole() -> None:
+    found = replay("sample:babyai").replay
+    assert (found.n_verified, found.n_steps_verified) == (55, 1892)
+
+
+def test_one_altered_reward_is_found_and_named(six: list[Episode], write: Write) -> None:
+    reward = six[2].steps[1].reward
+    assert reward == 0.0
+    six = [*six[:2], with_step(six[2], 1, reward=5e-324), *six[3:]]
+    found = replay(write(six)).replay
+    assert (found.n_verified, found.n_different, found.n_differences) == (5, 1, 1)
+    assert found.n_steps_verified == found.n_steps - 1
+    assert str(found.differences[0]) == (
+        f"episode {six[2].episode_id} step 1: reward is 5e-324; the environment gives 0.0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "stored"),
+    [
+        ("observation", "a wall", '"a wall"'),
+        ("action_valid", False, "False"),
+        ("truncated", True, "True"),
+        ("terminated", True, "True"),
+        ("action_executed", "toggle", '"toggle"'),
+        ("reward", -0.0, "-0.0"),
+    ],
+)
+def test_each_value_of_a_step_is_compared(
+    six: list[Episode], write: Write, name: str, value: Any, stored: str
+) -> None:
+    found = replay(write([with_step(six[0], 0, **{name: value})])).replay
+    assert [(one.step_index, one.name, one.stored) for one in found.differences] == [(0, name, stored)]
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"initial_state_hash": "0" * 64}, "initial_state_hash"),
+        ({"total_reward": 0.25}, "total_reward"),
+        ({"metrics": {"episode_return": 0.25}}, "episode_return"),
+    ],
+)
+def test_values_of_an_episode_are_compared(
+    six: list[Episode], write: Write, values: dict[str, Any], name: str
+) -> None:
+    found = replay(write([six[0].model_copy(update=values)])).replay
+    assert [(one.step_index, one.name) for one in found.differences] == [(None, name)]
+
+
+def test_another_action_is_another_episode(six: list[Episode], write: Write) -> None:
+    first = six[0].steps[0]
+    other = "turn left" if first.action != "turn left" else "turn right"
+    found = replay(write([with_step(six[0], 0, action=other, action_executed=other)])).replay
+    assert found.n_different == 1
+    assert found.differences[0].name == "observation"
+    assert found.differences[0].step_index == 1
+
+
+def test_steps_after_the_end_are_told(six: list[Episode], write: Write) -> None:
+    last = six[0].steps[-1]
+    more = last.model_copy(update={"step_index": last.step_index + 1, "observation": None})
+    longer = six[0].model_copy(update={"steps": (*six[0].steps, more), "total_reward": None, "metrics": {}})
+    (difference,) = replay(write([longer])).replay.differences
+    assert difference.step_index == more.step_index
+    assert difference.replayed == "an error: the episode is over"
+
+
+def test_an_invalid_answer_is_said_again_as_it_was(write: Write) -> None:
+    from trajkit.environments import make
+
+    world = make("babyai", "goto")
+    start = world.reset(5)
+    result = world.step("dance")
+    step = {
+        "step_index": 0,
+        "observation": start.observation,
+        "action": "dance",
+        "action_executed": result.action_executed,
+        "action_valid": False,
+        "reward": result.reward,
+        "terminated": result.terminated,
+        "truncated": result.truncated,
+    }
+    call = {"step_index": 1}  # another call of a model, which the environment never saw
+    fields = {"source": "test", "env_id": "babyai", "task": "goto", "seed": 5, "steps": [step, call]}
+    store = write([Episode.model_validate({"episode_id": "a", **fields})])
+    found = replay(store).replay
+    assert (found.n_verified, found.n_steps_replayed, found.n_steps_verified) == (1, 1, 1)
+
+
+def test_what_cannot_be_checked_is_counted_with_its_reason(six: list[Episode], write: Write) -> None:
+    odd = [
+        six[0],
+        six[1].model_copy(update={"seed": None}),
+        six[2].model_copy(update={"env_id": None, "seed": None}),
+        six[3].model_copy(update={"env_id": "nethack"}),
+        six[4].model_copy(update={"task": "dance"}),
+        six[5].model_copy(update={"steps": ()}),
+    ]
+    found = replay(write(odd)).replay
+    assert (found.n_verified, found.n_different) == (1, 0)
+    assert found.unchecked == {
+        "babyai has no task 'dance'": 1,
+        "no environment of trajkit's (nethack): name it with --env": 1,
+        "no environment and no seed": 1,
+        "no seed": 1,
+        "no steps": 1,
+    }
+    assert found.share_verified == pytest.approx(1 / 6)
+
+
+def test_a_store_without_seeds_says_what_cannot_be_checked(six: list[Episode], write: Write) -> None:
+    store = write([episode.model_copy(update={"seed": None}) for episode in six])
+    with pytest.raises(NothingMatched, match="can be replayed") as caught:
+        replay(store)
+    assert caught.value.hint == "6 × no seed"
+
+
+def test_the_share_verified_is_in_the_lineage_of_a_new_store(
+    six: list[Episode], write: Write, tmp_path: Path
+) -> None:
+    store = write([with_step(six[0], 0, reward=1.0), *six[1:]])
+    done = replay(store, tmp_path / "new")
+    manifest = open_dataset(tmp_path / "new").store.manifest
+    assert manifest == done.manifest
+    assert manifest.lineage[-1].verb == "replay"
+    result = manifest.lineage[-1].arguments["result"]
+    assert isinstance(result, dict)
+    assert result["share_verified"] == pytest.approx(5 / 6)
+    assert result["n_different"] == 1
+    assert manifest.digest == open_dataset(store).store.manifest.digest  # the content is the same
+
+
+def test_only_verified_leaves_the_others_out_by_reason(
+    six: list[Episode], write: Write, tmp_path: Path
+) -> None:
+    odd = [with_step(six[0], 0, reward=1.0), six[1].model_copy(update={"seed": None}), *six[2:]]
+    done = replay(write(odd), tmp_path / "new", only_verified=True)
+    assert done.entry is not None
+    assert [(left.reason, left.n_episodes, left.n_steps) for left in done.entry.left] == [
+        ("replay differs", 1, six[0].n_steps),
+        ("not replayed: no seed", 1, six[1].n_steps),
+    ]
+    kept = [episode.episode_id for episode in open_dataset(tmp_path / "new")]
+    assert kept == [episode.episode_id for episode in six[2:]]
+
+
+def test_fill_gives_back_what_tensorzero_cannot_hold(
+    six: list[Episode], write: Write, tmp_path: Path
+) -> None:
+    bare = [exported(episode) for episode in six]
+    done = replay(write(bare), tmp_path / "filled", fill=True)
+    assert done.replay.n_steps_filled == sum(episode.n_steps for episode in six)
+    assert list(open_dataset(tmp_path / "filled")) == six
+
+
+def test_fill_gives_the_executed_action_where_the_store_has_none(
+    six: list[Episode], write: Write, tmp_path: Path
+) -> None:
+    bare = exported(six[0])
+    no_action = {"action_executed": None, "action_valid": None}
+    steps = tuple(step.model_copy(update=no_action) for step in bare.steps)
+    replay(write([bare.model_copy(update={"steps": steps})]), tmp_path / "filled", fill=True)
+    assert list(open_dataset(tmp_path / "filled")) == six[:1]
+
+
+def test_fill_leaves_alone_what_differs(six: list[Episode], write: Write, tmp_path: Path) -> None:
+    bare = [with_step(exported(six[0]), 1, observation="a wall"), exported(six[1])]
+    done = replay(write(bare), tmp_path / "filled", fill=True)
+    assert (done.replay.n_verified, done.replay.n_different) == (1, 1)
+    assert done.replay.n_steps_filled == six[1].n_steps
+    assert list(open_dataset(tmp_path / "filled")) == [bare[0], six[1]]
+
+
+def test_fill_needs_something_to_compare_with(six: list[Episode], write: Write, tmp_path: Path) -> None:
+    bare = exported(six[0])
+    steps = tuple(
+        step.model_copy(update={"observation": None, "action_executed": None, "action_valid": None})
+        for step in bare.steps
+    )
+    blind = bare.model_copy(update={"steps": steps, "metrics": {}})
+    done = replay(write([blind, six[1]]), tmp_path / "filled", fill=True)
+    assert done.replay.unchecked == {"nothing is stored to compare with": 1}
+    assert list(open_dataset(tmp_path / "filled")) == [blind, six[1]]
+
+
+def test_the_rollouts_own_limit_of_steps_comes_from_its_lineage(write: Write, tmp_path: Path) -> None:
+    short = played(max_steps=2, seeds="0:2")
+    assert any(episode.steps[-1].truncated for episode in short)
+    assert replay(write(short, "bare")).replay.n_different > 0
+    assert replay(tmp_path / "bare", max_steps=2).replay.n_different == 0
+    entry = rollout_entry(env_id="babyai", env_name="", env_settings={}, max_steps=2)
+    assert replay(write(short, "told", lineage=[entry])).replay.n_different == 0
+
+
+def test_fill_tells_a_truncation_from_a_failure(write: Write, tmp_path: Path) -> None:
+    short = [episode for episode in played(max_steps=2, seeds="0:2") if episode.outcome == "truncated"]
+    assert short
+    bare = [exported(episode).model_copy(update={"outcome": "failure"}) for episode in short]
+    replay(write(bare), tmp_path / "filled", fill=True, max_steps=2)
+    assert list(open_dataset(tmp_path / "filled")) == short
+
+
+def test_several_processes_and_many_parts_find_the_same(
+    six: list[Episode], write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = write([with_step(six[3], 0, reward=1.0), *six[:3], *six[4:]])
+    one = replay(store).replay
+    monkeypatch.setattr("trajkit.curation.recorded._STEPS_PER_SPAN", 5)
+    assert replay(store).replay == one
+    assert replay(store, processes=2).replay == one
+
+
+def test_an_environment_of_ones_own_is_replayed_by_its_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Write
+) -> None:
+    (tmp_path / "guessing_h.py").write_text(
+        "class Guess:\n"
+        "    env_id = 'guess'\n"
+        "    def __init__(self, size: int = 3): self.size = size\n"
+        "    def reset(self, seed):\n"
+        "        self.secret = seed % self.size\n"
+        "        return 'guess the number', f'0 to {self.size - 1}'\n"
+        "    def step(self, text):\n"
+        "        right = text == str(self.secret)\n"
+        "        return ('yes' if right else 'no'), float(right), right, False\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    step = {"step_index": 0, "observation": "0 to 6", "action": "5", "reward": 1.0, "terminated": True}
+    fields = {"source": "t", "env_id": "guess", "task": "default", "seed": 12, "steps": [step]}
+    store = write([Episode.model_validate({"episode_id": "a", **fields})])
+    with pytest.raises(NothingMatched, match="can be replayed"):
+        replay(store)
+    entry = rollout_entry(env_id="guessing_h:Guess", env_name="guess", env_settings={"size": "7"})
+    told = write(open_dataset(store), "told", lineage=[entry])
+    with pytest.raises(NothingMatched, match="can be replayed"):
+        replay(told)  # what a lineage names is not imported
+    assert replay(told, env="guessing_h:Guess").replay.n_verified == 1
+    found = replay(store, env="guessing_h:Guess", settings={"size": "7"}).replay
+    assert (found.n_verified, found.n_values) == (1, 3)
+    assert replay(store, env="guessing_h:Guess").replay.differences[0].name == "observation"
+    with pytest.raises(RequestError, match="there is no module 'gessing_h'"):
+        replay(store, env="gessing_h:Guess")
+
+
+def test_what_cannot_be_done_is_refused_before_anything_is_played(
+    six: list[Episode], write: Write, tmp_path: Path
+) -> None:
+    store = write(six[:1])
+    with pytest.raises(RequestError, match="--fill and --only-verified make a new store"):
+        replay(store, fill=True)
+    with pytest.raises(StoreError, match="exists already"):
+        replay(store, store, fill=True)
+    assert json.loads((store / "manifest.json").read_text())["kind"] == "test"
+
+
+def test_the_command_says_what_was_verified_and_ends_with_the_difference(
+    six: list[Episode], write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(six)
+    done = CliRunner().invoke(command, ["store"], catch_exceptions=False)
+    n_steps = sum(episode.n_steps for episode in six)
+    assert done.stdout.splitlines() == [
+        "           episodes   share",
+        "---------  --------  ------",
+        "verified          6  100.0%",
+        "different         0    0.0%",
+        f"{n_steps} of {n_steps} steps verified, {18 + 6 * n_steps} values compared",
+    ]
+    write([with_step(six[0], 2, reward=0.5), *six[1:]], "altered")
+    with pytest.raises(
+        DataError, match=f"1 episode of .* {six[0].episode_id} step 2: reward is 0.5"
+    ) as caught:
+        CliRunner().invoke(command, ["altered"], catch_exceptions=False)
+    assert caught.value.exit_code == 1
+    left_out = CliRunner().invoke(
+        command, ["altered", "--only-verified", "-o", "good"], catch_exceptions=False
+    )
+    assert left_out.stdout.splitlines()[-1].startswith(
+        f"good  5 episodes  {n_steps - six[0].n_steps} steps  digest "
+    )
+    assert json.loads(Path(".trajkit/last_store.json").read_text()) == {"path": str(tmp_path / "good")}
+
+
+def test_the_command_fills_into_the_stores_folder_by_default(
+    six: list[Episode], write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write([exported(episode) for episode in six])
+    dry = CliRunner().invoke(command, ["store", "--fill", "--dry-run", "--json"], catch_exceptions=False)
+    told = json.loads(dry.stdout)["replay"]
+    assert (told["n_steps_filled"], told["share_verified"]) == (sum(episode.n_steps for episode in six), 1.0)
+    assert not Path("stores").exists()
+    CliRunner().invoke(command, ["store", "--fill"], catch_exceptions=False)
+    (filled,) = Path("stores").glob("replay-*")
+    assert list(open_dataset(filled)) == six
+
+
+ALTERED: dict[str, Any] = {
+    "observation": "something else",
+    "action_executed": "dance",
+    "action_valid": False,
+    "reward": 0.125,
+    "terminated": True,
+    "truncated": True,
+}
+
+
+@given(st.data())
+@settings(deadline=None, max_examples=40)
+def test_any_single_altered_value_of_any_step_is_found_and_named(
+    stored_six: list[StoredEpisode], data: st.DataObject
+) -> None:
+    episode = data.draw(st.sampled_from(stored_six))
+    index = data.draw(st.integers(0, len(episode.steps) - 1))
+    name = data.draw(st.sampled_from(sorted(ALTERED)))
+    before = getattr(episode.steps[index], name)
+    value: Any = not before if isinstance(before, bool) else ALTERED[name]
+    steps = list(episode.steps)
+    steps[index] = steps[index]._replace(**{name: value})
+    info = environment_info("babyai")
+    verdict = replayed(episode._replace(steps=tuple(steps)), info.make(episode.task), info, max_steps=None)
+    assert [(found.step_index, found.name) for found in verdict.differences] == [(index, name)]
+    assert verdict.n_steps_verified == len(steps) - 1
+    assert verdict.filled == ()
+
+
+@pytest.fixture(scope="module")
+def stored_six(six: list[Episode], tmp_path_factory: pytest.TempPathFactory) -> list[StoredEpisode]:
+    folder = tmp_path_factory.mktemp("six") / "store"
+    write_episodes(folder, six, kind="test")
+    with deriving(folder) as derivation:
+        return [
+            one
+            for span in stored(derivation, False)
+            for _, one in span.episodes
+            if isinstance(one, StoredEpisode)
+        ]

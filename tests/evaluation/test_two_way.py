@@ -1,0 +1,184 @@
+"""Intervals over worlds and training seeds, held against simulations whose truth is known."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from trajkit.curation.intervals import Values, share_bounds, t_interval
+from trajkit.evaluation.compare import Pairs, compare
+from trajkit.evaluation.estimate import Estimate, estimates
+from trajkit.evaluation.report import report
+from trajkit.evaluation.report_text import said_of
+from trajkit.evaluation.resample import Floats, Resampling
+from trajkit.evaluation.two_way import n_crossed, spread
+from trajkit.schema import Episode
+
+HOW = Resampling(resamples=100)
+N_MODELS, N_WORLDS, N_RUNS = 3, 40, 400
+TASKS = np.repeat([0, 1], N_WORLDS)
+
+
+class Truth(NamedTuple):
+    """A method on a logit scale: its mean, the spread of worlds and of training seeds, and its gain."""
+
+    mean: float
+    worlds: float
+    seeds: float
+    gain: float = 0.0
+
+    def share(self, chance: np.random.Generator, *, gained: bool = False) -> float:
+        """The success that the method has over all worlds and training seeds."""
+        world, seed = chance.normal(size=(2, 200_000))
+        return float(
+            _sigmoid(self.mean + self.gain * gained + self.worlds * world + self.seeds * seed).mean()
+        )
+
+    def played(self, worlds: Floats, chance: np.random.Generator, *, gained: bool = False) -> Floats:
+        """Successes, worlds by models, of three new trainings."""
+        seeds = chance.normal(size=(1, N_MODELS)) * self.seeds
+        odds = self.mean + self.gain * gained + self.worlds * worlds[:, None] + seeds
+        return (chance.random(odds.shape) < _sigmoid(odds)).astype(np.float64)
+
+
+def _sigmoid(values: Floats) -> Floats:
+    return np.asarray(1 / (1 + np.exp(-values)))
+
+
+METHODS = [Truth(0, 0, 0.2), Truth(0, 1.5, 0.5), Truth(2, 1.5, 0.2), Truth(2, 0, 0.5), Truth(3, 1.5, 0.5)]
+
+
+def test_intervals_of_a_method_cover_its_success_in_93_to_97_percent():
+    chance, n_held = np.random.default_rng(11), 0
+    for truth in METHODS:
+        share = truth.share(chance)
+        for _ in range(N_RUNS):
+            played = truth.played(chance.normal(size=len(TASKS)), chance)
+            found = next(
+                estimates({"success": played.mean(axis=1)}, ["a", "b"], TASKS, HOW, {"success": played})
+            )
+            assert found.low is not None
+            assert found.high is not None
+            n_held += found.low <= share <= found.high
+    assert 0.93 <= n_held / (N_RUNS * len(METHODS)) <= 0.97
+
+
+def test_intervals_of_a_difference_between_methods_cover_it_in_93_to_97_percent():
+    chance, n_held = np.random.default_rng(12), 0
+    methods = [each._replace(gain=1.0) for each in METHODS]
+    for truth in methods:
+        difference = truth.share(chance, gained=True) - truth.share(chance)
+        for _ in range(N_RUNS):
+            worlds = chance.normal(size=len(TASKS))
+            before, after = (truth.played(worlds, chance, gained=gained) for gained in (False, True))
+            pairs = Pairs(
+                {"success": before.mean(axis=1)},
+                {"success": after.mean(axis=1)},
+                TASKS,
+                {"success": before},
+                {"success": after},
+            )
+            found = next(compare(("before", "after"), pairs, ["a", "b"], HOW, ["success"]))
+            assert found.low is not None
+            assert found.high is not None
+            n_held += found.low <= difference <= found.high
+    assert 0.93 <= n_held / (N_RUNS * len(methods)) <= 0.97
+
+
+def test_the_variance_is_that_of_a_two_way_table_by_hand():
+    played = np.array([[0.0, 2.0], [4.0, 8.0], [2.0, 8.0]])
+    # means of worlds 1, 6, 5 and of models 2, 6, of all 4: worlds s² = (9 + 4 + 1) / 2 = 7;
+    # models s² = 8; residuals ±1, 0, ∓1: sum of squares 4, over (3 - 1)(2 - 1) = 2
+    found = spread(played.mean(axis=1), np.zeros(3, dtype=np.int64), [played])
+    assert found is not None
+    between, within = 8 / 2, 2 / 3 / 2
+    assert found.variance == pytest.approx(7 / 3 + between - within)
+    degrees = found.variance**2 / ((7 / 3) ** 2 / 2 + between**2 / 1 + within**2 / 2)
+    assert found.degrees == pytest.approx(degrees)
+
+
+def test_models_that_agree_add_nothing_to_the_variance_between_worlds():
+    played = np.repeat(np.array([[0.0], [1.0], [1.0], [0.0]]), 3, axis=1)
+    found = spread(played.mean(axis=1), np.zeros(4, dtype=np.int64), [played])
+    assert found is not None
+    assert found.variance == pytest.approx((1 / 3) / 4)
+    assert found.degrees == 3
+
+
+def test_models_that_played_other_worlds_are_not_crossed():
+    nothing = np.nan
+    apart = np.array([[1.0, nothing], [0.0, nothing], [nothing, 1.0], [nothing, 0.0]])
+    assert n_crossed(apart, np.zeros(4, dtype=np.int64)) == 1
+    assert n_crossed(np.ones((4, 2)), np.array([0, 0, 1, 1])) == 2
+    assert n_crossed(np.ones((3, 2)), np.array([0, 0, 1])) == 1  # one world of a task says nothing of models
+
+
+@given(st.floats(0, 1), st.floats(0, 0.3), st.integers(2, 500))
+def test_the_bounds_of_a_share_stay_between_0_and_1(mean: float, variance: float, n: int) -> None:
+    low, high = share_bounds(mean, variance, n, n - 1)
+    assert 0 <= low <= mean + 1e-9
+    assert mean - 1e-9 <= high <= 1
+
+
+def test_a_mean_of_returns_has_bounds_that_are_possible():
+    values = np.array([0.2, 0.95, 0.97, 0.99])
+    found = t_interval(Values(values, np.array([1, 1, 1, 3])))
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert 0 <= found.low < found.value < found.high <= 1
+    rare = t_interval(Values(np.array([0.0, 5.0]), np.array([9, 1])))
+    assert rare is not None
+    assert rare.low == 0
+
+
+def _of(found: list[Estimate]) -> dict[str, Estimate]:
+    return {each.metric: each for each in found}
+
+
+def test_a_report_says_whether_an_interval_is_of_the_model_or_of_the_method(
+    played: Callable[..., Episode], evaluated: Callable[..., Path]
+) -> None:
+    def episodes(variant: str, models: list[str], *, wins: Callable[[int, int], bool]) -> list[Episode]:
+        return [
+            played(variant, seed, is_success=wins(number, seed), step={"model_name": model})
+            for number, model in enumerate(models)
+            for seed in range(20)
+        ]
+
+    base = episodes("base", ["base"], wins=lambda _, seed: seed % 2 == 0)
+    tuned = episodes("tuned", ["a", "b", "c"], wins=lambda number, seed: (seed + number) % 4 != 0)
+    found = report(evaluated([*base, *tuned]), resamples=100)
+    groups: dict[str, Any] = {group.name: _of(list(group.estimates)) for group in found.groups}
+    assert groups["base"]["success"].n_models == 1
+    assert groups["tuned"]["success"].n_models == 3
+    assert groups["tuned"]["success"].standard_error == pytest.approx(
+        math.sqrt(_variance([[(seed + number) % 4 != 0 for number in range(3)] for seed in range(20)]))
+    )
+    difference = next(each for each in found.comparisons if each.metric == "success")
+    assert (difference.candidate, difference.n_models) == ("tuned", 3)
+    assert (
+        "Those of tuned are for the method, over worlds and models; the others are for this model"
+        in said_of(found)
+    )
+    alone = report(evaluated(base), resamples=100)
+    assert "They are for this model on other worlds, not for another training of it." in said_of(alone)
+    assert any("60 episodes on 20 worlds by 3 models" in note for note in found.notes)
+
+
+def _variance(rows: list[list[bool]]) -> float:
+    """Of the mean of a table with random rows and columns, from its mean squares."""
+    table = np.array(rows, dtype=np.float64)
+    n, k = table.shape
+    own, models, whole = table.mean(axis=1), table.mean(axis=0), table.mean()
+    of_rows = k * ((own - whole) ** 2).sum() / (n - 1)
+    of_columns = n * ((models - whole) ** 2).sum() / (k - 1)
+    rest = ((table - own[:, None] - models + whole) ** 2).sum() / ((n - 1) * (k - 1))
+    return float((of_rows + max(of_columns - rest, 0)) / (n * k))

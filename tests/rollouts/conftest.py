@@ -1,0 +1,115 @@
+"""The real thing, once for all tests here: ClickHouse, TensorZero's tables, the stand-in model."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from trajkit.rollouts.options import Options
+from trajkit.rollouts.record import Played
+from trajkit.rollouts.session import prepare, run
+from trajkit.stack.clickhouse import ClickHouse
+from trajkit.stack.gateway_config import prepare_config
+from trajkit.stack.local import recipe_config, start_stack, stop_stack
+
+RECIPE = recipe_config("babyai")
+
+Play = Callable[..., list[Played]]
+Ask = Callable[[str], list[list[str]]]
+
+
+@pytest.fixture(scope="session")
+def stack_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A working folder whose local stack is up."""
+    folder = tmp_path_factory.mktemp("stack")
+    start_stack(RECIPE, folder=folder)
+    try:
+        yield folder
+    finally:
+        stop_stack(folder=folder)
+
+
+@pytest.fixture
+def in_stack_folder(stack_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The test runs in that folder, and nothing in the process environment points elsewhere."""
+    for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(stack_folder)
+    return stack_folder
+
+
+@pytest.fixture
+def play_options(in_stack_folder: Path) -> Play:
+    """Plays options to the end, whatever other tests have played, and returns the episodes."""
+
+    def play(**options: object) -> list[Played]:
+        played: list[Played] = []
+        values = {"env_id": "babyai", "tasks": ("goto",), "variants": ("history_and_reasoning",)}
+        values |= {"new_run": True} | options
+        run(prepare(Options.model_validate(values)), on_played=played.append)
+        return played
+
+    return play
+
+
+@pytest.fixture(scope="session")
+def ask(stack_folder: Path) -> Ask:
+    """Asks the stack's ClickHouse, rows as lists of texts."""
+    database = ClickHouse.find(stack_folder / ".trajkit" / "stack" / "clickhouse")
+    assert database is not None
+
+    def rows(sql: str) -> list[list[str]]:
+        return [line.split("\t") for line in database.ask(sql).splitlines()]
+
+    return rows
+
+
+@pytest.fixture
+def config_for(tmp_path: Path) -> Callable[[str], Path]:
+    """The recipe's configuration with its model at another address."""
+
+    def config(model_url: str) -> Path:
+        return prepare_config(RECIPE, tmp_path / "config", model_url=model_url)
+
+    return config
+
+
+@pytest.fixture
+def nobody() -> str:
+    """An address where nobody listens."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"http://127.0.0.1:{probe.getsockname()[1]}"
+
+
+EVERYTHING = {
+    "tasks": ("all",),
+    "seeds": "0:11",
+    "purpose": "eval",
+    "concurrency": 50,
+}
+
+
+class Recorded:
+    """A run, by episode."""
+
+    def __init__(self, played: list[Played]) -> None:
+        self.played = played
+        self.run = played[0].run
+        self.steps = [(one, step) for one in played for step in one.steps]
+
+
+@pytest.fixture(scope="session")
+def everything(stack_folder: Path) -> Recorded:
+    """All five tasks, at least 2,000 inferences, 50 at a time. Takes about a minute."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
+            patch.delenv(name, raising=False)
+        patch.chdir(stack_folder)
+        played: list[Played] = []
+        options = Options(env_id="babyai", variants=("history_and_reasoning",), **EVERYTHING)
+        run(prepare(options), on_played=played.append)
+    return Recorded(played)

@@ -1,0 +1,506 @@
+"""From the first call to the store: what is durable, what is refused, what must never be written."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import multiprocessing
+import os
+import subprocess
+import sys
+import textwrap
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from httpx import HTTPError  # openai 2 lets through what breaks a stream
+from openai import APIConnectionError, OpenAI
+
+import trajkit
+from trajkit.errors import MissingExtra, StoreError
+from trajkit.schema import Outcome
+from trajkit.stack import model_server
+
+ROOT = Path(__file__).parents[3]
+ASK = {"model": "m", "messages": [{"role": "user", "content": "go"}]}
+
+
+def journal_of(store: Path) -> Path:
+    return store.with_name(f"{store.name}.journal")
+
+
+def script(url: str, store: Path, body: str) -> subprocess.CompletedProcess[str]:
+    """Run a program of a user in a process of its own."""
+    head = f"""
+        import os, signal
+        import trajkit
+        from openai import OpenAI
+        client = OpenAI(base_url={url!r}, api_key="unused", max_retries=0)
+        ask = dict(model="m", messages=[dict(role="user", content="go")])
+        recorder = trajkit.Recorder(client, store={str(store)!r})
+        def call():
+            return recorder.client.chat.completions.create(**ask)
+    """
+    code = textwrap.dedent(head) + textwrap.dedent(body)
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+    )
+
+
+def test_calls_outside_any_episode_are_episodes_of_their_own(client, server, wire, store, episodes):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    with trajkit.Recorder(client, store=store) as recorder:
+        recorder.client.chat.completions.create(**ASK)
+        recorder.client.chat.completions.create(**ASK)
+        assert recorder.counts.n_outside == 2
+    for episode in episodes():
+        assert (episode.n_steps, episode.purpose, episode.outcome) == (1, "unknown", "unknown")
+        assert episode.origin == {"outside": True}
+
+
+def test_the_store_says_where_it_comes_from(client, server, wire, store):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    recorder = trajkit.Recorder(client, store=str(store))
+    recorder.client.chat.completions.create(**ASK)
+    manifest = recorder.close()
+    assert recorder.close() is manifest
+    assert manifest == trajkit.open_dataset(store).store.manifest
+    assert (manifest.kind, manifest.source) == (
+        "recorder",
+        {"kind": "recorder", "services": [server.url.removesuffix("/v1")]},
+    )
+    assert manifest.lineage[0].verb == "record"
+    assert not journal_of(store).exists()
+
+
+def test_the_stand_in_model_of_trajkit_can_be_recorded(store, episodes):
+    with model_server.start(mistakes=0.0, invalid=0.0) as running:
+        client = OpenAI(base_url=f"{running.url}/v1", api_key="unused", max_retries=0)
+        messages = [
+            {"role": "system", "content": "Your mission is to go to the red ball."},
+            {"role": "user", "content": "a red ball 2 steps forward"},
+        ]
+        with trajkit.Recorder(client, store=store) as recorder, recorder.episode(task="goto", seed=1) as e:
+            made = recorder.client.chat.completions.create(model="rules", messages=messages, seed=5)
+            e.reward(0.0)
+        client.close()
+    (episode,) = episodes()
+    (step,) = episode.steps
+    assert step.completion.text == made.choices[0].message.content
+    assert [message.text for message in step.messages] == [message["content"] for message in messages]
+    assert (step.n_input_tokens, step.n_output_tokens) == (
+        made.usage.prompt_tokens,
+        made.usage.completion_tokens,
+    )
+    assert step.extra["request"] == {"seed": 5}
+
+
+def test_no_secret_reaches_the_journal_or_the_store(client, server, wire, store, key):
+    secret = "s3cret-of-a-tool"
+    server.reply = lambda request: wire.Answer(
+        wire.completion("yes") if "messages" in request else wire.response(wire.text_message("yes"))
+    )
+    tools = [
+        {
+            "type": "mcp",
+            "server_label": "files",
+            "server_url": "https://example.org",
+            "authorization": secret,
+            "headers": {"X-Key": secret},
+            "require_approval": "never",
+        },
+        {"type": "function", "name": "send", "parameters": {"properties": {"headers": {"type": "object"}}}},
+    ]
+    recorder = trajkit.Recorder(client, store=store)
+    made = recorder.client.with_options(default_headers={"X-Own": secret})
+    made.responses.create(model="m", input='what is "headers"?', tools=tools)
+    made.chat.completions.create(**ASK, extra_body={"api_key": secret}, extra_headers={"X-Other": secret})
+    told = [{"role": "user", "content": f"my key is {key}"}]
+    made.chat.completions.create(model="m", messages=told)
+    assert server.requests[0]["tools"][0]["authorization"] == secret  # what is sent is untouched
+    assert server.requests[2]["messages"] == told
+    journal = journal_of(store).read_bytes()
+    recorder.close()
+    rows = trajkit.open_dataset(store).arrow("steps").read_all().to_pylist()
+    written = journal + str(rows).encode() + (store / "manifest.json").read_bytes()
+    assert b"api.openai" not in written
+    for word in (secret, key):
+        assert word.encode() not in written
+    first = next(row for row in rows if "mcp" in (row["tools"] or ""))
+    assert '"headers":{"type":"object"}' in first["tools"]
+    assert "my key is ***" in str(rows)
+
+
+@pytest.mark.parametrize("size", [1, 5, 100])
+@pytest.mark.parametrize("key", ['sk-a"b\\c-0123456789', "sk-short-1"])
+def test_an_answer_that_repeats_the_key_is_kept_without_it_also_where_it_comes_in_pieces(
+    server, wire, store, episodes, key, size
+):
+    echo = f"your key is {key}, is it?"
+    pieces = [echo[at : at + size] for at in range(0, len(echo), size)]
+    server.script = [
+        wire.Answer(wire.completion(json.dumps({"said": echo}), calls=[("c", "look", json.dumps([echo]))])),
+        wire.Answer(
+            events=[
+                *(wire.chunk({"content": piece}) for piece in pieces),
+                wire.chunk({}, finish_reason="stop"),
+            ]
+        ),
+        wire.Answer(events=[wire.chunk({"content": piece}) for piece in pieces], cut=True),
+        wire.Answer(events=wire.response_events(wire.response(wire.text_message(echo)))),
+    ]
+    with OpenAI(base_url=server.url, api_key=key, max_retries=0) as client:
+        recorder = trajkit.Recorder(client, store=store)
+        with recorder.episode(task="t"):
+            recorder.client.chat.completions.create(**ASK)
+            parts = [
+                one.choices[0].delta.content
+                for one in recorder.client.chat.completions.create(**ASK, stream=True)
+            ]
+            assert "".join(part or "" for part in parts) == echo  # what the caller gets is untouched
+            with contextlib.suppress(APIConnectionError, HTTPError):
+                list(recorder.client.chat.completions.create(**ASK, stream=True))
+            list(recorder.client.responses.create(model="m", input="hi", stream=True))
+        journal = journal_of(store).read_text()
+        recorder.close()
+    assert recorder.counts.n_hidden == 4
+    (episode,) = episodes()
+    told, streamed, cut, answered = (step.completion.text for step in episode.steps)
+    assert json.loads(told) == {"said": "your key is ***, is it?"}
+    assert (streamed, cut, answered) == ("your key is ***, is it?",) * 3
+    assert [step.mask_reason for step in episode.steps] == [None, None, "answer broken off", None]
+    written = journal + str(trajkit.open_dataset(store).arrow("steps").read_all().to_pylist())
+    for form in (key, json.dumps(key)[1:-1], json.dumps(json.dumps(key))[3:-3], repr(key)[1:-1]):
+        assert form not in written
+    manifest = json.loads((store / "manifest.json").read_text())
+    assert manifest["lineage"][0]["arguments"] == {"n_calls_with_hidden": 4}
+
+
+def test_a_store_that_exists_is_refused(client, store):
+    store.mkdir()
+    with pytest.raises(StoreError, match="store exists already"):
+        trajkit.Recorder(client, store=store)
+    assert not journal_of(store).exists()
+
+
+def test_two_recorders_on_one_store_refuse(client, store):
+    with (
+        trajkit.Recorder(client, store=store),
+        pytest.raises(StoreError, match=r"is being recorded: another recorder writes .*store\.journal"),
+    ):
+        trajkit.Recorder(client, store=store)
+    with pytest.raises(StoreError, match="store exists already"):
+        trajkit.Recorder(client, store=store)
+
+
+def test_a_live_recorder_is_not_recovered(client, store):
+    with trajkit.Recorder(client, store=store), pytest.raises(StoreError, match="is being recorded"):
+        trajkit.Recorder.recover(store)
+    with pytest.raises(StoreError, match="exists already"):
+        trajkit.Recorder.recover(store)
+    with pytest.raises(StoreError, match="there is no journal"):
+        trajkit.Recorder.recover(store.with_name("other"))
+
+
+def test_a_killed_process_loses_at_most_the_running_call(client, server, wire, store, episodes):
+    server.reply = lambda request: wire.Answer(wire.completion(f"answer {len(server.requests)}"))
+    body = """
+        with recorder.episode(task="whole") as e:
+            call()
+            e.reward(1.0)
+            e.metric("success", True)
+        with recorder.episode(task="half") as e:
+            call()
+            call()
+            e.reward(0.5)
+            os.kill(os.getpid(), signal.SIGKILL)
+    """
+    assert script(server.url, store, body).returncode == -9
+    with pytest.raises(StoreError, match=r"did not come to its end \(trajkit\.Recorder\.recover\("):
+        trajkit.Recorder(client, store=store)
+    with journal_of(store).open("ab") as file:  # the record that it was writing
+        file.write(b'{"kind":"call","sizes":[100,10]}\nhalf of')
+    manifest = trajkit.Recorder.recover(store)
+    assert not journal_of(store).exists()
+    assert manifest.counts.n_steps == 3
+    assert [one.reason for one in manifest.lineage[0].left] == ["half written when the process ended"]
+    whole, half = episodes()
+    assert (whole.task, whole.outcome, whole.steps[0].reward) == ("whole", Outcome.SUCCESS, 1.0)
+    assert (half.task, half.outcome) == ("half", Outcome.ERROR)
+    assert half.origin["error"] == "the recording ended before the episode did"
+    assert [step.reward for step in half.steps] == [None, 0.5]
+    assert [step.completion.text for step in half.steps] == ["answer 2", "answer 3"]
+
+
+def test_a_journal_that_is_cut_anywhere_is_read_as_far_as_it_is_whole(client, server, wire, store, tmp_path):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    recorder = trajkit.Recorder(client, store=store)
+    with recorder.episode(task="t") as e:
+        for _ in range(3):
+            recorder.client.chat.completions.create(**ASK)
+            e.reward(1.0)
+    whole = journal_of(store).read_bytes()
+    recorder.close()
+    n_first = whole.index(b"\n") + 2
+    steps = []
+    for number, length in enumerate(range(len(whole), n_first, -max(1, len(whole) // 9))):
+        goal = tmp_path / f"cut {number}"
+        journal_of(goal).write_bytes(whole[:length])
+        steps.append(trajkit.Recorder.recover(goal).counts.n_steps)
+    assert steps[0] == 3
+    assert steps == sorted(steps, reverse=True)
+    assert set(steps) >= {0, 1, 2, 3}
+
+
+def test_a_journal_that_is_none_or_newer_is_refused(store):
+    journal_of(store).write_text("my diary\n")
+    with pytest.raises(StoreError, match="is not a recorder's journal"):
+        trajkit.Recorder.recover(store)
+    journal_of(store).write_text('{"kind":"recorder","version":9,"sizes":[]}\n\n')
+    with pytest.raises(StoreError, match="written by a newer trajkit"):
+        trajkit.Recorder.recover(store)
+
+
+def test_a_store_that_cannot_be_written_leaves_the_journal(client, server, wire, store, episodes):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    recorder = trajkit.Recorder(client, store=store)
+    recorder.client.chat.completions.create(**ASK)
+    store.mkdir()  # it is in the way
+    with pytest.raises(StoreError, match=r"exists already \(.*trajkit\.Recorder\.recover"):
+        recorder.close()
+    store.rmdir()
+    assert trajkit.Recorder.recover(store).counts.n_steps == 1
+
+
+def test_the_first_error_is_the_one_that_is_seen(client, server, wire, store):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+
+    def play() -> None:
+        with trajkit.Recorder(client, store=store) as recorder:
+            recorder.client.chat.completions.create(**ASK)
+            store.mkdir()
+            raise ZeroDivisionError
+
+    with pytest.warns(UserWarning, match="could not be written"), pytest.raises(ZeroDivisionError):
+        play()
+    store.rmdir()
+    assert trajkit.Recorder.recover(store).counts.n_steps == 1
+
+
+def test_a_program_that_forgets_to_close_has_its_store_and_a_warning(server, wire, store, episodes):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    done = script(server.url, store, "with recorder.episode(task='t'):\n    call()\nraise SystemExit(3)")
+    assert done.returncode == 3
+    assert "was not closed: its store was written when the program ended" in done.stderr
+    assert episodes()[0].task == "t"
+    assert not journal_of(store).exists()
+
+
+def test_a_program_that_forgets_to_close_is_told_when_its_store_cannot_be_written(server, wire, store):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    done = script(server.url, store, f"call()\nos.mkdir({str(store)!r})")
+    assert done.returncode == 0
+    assert f"trajkit.Recorder.recover({str(store)!r}) writes its store from" in done.stderr
+    store.rmdir()
+    assert trajkit.Recorder.recover(store).counts.n_steps == 1
+
+
+def test_a_program_that_records_nothing_leaves_nothing(server, store):
+    done = script(server.url, store, "pass")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert not list(store.parent.iterdir())
+
+
+def test_calls_after_the_end_go_through_and_are_counted(client, server, wire, store):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    recorder = trajkit.Recorder(client, store=store)
+    recorder.close()
+    with pytest.warns(UserWarning, match="could not keep a call: ValueError: it is closed"):
+        made = recorder.client.chat.completions.create(**ASK)
+    assert made.choices[0].message.content == "yes"
+    assert recorder.counts.n_lost_calls == 1
+    assert len(trajkit.open_dataset(store)) == 0
+
+
+def test_an_episode_that_is_open_at_the_end_is_an_error(client, server, wire, store, episodes):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    recorder = trajkit.Recorder(client, store=store)
+    episode = recorder.episode()
+    with episode:
+        recorder.client.chat.completions.create(**ASK)
+        recorder.close()
+        with pytest.warns(UserWarning, match="could not keep a note"):
+            episode.reward(1.0)
+    assert episodes()[0].outcome == Outcome.ERROR
+
+
+def test_feedback_that_comes_after_the_episode_ended_is_in_the_store(client, server, wire, store, episodes):
+    with trajkit.Recorder(client, store=store) as recorder:
+        with recorder.episode(task="chat") as e:
+            server.script = [wire.Answer(wire.completion("yes"))]
+            recorder.client.chat.completions.create(**ASK)
+        with recorder.episode(task="other"):
+            server.script = [wire.Answer(wire.completion("no"))]
+            recorder.client.chat.completions.create(**ASK)
+        e.metric("success", True)
+        e.reward(1.0)
+        e.comment("the customer came back and said thanks")
+    first, second = episodes()
+    assert (first.metrics, first.total_reward, first.outcome) == ({"success": True}, 1.0, Outcome.SUCCESS)
+    assert [one.metric_name for one in first.feedback] == ["success", "comment"]
+    assert (second.metrics, second.outcome) == ({}, Outcome.UNKNOWN)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this platform does not fork")
+def test_a_fork_does_not_write_into_the_journal_of_its_parent(server, wire, store, episodes):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    body = """
+        import warnings
+        with recorder.episode():
+            call()
+            child = os.fork()
+            if child == 0:
+                with warnings.catch_warnings(record=True) as said:
+                    warnings.simplefilter("always")
+                    assert call().choices[0].message.content == "yes"
+                raise SystemExit(0 if "was forked" in str(said[0].message) else 1)
+            _, status = os.waitpid(child, 0)
+            call()
+        recorder.close()
+        raise SystemExit(os.waitstatus_to_exitcode(status))
+    """
+    done = script(server.url, store, body)
+    assert done.returncode == 0, done.stderr
+    assert episodes()[0].n_steps == 2
+
+
+def test_processes_of_their_own_record_at_once(server, wire, tmp_path):
+    """As under pytest-xdist: each worker has a store of its own."""
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    context = multiprocessing.get_context("spawn")
+    workers = [
+        context.Process(target=_record, args=(server.url, tmp_path / f"gw{number}")) for number in range(2)
+    ]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+    for number in range(2):
+        assert trajkit.open_dataset(tmp_path / f"gw{number}").n_steps == 1
+
+
+def _record(url: str, store: Path) -> None:
+    with OpenAI(base_url=url, api_key="unused") as client, trajkit.Recorder(client, store=store) as recorder:
+        recorder.client.chat.completions.create(**ASK)
+
+
+def test_what_is_not_understood_is_kept_as_it_came(client, server, wire, store, episodes):
+    half = '{"id": "1", "choices": [{"index": 0, "message": {"role": "assistant", "content": "x \\ud83d"}}]}'
+    server.script = [
+        wire.Answer("<html>proxy</html>"),
+        wire.Answer({"id": "1", "choices": [], "model": "m"}),
+        wire.Answer(wire.completion("fine", usage={"prompt_tokens": -1})),
+        wire.Answer(half),
+    ]
+    with trajkit.Recorder(client, store=store) as recorder, recorder.episode():
+        made = recorder.client.chat.completions.with_raw_response
+        for _ in range(4):
+            made.create(**ASK)
+    page, empty, negative, broken = episodes()[0].steps
+    assert page.completion.content[0].data == {"text": "<html>proxy</html>"}
+    assert empty.completion.content[0].data["choices"] == []
+    assert negative.completion.content[0].data["usage"] == {"prompt_tokens": -1}
+    for step in (page, empty, negative):
+        assert step.messages[0].text == "go"
+        assert (step.loss_weight, step.mask_reason) == (0.0, "answer not understood")
+    assert (broken.completion.text, broken.mask_reason) == ("x \ufffd", None)
+
+
+def test_without_the_package_openai_it_says_what_to_install(store, monkeypatch):
+    monkeypatch.setitem(sys.modules, "openai", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'trajkit\[openai\]'"):
+        trajkit.Recorder(object(), store=store)
+    assert not list(store.parent.iterdir())
+
+
+def test_a_disk_that_is_full_at_the_beginning_is_named(client, store, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("trajkit.rollouts.recorder.journal.os.write", full)
+    with pytest.raises(StoreError, match=r"store\.journal cannot be written: No space left on device"):
+        trajkit.Recorder(client, store=store)
+    assert not list(store.parent.iterdir())
+
+
+def test_an_episode_whose_beginning_was_lost_keeps_its_calls(
+    client, server, wire, store, episodes, monkeypatch
+):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    recorder = trajkit.Recorder(client, store=store)
+    episode = recorder.episode(task="lost")
+    with monkeypatch.context() as broken:
+        broken.setattr("trajkit.rollouts.recorder.journal.os.write", full)
+        with pytest.warns(UserWarning, match="could not keep a note"):
+            episode.__enter__()
+    recorder.client.chat.completions.create(**ASK)
+    recorder.client.chat.completions.create(**ASK)
+    episode.__exit__(None, None, None)
+    with pytest.warns(UserWarning, match="not all was recorded"):
+        recorder.close()
+    (found,) = episodes()
+    assert (found.task, found.n_steps, found.origin) == (None, 2, None)
+
+
+def test_half_a_record_is_taken_back_so_that_the_rest_can_be_read(
+    client, server, wire, store, episodes, monkeypatch
+):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    write = os.write
+
+    def half(file: int, data: bytes) -> int:
+        if len(data) > 40 and bytes(data[:14]) == b'{"kind":"call"':
+            return write(file, data[:40])
+        raise OSError(28, "No space left on device")
+
+    recorder = trajkit.Recorder(client, store=store)
+    with recorder.episode(task="t"):
+        recorder.client.chat.completions.create(**ASK)
+        with monkeypatch.context() as broken:
+            broken.setattr("trajkit.rollouts.recorder.journal.os.write", half)
+            with pytest.warns(UserWarning, match="No space left"):
+                recorder.client.chat.completions.create(**ASK)
+        recorder.client.chat.completions.create(**ASK)
+    with pytest.warns(UserWarning, match="not all was recorded"):
+        recorder.close()
+    (episode,) = episodes()
+    assert (episode.task, episode.n_steps, episode.outcome) == ("t", 2, Outcome.UNKNOWN)
+
+
+def test_many_threads_with_streams_lose_nothing(client, server, wire, store, episodes):
+    events = [wire.chunk({"role": "assistant", "content": "x"}), wire.chunk({}, finish_reason="stop")]
+    server.reply = lambda request: wire.Answer(events=[*events, "data: [DONE]\n\n"])
+    with trajkit.Recorder(client, store=store) as recorder:
+
+        def play(number: int) -> None:
+            with recorder.episode(task=str(number)) as e:
+                for turn in range(4):
+                    told = {"role": "user", "content": f"{number}.{turn}"}
+                    stream = recorder.client.chat.completions.create(model="m", messages=[told], stream=True)
+                    if turn % 2:
+                        next(stream)
+                        del stream  # ends when the memory is tidied up, in the middle of anything
+                        e.reward(turn)
+                    else:
+                        list(stream)
+
+        with ThreadPoolExecutor(8) as pool:
+            list(pool.map(play, range(16)))
+    found = episodes()
+    assert len(found) == 16
+    for episode in found:
+        assert [step.messages[0].text for step in episode.steps] == [f"{episode.task}.{n}" for n in range(4)]
+        assert [step.reward for step in episode.steps] == [None, 1.0, None, 3.0]

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiny import make_tiny
+from trajkit.errors import MissingExtra, RequestError
+from trajkit.training.local.base_model import count, least_memory, load_base, measured, settled
+from trajkit.training.local.optimizer import check_optimizer
+from trajkit.training.local.recipe import LocalRecipe
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.mark.parametrize(
+    "lora",
+    [
+        None,
+        {},
+        {"r": 4, "use_rslora": True},
+        {"use_dora": True},
+        {"target_modules": ("q_proj", "v_proj")},
+        {"use_dora": True, "target_modules": ("down_proj",)},
+    ],
+)
+def test_a_model_is_measured_without_its_weights(base: str, lora: dict[str, Any] | None) -> None:
+    recipe = LocalRecipe.model_validate({"lora": lora})
+    sizes = measured(base, recipe)
+    assert (sizes.n_weights, sizes.n_trainable) == count(load_base(base, recipe))
+    assert (sizes.n_positions, sizes.n_vocabulary) == (4096, 257)
+
+
+def test_a_recipe_survives_its_record() -> None:
+    recipe = LocalRecipe.model_validate(
+        {"lora": {"target_modules": ["q_proj"]}, "play": {"seeds": "1:2", "tasks": ["goto"]}}
+    )
+    assert recipe.lora is not None
+    assert recipe.lora.target_modules == ("q_proj",)
+    assert LocalRecipe.model_validate(recipe.model_dump(mode="json")) == recipe
+
+
+def test_the_least_memory_is_counted(base: str) -> None:
+    recipe = LocalRecipe(lora=None, precision="fp32")
+    sizes = measured(base, recipe)
+    assert least_memory(recipe, sizes) == 16 * sizes.n_weights  # weight, gradient, two moments: 4 bytes each
+    sgd = recipe.model_copy(update={"optim": "sgd"})
+    assert least_memory(sgd, sizes) == 8 * sizes.n_weights
+
+
+def test_layers_that_are_not_there_are_named_before_anything_starts(base: str, tmp_path: Path) -> None:
+    recipe = LocalRecipe.model_validate({"lora": {"target_modules": ("nothing_like_it",)}})
+    with pytest.raises(RequestError, match="nothing_like_it"):
+        measured(base, recipe)
+    with pytest.raises(RequestError, match="no model in"):
+        measured(str(tmp_path), LocalRecipe())
+
+
+def test_a_folder_is_found_from_any_other(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(Path(base).parent)
+    assert settled("tiny") == str(Path(base).resolve())
+    assert settled("Qwen/Qwen3-0.6B") == "Qwen/Qwen3-0.6B"
+
+
+def test_optimizers_are_checked_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_optimizer(LocalRecipe(optim="sgd"))
+    with pytest.raises(RequestError, match="no optimizer 'adamm'") as caught:
+        check_optimizer(LocalRecipe(optim="adamm"))
+    assert "adamw_torch" in (caught.value.hint or "")
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(RequestError, match="needs a GPU"):
+        check_optimizer(LocalRecipe(optim="paged_adamw_8bit"))
+
+
+def test_a_package_that_is_not_there_names_its_extra() -> None:
+    from trajkit.training.local.reports import check_reports
+
+    check_reports(LocalRecipe(report_to="tensorboard"))
+    with pytest.raises(MissingExtra) as caught:
+        check_reports(LocalRecipe(report_to="wandb"))
+    assert caught.value.hint == "pip install 'trajkit[wandb]'"

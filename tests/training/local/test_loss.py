@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from trajkit.training.local.batch import TokenRows, collate
+from trajkit.training.local.loss import logits_of, weighted_loss
+from trajkit.training.local.packing import pack
+
+
+def all_of(rows: TokenRows) -> dict[str, Any]:
+    return collate([rows[number] for number in range(len(rows))], padding=0)
+
+
+def bins_of(table: pa.Table, capacity: int = 64) -> list[list[int]]:
+    return pack([len(row) for row in table["input_ids"]], capacity)
+
+
+def test_packed_rows_never_attend_to_each_other(make_model: Callable[[], Any], table: pa.Table) -> None:
+    import torch
+
+    model, bins = make_model(), bins_of(table)
+    batch = all_of(TokenRows(table, bins))
+    with torch.no_grad():
+        packed = logits_of(model, batch)
+        for line, rows in enumerate(bins):
+            start = 0
+            for row in rows:
+                tokens = table["input_ids"][row].as_py()
+                alone = model(input_ids=torch.tensor([tokens])).logits[0]
+                assert (packed[line, start : start + len(tokens)] - alone).abs().max() < 1e-4
+                start += len(tokens)
+    assert any(len(rows) > 1 for rows in bins)
+
+
+def test_packing_does_not_change_the_loss(make_model: Callable[[], Any], table: pa.Table) -> None:
+    model = make_model()
+    alone, packed = (weighted_loss(model, all_of(TokenRows(table, bins))) for bins in (None, bins_of(table)))
+    assert packed.total.item() == pytest.approx(alone.total.item(), rel=1e-5)
+    assert packed.weight.item() == pytest.approx(alone.weight.item(), rel=1e-6)
+
+
+class Fixed:
+    """A model that gives every token a probability of its own, whatever came before."""
+
+    def __init__(self, probabilities: list[float]) -> None:
+        import torch
+
+        self._logits = torch.tensor(probabilities).log()
+
+    def __call__(self, *, input_ids: Any, **_: Any) -> Any:
+        logits = self._logits.expand(*input_ids.shape, len(self._logits))
+        return type("Output", (), {"logits": logits})
+
+
+def test_the_loss_is_the_weighted_mean_by_hand() -> None:
+    table = pa.table({"input_ids": [[0, 1, 2], [1, 0]], "weights": [[9.0, 0.5, 0.0], [0.0, 2.0]]})
+    loss = weighted_loss(Fixed([0.5, 0.25, 0.25]), all_of(TokenRows(table)))
+    # the first token of a row is told by nothing; 0.5 on a token of p 1/4, 2 on one of p 1/2
+    assert loss.weight.item() == 2.5
+    assert loss.total.item() == pytest.approx(0.5 * math.log(4) + 2 * math.log(2))
+
+
+def test_accumulated_batches_are_divided_by_all_their_weights(
+    make_trainer: Callable[..., Any], table: pa.Table
+) -> None:
+    rows = TokenRows(table)
+    steps = {"max_steps": 1, "learning_rate": 1.0, "optim": "sgd", "max_grad_norm": 0.0}
+    moved = []
+    for name, size, accumulated in (("one", 8, 1), ("four", 2, 4)):
+        trainer = make_trainer(
+            rows, name, per_device_train_batch_size=size, gradient_accumulation_steps=accumulated, **steps
+        )
+        trainer.train()
+        moved.append(trainer.model.lm_head.weight.detach().numpy())
+    assert np.abs(moved[0] - moved[1]).max() < 1e-5
+
+
+def test_the_validation_loss_is_over_tokens_and_not_over_batches(
+    make_trainer: Callable[..., Any], make_model: Callable[[], Any], table: pa.Table
+) -> None:
+    import torch
+
+    rows = TokenRows(table)
+    with torch.no_grad():
+        expected = weighted_loss(make_model(), all_of(rows))
+    for size in (1, 7):
+        found = make_trainer(rows, per_device_eval_batch_size=size).evaluate()["eval_loss"]
+        assert found == pytest.approx((expected.total / expected.weight).item(), rel=1e-5)
+
+
+def test_a_batch_without_any_weight_teaches_nothing(make_trainer: Callable[..., Any]) -> None:
+    table = pa.table({"input_ids": [[1, 2, 3]] * 4, "weights": [[0.0] * 3] * 4})
+    trainer = make_trainer(TokenRows(table), max_steps=1, optim="sgd", learning_rate=1.0)
+    before = trainer.model.lm_head.weight.detach().clone()
+    trainer.train()
+    assert (trainer.model.lm_head.weight == before).all()
+
+
+@pytest.mark.parametrize("packing", [False, True])
+def test_a_run_that_was_killed_goes_on_to_the_same_weights(
+    make_trainer: Callable[..., Any], table: pa.Table, packing: bool
+) -> None:
+    rows = TokenRows(table, bins_of(table) if packing else None)
+    plan = {"num_train_epochs": 4, "per_device_train_batch_size": 4, "lr_scheduler_type": "cosine"}
+    whole = make_trainer(rows, "whole", **plan)
+    whole.train()
+    half = make_trainer(rows, "half", save_strategy="steps", save_steps=7 if not packing else 3, **plan)
+    half.train()
+    again = make_trainer(rows, "half", **plan)
+    at = 14 if not packing else 6
+    again.train(resume_from_checkpoint=str(half.args.output_dir) + f"/checkpoint-{at}")
+    assert again.state.global_step == whole.state.global_step > at
+    for ours, theirs in zip(again.model.parameters(), whole.model.parameters(), strict=True):
+        assert (ours - theirs).abs().max() < 1e-5

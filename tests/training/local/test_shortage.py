@@ -1,0 +1,142 @@
+"""Memory and disk that run out for real, in processes that may have little of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.tiny import make_tiny
+from trajkit.errors import TrainingError
+from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.training.local.preference_recipe import KtoRecipe
+from trajkit.training.local.recipe import LocalRecipe
+from trajkit.training.local.shortage import halved, out_of_memory
+from trajkit.training.local.tokenised import Limit, tokenise
+
+ROOT = Path(__file__).parents[3]
+
+TRAIN = """
+import json, resource, sys, warnings
+from pathlib import Path
+from trajkit.errors import TrainingError
+from trajkit.training.local.preference_recipe import KtoRecipe
+from trajkit.training.local.recipe import LocalRecipe
+from trajkit.training.local.train import train
+
+folder = Path(sys.argv[1])
+started = {"per_device_train_batch_size": 64, "max_steps": 2, "num_threads": 1}
+
+
+def run(name, **recipe):
+    told = []
+    try:
+        done = train(str(folder / "base"), folder / "rows.arrow", folder / name,
+                     LocalRecipe(**{**started, **recipe}), workspace=folder / f"work-{name}",
+                     on_message=told.append)
+    except TrainingError as error:
+        return {"error": error.message, "hint": error.hint}
+    return {**done.model_dump(mode="json"), "told": told}
+
+
+def limit(kind, n_bytes):
+    resource.setrlimit(kind, (n_bytes, resource.RLIM_INFINITY))
+
+
+# what the libraries take once is taken before the limit is set
+run("warm", max_steps=1, per_device_train_batch_size=1)
+in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+limit(resource.RLIMIT_AS, in_use + 200_000_000)
+found = {"memory": run("memory"), "spared": run("spared", auto_batch=True)}
+limit(resource.RLIMIT_AS, resource.RLIM_INFINITY)
+limit(resource.RLIMIT_FSIZE, 100_000)
+found["disk"] = run("disk", max_steps=1, per_device_train_batch_size=1)
+print(json.dumps(found))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, and 64 rows of about 500 tokens."""
+    made = tmp_path_factory.mktemp("shortage")
+    base = make_tiny(made / "base")
+    row = {
+        "messages": [{"role": "user", "content": "x" * 500}, {"role": "assistant", "content": "go"}],
+        "weights": [1.0],
+    }
+    (made / "rows.jsonl").write_text((json.dumps(row) + "\n") * 64)
+    tokenise(made / "rows.jsonl", made / "rows.arrow", ChatTemplate(base), limit=Limit(2048, ""))
+    return made
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, dict[str, Any]]:
+    """What trainings say with 200 MB more than the libraries take, and with no file above 100 kB."""
+    if not sys.platform.startswith("linux"):
+        pytest.skip("RLIMIT_AS holds on Linux only")
+    done = subprocess.run(
+        [sys.executable, "-c", TRAIN, str(folder)],
+        cwd=ROOT,
+        env={**os.environ, "MALLOC_ARENA_MAX": "1"},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    said: dict[str, dict[str, Any]] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def test_memory_that_runs_out_names_what_to_change(found: dict[str, dict[str, Any]]) -> None:
+    assert found["memory"]["error"] == "out of memory with batches of 64 rows"
+    smaller = "--per-device-train-batch-size 32 --gradient-accumulation-steps 2"
+    assert found["memory"]["hint"].startswith(f"--auto-batch, or {smaller}; or --set gradient_checkpointing")
+
+
+def test_auto_batch_halves_the_batch_and_goes_on(found: dict[str, dict[str, Any]]) -> None:
+    spared = found["spared"]
+    assert spared["n_steps"] == 2
+    size = spared["per_device_train_batch_size"]
+    assert size in (32, 16, 8, 4)
+    last = f"out of memory: on with batches of {size}, {64 // size} of them in a step"
+    assert spared["told"][-1] == last
+
+
+def test_a_disk_that_is_full_says_where_and_how_to_go_on(
+    found: dict[str, dict[str, Any]], folder: Path
+) -> None:
+    place = folder / "work-disk"
+    assert found["disk"]["error"].startswith(f"nothing more can be written to {place}, where ")
+    assert "trajkit jobs resume" in found["disk"]["hint"]
+    assert list(place.glob("checkpoint-*")) == []  # half of one is of no use to anybody
+
+
+@pytest.mark.parametrize(("size", "n_batches", "halves"), [(8, 1, (4, 2)), (6, 1, (3, 2)), (5, 2, (2, 5))])
+def test_the_rows_of_a_step_stay_as_many(size: int, n_batches: int, halves: tuple[int, int]) -> None:
+    recipe = LocalRecipe(per_device_train_batch_size=size, gradient_accumulation_steps=n_batches)
+    smaller = halved(recipe)
+    assert smaller is not None
+    assert (smaller.per_device_train_batch_size, smaller.gradient_accumulation_steps) == halves
+
+
+def test_a_batch_of_one_cannot_be_halved() -> None:
+    one = LocalRecipe(per_device_train_batch_size=1, gradient_checkpointing=True)
+    assert halved(one) is None
+    error = out_of_memory(one)
+    assert isinstance(error, TrainingError)
+    assert error.message == "out of memory with batches of 1 row"
+
+
+def test_a_batch_of_kto_keeps_two_answers_to_compare() -> None:
+    assert halved(KtoRecipe(per_device_train_batch_size=2, per_device_eval_batch_size=2)) is None
+    smaller = halved(KtoRecipe(per_device_train_batch_size=5, per_device_eval_batch_size=2))
+    assert smaller is None, "a fifth of a batch would be one answer"
+    alone = halved(KtoRecipe(loss_type="apo_zero_unpaired", per_device_train_batch_size=2))
+    assert alone is not None
+    assert alone.per_device_train_batch_size == 1

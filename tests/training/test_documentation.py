@@ -1,0 +1,32 @@
+"""docs/train.md names only commands and options that there are."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+
+from trajkit.cli.jobs import jobs
+from trajkit.cli.sft_local import local
+from trajkit.training.local.recipe import LocalRecipe
+
+PAGE = (Path(__file__).parents[2] / "docs" / "train.md").read_text(encoding="utf-8")
+
+
+def test_the_options_that_the_page_names_exist() -> None:
+    known = {name for parameter in local.params for name in parameter.opts}
+    named = set(re.findall(r"`(--[a-z-]+)", PAGE))
+    assert len(named) > 8
+    assert named <= known
+
+
+def test_what_the_page_sets_is_in_the_recipe() -> None:
+    named = set(re.findall(r"--set\s+([a-z_]+)[.=]", PAGE))
+    assert named == {"group_by_length", "early_stopping_patience", "lora", "play", "num_processes"}
+    assert named <= set(LocalRecipe.model_fields)
+
+
+def test_the_commands_on_jobs_exist() -> None:
+    named = set(re.findall(r"trajkit jobs ([a-z]+)", PAGE))
+    assert named == set(jobs.list_commands(click.Context(jobs))) - {"show", "pause"}

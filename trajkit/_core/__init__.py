@@ -1,0 +1,1 @@
+"""What every room uses: lazy imports, files, settings, ids, seeds and secrets."""

@@ -1,0 +1,63 @@
+"""What comes with trajkit, by name: `sample:babyai` is a store, `sample:tiny-base` a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+from trajkit.errors import RequestError
+
+SAMPLE_PREFIX = "sample:"
+"""Begins the name of what comes with trajkit."""
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_FOLDERS = (_PACKAGE / "_data", _PACKAGE.parent / "data")  # in a wheel, in a checkout
+_SUFFIX = "-sample"
+_MODEL_FILE = "config.json"
+
+
+def samples(file: str) -> dict[str, Path]:
+    """The folders that come with trajkit and hold this file, by the name that they are asked for."""
+    return {
+        path.name.removesuffix(_SUFFIX): path
+        for folder in reversed(_FOLDERS)
+        if folder.is_dir()
+        for path in sorted(folder.iterdir())
+        if (path / file).is_file()
+    }
+
+
+def model_path(name: str) -> str:
+    """Where a model is: its folder for `sample:NAME`, else the name, which is a folder's or an id already.
+
+    Raises:
+        RequestError: No model of this name comes with trajkit.
+    """
+    if not name.startswith(SAMPLE_PREFIX):
+        return name
+    known = samples(_MODEL_FILE)
+    if (wanted := name.removeprefix(SAMPLE_PREFIX)) not in known:
+        listed = ", ".join(f"{SAMPLE_PREFIX}{other}" for other in sorted(known)) or "none is installed"
+        raise RequestError(f"there is no sample model {wanted!r}", hint=f"models: {listed}")
+    return str(known[wanted])
+
+
+def pretrained(kind: Any, name: str, **options: Any) -> Any:
+    """Load a model, a tokenizer or a configuration, and never run code that comes with it.
+
+    Args:
+        kind: What loads it, such as `transformers.AutoTokenizer`.
+        name: As `model_path` takes it.
+        **options: Of its `from_pretrained`.
+
+    Raises:
+        RequestError: No model of this name comes with trajkit.
+        OSError: There is no model, or its weights are a pickle that would run code.
+        ValueError: It needs code of its own.
+    """
+    try:
+        # left out, transformers would ask on a terminal whether to run the code
+        return kind.from_pretrained(model_path(name), trust_remote_code=False, **options)
+    except UnpicklingError as error:
+        raise OSError("its weights are a pickle that runs code; safetensors are read") from error

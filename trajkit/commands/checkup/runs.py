@@ -1,0 +1,98 @@
+"""Fine-tuning jobs and runs of recipes in the folder: what failed, and what has not ended."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from trajkit.commands.checkup.check import Check, broken, note, well
+from trajkit.errors import TrajkitError
+
+if TYPE_CHECKING:
+    from trajkit.commands.recipe.folder import RunFolder, StepRecord
+    from trajkit.training.runs import Runs
+
+_RUNS = Path("runs")
+_MOST_SAID = 200
+
+
+def jobs() -> Iterator[Check]:
+    """The jobs in `runs`, as their records have them: no service is asked."""
+    from trajkit.training.runs import JOB_FILE, Runs
+
+    runs, n_done = Runs(_RUNS), 0
+    names = sorted(path.parent.name for path in _RUNS.glob(f"*/{JOB_FILE}"))
+    for name in names:
+        if (found := _job(runs, name)) is None:
+            n_done += 1
+        else:
+            yield found
+    if n_done:
+        yield well("jobs", f"{n_done:,} in {_RUNS} with a model, or ended by you", n_jobs=n_done)
+
+
+def _job(runs: Runs, name: str) -> Check | None:
+    """What is to be said of a job; None where it has ended as it should."""
+    from trajkit.training.job import JobStatus
+
+    title, again = f"job {name}", f"trajkit jobs resume {shlex.quote(name)}"
+    try:
+        job = runs.load(name)
+    except TrajkitError as error:
+        return broken(title, error.message, f"rm -r {shlex.quote(str(runs.path(name)))}")
+    if job.status == JobStatus.FAILED:
+        return note(title, f"failed: {_short(job.error)}", again)
+    if job.status == JobStatus.PREPARED:
+        return note(title, "its rows are written, and nothing was started", again)
+    if job.status == JobStatus.RUNNING and job.target != "local":
+        return note(
+            title, f"ran at {job.target} when it was last asked", f"trajkit jobs show {shlex.quote(name)}"
+        )
+    if job.status == JobStatus.RUNNING and job.process is not None:
+        if job.process.is_running:
+            return well(title, f"runs, process {job.process.pid}", pid=job.process.pid)
+        return note(title, "was cut off: its process is gone", again)
+    return None
+
+
+def recipe_runs() -> Iterator[Check]:
+    """The folders that `trajkit run -o` left here, or in `runs`."""
+    from trajkit.commands.recipe.folder import FACTS_FILE, RunFolder
+
+    for pattern in (f"*/{FACTS_FILE}", f"{_RUNS}/*/{FACTS_FILE}"):
+        for path in sorted(Path().glob(pattern)):
+            try:
+                yield _recipe_run(RunFolder(path.parent))
+            except TrajkitError as error:
+                yield broken(f"run {path.parent}", error.message, error.hint)
+
+
+def _recipe_run(folder: RunFolder) -> Check:
+    from trajkit.commands.recipe.folder import RECIPE_FILE, StepStatus
+    from trajkit.commands.recipe.load import load
+
+    title, facts = f"run {folder.path}", folder.facts()
+    names = list(load(str(folder.path / RECIPE_FILE)).recipe.steps)
+    records = {name: folder.record(name) for name in names}
+    left = [name for name, record in records.items() if record is None or record.status != StepStatus.DONE]
+    if not left:
+        return well(title, f"{facts.recipe}: all {len(names)} steps are done")
+    changes = [part for name, text in facts.settings.items() for part in ("--set", f"{name}={text}")]
+    again = shlex.join(["trajkit", "run", facts.source, "-o", str(folder.path), *changes])
+    done = f"{facts.recipe}: {len(names) - len(left)} of {len(names)} steps are done"
+    return note(title, f"{done}; {left[0]} {_how(records[left[0]])}", again)
+
+
+def _how(record: StepRecord | None) -> str:
+    if record is None:
+        return "was not begun"
+    if record.status == "running":
+        return "was begun, and no end was seen"
+    return f"{record.status}: {_short(record.error)}" if record.error else f"{record.status}"
+
+
+def _short(text: str | None) -> str:
+    line = " ".join((text or "it does not say why").split())
+    return line if len(line) <= _MOST_SAID else f"{line[: _MOST_SAID - 1]}…"

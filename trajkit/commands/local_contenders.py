@@ -1,0 +1,212 @@
+"""Contenders that play in this process: which model each is, and whose prompts it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from trajkit.commands.contenders import (
+    Behind,
+    Contender,
+    models_of_variant,
+    seen_by,
+    seen_by_sample,
+    tuned_by_name,
+)
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.commands.local_model import LocalName
+    from trajkit.commands.stage import Actions, Stage
+    from trajkit.registry.ledger import TunedModel
+    from trajkit.registry.lineage import Lineage
+    from trajkit.rollouts.local_player import LocalPlayer
+
+
+class Cast(NamedTuple):
+    """Who plays, and what is known of their models."""
+
+    players: tuple[LocalPlayer, ...]
+    behind: Behind
+
+
+class _Chosen(NamedTuple):
+    contender: Contender
+    model: LocalName
+    tuned: tuple[TunedModel, ...]
+    """What it was made of; none for a model that was not tuned here."""
+    function: str | None
+    """The function whose prompts it learned; None when it learned none, or nobody knows."""
+    variants: tuple[str, ...]
+    """The variants of it."""
+    is_job: bool = False
+    """A job made it, so that what it learned is known."""
+
+    @property
+    def has_own_prompts(self) -> bool:
+        """Whether what it learned were the prompts of no function."""
+        return self.is_job and self.function is None and not self.variants
+
+
+def cast_of(
+    contenders: Sequence[Contender],
+    known: Lineage,
+    stage: Stage | None,
+    *,
+    env_id: str,
+    actions: Actions,
+    runs_folder: Path,
+    template_variant: str | None,
+    settings: Mapping[str, str],
+) -> Cast:
+    """Find every model, and the prompts that it gets.
+
+    Args:
+        contenders: As they were typed.
+        known: The models that were tuned here.
+        stage: The configuration; None where there is none, and trajkit's own prompt is played. So it is where
+            nobody named the configuration, no model has to do with it, and it is for another environment or
+            a model learned other prompts.
+        env_id: What is played.
+        actions: What may be done there.
+        runs_folder: Where the jobs are.
+        template_variant: Whose prompts a model gets that is no variant of the function itself.
+        settings: As `--policy-set` has them, for all.
+
+    Raises:
+        RequestError: A model or a variant is not there, or nobody can tell whose prompts it gets.
+        DataError: The folder of jobs is damaged.
+    """
+    from trajkit.rollouts.local_player import LocalPlayer
+
+    if template_variant is not None:
+        _check_template(template_variant, stage)
+    chosen = [_chosen(each, known, stage, runs_folder) for each in contenders]
+    if stage is not None:
+        stage = _fitting(stage, chosen, env_id, actions, template_variant)
+    prompts = _prompts(chosen, stage, template_variant)
+    players = tuple(
+        LocalPlayer(
+            name=each.contender.name,
+            model=each.model.model,
+            base=each.model.base,
+            called=each.model.called,
+            config=None if stage is None else str(stage.config),
+            function=None if stage is None else stage.function,
+            variant=prompts[each.contender.name],
+            settings=dict(settings),
+        )
+        for each in chosen
+    )
+    seen = [
+        seen for each in chosen for model in each.tuned for seen in seen_by(known, each.contender.name, model)
+    ]
+    for each in chosen:
+        seen += seen_by_sample(each.contender.name, each.model.base or each.model.model)
+    return Cast(players, Behind({each.contender.name: each.model.called for each in chosen}, tuple(seen)))
+
+
+def _chosen(contender: Contender, known: Lineage, stage: Stage | None, runs_folder: Path) -> _Chosen:
+    from trajkit.commands.candidate import template_variants
+    from trajkit.commands.local_model import job_of, local_model
+    from trajkit.commands.tuned import tuned_model
+
+    name = contender.model or _model_of_variant(contender.name, known, stage)
+    found, made_by = local_model(name, runs_folder), job_of(name, runs_folder)
+    tuned = tuned_by_name(known, [name, found.model, str(Path(found.model).absolute())])
+    if made_by is None:
+        return _Chosen(contender, found, tuple(tuned), None, ())
+    runs, job = made_by
+    own = tuned_model(runs, job)  # it may be in another folder of jobs
+    if all(each.job_key != own.job_key for each in tuned):
+        tuned.append(own)
+    variants = template_variants(own.train.history if own.train else ()) or job.variants
+    return _Chosen(contender, found, tuple(tuned), job.function, variants, is_job=True)
+
+
+def _fitting(
+    stage: Stage, chosen: Sequence[_Chosen], env_id: str, actions: Actions, template_variant: str | None
+) -> Stage | None:
+    """The configuration, unless it was only lying about and is of no use here."""
+    is_needed = stage.is_asked or template_variant is not None
+    for each in chosen:
+        is_variant = each.contender.model is None or each.contender.name in stage.variants
+        is_needed = is_needed or is_variant or each.function is not None
+    if not is_needed and (any(each.has_own_prompts for each in chosen) or stage.foreign(actions)):
+        return None
+    stage.refuse_foreign(env_id, actions)
+    return stage
+
+
+def _model_of_variant(variant: str, known: Lineage, stage: Stage | None) -> str:
+    """The folder of the model behind a registered variant."""
+    from trajkit.store.nameable import nearest
+
+    if stage is None:
+        raise RequestError(
+            f"nobody can tell which model {variant!r} is: there is no configuration",
+            hint="--config tensorzero.toml, or NAME=MODEL",
+        )
+    if variant not in stage.variants:
+        raise RequestError(
+            f"no variant {variant!r} in the function {stage.function!r} of {stage.config}",
+            hint=nearest(variant, stage.variants),
+        )
+    asked = models_of_variant(stage.config, stage.function, variant)
+    for model in tuned_by_name(known, [name for one in asked for name in one.names]):
+        for name in model.names:
+            if Path(name).is_absolute() and Path(name).is_dir():
+                return name
+    raise RequestError(
+        f"the model {', '.join(map(str, asked))} of the variant {variant!r} is not known on this machine",
+        hint=f"--variants {variant}=MODEL or --model MODEL says which it is; --through gateway asks it there",
+    )
+
+
+def _prompts(
+    chosen: Sequence[_Chosen], stage: Stage | None, template_variant: str | None
+) -> dict[str, str | None]:
+    """Whose prompts each gets: its own as a variant, those that are asked for, those that were learned."""
+    if stage is None:
+        for each in chosen:
+            if each.function is not None:
+                raise RequestError(
+                    f"{each.contender.name} learned the prompts of the function {each.function!r}, "
+                    "and there is no configuration that has them",
+                    hint="--config tensorzero.toml",
+                )
+        return {each.contender.name: None for each in chosen}
+    learned = dict.fromkeys(name for each in chosen for name in each.variants if name in stage.variants)
+    found: dict[str, str | None] = {}
+    for each in chosen:
+        name = each.contender.name
+        own = [variant for variant in each.variants if variant in stage.variants]
+        if name in stage.variants:
+            found[name] = name
+        elif template_variant is not None:
+            found[name] = template_variant
+        else:
+            found[name] = _only(own or list(learned) or list(stage.variants), name, stage)
+    return found
+
+
+def _only(variants: Sequence[str], name: str, stage: Stage) -> str:
+    if len(variants) == 1:
+        return variants[0]
+    raise RequestError(
+        f"whose prompts does {name} get? The function {stage.function!r} has {len(stage.variants)} variants",
+        hint=f"--template-variant: {', '.join(stage.variants)}",
+    )
+
+
+def _check_template(variant: str, stage: Stage | None) -> None:
+    from trajkit.store.nameable import nearest
+
+    if stage is None:
+        raise RequestError(f"where is the variant {variant!r}?", hint="--config tensorzero.toml")
+    if variant not in stage.variants:
+        raise RequestError(
+            f"no variant {variant!r} in the function {stage.function!r} of {stage.config}",
+            hint=nearest(variant, stage.variants),
+        )

@@ -1,0 +1,104 @@
+"""The name of a model of this machine: a job's, a folder, an id, or a sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.training.job import TuneJob
+    from trajkit.training.runs import Runs
+
+
+class LocalName(NamedTuple):
+    """A model of this machine, as it was typed and where it is."""
+
+    called: str
+    """What it is called: the job's name, or what was typed."""
+    model: str
+    """Folder or id of the model or the adapter."""
+    base: str | None
+    """What it started from, where the job says so."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The same as options of a rollout."""
+        found = {"model": self.model, "model_called": self.called}
+        return found if self.base is None else {**found, "model_base": self.base}
+
+
+def local_model(name: str, runs_folder: Path) -> LocalName:
+    """What a name stands for.
+
+    Args:
+        name: A job's, a folder with an adapter or a model, an id, or `sample:tiny-base`.
+        runs_folder: Where jobs are kept.
+
+    Raises:
+        RequestError: There is none of this name, or the job has no model on this machine.
+    """
+    from trajkit.training.jobs import LOCAL
+
+    found = job_of(name, runs_folder)
+    if found is None:
+        refuse_stranger(name, runs_folder)
+        return LocalName(name, name, None)
+    runs, job = found
+    if job.target != LOCAL:
+        raise RequestError(
+            f"job {job.job_id} was tuned by {job.target}: its model is not on this machine",
+            hint="--policy gateway plays it, as a variant: `trajkit register`",
+        )
+    return LocalName(job.job_id, str(model_folder(name, runs, job)), job.base)
+
+
+def model_folder(name: str, runs: Runs, job: TuneJob) -> Path:
+    """Where a job's model is: the folder that was named (a merged model has one of its own), else the job's.
+
+    Raises:
+        RequestError: There is none yet.
+    """
+    from trajkit.training.local.finish import MODEL
+
+    folder = Path(name) if _is_model(Path(name)) else runs.path(job.job_id) / MODEL
+    if not folder.is_dir():
+        raise RequestError(
+            f"job {job.job_id} has no model: it is {job.status}", hint=f"trajkit jobs wait {job.job_id}"
+        )
+    return folder
+
+
+def job_of(name: str, runs_folder: Path) -> tuple[Runs, TuneJob] | None:
+    """The job of this name, or that this folder is (or is in); None where the name stands for itself."""
+    from trajkit.training.runs import JOB_FILE, Runs
+
+    path = Path(name)
+    for folder in (runs_folder / name, path, path.parent):
+        if folder.is_dir() and (folder / JOB_FILE).is_file() and (folder != path.parent or path.is_dir()):
+            whole = folder.absolute()
+            runs = Runs(whole.parent)
+            return runs, runs.load(whole.name)
+    return None
+
+
+def refuse_stranger(name: str, runs_folder: Path) -> None:
+    """Raise where a name can only be a job's, and is none: nobody has to wait for the Hub to say so.
+
+    Raises:
+        RequestError: It is none.
+    """
+    from trajkit._core.samples import SAMPLE_PREFIX
+    from trajkit.training.runs import Runs
+
+    if Path(name).exists() or "/" in name or name.startswith(SAMPLE_PREFIX):
+        return
+    known = ", ".join(job.job_id for job in Runs(runs_folder).all()) or "none"
+    raise RequestError(
+        f"no job and no folder {name!r}", hint=f"jobs in {runs_folder}: {known}; an id is such as org/name"
+    )
+
+
+def _is_model(path: Path) -> bool:
+    return any((path / name).is_file() for name in ("adapter_config.json", "config.json"))

@@ -1,0 +1,146 @@
+"""Which store a verb reads, and where what it makes goes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from trajkit._core.settings import project, remember, remembered
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.commands.made import Made
+    from trajkit.store.dataset import Dataset
+
+Place: TypeAlias = str | Path
+"""A file or a folder."""
+StoreLike: TypeAlias = "str | Path | Dataset | Made"
+"""A store: its folder, `sample:NAME`, a dataset of all of it, or what a verb made."""
+Many: TypeAlias = str | Iterable[str]
+"""One text, or several."""
+Say: TypeAlias = Callable[[str], object]
+"""Is told something that a person may want to know."""
+Settings: TypeAlias = Mapping[str, object]
+"""Values by name, as `NAME=VALUE` on the command line."""
+
+
+def nothing(text: str) -> None:
+    """Say nothing."""
+
+
+def last_store(say: Say = nothing) -> str:
+    """The store that a command in this folder wrote last.
+
+    Args:
+        say: Told which it is.
+
+    Raises:
+        RequestError: None is remembered.
+    """
+    value = remembered("last_store")
+    path = value.get("path") if isinstance(value, dict) else None
+    if not isinstance(path, str):
+        raise RequestError("no STORE given, and no command has written one here", hint="try sample:babyai")
+    say(f"from {near(Path(path))} (last written)")
+    return path
+
+
+def near(path: Path) -> Path:
+    """A path as it is seen from the working folder."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
+def last_evaluation(say: Say = nothing) -> str:
+    """The store that a report is about where none is named: the last one, unless it is to be learned.
+
+    A side of a split, or a store without an evaluation episode, is not taken where an evaluation was played.
+
+    Args:
+        say: Told which it is.
+
+    Raises:
+        RequestError: None is remembered.
+    """
+    from trajkit.store.reader import open_store
+    from trajkit.store.summary import summarize
+
+    played = (remembered("last_evaluation") or {}).get("path")
+    last = (remembered("last_store") or {}).get("path")
+    if last is not None and last != played:
+        store = open_store(last)
+        if store.manifest.split is None and (played is None or "eval" in summarize(store).purposes):
+            return last_store(say)
+    if played is None:
+        raise RequestError(
+            "no STORE given, and no evaluation was played here",
+            hint="`trajkit evaluate` plays one; `trajkit report STORE` says how any episodes went",
+        )
+    say(f"from {near(Path(played))} (last evaluation)")
+    return str(played)
+
+
+def remember_store(path: Path, *, is_evaluation: bool = False) -> None:
+    """Keep a store as the last one, and as the last that was played for evaluation where it was."""
+    remember("last_store", {"path": str(path.absolute())})
+    if is_evaluation:
+        remember("last_evaluation", {"path": str(path.absolute())})
+
+
+def goal_of(verb: str, given: str | Path | None) -> Path:
+    """Where the new store goes: what -o says, else `<stores>/<verb>-<UTC time>` with a number where taken."""
+    if given is not None:
+        return Path(given)
+    base = Path(project().stores) / f"{verb}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
+    goal, number = base, 1
+    while goal.exists():
+        number += 1
+        goal = base.with_name(f"{base.name}-{number}")
+    return goal
+
+
+def store_path(store: StoreLike | None) -> str:
+    """Where a store is; the last one that was written here where none is given.
+
+    Raises:
+        RequestError: None is given and none was written, or it is a view of a part of one.
+    """
+    if store is None:
+        return last_store()
+    if isinstance(store, str | Path):
+        return str(store)
+    from trajkit.store.dataset import Dataset
+
+    if isinstance(store, Dataset):
+        if store.verbs:
+            raise RequestError(
+                f"{store!r} is a view, and a verb reads stores", hint=".save('stores/mine') writes it as one"
+            )
+        return str(store.store.path)
+    if store.path is None:
+        raise RequestError("what a dry run would have made is no store", hint="leave dry_run out")
+    return str(store.path)
+
+
+def many(given: Many | None) -> tuple[str, ...]:
+    """One text, or several, as several."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def path_or_none(given: Place | None) -> Path | None:
+    """A path, where one is given."""
+    return None if given is None else Path(given)
+
+
+def texts(settings: Settings | None) -> dict[str, str]:
+    """Settings as they would be typed: true, false and null as in JSON."""
+    return {name: _text(value) for name, value in (settings or {}).items()}
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "null" if value is None else str(value)

@@ -1,0 +1,264 @@
+"""The folder that a run of a recipe leaves: the recipe as it ran, and what became of each step."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+from pydantic import ValidationError
+
+from trajkit._core.files import building_folder, write_text
+from trajkit._core.outside import regular_file
+from trajkit.commands.recipe.digest import digest_of
+from trajkit.commands.recipe.load import Loaded
+from trajkit.commands.recipe.recipe import Recipe, flat, folded
+from trajkit.commands.recipe.yaml_text import read_yaml, write_yaml
+from trajkit.errors import DataError, RequestError
+from trajkit.schema import Model
+from trajkit.schema.base import JsonObject, Name, Text, UtcTime
+from trajkit.schema.manifest import Sha256
+from trajkit.training.origin import code_commit, versions_of
+
+RECIPE_FILE, FACTS_FILE, STEPS_FOLDER, LOCK = "recipe.yaml", "run.json", "steps", "lock"
+Kind = TypeVar("Kind", bound=Model)
+_DECIDING = ("duckdb", "pyarrow", "tensorzero", "torch", "transformers", "peft", "openai")
+
+
+class StepStatus(StrEnum):
+    """How far a step is."""
+
+    RUNNING = "running"
+    """It was begun, and no end was seen."""
+    DONE = "done"
+    """It ended well."""
+    FAILED = "failed"
+    """It ended badly."""
+    STOPPED = "stopped"
+    """Somebody stopped it."""
+
+
+class StepRecord(Model):
+    """What became of a step, as `steps/NAME.json` keeps it."""
+
+    name: Name
+    """Its name."""
+    verb: Name
+    """The command."""
+    arguments: tuple[str, ...]
+    """What was typed after it."""
+    inputs: dict[str, str] = {}
+    """Digests of what it read, by the step, the file or the path."""
+    output: Text | None = None
+    """What it left, seen from the run folder; for a job its name. None when nothing."""
+    output_digest: str | None = None
+    """Digest of that, once it is done."""
+    status: StepStatus
+    """How far it is."""
+    exit_code: int | None = None
+    """The command's, once it ended."""
+    error: Text | None = None
+    """Why it failed."""
+    hint: Text | None = None
+    """The way out."""
+    versions: dict[str, str] = {}
+    """Of what ran it."""
+    started_at: UtcTime
+    """When it was begun."""
+    finished_at: UtcTime | None = None
+    """When it ended."""
+
+
+class RunFacts(Model):
+    """What a run began with, as `run.json` keeps it."""
+
+    recipe: Name
+    """Name of the recipe."""
+    source: Text
+    """Its file."""
+    sha256: Sha256
+    """Of that file's bytes."""
+    settings: dict[str, str] = {}
+    """What --set changed, by path."""
+    files: dict[str, Sha256] = {}
+    """Digests of the files that were copied, by name."""
+    versions: dict[str, str]
+    """Of what ran it."""
+    code_commit: Text | None
+    """Commit of the working folder's repository; None outside of one."""
+    created_at: UtcTime
+    """When it began."""
+
+
+class RunFolder:
+    """What is known of a run.
+
+    Args:
+        path: The folder; it need not be there.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether a run was begun here."""
+        return (self.path / FACTS_FILE).is_file()
+
+    def refuse_other(self) -> None:
+        """Raise unless there is nothing yet, or a run.
+
+        Raises:
+            RequestError: Something else has this name.
+        """
+        if self.is_begun or not self.path.exists():
+            return
+        if not self.path.is_dir() or any(self.path.iterdir()):
+            raise RequestError(f"{self.path} is there and is no run", hint="choose another -o")
+
+    def begin(self, loaded: Loaded) -> None:
+        """Make the folder with the recipe and its files.
+
+        Raises:
+            RequestError: A file of the recipe is not there, or something else has the folder's name.
+        """
+        self.refuse_other()
+        sources = file_sources(loaded)
+        for name, source in sources.items():
+            if self.path.resolve().is_relative_to(source.resolve()):
+                raise loaded.located.error(("files", name), f"{source} would hold the run {self.path} itself")
+        facts = RunFacts(
+            recipe=loaded.recipe.name,
+            source=str(loaded.located.path),
+            sha256=digest_of(loaded.located.path),
+            settings=dict(loaded.settings),
+            files={name: digest_of(source) for name, source in sources.items()},
+            versions=versions(),
+            code_commit=code_commit(),
+            created_at=datetime.now(UTC),
+        )
+        if self.path.exists():
+            self.path.rmdir()
+        with building_folder(self.path) as folder:
+            for name, source in sources.items():
+                _copy(source, folder / name)
+            (folder / STEPS_FOLDER).mkdir()
+            (folder / RECIPE_FILE).write_text(_locked(loaded, sources), encoding="utf-8")
+            (folder / FACTS_FILE).write_text(facts.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    def facts(self) -> RunFacts:
+        """What the run began with.
+
+        Raises:
+            DataError: The file is damaged.
+        """
+        return _read(RunFacts, self.path / FACTS_FILE)
+
+    def differences(self, loaded: Loaded) -> list[str]:
+        """In what a recipe is another one than the run's, in words; none when it is the same."""
+        before = Recipe.model_validate(folded(read_yaml(self.path / RECIPE_FILE).data))
+        found = list(_differences(before, loaded.recipe))
+        digests = self.facts().files
+        for name, source in file_sources(loaded).items():
+            if name in digests and digest_of(source) != digests[name]:
+                found.append(f"{source} has changed")
+        return found
+
+    def record(self, name: str) -> StepRecord | None:
+        """What became of a step; None when it was never begun.
+
+        Raises:
+            DataError: The file is damaged.
+        """
+        path = self.path / STEPS_FOLDER / f"{name}.json"
+        return _read(StepRecord, path) if path.is_file() else None
+
+    def save(self, record: StepRecord) -> None:
+        """Write down what became of a step, at once."""
+        path = self.path / STEPS_FOLDER / f"{record.name}.json"
+        write_text(path, record.model_dump_json(indent=2) + "\n")
+
+
+def file_sources(loaded: Loaded) -> dict[str, Path]:
+    """Where the files of a recipe are.
+
+    Raises:
+        ConfigError: One is not there, no regular file, or a link that leads out of its folder.
+    """
+    folder = loaded.located.path.absolute().parent
+    found = {}
+    for name, text in loaded.recipe.files.items():
+        found[name] = folder / text
+        if not found[name].exists():
+            raise loaded.located.error(("files", name), f"{found[name]} is not there")
+        try:
+            for each in found[name].rglob("*") if found[name].is_dir() else [found[name]]:
+                if each.is_symlink() or not each.is_dir():
+                    regular_file(each, within=found[name] if found[name].is_dir() else found[name].parent)
+        except DataError as error:
+            raise loaded.located.error(("files", name), error.message) from error
+    return found
+
+
+def _copy(source: Path, goal: Path) -> None:
+    try:
+        (shutil.copytree if source.is_dir() else shutil.copy2)(source, goal)
+    except OSError as error:
+        first = error.args[0][0][2] if isinstance(error, shutil.Error) else error
+        raise RequestError(f"{source} cannot be copied: {first}") from error
+
+
+def versions() -> dict[str, str]:
+    """Of what decides the result."""
+    return {"python": sys.version.split()[0], **versions_of(_DECIDING)}
+
+
+def _locked(loaded: Loaded, sources: dict[str, Path]) -> str:
+    recipe = loaded.recipe
+    said: JsonObject = recipe.model_dump(
+        mode="json", exclude={"files", "steps"}, exclude_none=True, exclude_defaults=True
+    )
+    head = (
+        "# What this run does. `trajkit run recipe.yaml -o ANOTHER` does it again; changes here do not change"
+        " the run.\n"
+    )
+    files = {"files": {name: str(source) for name, source in sources.items()}} if sources else {}
+    steps = {name: flat(step) for name, step in recipe.steps.items()}
+    return head + write_yaml({**said, **files, "steps": steps})
+
+
+def _differences(before: Recipe, now: Recipe) -> Iterator[str]:
+    if before.name != now.name:
+        yield f"the run is one of {before.name}, this is {now.name}"
+        return
+    if set(before.files) != set(now.files):
+        yield f"files were {', '.join(before.files) or 'none'}, are {', '.join(now.files) or 'none'}"
+    for name in before.steps:
+        if name not in now.steps:
+            yield f"step {name} is gone"
+    for name, step in now.steps.items():
+        if name not in before.steps:
+            yield f"step {name} is new"
+            continue
+        old, new = flat(before.steps[name]), flat(step)
+        for option in dict.fromkeys([*old, *new]):
+            if str(old.get(option)) != str(new.get(option)):
+                yield f"{name}.{option} was {_shown(old, option)}, is {_shown(new, option)}"
+    common = [name for name in now.steps if name in before.steps]
+    if common != [name for name in before.steps if name in now.steps]:
+        yield "the steps have another order"
+
+
+def _shown(options: JsonObject, name: str) -> str:
+    return str(options[name]) if options.get(name) is not None else "not given"
+
+
+def _read(kind: type[Kind], path: Path) -> Kind:
+    try:
+        return kind.model_validate_json(path.read_text(encoding="utf-8"))
+    except (ValidationError, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is damaged: {str(error).splitlines()[0]}") from error

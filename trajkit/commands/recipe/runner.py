@@ -1,0 +1,217 @@
+"""Run a recipe step by step. What is done is not done again: the same command goes on where it was."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from trajkit._core.lock import locked
+from trajkit._core.secrets import hidden
+from trajkit.commands.recipe.digest import digest_of, input_path
+from trajkit.commands.recipe.folder import LOCK, RunFolder, StepRecord, StepStatus, versions
+from trajkit.commands.recipe.load import Loaded
+from trajkit.commands.recipe.steps import PlannedStep
+from trajkit.commands.recipe.verb import Verbs
+from trajkit.errors import RequestError, StoreError, TrajkitError
+from trajkit.training.runs import Runs
+
+_GOES_ON = frozenset({"archive"})
+"""Commands that go on with what a killed one left there; others leave nothing, or something whole."""
+
+_AGAIN = frozenset({"up"})
+"""Commands that are given again when a run goes on: what they started may be gone since."""
+
+
+class Report(NamedTuple):
+    """What became of a run."""
+
+    records: tuple[StepRecord, ...]
+    """Of the steps that were begun, in order."""
+    failed: StepRecord | None
+    """The one that failed, after which nothing ran; None when all are done."""
+
+
+def states(steps: Sequence[PlannedStep], folder: RunFolder) -> dict[str, StepStatus | None]:
+    """How far each step is; None for one that was never begun.
+
+    Raises:
+        DataError: A record is damaged.
+    """
+    records = {step.name: folder.record(step.name) for step in steps} if folder.is_begun else {}
+    return {step.name: found.status if (found := records.get(step.name)) else None for step in steps}
+
+
+def check_same(loaded: Loaded, folder: RunFolder) -> None:
+    """Raise unless the folder is free, or that of a run of this very recipe.
+
+    Raises:
+        RequestError: It is another recipe's, or something else; the message says what differs.
+    """
+    folder.refuse_other()
+    if folder.is_begun and (found := folder.differences(loaded)):
+        raise RequestError(
+            f"{folder.path} is a run of another recipe: {'; '.join(found)}",
+            hint="choose another -o, or give the recipe as it was",
+        )
+
+
+def run(
+    loaded: Loaded,
+    steps: Sequence[PlannedStep],
+    verbs: Verbs,
+    folder: RunFolder,
+    *,
+    agreed: bool = False,
+    on_step: Callable[[int, PlannedStep, bool], None] = lambda number, step, is_done: None,
+) -> Report:
+    """Run the steps that are not done.
+
+    Args:
+        loaded: The recipe.
+        steps: What `trajkit.commands.recipe.steps.plan` made of it.
+        verbs: The commands.
+        folder: The run folder; made when it is not there.
+        agreed: Whether steps that would ask for themselves are told yes.
+        on_step: Told of every step before it runs, with its number from 1 and whether it is done already.
+
+    Raises:
+        RequestError: Another recipe ran there, another process runs this one, or what a step read changed.
+        StoreError: What a done step left is not what it left any more.
+        KeyboardInterrupt: It was stopped; the record says in which step.
+    """
+    check_same(loaded, folder)
+    if not folder.is_begun:
+        folder.begin(loaded)
+    with locked(folder.path / LOCK) as holder:
+        if holder is not None:
+            raise RequestError(f"{holder} runs {folder.path} already")
+        return _run(steps, verbs, folder, agreed, on_step)
+
+
+def _run(
+    steps: Sequence[PlannedStep],
+    verbs: Verbs,
+    folder: RunFolder,
+    agreed: bool,
+    on_step: Callable[[int, PlannedStep, bool], None],
+) -> Report:
+    left: dict[str, str] = dict(folder.facts().files)
+    records: list[StepRecord] = []
+    is_whole = all(status == StepStatus.DONE for status in states(steps, folder).values())
+    for number, step in enumerate(steps, start=1):
+        inputs = _inputs(step, left)
+        found = folder.record(step.name)
+        is_done = found is not None and _is_done(found, step, inputs, folder)
+        if is_done and step.verb.name in _AGAIN and not is_whole:
+            is_done = False
+        on_step(number, step, is_done)
+        if not is_done or found is None:
+            found = _call(step, inputs, verbs, folder, agreed)
+        records.append(found)
+        if found.status != StepStatus.DONE:
+            return Report(tuple(records), found)
+        left[step.name] = found.output_digest or _nothing(found)
+    return Report(tuple(records), None)
+
+
+def _inputs(step: PlannedStep, left: dict[str, str]) -> dict[str, str]:
+    """Digests of what a step reads: what earlier steps left, and what its options name."""
+    found = {name: left[name] for name in step.references}
+    for text in step.texts:
+        if (path := input_path(text)) is not None:
+            found[text] = digest_of(path)
+    return found
+
+
+def _is_done(found: StepRecord, step: PlannedStep, inputs: dict[str, str], folder: RunFolder) -> bool:
+    """Whether a step need not run; one that is done on other data, or whose output changed, is an error."""
+    if found.status != StepStatus.DONE:
+        return False
+    for name in found.inputs.keys() | inputs.keys():
+        if found.inputs.get(name) != inputs.get(name):
+            raise RequestError(
+                f"step {step.name} is done, and {name}, which it read, has changed since",
+                hint="choose another -o for a new run",
+            )
+    if step.job is not None:
+        return Runs(step.runs).path(step.job).exists()
+    if step.output is None:
+        return True
+    if not step.output.exists():
+        return False
+    if digest_of(step.output) != found.output_digest:
+        raise StoreError(
+            f"{step.output} is not what step {step.name} left any more",
+            hint="remove it, and the step is done again",
+        )
+    return True
+
+
+def _call(
+    step: PlannedStep, inputs: dict[str, str], verbs: Verbs, folder: RunFolder, agreed: bool
+) -> StepRecord:
+    record = StepRecord(
+        name=step.name,
+        verb=step.verb.name,
+        arguments=step.arguments,
+        inputs=inputs,
+        output=step.job or (None if step.output is None else str(step.output.relative_to(folder.path))),
+        status=StepStatus.RUNNING,
+        versions=versions(),
+        started_at=datetime.now(UTC),
+    )
+    _clear(step)
+    folder.save(record)
+    has_yes = step.verb.option("yes") is not None and (agreed or not step.asks)
+    error = hint = None
+    try:
+        code = verbs.call(step.verb, ["--yes", *step.arguments] if has_yes else step.arguments)
+    except KeyboardInterrupt:
+        folder.save(_ended(record, StepStatus.STOPPED, exit_code=None))
+        raise
+    except TrajkitError as failure:
+        code, error = failure.exit_code, hidden(failure.message)
+        hint = failure.hint and hidden(failure.hint)
+    if code:
+        error = error or _error_of_job(step) or f"exit code {code}"
+        record = _ended(record, StepStatus.FAILED, exit_code=code, error=error, hint=hint)
+    else:
+        record = _ended(record, StepStatus.DONE, exit_code=0, output_digest=_digest(step))
+    folder.save(record)
+    return record
+
+
+def _clear(step: PlannedStep) -> None:
+    """Remove what a killed step left: it is whole, as stores are, but nobody wrote down that it is."""
+    if step.verb.name in _GOES_ON:
+        return
+    for path in step.leaves:
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def _digest(step: PlannedStep) -> str | None:
+    """The digest of what a step left: of a job, what it is a job of."""
+    if step.job is not None:
+        return Runs(step.runs).load(step.job).key
+    return digest_of(step.output) if step.output is not None and step.output.exists() else None
+
+
+def _error_of_job(step: PlannedStep) -> str | None:
+    """Why a job failed: its command says so and ends with a code."""
+    if step.job is None or not Runs(step.runs).path(step.job).exists():
+        return None
+    return Runs(step.runs).load(step.job).error
+
+
+def _nothing(record: StepRecord) -> str:
+    """What stands for a step that left nothing: when it was done."""
+    return str(record.finished_at)
+
+
+def _ended(record: StepRecord, status: StepStatus, **found: object) -> StepRecord:
+    return record.model_copy(update={"status": status, "finished_at": datetime.now(UTC), **found})

@@ -1,0 +1,164 @@
+"""The counterfactual of a selection: a random set of the same size, so that a claim for it can be tested.
+
+Episodes are drawn by lot, without replacement, from the whole store the selection was made of, those that it
+chose included, until what would be trained is as much. Episodes that were played for evaluation are drawn
+only when the selection has some: they must not train.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from trajkit.curation.derive import Derivation
+from trajkit.curation.pool import drawn
+from trajkit.curation.reserved_worlds import RESERVED_REASON
+from trajkit.errors import NothingMatched, StoreError
+from trajkit.schema import Left, Manifest
+from trajkit.store.engine import literal
+from trajkit.store.reader import open_store
+
+_AMOUNTS = "trajkit_amounts"
+_DRAWN = "trajkit_control"
+_LEARNED = "loss_weight > 0 AND completion IS NOT NULL"
+
+
+class Amount(NamedTuple):
+    """What training goes by."""
+
+    unit: str
+    chosen: int
+    """Of the selection."""
+    drawn: int
+    """Of the control; they differ by less than one episode."""
+    n_both: int
+    """Episodes that are in both: what they cannot tell apart."""
+    n_episodes: int
+    """Episodes of the control."""
+
+
+def control_goal(goal: Path) -> Path:
+    """Where the control of a selection goes."""
+    return goal.with_name(f"{goal.name}-control")
+
+
+def draw_control(derivation: Derivation, *, kept: str, barred: str, seed: int) -> Amount:
+    """Draw the control of a selection; nothing is written yet.
+
+    Args:
+        derivation: The store that the selection is made of.
+        kept: Relation with the `episode_id`s of the selection.
+        barred: SQL that is true of an episode `e` in a reserved world that is not to be drawn.
+        seed: Of the lot.
+
+    Raises:
+        NothingMatched: Nothing of the selection is learned, so that no amount can be matched; or the control
+            is the selection itself.
+    """
+    amount = _draw(derivation, kept, _measure(derivation, barred), seed)
+    if not amount.chosen:
+        raise NothingMatched(
+            f"{derivation.store.path}: nothing that was selected is learned, a control has nothing to match",
+            hint="without --control the selection is written alone",
+        )
+    ((n_chosen,),) = derivation.connection.execute(
+        f"SELECT count(DISTINCT episode_id) FROM {kept}"
+    ).fetchall()
+    if amount.n_both == amount.n_episodes == n_chosen:
+        raise NothingMatched(
+            f"{derivation.store.path}: the control would be the selection itself, all of its {n_chosen:,} "
+            f"{'episode' if n_chosen == 1 else 'episodes'}",
+            hint="select less of it, or from a store with more episodes; another --seed draws anew where "
+            "there are others; without --control the selection is written alone",
+        )
+    return amount
+
+
+def write_control(
+    derivation: Derivation, goal: Path, *, amount: Amount, chosen: Manifest, seed: int
+) -> Manifest:
+    """Write what `draw_control` drew beside its selection.
+
+    Args:
+        derivation: The same.
+        goal: Where the selection is.
+        amount: What was drawn.
+        chosen: The manifest of the selection.
+        seed: Of the lot.
+
+    Raises:
+        StoreError: The control's place is taken, or cannot be written.
+    """
+    return derivation.write(
+        control_goal(goal),
+        verb="control",
+        arguments={
+            "of": chosen.digest,
+            "seed": seed,
+            "unit": amount.unit,
+            "n_chosen": amount.chosen,
+            "n_drawn": amount.drawn,
+            "n_episodes_both": amount.n_both,
+        },
+        kept=_DRAWN,
+        left=_left(derivation),
+    )
+
+
+def is_same_control(there: Path, made: Path) -> bool:
+    """Whether what is there is the control that was just made, of the same selection by the same lot."""
+    try:
+        before, now = open_store(there).manifest, open_store(made).manifest
+    except StoreError:
+        return False
+    asked = [[(entry.verb, entry.arguments) for entry in each.lineage] for each in (before, now)]
+    return before.digest == now.digest and asked[0] == asked[1]
+
+
+def _measure(derivation: Derivation, barred: str) -> str:
+    """Leave how much each episode that may be drawn trains: in tokens if all are known, else characters."""
+    learned = f"FROM steps WHERE {_LEARNED}"
+    ((n_unknown,),) = derivation.connection.execute(
+        f"SELECT count(*) - count(n_output_tokens) {learned}"
+    ).fetchall()
+    amount = "length(CAST(completion AS VARCHAR))" if n_unknown else "n_output_tokens"
+    derivation.connection.execute(
+        f"CREATE OR REPLACE TEMP TABLE {_AMOUNTS} AS SELECT e.episode_id, e.purpose, "
+        f"CAST(coalesce(s.amount, 0) AS BIGINT) AS amount FROM episodes AS e LEFT JOIN "
+        f"(SELECT episode_id, sum({amount}) AS amount {learned} GROUP BY episode_id) AS s "
+        f"ON e.episode_id = s.episode_id WHERE NOT {barred}"
+    )
+    return "characters of answers" if n_unknown else "output tokens"
+
+
+def _draw(derivation: Derivation, kept: str, unit: str, seed: int) -> Amount:
+    """Leave the episodes drawn: the beginning of the lot whose amount is nearest to the selection's."""
+    ask = derivation.connection.execute
+    ((chosen, has_eval),) = ask(
+        "SELECT CAST(coalesce(sum(amount), 0) AS BIGINT), coalesce(bool_or(purpose = 'eval'), false) "
+        f"FROM {_AMOUNTS} WHERE episode_id IN (SELECT episode_id FROM {kept})"
+    ).fetchall()
+    pool = f"{_AMOUNTS}" if has_eval else f"(SELECT * FROM {_AMOUNTS} WHERE purpose <> 'eval')"
+    in_order = f"ORDER BY {drawn('control', seed)}"
+    ask(
+        f"CREATE OR REPLACE TEMP TABLE {_DRAWN} AS WITH lots AS (SELECT episode_id, CAST(sum(amount) OVER "
+        f"({in_order} ROWS UNBOUNDED PRECEDING) AS BIGINT) AS total, row_number() OVER ({in_order}) AS place "
+        f"FROM {pool}), cut AS (SELECT place, total FROM lots ORDER BY abs(total - {chosen}), place LIMIT 1) "
+        "SELECT lots.episode_id, cut.total FROM lots, cut WHERE lots.place <= cut.place"
+    )
+    ((total, n_episodes, n_both),) = ask(
+        "SELECT coalesce(max(total), 0), count(*), count(*) FILTER (episode_id IN (SELECT episode_id FROM "
+        f"{kept})) FROM {_DRAWN}"
+    ).fetchall()
+    return Amount(unit, chosen, total, n_both, n_episodes)
+
+
+def _left(derivation: Derivation) -> list[Left]:
+    rows = derivation.connection.execute(
+        "SELECT CASE WHEN purpose = 'eval' AND NOT (SELECT coalesce(bool_or(purpose = 'eval'), false) FROM "
+        f"episodes WHERE episode_id IN (SELECT episode_id FROM {_DRAWN})) THEN 'played for evaluation' "
+        f"WHEN episode_id NOT IN (SELECT episode_id FROM {_AMOUNTS}) THEN {literal(RESERVED_REASON)} "
+        "ELSE 'not drawn' END AS reason, count(*), CAST(sum(n_steps) AS BIGINT) FROM episodes "
+        f"WHERE episode_id NOT IN (SELECT episode_id FROM {_DRAWN}) GROUP BY reason ORDER BY reason"
+    ).fetchall()
+    return [Left(reason=reason, n_episodes=n, n_steps=n_steps) for reason, n, n_steps in rows]

@@ -1,0 +1,397 @@
+"""Prove that what is learned and what measures have nothing in common, say what they have, or drop it.
+
+An episode id, a world (environment, task and seed), an initial state or a reserved world on both sides is a
+leak. A shared text is one where either side has no seeds. Where both have them it is counted: small worlds do
+read alike, and another seed is another world all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+
+import duckdb
+import pyarrow as pa
+
+from trajkit._core.files import refuse_existing
+from trajkit._core.settings import Reservation, reserved
+from trajkit.curation.alike import ALIKE, THRESHOLD, create_none, find_alike
+from trajkit.curation.connected import HAS_SEED, HAS_STATE
+from trajkit.curation.derive import deriving, nothing_left
+from trajkit.curation.leak_report import (
+    NAMES,
+    Aliased,
+    Example,
+    Finding,
+    LeakKind,
+    LeakReport,
+    LeakSide,
+    World,
+)
+from trajkit.curation.reserved_worlds import in_reserved
+from trajkit.curation.texts import first_texts, hashed_steps, step_texts
+from trajkit.errors import RequestError, StoreError
+from trajkit.schema import Left, LineageEntry, Manifest
+from trajkit.schema.base import JsonObject
+from trajkit.store.engine import connect, first_line, interruptible
+from trajkit.store.reader import Store, open_store, verify
+from trajkit.store.view import create_views, spans
+
+_MOST_EXAMPLES = 3
+_SHOWN_CHARACTERS = 100
+_READ_FAILURES = (duckdb.IOException, duckdb.OutOfMemoryException)
+
+
+def leak(
+    train: str | Path,
+    evaluation: str | Path | None = None,
+    *,
+    strict_text: bool = False,
+    near: float | None = THRESHOLD,
+    reservations: Iterable[Reservation] | None = None,
+    memory_limit: str | None = None,
+    threads: int | None = None,
+) -> LeakReport:
+    """Look for what a training store has in common with an evaluation store and with what is reserved.
+
+    Every episode and step of both counts, learned or not.
+
+    Args:
+        train: The store that is to be learned.
+        evaluation: The store that measures; None to look for reserved worlds only. Where nothing is reserved
+            either, the report says that nothing was compared.
+        strict_text: Text that both have blocks even where both have seeds.
+        near: Share of its runs of words from which on a prompt is near-identical to another where text blocks
+            (`trajkit.curation.alike`), above 0 and up to 1. None for those only that read the same.
+        reservations: What is reserved; None for the `trajkit.toml` of the working folder and those above it.
+        memory_limit: Of DuckDB, such as `1GB`; what does not fit waits on disk. None for most of the machine.
+        threads: None for one per core.
+
+    Raises:
+        RequestError: `near` is no share.
+        StoreError: One of them is no store, or a part is missing or changed.
+        ConfigError: A `trajkit.toml` cannot be used.
+    """
+    _check_share(near)
+    kept = tuple(reserved() if reservations is None else reservations)
+    stores = {"train": open_store(train)}
+    if evaluation is not None:
+        stores["eval"] = open_store(evaluation)
+    with _connected(stores, memory_limit, threads) as connection:
+        findings = [_reserved_worlds(connection, kept)]
+        aliased = Aliased(n=0, n_of=0, worlds=())
+        if evaluation is not None:
+            _read_texts(connection)
+            _read_alike(connection, near, strict_text)
+            findings += [*_same_worlds(connection), *_same_texts(connection, strict_text)]
+            aliased = _aliased(connection)
+        kinds = list(LeakKind)
+        return LeakReport(
+            train=_side(connection, "train", stores["train"]),
+            evaluation=_side(connection, "eval", stores["eval"]) if evaluation is not None else None,
+            strict_text=strict_text,
+            near=near,
+            n_reserved=len(kept),
+            findings=tuple(sorted((one for one in findings if one.n), key=lambda one: kinds.index(one.kind))),
+            aliased=aliased,
+        )
+
+
+def drop_leaks(
+    path: str | Path,
+    goal: Path | None,
+    *,
+    other: str | Path,
+    is_train: bool,
+    strict_text: bool = False,
+    near: float | None = THRESHOLD,
+    reservations: Iterable[Reservation] | None = None,
+) -> tuple[Manifest | None, LineageEntry]:
+    """Write a store without the episodes for which `leak` refuses it together with another one.
+
+    Args:
+        path: The store that is cleaned.
+        goal: The folder that exists afterwards; None only counts.
+        other: The store that stays as it is.
+        is_train: Whether the cleaned store is the one that is learned: reserved worlds then leave it as well.
+        strict_text: As in `leak`.
+        near: As in `leak`.
+        reservations: As in `leak`.
+
+    Returns:
+        The manifest of the new store, None without a goal; and what was done.
+
+    Raises:
+        RequestError: `near` is no share.
+        NothingMatched: No episode is left.
+        StoreError: `goal` exists or cannot be written, or a store cannot be read.
+    """
+    _check_share(near)
+    if goal is not None:
+        refuse_existing(goal)
+    kept = tuple(reserved() if reservations is None else reservations) if is_train else ()
+    # only of a prompt of `eval` every one is told that is like some other: the cleaned store has that part
+    stores = {"train": open_store(other), "eval": open_store(path)}
+    why: dict[str, LeakKind] = {}
+    with _connected(stores, None, None) as connection:
+        barred = in_reserved(connection, kept, "o")
+        rows = connection.execute(f"SELECT episode_id FROM eval.own AS o WHERE {barred}").fetchall()
+        why |= dict.fromkeys((episode_id for (episode_id,) in rows), LeakKind.RESERVED)
+        _read_texts(connection)
+        _read_alike(connection, near, strict_text)
+        for finding in chain(_same_worlds(connection), _same_texts(connection, strict_text)):
+            blocked = "SELECT value FROM both_have WHERE blocks"
+            rows = connection.execute(
+                f"SELECT episode_id FROM eval_rows WHERE value IN ({blocked})"
+            ).fetchall()
+            for (episode_id,) in rows:
+                why.setdefault(episode_id, finding.kind)
+    arguments: JsonObject = {
+        "drop": "train" if is_train else "eval",
+        "other": stores["train"].manifest.digest,
+        "strict_text": strict_text,
+        "near": near,
+    }
+    return _without(path, goal, why, arguments)
+
+
+def _without(
+    path: str | Path, goal: Path | None, why: Mapping[str, LeakKind], arguments: JsonObject
+) -> tuple[Manifest | None, LineageEntry]:
+    """Write a store without some episodes; each says what it leaked."""
+    with deriving(path) as derivation:
+        names = pa.table(
+            {"episode_id": pa.array(why, pa.string()), "kind": pa.array(list(why.values()), pa.string())}
+        )
+        derivation.connection.register("trajkit_leaking", names)
+        rows = derivation.connection.execute(
+            "SELECT kind, count(*), CAST(sum(n_steps) AS BIGINT) FROM trajkit_leaking "
+            "JOIN episodes USING (episode_id) GROUP BY kind"
+        ).fetchall()
+        left = [
+            Left(reason=f"leak: {NAMES[LeakKind(kind)][0]}", n_episodes=n, n_steps=n_steps)
+            for kind, n, n_steps in sorted(rows, key=lambda row: list(LeakKind).index(row[0]))
+        ]
+        kept = "(SELECT episode_id FROM episodes ANTI JOIN trajkit_leaking USING (episode_id))"
+        entry = derivation.entry(verb="leak", arguments=arguments, kept=kept, left=left)
+        if not entry.n_episodes_out:
+            raise nothing_left(derivation.store, entry)
+        if goal is None:
+            return None, entry
+        manifest = derivation.write(goal, verb="leak", arguments=arguments, kept=kept, left=left)
+        return manifest, manifest.lineage[-1]
+
+
+def _check_share(near: float | None) -> None:
+    if near is not None and not 0 < near <= 1:
+        raise RequestError(
+            f"a similarity of {near:g}; it is above 0 and up to 1", hint=f"such as {THRESHOLD}"
+        )
+
+
+@contextmanager
+def _connected(
+    stores: dict[str, Store], memory_limit: str | None, threads: int | None
+) -> Iterator[duckdb.DuckDBPyConnection]:
+    """A connection with the views of each store in its own schema, and a narrow table `own` of episodes."""
+    for store in stores.values():
+        verify(store)
+    with connect(memory_limit=memory_limit, threads=threads) as connection:
+        try:
+            with interruptible(connection):
+                for name, store in stores.items():
+                    connection.execute(f"CREATE SCHEMA {name}")
+                    connection.execute(f"SET schema = '{name}'")
+                    create_views(connection, store)
+                    connection.execute(
+                        "CREATE TABLE own AS SELECT episode_id, env_id, task, seed, purpose, "
+                        f"initial_state_hash, {HAS_STATE} AS has_state, {HAS_SEED} AS has_seed FROM episodes"
+                    )
+                connection.execute("SET schema = 'main'")
+                yield connection
+        except _READ_FAILURES as error:
+            paths = " or ".join(str(store.path) for store in stores.values())
+            raise StoreError(
+                f"{paths} could not be read: {first_line(error)}",
+                hint="is there room in the folder for temporary files, and in memory?",
+            ) from error
+
+
+def _read_texts(connection: duckdb.DuckDBPyConnection) -> None:
+    """Leave in both schemas the tables `texts`, of steps, and `starts`, of episodes."""
+    for side in ("train", "eval"):
+        connection.execute(f"SET schema = '{side}'")
+        connection.execute(f"CREATE TABLE hashed AS {hashed_steps()}")
+        with_seeds = "SELECT t.*, has_seed, env_id, task, seed FROM ({}) AS t JOIN own USING (episode_id)"
+        connection.execute(f"CREATE TABLE starts AS {with_seeds.format(first_texts())}")
+        connection.execute(f"CREATE TABLE texts AS {with_seeds.format(step_texts('hashed'))} LIMIT 0")
+        for span in spans(connection):
+            texts = step_texts(f"(SELECT * FROM hashed WHERE {span})")
+            connection.execute(f"INSERT INTO texts {with_seeds.format(texts)}")
+        connection.execute("DROP TABLE hashed")
+    connection.execute("SET schema = 'main'")
+
+
+def _read_alike(connection: duckdb.DuckDBPyConnection, near: float | None, strict_text: bool) -> None:
+    """Leave `alike`: prompts that share nearly all their words; only where such text blocks."""
+    seedless = "SELECT count(*) FROM {}.own WHERE NOT has_seed"
+    blocks = strict_text or any(_number(connection, seedless.format(side)) for side in ("train", "eval"))
+    if near is None or not blocks:
+        create_none(connection)
+    else:
+        find_alike(connection, near, even_with_seeds=strict_text)
+
+
+def _same_worlds(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
+    """Ids, worlds and initial states: each of them blocks."""
+    world = "coalesce(env_id, '?') || ' ' || coalesce(task, '?') || ' seed ' || CAST(seed AS VARCHAR)"
+    for kind, value, where in (
+        (LeakKind.EPISODE_ID, "episode_id", "true"),
+        # as JSON, since two nulls are equal here: nobody says that they are different worlds
+        (
+            LeakKind.WORLD,
+            "CAST(to_json([env_id, task, CAST(seed AS VARCHAR)]) AS VARCHAR)",
+            "seed IS NOT NULL",
+        ),
+        (LeakKind.INITIAL_STATE, "initial_state_hash", "has_state"),
+    ):
+        sides = {
+            name: f"SELECT {value} AS value, {world if kind == LeakKind.WORLD else value} AS what, "
+            f"episode_id, 0 AS step_index, true AS blocks FROM {name}.own WHERE {where}"
+            for name in ("train", "eval")
+        }
+        yield _shared(connection, kind, **sides)
+
+
+def _same_texts(connection: duckdb.DuckDBPyConnection, strict_text: bool) -> Iterator[Finding]:
+    """Prompts, answers and first texts: they block where a side has no seeds."""
+    exact = "SELECT prompt FROM train.texts"
+    for kind, table, value, where in (
+        (LeakKind.PROMPT, "texts", "prompt", "true"),
+        (LeakKind.NEAR_PROMPT, "texts", "near", f"prompt NOT IN ({exact})"),
+        (LeakKind.PROMPT_ANSWER, "texts", "answer", "answer IS NOT NULL"),
+        (LeakKind.FIRST_TEXT, "starts", "first_text", "true"),
+    ):
+        blocks = "true" if strict_text else "NOT has_seed"
+        step = "step_index" if table == "texts" else "0"
+        sides = {
+            name: f"SELECT {value} AS value, episode_id, {step} AS step_index, {blocks} AS blocks "
+            f"FROM {name}.{table} WHERE {where if name == 'eval' else 'true'}"
+            for name in ("train", "eval")
+        }
+        if kind == LeakKind.NEAR_PROMPT:
+            sides["train"] += f" UNION ALL SELECT near, episode_id, step_index, true FROM {ALIKE}"
+        n_of = _number(connection, f"SELECT count(DISTINCT {value}) FROM eval.{table}")
+        finding = _shared(connection, kind, **sides)
+        yield finding.model_copy(update={"n_of": n_of, "examples": _with_texts(connection, finding.examples)})
+
+
+def _shared(connection: duckdb.DuckDBPyConnection, kind: LeakKind, *, train: str, eval: str) -> Finding:
+    """What both SELECTs have by `value`; it blocks where one of its holders on either side says so.
+
+    It leaves `both_have`, the values, and `eval_rows`, the rows of the evaluation store.
+    """
+    what = "min(what)" if "AS what" in eval else "NULL"
+    grouped = (
+        "SELECT value, bool_or(blocks) AS blocks, {what} AS what, "
+        "min({{'episode_id': episode_id, 'step_index': step_index}}) AS first FROM ({select}) GROUP BY value"
+    )
+    both = (
+        "SELECT value, e.what, t.first AS train_first, e.first AS eval_first, t.blocks OR e.blocks AS blocks "
+        f"FROM ({grouped.format(select=eval, what=what)}) AS e "
+        f"JOIN ({grouped.format(select=train, what=what)}) AS t USING (value)"
+    )
+    connection.execute(f"CREATE OR REPLACE TEMP TABLE both_have AS {both}")
+    connection.execute(f"CREATE OR REPLACE TEMP VIEW eval_rows AS {eval}")
+    ((n, n_blocking),) = connection.execute(
+        "SELECT count(*), count(*) FILTER (blocks) FROM both_have"
+    ).fetchall()
+    rows = connection.execute(
+        "SELECT what, train_first.episode_id, eval_first.episode_id, eval_first.step_index FROM both_have "
+        f"ORDER BY blocks DESC, eval_first, train_first LIMIT {_MOST_EXAMPLES}"
+    ).fetchall()
+    return Finding(
+        kind=kind,
+        n=n,
+        n_of=_number(connection, f"SELECT count(DISTINCT value) FROM ({eval})"),
+        n_blocking=n_blocking,
+        examples=tuple(
+            Example(what=f"step {step}" if what is None else what, train_episode=mine, eval_episode=other)
+            for what, mine, other, step in rows
+        ),
+    )
+
+
+def _with_texts(connection: duckdb.DuckDBPyConnection, examples: Sequence[Example]) -> tuple[Example, ...]:
+    """The examples with the end of what was read, in place of the number of the step."""
+    found = []
+    for example in examples:
+        step = int(example.what.removeprefix("step "))
+        row = connection.execute(
+            "SELECT coalesce((messages->'$[#-1]')->>'$.content[0].text', observation, '') FROM eval.steps "
+            "WHERE episode_id = ? AND step_index = ?",
+            [example.eval_episode, step],
+        ).fetchone()
+        text = " ".join(str(row[0]).split()) if row else ""
+        cut = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:_SHOWN_CHARACTERS]} …"
+        found.append(example.model_copy(update={"what": f"step {step}: {cut!r}" if cut else f"step {step}"}))
+    return tuple(found)
+
+
+def _reserved_worlds(connection: duckdb.DuckDBPyConnection, kept: Sequence[Reservation]) -> Finding:
+    """Episodes of the training store that are in a reserved world, by its name or by its state."""
+    connection.execute(
+        "CREATE TEMP TABLE in_reserved AS SELECT DISTINCT episode_id, coalesce(o.env_id || ' ' || o.task || "
+        "' seed ' || CAST(o.seed AS VARCHAR), 'state ' || o.initial_state_hash) AS what "
+        f"FROM train.own AS o WHERE {in_reserved(connection, kept, 'o')}"
+    )
+    n = _number(connection, "SELECT count(*) FROM in_reserved")
+    rows = connection.execute(
+        f"SELECT what, episode_id FROM in_reserved ORDER BY episode_id LIMIT {_MOST_EXAMPLES}"
+    ).fetchall()
+    return Finding(
+        kind=LeakKind.RESERVED,
+        n=n,
+        n_of=_number(connection, "SELECT count(*) FROM train.own"),
+        n_blocking=n,
+        examples=tuple(Example(what=what, train_episode=mine, eval_episode=None) for what, mine in rows),
+    )
+
+
+def _aliased(connection: duckdb.DuckDBPyConnection) -> Aliased:
+    """Seeded worlds that read at their start like some episode of the training store."""
+    rows = connection.execute(
+        "SELECT DISTINCT env_id, task, seed FROM (SELECT env_id, task, seed FROM eval.texts "
+        "WHERE has_seed AND step_index = 0 AND near IN (SELECT near FROM train.texts WHERE step_index = 0) "
+        "UNION ALL SELECT env_id, task, seed FROM eval.starts "
+        "WHERE has_seed AND first_text IN (SELECT first_text FROM train.starts)) ORDER BY ALL"
+    ).fetchall()
+    n_of = _number(
+        connection, "SELECT count(*) FROM (SELECT DISTINCT env_id, task, seed FROM eval.own WHERE has_seed)"
+    )
+    worlds = tuple(World(env_id=env_id, task=task, seed=seed) for env_id, task, seed in rows)
+    return Aliased(n=len(worlds), n_of=n_of, worlds=worlds)
+
+
+def _side(connection: duckdb.DuckDBPyConnection, name: str, store: Store) -> LeakSide:
+    ((n_without_seed, n_without_state, n_for_evaluation),) = connection.execute(
+        "SELECT count(*) FILTER (NOT has_seed), count(*) FILTER (NOT has_state), "
+        f"count(*) FILTER (purpose = 'eval') FROM {name}.own"
+    ).fetchall()
+    return LeakSide(
+        path=str(store.path),
+        digest=store.manifest.digest,
+        n_episodes=store.manifest.counts.n_episodes,
+        n_without_seed=n_without_seed,
+        n_without_state=n_without_state,
+        n_steps=store.manifest.counts.n_steps,
+        n_without_prompt=_number(connection, f"SELECT count(*) FROM {name}.steps WHERE messages IS NULL"),
+        n_for_evaluation=n_for_evaluation,
+    )
+
+
+def _number(connection: duckdb.DuckDBPyConnection, sql: str) -> int:
+    ((number,),) = connection.execute(sql).fetchall()
+    return int(number)

@@ -1,0 +1,261 @@
+"""One store of several: shards of an export, what came later, or stores of different origin."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+from pydantic import JsonValue
+
+import trajkit
+from trajkit._core.files import refuse_existing
+from trajkit.curation.derive import deriving
+from trajkit.curation.merge_metrics import all_metrics, columns_of, with_metrics
+from trajkit.errors import DataError, RequestError, StoreError
+from trajkit.schema import Left, LineageEntry, Manifest, Metric
+from trajkit.schema.base import JsonObject
+from trajkit.store.engine import connect, first_line, interruptible, scan
+from trajkit.store.reader import Store, open_store, verify
+from trajkit.store.writer import StoreWriter
+
+_MEMORY_LIMIT = "1GB"
+
+SAME = "also in another of the stores, the same"
+"""Why a second copy of an episode leaves."""
+
+OTHER = "in another of the stores too, which is preferred"
+"""Why an episode leaves that two stores have with different content."""
+
+
+class Prefer(StrEnum):
+    """Which store's episode stays when two have it with different content."""
+
+    FIRST = "first"
+    """That of the store named first."""
+    LAST = "last"
+    """That of the store named last."""
+
+
+class Merged(NamedTuple):
+    """What came of a merge."""
+
+    entry: LineageEntry
+    """What was done."""
+    manifest: Manifest | None
+    """Of the new store; None when there is no goal."""
+
+
+def merge(paths: Sequence[str | Path], goal: Path | None, *, prefer: Prefer | str | None = None) -> Merged:
+    """Put the episodes of several stores into one. Memory does not grow with them.
+
+    An episode that is in two stores with the same content is kept once and counted. The digest follows from
+    the content alone: shards of an export have, merged, the digest of the whole.
+
+    Args:
+        paths: The stores, two or more; folders, or `sample:NAME`.
+        goal: The store to write; None to count only.
+        prefer: Which stays of an episode that two stores have with different content; None for an error.
+
+    Raises:
+        RequestError: Fewer than two stores, or one twice.
+        StoreError: A store is damaged, they are of different versions, or the goal exists.
+        DataError: A metric is a number in one store and a yes or no in another, or better high in one and low
+            in another; or an episode differs between two stores and `prefer` is None.
+    """
+    wanted = None if prefer is None else _preference(prefer)
+    if goal is not None:
+        refuse_existing(goal)
+    stores = _open(paths)
+    metrics = all_metrics(stores)
+    with connect(memory_limit=_MEMORY_LIMIT) as connection, _reading(stores, connection):
+        left = _settle(connection, stores, wanted)
+        entry = _entry(connection, stores, wanted, left)
+        if goal is None:
+            return Merged(entry, None)
+        return Merged(entry, _write(connection, stores, goal, metrics, entry))
+
+
+def _preference(text: Prefer | str) -> Prefer:
+    try:
+        return Prefer(text)
+    except ValueError:
+        raise RequestError(f"--prefer {text!r} is neither 'first' nor 'last'") from None
+
+
+def _open(paths: Sequence[str | Path]) -> list[Store]:
+    stores = [open_store(path) for path in paths]
+    if len(stores) < 2:
+        raise RequestError(f"{len(stores)} store to merge where two or more are wanted")
+    for number, store in enumerate(stores):
+        if store.path in [other.path for other in stores[:number]]:
+            raise RequestError(f"{store.path} is there twice")
+        verify(store)
+    versions = {store.manifest.format_version: store for store in stores}
+    if len(versions) > 1:
+        (first, one), (second, other) = list(versions.items())[:2]
+        raise StoreError(
+            f"{one.path} is of store version {first} and {other.path} of version {second}",
+            hint="make both with the same trajkit",
+        )
+    return stores
+
+
+@contextlib.contextmanager
+def _reading(stores: Sequence[Store], connection: duckdb.DuckDBPyConnection) -> Iterator[None]:
+    try:
+        with interruptible(connection):
+            yield
+    except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+        names = ", ".join(str(store.path) for store in stores)
+        raise StoreError(f"{names} could not be read: {first_line(error)}") from error
+
+
+def _settle(
+    connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], prefer: Prefer | None
+) -> list[Left]:
+    """Leave a table `gone`: which store's copy of an episode is not taken."""
+    held = " UNION ALL ".join(
+        f"SELECT {number} AS store, episode_id, content_hash, n_steps FROM {scan(store.parts('episodes'))}"
+        for number, store in enumerate(stores)
+    )
+    keeps = "max" if prefer == Prefer.LAST else "min"
+    connection.execute(
+        f"""
+        CREATE TABLE gone AS
+        WITH held AS ({held}), several AS (
+            SELECT episode_id, {keeps}(store) AS kept, min(content_hash) <> max(content_hash) AS is_other
+            FROM held GROUP BY episode_id HAVING count(*) > 1
+        )
+        SELECT store, episode_id, n_steps, is_other, kept FROM held JOIN several USING (episode_id)
+        WHERE store <> kept
+        """
+    )
+    differing = connection.execute(
+        "SELECT episode_id, store, kept, count(*) OVER () FROM gone WHERE is_other ORDER BY 1 LIMIT 1"
+    ).fetchall()
+    if differing and prefer is None:
+        episode_id, one, other, n = differing[0]
+        more = f", and so are {n - 1:,} more" if n > 1 else ""
+        raise DataError(
+            f"episode {episode_id} is in {stores[other].path} and in {stores[one].path}"
+            f" with different content{more}",
+            hint="--prefer last takes that of the store named last, as for what `export --after` brought",
+        )
+    counts = connection.execute(
+        "SELECT is_other, count(*), sum(n_steps)::BIGINT FROM gone GROUP BY is_other ORDER BY is_other"
+    ).fetchall()
+    return [
+        Left(reason=OTHER if is_other else SAME, n_episodes=n, n_steps=n_steps)
+        for is_other, n, n_steps in counts
+    ]
+
+
+def _entry(
+    connection: duckdb.DuckDBPyConnection,
+    stores: Sequence[Store],
+    prefer: Prefer | None,
+    left: Sequence[Left],
+) -> LineageEntry:
+    counts = [store.manifest.counts for store in stores]
+    n_episodes, n_steps = sum(c.n_episodes for c in counts), sum(c.n_steps for c in counts)
+    gone = dict(connection.execute("SELECT store, count(*) FROM gone GROUP BY store").fetchall())
+    n_common = len(_common_history(stores))
+    parents: list[JsonValue] = [
+        {
+            "digest": store.manifest.digest,
+            "n_episodes": store.manifest.counts.n_episodes - gone.get(number, 0),
+            "lineage": [each.model_dump(mode="json") for each in store.manifest.lineage[n_common:]],
+        }
+        for number, store in enumerate(stores)
+    ]
+    arguments: JsonObject = {"stores": parents} | ({"prefer": prefer.value} if prefer else {})
+    return LineageEntry(
+        verb="merge",
+        arguments=arguments,
+        n_episodes_in=n_episodes,
+        n_episodes_out=n_episodes - sum(each.n_episodes for each in left),
+        n_steps_in=n_steps,
+        n_steps_out=n_steps - sum(each.n_steps for each in left),
+        left=tuple(left),
+        done_at=datetime.now(UTC),
+        trajkit_version=trajkit.__version__,
+    )
+
+
+def _write(
+    connection: duckdb.DuckDBPyConnection,
+    stores: Sequence[Store],
+    goal: Path,
+    metrics: tuple[Metric, ...],
+    entry: LineageEntry,
+) -> Manifest:
+    splits = {store.manifest.split for store in stores}
+    with StoreWriter(
+        goal,
+        kind="merge",
+        metrics=metrics,
+        source=_source(stores),
+        as_of=_as_of(stores),
+        split=splits.pop() if len(splits) == 1 else None,
+    ) as writer:
+        for number, store in enumerate(stores):
+            ids = f"SELECT episode_id FROM gone WHERE store = {number}"
+            gone = connection.sql(ids).to_arrow_table()
+            if gone.num_rows or columns_of(store.manifest.metrics) != columns_of(metrics):
+                _write_anew(writer, store, metrics, gone)
+            else:
+                writer.copy(store)
+        return writer.finish(lineage=[*_common_history(stores), entry])
+
+
+def _common_history(stores: Sequence[Store]) -> list[LineageEntry]:
+    """What was done before the ways of the stores parted; the rest is told by the entry of the merge."""
+    histories = zip(*(store.manifest.lineage for store in stores), strict=False)
+    shared = itertools.takewhile(lambda entries: all(each == entries[0] for each in entries), histories)
+    return [entries[0] for entries in shared]
+
+
+def _source(stores: Sequence[Store]) -> JsonObject:
+    found: list[JsonObject] = []
+    for store in stores:
+        if store.manifest.source not in found:
+            found.append(store.manifest.source)
+    return found[0] if len(found) == 1 else {"kind": "merge", "sources": list(found)}
+
+
+def _as_of(stores: Sequence[Store]) -> datetime | None:
+    """Until when nothing is missing: that of the oldest store, unless another one goes on where it ends."""
+    continued = set()
+    for store in stores:
+        for entry in store.manifest.lineage:
+            if isinstance(earlier := entry.arguments.get("after"), dict):
+                continued.add(earlier.get("digest"))
+    times = [store.manifest.as_of for store in stores if store.manifest.digest not in continued]
+    return None if None in times else min(time for time in times if time is not None)
+
+
+def _write_anew(writer: StoreWriter, store: Store, metrics: Sequence[Metric], gone: pa.Table) -> None:
+    """Write the episodes of a store that stay, with the columns of every metric."""
+    with deriving(store.path, memory_limit=_MEMORY_LIMIT) as derivation:
+        connection = derivation.connection
+        connection.register("gone", gone)
+        stay = "SELECT episode_id FROM episodes ANTI JOIN gone USING (episode_id)"
+        connection.execute(f"CREATE TEMP TABLE kept AS {stay}")
+        selects = {
+            table: f"SELECT {with_metrics(table, store, metrics)} FROM {table}"
+            for table in ("episodes", "steps")
+        }
+        for mine in derivation.parts("kept"):
+            writer.add(
+                connection,
+                episodes=f"({selects['episodes']} {mine})",
+                steps=f"({selects['steps']} {mine})",
+                feedback=f"(SELECT * FROM feedback {mine})",
+            )

@@ -1,0 +1,228 @@
+"""Prompts that are nearly the same: MinHash signatures of their words, found by locality-sensitive hashing.
+
+Broder 1997, "On the resemblance and containment of documents"; banding as in Leskovec, Rajaraman and Ullman,
+"Mining of Massive Datasets", section 3.4. Signatures and bands are tables of DuckDB, which waits on disk with
+what does not fit into memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import pyarrow as pa
+
+from trajkit._core.lazy import need
+from trajkit.curation.derive import Derivation
+from trajkit.curation.sameness import normal
+from trajkit.curation.shingles import mixed, shingle_hashes
+from trajkit.store.digest import spelled_json
+from trajkit.store.view import full_steps
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+GROUPS = "trajkit_near"
+"""Table `(is_eval, prompt, act, kept, similarity)`: each prompt that is dropped, the one that stands for it,
+and how much of their words they share, as estimated."""
+
+N_VALUES = 128
+"""Values of a signature: the standard error of an estimate is at most 1 / (2 * sqrt(128)), 0.044."""
+
+_SEED = 1
+_RECALL = 0.99
+_BATCH_ROWS = 512
+_BATCH_BYTES = 8_000_000
+_PAIRS_AT_ONCE = 20_000
+_WORDS = "trajkit_near_words"
+_SIGNATURES = "trajkit_near_signatures"
+_BANDS = "trajkit_near_bands"
+
+
+def rows_per_band(threshold: float) -> int:
+    """Values of a band: as many as still find a pair at the threshold 99 times in 100."""
+    for n_rows in (32, 16, 8, 4, 2):
+        if 1 - (1 - threshold**n_rows) ** (N_VALUES // n_rows) >= _RECALL:
+            return n_rows
+    return 1
+
+
+def find_near(
+    derivation: Derivation,
+    firsts: str,
+    *,
+    threshold: float,
+    shingle: int,
+    on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
+) -> None:
+    """Leave the table `GROUPS`.
+
+    System messages and tools must be the same; of the other messages, at least `threshold` of the runs of
+    `shingle` words that either of two prompts has must be in both. A word is letters, digits and _, whatever
+    the case of A to Z. A prompt is dropped only for one that stays and comes before it.
+
+    Args:
+        derivation: Whose prompts.
+        firsts: Relation `(is_eval, prompt, act, episode_id, step_index)`: where each prompt can be read.
+            Only prompts with the same `act` and `is_eval` are compared.
+        threshold: Of the Jaccard similarity, above 0 and up to 1.
+        shingle: Words of a run.
+        on_progress: Told how many prompts are signed, and of how many.
+
+    Raises:
+        MissingExtra: rensa is not installed.
+    """
+    sketch = need("rensa", extra="dedupe").RMinHash
+    run = derivation.connection.execute
+    run(f"CREATE OR REPLACE TEMP TABLE {_SIGNATURES} (number BIGINT, frame UBIGINT, signature BLOB)")
+    run(f"CREATE OR REPLACE TEMP TABLE {_BANDS} (number BIGINT, bucket UBIGINT)")
+    run(
+        f"CREATE OR REPLACE TEMP TABLE {_WORDS} AS SELECT *, "
+        f"row_number() OVER (ORDER BY episode_id, step_index) AS number FROM {firsts}"
+    )
+    n_rows = rows_per_band(threshold)
+    ((n_prompts,),) = run(f"SELECT count(*) FROM {_WORDS}").fetchall()
+    n_signed = 0
+
+    def signed(batch: pa.RecordBatch) -> NDArray[np.uint32]:
+        hashes, offsets = shingle_hashes(batch.column("text"), shingle)
+        matrix = sketch.digest_matrix_from_flat_token_hashes(hashes, offsets, N_VALUES, _SEED)
+        return np.array(matrix.to_rows(), dtype=np.uint32)
+
+    with ThreadPoolExecutor() as pool:
+        for batches in _texts(derivation):
+            for batch, signatures in zip(batches, pool.map(signed, batches), strict=True):
+                _insert(derivation, batch, signatures, n_rows)
+                n_signed += batch.num_rows
+                on_progress(n_signed, n_prompts)
+    derivation.connection.register("trajkit_near_found", _standing(derivation, threshold))
+    run(
+        f"CREATE OR REPLACE TEMP TABLE {GROUPS} AS SELECT d.is_eval, d.prompt, d.act, k.prompt AS kept, "
+        f"f.similarity FROM trajkit_near_found AS f JOIN {_WORDS} AS d ON d.number = f.number "
+        f"JOIN {_WORDS} AS k ON k.number = f.kept"
+    )
+    derivation.connection.unregister("trajkit_near_found")
+
+
+def _texts(derivation: Derivation) -> Iterator[list[pa.RecordBatch]]:
+    """Number, frame and text of each prompt, part by part. The frame is what must be the same."""
+    role = "json_extract_string(m, '$.role')"
+    messages = "CAST(prompt AS JSON[])"
+    rest = f"to_json(list_filter({messages}, lambda m: {role} <> 'system'))"
+    system = f"to_json(list_filter({messages}, lambda m: {role} = 'system'))"
+    others = f"coalesce({spelled_json('tools')}, ''), CAST(is_eval AS VARCHAR), CAST(act AS VARCHAR)"
+    frame = f"md5_number_lower(concat_ws(chr(3), {normal(f'CAST({system} AS VARCHAR)')}, {others}))"
+    for mine in derivation.parts(f"(SELECT DISTINCT episode_id FROM {_WORDS})"):
+        steps = full_steps(f"(SELECT * FROM steps {mine})")
+        table = derivation.connection.sql(
+            f"SELECT number, {frame} AS frame, {normal(f'CAST({rest} AS VARCHAR)')} AS text FROM "
+            f"(SELECT s.prompt, s.tools, w.number, w.is_eval, w.act FROM ({steps}) AS s JOIN "
+            f"{_WORDS} AS w USING (episode_id, step_index))"
+        ).to_arrow_table()  # whole: a connection with an open result cannot be written to
+        yield [piece for batch in table.to_batches(_BATCH_ROWS) for piece in _slices(batch)]
+
+
+def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Parts of a batch with at most some megabytes of text, or one row."""
+    if batch.num_rows <= 1 or batch.column("text").nbytes <= _BATCH_BYTES:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _slices(batch.slice(0, half))
+    yield from _slices(batch.slice(half))
+
+
+def _insert(
+    derivation: Derivation, batch: pa.RecordBatch, signatures: NDArray[np.uint32], n_rows: int
+) -> None:
+    """Keep the signatures, and the bucket of each of their bands."""
+    n_bands = N_VALUES // n_rows
+    numbers = batch.column("number")
+    frames = batch.column("frame").to_numpy(zero_copy_only=False).astype(np.uint64)
+    values = signatures.reshape(len(signatures), n_bands, n_rows).astype(np.uint64)
+    buckets = np.zeros((len(signatures), n_bands), np.uint64)
+    for place in range(n_rows):
+        buckets = mixed(buckets ^ values[:, :, place])
+    buckets = mixed(buckets ^ mixed(np.arange(n_bands, dtype=np.uint64))[None, :] ^ frames[:, None])
+    width = pa.binary(4 * N_VALUES)
+    blobs = pa.Array.from_buffers(width, len(signatures), [None, pa.py_buffer(signatures.tobytes())])
+    connection = derivation.connection
+    rows = {
+        _SIGNATURES: pa.table({"number": numbers, "frame": frames, "signature": blobs}),
+        _BANDS: pa.table(
+            {
+                "number": np.repeat(numbers.to_numpy(zero_copy_only=False), n_bands),
+                "bucket": buckets.reshape(-1),
+            }
+        ),
+    }
+    for table, made in rows.items():
+        connection.register("trajkit_near_rows", made)
+        connection.execute(f"INSERT INTO {table} SELECT * FROM trajkit_near_rows")
+    connection.unregister("trajkit_near_rows")
+
+
+def _standing(derivation: Derivation, threshold: float) -> pa.Table:
+    """For each prompt that is dropped the one that stays for it, as columns `number`, `kept`, `similarity`.
+
+    In each round the prompts of a bucket are compared with its first. Those that are dropped leave their
+    buckets, which then have another first, until nothing more is dropped.
+    """
+    kept_for: dict[int, tuple[int, float]] = {}
+    standing: set[int] = set()
+    bands = _BANDS
+    while True:
+        n_before = len(kept_for)
+        for number, first, similarity in _alike(derivation, bands, threshold):
+            # one that stands for others stays, and one that left can stand for nobody
+            if number not in kept_for and number not in standing and first not in kept_for:
+                kept_for[number] = (first, similarity)
+                standing.add(first)
+        gone = list(kept_for)[n_before:]
+        if not gone:
+            break
+        derivation.connection.register("trajkit_near_gone", pa.table({"number": gone}))
+        derivation.connection.execute(
+            f"DELETE FROM {bands} WHERE number IN (SELECT number FROM trajkit_near_gone)"
+        )
+        derivation.connection.unregister("trajkit_near_gone")
+    return pa.table(
+        {
+            "number": pa.array(kept_for, pa.int64()),
+            "kept": pa.array([first for first, _ in kept_for.values()], pa.int64()),
+            "similarity": pa.array([similarity for _, similarity in kept_for.values()], pa.float64()),
+        }
+    )
+
+
+def _alike(derivation: Derivation, bands: str, threshold: float) -> Iterator[tuple[int, int, float]]:
+    """Pairs of a prompt and the first of a bucket of its, with their similarity, in the order of prompts."""
+    reader = derivation.connection.sql(
+        f"SELECT p.number, p.first, a.signature AS one, b.signature AS other FROM (SELECT DISTINCT number, "
+        f"first FROM {bands} JOIN (SELECT bucket, min(number) AS first FROM {bands} GROUP BY bucket "
+        f"HAVING count(*) > 1) USING (bucket) WHERE number > first) AS p "
+        f"JOIN {_SIGNATURES} AS a ON a.number = p.number JOIN {_SIGNATURES} AS b ON b.number = p.first "
+        "WHERE a.frame = b.frame"
+    ).to_arrow_reader(_PAIRS_AT_ONCE)
+    found: list[pa.RecordBatch] = []
+    for batch in reader:
+        one, other = (_matrix(batch.column(name)) for name in ("one", "other"))
+        similarity = (one == other).mean(axis=1) if batch.num_rows else np.zeros(0)
+        pairs = pa.record_batch([batch.column(0), batch.column(1), pa.array(similarity)], ["n", "first", "s"])
+        found.append(pairs.filter(pa.array(similarity >= threshold)))
+    reader.close()
+    if not found:
+        return
+    table = pa.Table.from_batches(found).sort_by(
+        [("n", "ascending"), ("s", "descending"), ("first", "ascending")]
+    )
+    for batch in table.to_batches(_PAIRS_AT_ONCE):
+        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+
+
+def _matrix(blobs: pa.Array[Any]) -> NDArray[np.uint32]:
+    return np.frombuffer(b"".join(cast("list[bytes]", blobs.to_pylist())), np.uint32).reshape(
+        len(blobs), N_VALUES
+    )

@@ -1,0 +1,255 @@
+"""Which two continuations make a preference: they start from one state, part there, and end unlike.
+
+A candidate is a step at which a side may begin. Its `state` says what the sides of a pair share, its `choice`
+what was done, `said` what would be learned of it, its `gain` how well the episode went.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import itertools
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from trajkit.curation.derive import Derivation
+from trajkit.store.engine import literal
+from trajkit.store.view import full_steps, spans
+
+# A database may keep a score in 32 bits: 0.9 - 0.8 is then less than 0.1 by as much.
+_SLACK = 2e-7
+_STEPS_AT_ONCE = 25_000
+_ROWS_AT_ONCE = 10_000
+
+_BLOCKS = "CAST(completion->'$.content' AS JSON[])"
+SAID = f"""
+    md5(array_to_string(list_transform(
+        list_filter({_BLOCKS}, lambda b: b->>'$.type' <> 'thought'), lambda b: CASE b->>'$.type'
+            WHEN 'text' THEN 'text' || chr(0) || (b->>'$.text')
+            WHEN 'tool_call' THEN 'call' || chr(0) || (b->>'$.name') || chr(0) || (b->>'$.arguments')
+            ELSE CAST(b AS VARCHAR) END), chr(1)))
+"""
+"""What an answer says, thoughts and the random ids of tool calls left out; null where there is no answer."""
+
+IS_LEARNED = "loss_weight <> 0 AND completion IS NOT NULL AND CAST(completion AS VARCHAR) <> 'null'"
+_ACTION = "coalesce(action_executed, nullif(CAST(action AS VARCHAR), 'null'))"
+_STEPS = f"""
+    SELECT s.episode_id, s.step_index, e.origin, md5(observation) AS seen, md5({_ACTION}) AS done,
+        CASE WHEN {IS_LEARNED} THEN {SAID} END AS said, messages IS NOT NULL AS has_prompt, e.gain
+    FROM steps s JOIN trajkit_attempt e USING (episode_id)
+    WHERE s.episode_id BETWEEN {{lowest}} AND {{highest}} ORDER BY s.episode_id, s.step_index
+"""
+_CANDIDATES = """
+    CREATE OR REPLACE TEMP TABLE trajkit_candidate
+    (state VARCHAR, choice VARCHAR, said VARCHAR, episode_id VARCHAR, step_index BIGINT, gain DOUBLE{more})
+"""
+_KINDS = (pa.string(), pa.string(), pa.string(), pa.string(), pa.int64(), pa.float64())
+_NAMES = ("state", "choice", "said", "episode_id", "step_index", "gain")
+
+
+class Side(NamedTuple):
+    """Where a continuation begins."""
+
+    choice: str
+    said: str
+    episode_id: str
+    step_index: int
+    gain: float
+
+
+class Picked(NamedTuple):
+    """Two continuations, the better one first."""
+
+    chosen: Side
+    rejected: Side
+
+
+def of_states(derivation: Derivation, *, is_episode: bool, same_prompt: bool = False) -> None:
+    """Leave the candidates that share a start and everything seen and done since.
+
+    Two episodes that share a state and then do different things part there for the first time: what they did
+    before is in the state.
+
+    Args:
+        derivation: The store, with a table `trajkit_attempt` of `episode_id`, `gain` and `origin`: what two
+            attempts must share to be paired.
+        is_episode: A side is all that is learned from there on, not one answer.
+        same_prompt: They were also given the same prompt and tools.
+    """
+    _walk_all(derivation, is_episode=is_episode, by_action=True)
+    if same_prompt:
+        _with_prompts(derivation, state="md5(asked || c.state)", choice="c.choice")
+
+
+def of_prompts(derivation: Derivation, *, is_episode: bool) -> None:
+    """Leave the candidates that were given the same prompt and tools.
+
+    Args:
+        derivation: As in `of_states`.
+        is_episode: As in `of_states`.
+    """
+    _walk_all(derivation, is_episode=is_episode, by_action=False)
+    _with_prompts(derivation, state="md5(asked || origin)", choice=SAID)
+
+
+def _with_prompts(derivation: Derivation, *, state: str, choice: str) -> None:
+    """The candidates with the hash of what they were asked."""
+    run = derivation.connection.execute
+    run("ALTER TABLE trajkit_candidate RENAME TO trajkit_told")
+    run(_CANDIDATES.format(more=", asked VARCHAR, origin VARCHAR"))
+    for span in spans(derivation.connection):
+        steps = full_steps(f"(SELECT * FROM steps WHERE {span})")
+        run(
+            f"""
+            INSERT INTO trajkit_candidate
+            SELECT {state}, {choice}, c.said, episode_id, step_index, e.gain, asked, e.origin
+            FROM (SELECT episode_id, step_index, completion,
+                    md5(CAST(prompt AS VARCHAR) || chr(0) || coalesce(CAST(tools AS VARCHAR), '')) AS asked
+                  FROM ({steps}) WHERE prompt IS NOT NULL)
+            JOIN trajkit_attempt e USING (episode_id) JOIN trajkit_told c USING (episode_id, step_index)
+            """
+        )
+    run("DROP TABLE trajkit_told")
+
+
+def n_prompts_apart(derivation: Derivation) -> int:
+    """Prompts that were given in several groups, which are not paired across them."""
+    ((number,),) = derivation.connection.execute(
+        "SELECT count(*) FROM (SELECT asked FROM trajkit_candidate GROUP BY asked "
+        "HAVING min(origin) <> max(origin) AND min(choice) <> max(choice))"
+    ).fetchall()
+    return int(number)
+
+
+def pick(derivation: Derivation, *, margin: float, per_state: int) -> list[Picked]:
+    """The pairs of all states, in an order that follows from what they are.
+
+    Args:
+        derivation: Has the table `trajkit_candidate`.
+        margin: How much better the chosen episode was, at least.
+        per_state: At most so many of a state, those with the largest margins.
+    """
+    derivation.connection.execute(
+        f"SELECT {', '.join(_NAMES)} FROM trajkit_candidate SEMI JOIN (SELECT state FROM trajkit_candidate "
+        "GROUP BY state HAVING min(choice) <> max(choice) AND max(gain) > min(gain)) USING (state) "
+        "ORDER BY state, gain DESC, episode_id, step_index"
+    )
+    rows = itertools.chain.from_iterable(
+        iter(lambda: derivation.connection.fetchmany(_ROWS_AT_ONCE), [])  # a state is a few rows of very many
+    )
+    picked = [
+        pair
+        for _, sides in itertools.groupby(rows, key=lambda row: row[0])
+        for pair in best_pairs([Side(*side[1:]) for side in sides], margin=margin, most=per_state)
+    ]
+    return sorted(picked, key=lambda pair: (pair.chosen[2:4], pair.rejected[2:4]))
+
+
+def best_pairs(sides: Sequence[Side], *, margin: float, most: int) -> list[Picked]:
+    """The pairs of one state with the largest margins, never two that say the same.
+
+    Args:
+        sides: Those that begin there.
+        margin: Least difference of the gains, above 0.
+        most: At most so many.
+    """
+    # of sides that do and say the same only the best can be chosen, and the worst rejected
+    best: dict[tuple[str, str], Side] = {}
+    worst: dict[tuple[str, str], Side] = {}
+    for side in sorted(sides, key=lambda side: (-side.gain, side.episode_id, side.step_index)):
+        best.setdefault((side.choice, side.said), side)
+    for side in sorted(sides, key=lambda side: (side.gain, side.episode_id, side.step_index)):
+        worst.setdefault((side.choice, side.said), side)
+    found: list[Picked] = []
+    for pair in _by_margin(list(best.values()), list(worst.values()), margin):
+        if len(found) == most:
+            break
+        if pair.chosen.choice != pair.rejected.choice and pair.chosen.said != pair.rejected.said:
+            found.append(pair)
+    return found
+
+
+def _by_margin(best: Sequence[Side], worst: Sequence[Side], margin: float) -> Iterator[Picked]:
+    """Pairs of both, the largest margin first, as long as it is large enough."""
+    waiting = [(worst[0].gain - best[0].gain, 0, 0)] if best and worst else []
+    while waiting:
+        _, i, j = heapq.heappop(waiting)
+        chosen, rejected = best[i], worst[j]
+        if not is_apart(chosen.gain, rejected.gain, margin):
+            return
+        yield Picked(chosen, rejected)
+        if j + 1 < len(worst):
+            heapq.heappush(waiting, (worst[j + 1].gain - chosen.gain, i, j + 1))
+        if j == 0 and i + 1 < len(best):
+            heapq.heappush(waiting, (worst[0].gain - best[i + 1].gain, i + 1, 0))
+
+
+def is_apart(better: float, worse: float, margin: float) -> bool:
+    """Whether one score is better by the margin, as far as scores are exact."""
+    return better > worse and better - worse >= margin - _SLACK * max(abs(better), abs(worse))
+
+
+Row = tuple[str, int, str, str | None, str | None, str | None, bool, float]
+
+
+def _walk_all(derivation: Derivation, *, is_episode: bool, by_action: bool) -> None:
+    run = derivation.connection.execute
+    run(_CANDIDATES.format(more=""))
+    for lowest, highest in _spans(derivation):
+        rows = run(_STEPS.format(lowest=literal(lowest), highest=literal(highest))).fetchall()
+        found = [
+            candidate
+            for _, steps in itertools.groupby(rows, key=lambda row: row[0])
+            for candidate in _walk(list(steps), is_episode, by_action)
+        ]
+        columns = list(zip(*found, strict=True)) if found else [()] * len(_NAMES)
+        table = pa.table(
+            {
+                name: pa.array(list(column), kind)
+                for name, column, kind in zip(_NAMES, columns, _KINDS, strict=True)
+            }
+        )
+        derivation.connection.register("trajkit_found", table)
+        run("INSERT INTO trajkit_candidate SELECT * FROM trajkit_found")
+        derivation.connection.unregister("trajkit_found")
+
+
+def _walk(
+    steps: Sequence[Row], is_episode: bool, by_action: bool
+) -> Iterator[tuple[str, str, str, str, int, float]]:
+    """The candidates of one episode, one for each action or each answer, with what is said from there on."""
+    endings = _endings(steps) if is_episode else [step[5] for step in steps]
+    state = hashlib.sha256(steps[0][2].encode()).digest()
+    begin = 0
+    for place, (episode_id, _, _, seen, done, _, _, gain) in enumerate(steps):
+        if by_action and done is None:
+            continue  # a call of a model before the action
+        state = hashlib.sha256(state + (seen or "").encode()).digest()
+        first = begin if is_episode else place
+        said = endings[first]
+        if said is not None and steps[first][6]:
+            yield state.hex(), done or "", said, episode_id, steps[first][1], gain
+        state = hashlib.sha256(state + (done or "").encode()).digest()
+        begin = place + 1
+
+
+def _endings(steps: Sequence[Row]) -> list[str | None]:
+    """For each step a hash of all that is learned from it on; None where that is nothing."""
+    endings: list[str | None] = []
+    after: str | None = None
+    for step in reversed(steps):
+        if step[5] is not None:
+            after = hashlib.sha256(f"{step[5]}{after}".encode()).hexdigest()
+        endings.append(after)
+    return endings[::-1]
+
+
+def _spans(derivation: Derivation) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = derivation.connection.execute(
+        "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, CAST((sum(n_steps + 1) OVER "
+        f"(ORDER BY episode_id) - n_steps - 1) // {_STEPS_AT_ONCE} AS BIGINT) AS span FROM episodes "
+        "WHERE episode_id IN (SELECT episode_id FROM trajkit_attempt)) GROUP BY span ORDER BY span"
+    ).fetchall()
+    return found

@@ -1,0 +1,105 @@
+"""A second opinion: betterleaks or gitleaks over the texts of a store, where one is on the PATH."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from trajkit.curation.derive import Derivation, deriving
+from trajkit.curation.redact_column import text_columns
+from trajkit.curation.redact_walk import leaves
+from trajkit.errors import RequestError
+from trajkit.store.layout import TABLES, quoted
+
+PROGRAMS = ("betterleaks", "gitleaks")
+"""By preference: the first is by the author of the second, and reads the same configuration."""
+_FOUND = 3
+
+
+class Opinion(NamedTuple):
+    """What somebody else's scanner says."""
+
+    program: str
+    """Which one."""
+    n_by_rule: dict[str, int]
+    """How often each of its rules found something; none where nothing was found."""
+
+
+def program_on_path() -> str | None:
+    """The scanner that is installed here; None for none."""
+    return next((name for name in PROGRAMS if shutil.which(name)), None)
+
+
+def second_opinion(path: str | Path) -> Opinion | None:
+    """Ask the scanner that is installed about every text of a store; None where none is.
+
+    Args:
+        path: The store, or `sample:NAME`.
+
+    Raises:
+        RequestError: The scanner failed.
+        StoreError: The store cannot be read.
+    """
+    if program_on_path() is None:
+        return None
+    with deriving(path) as derivation:
+        return opinion_of(_texts(derivation))
+
+
+def opinion_of(texts: Iterable[str]) -> Opinion | None:
+    """The same about any texts.
+
+    They go into its standard input, and nothing of them is kept.
+
+    Raises:
+        RequestError: The scanner failed.
+    """
+    program = program_on_path()
+    if program is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        report = Path(folder) / "report.json"
+        command = [
+            *(program, "stdin", "--no-banner", "--redact=100", "--exit-code", str(_FOUND)),
+            *("--report-format", "json", "--report-path", str(report)),
+        ]
+        log = Path(folder) / "log"
+        with (
+            log.open("wb") as told,
+            subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=told
+            ) as process,
+        ):
+            assert process.stdin is not None
+            with contextlib.suppress(BrokenPipeError):  # its exit code says why
+                process.stdin.writelines(text.encode("utf-8", "replace") + b"\n" for text in texts)
+                process.stdin.close()
+        if process.returncode not in (0, _FOUND):
+            words = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            raise RequestError(
+                f"{program} failed with {process.returncode}: {words[-1] if words else 'it said nothing'}",
+                hint="--no-gate does without it",
+            )
+        found = json.loads(report.read_text(encoding="utf-8") or "[]") if report.is_file() else []
+        return Opinion(program, dict(Counter(str(each.get("RuleID", "?")) for each in found or ())))
+
+
+def _texts(derivation: Derivation) -> Iterator[str]:
+    """The texts of a store, each once; of JSON the texts that are in it."""
+    for table in TABLES:
+        for column in text_columns(table):
+            name = quoted(column.name)
+            if column.sql_type == "VARCHAR[]":
+                name = f"unnest({name})"
+            rows = derivation.connection.execute(f"SELECT DISTINCT CAST({name} AS VARCHAR) FROM {table}")
+            while batch := rows.fetchmany(1000):
+                for (text,) in batch:
+                    if text is not None:
+                        yield from leaves(text, is_json=column.sql_type == "JSON")

@@ -1,0 +1,168 @@
+"""Find secrets and personal data in texts, many at a time."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trajkit.curation.redact_placeholder import MET, word_of
+from trajkit.curation.redact_shape import KINDS, SHAPES, VALUE, Shape, kind_of
+
+_OPEN, _SHUT = "\x02", "\x03"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_WORD = re.compile(r"[\w.+/=~-]*")
+_OVERLAP = 48
+
+
+class Span(NamedTuple):
+    """A value in a text."""
+
+    kind: str
+    """What it is."""
+    start: int
+    """Where it begins."""
+    end: int
+    """Where it has ended."""
+
+
+class Finder:
+    """Knows what to look for.
+
+    Args:
+        own: The user's patterns by the names of their kinds; the group `value` of one, else its first, else
+            the whole match is what is found.
+        skip: Kinds that are not looked for.
+        reader: Reads texts for what has no shape; None for nobody.
+    """
+
+    def __init__(
+        self,
+        own: Mapping[str, re.Pattern[str]] | None = None,
+        skip: Iterable[str] = (),
+        *,
+        reader: Callable[[str], Iterable[Span]] | None = None,
+    ) -> None:
+        self._own = dict(own or {})
+        self._reader = reader
+        self._asks_all = bool(self._own) or reader is not None
+        self._skip = frozenset(skip)
+        self._shapes = [
+            (place, shape, re.compile(shape.candidate))
+            for place, shape in enumerate(SHAPES)
+            if not shape.kind or shape.kind not in self._skip
+        ]
+        words = sorted({word_of(kind) for kind in (*KINDS, *self._own)})
+        self._done = re.compile(rf"\[(?:{'|'.join(words)})_[0-9]+\]")
+        self._union = "|".join(f"(?:{shape.candidate})" for _, shape, _ in self._shapes)
+
+    def may_hold(self, texts: Any) -> Any:
+        """For each text of a column, or JSON as it is written: may it hold anything? Null for null."""
+        if self._asks_all:  # a pattern of the user's, or a reader, is asked of every text
+            return pc.is_valid(texts)
+        # a character that JSON has in another spelling could hide what is looked for
+        return pc.match_substring_regex(texts, rf"{self._union}|\\u00[2-7]|\\/")
+
+    def find(self, texts: Iterable[str]) -> dict[str, list[Span]]:
+        """What is in these texts, in order; a text with nothing in it is left out."""
+        readable: list[str] = []
+        odd: list[str] = []
+        for text in texts:
+            (readable if _is_plain(text) else odd).append(text)
+        found = {text: self.spans(text, [(0, len(text))]) for text in odd}
+        column = pa.array(readable, pa.large_string())
+        hit = (
+            [True] * len(readable)
+            if self._asks_all
+            else pc.match_substring_regex(column, self._union).to_pylist()
+        )
+        chosen = list(itertools.compress(readable, hit))
+        marked = pc.replace_substring_regex(
+            pa.array(chosen, pa.large_string()), self._union, f"{_OPEN}\\0{_SHUT}"
+        )
+        for text, mark in zip(chosen, marked.to_pylist(), strict=True):
+            found[text] = self.spans(text, list(_marks(str(mark))))
+        return {text: spans for text, spans in found.items() if spans}
+
+    def spans(self, text: str, candidates: Iterable[tuple[int, int]]) -> list[Span]:
+        """What is in a text near these places, in order and without overlap."""
+        seen: dict[tuple[int, int, int], Span] = {}
+        for start, end in _regions(text, candidates):
+            for place, shape, near in self._shapes:
+                if near.search(text, max(0, start - 2), end + _OVERLAP):
+                    for span in self._held(shape, text, max(0, start - shape.reach), end + shape.reach):
+                        seen[place, span.start, span.end] = span
+        done = [found.span() for found in self._done.finditer(text)] if self._own else []
+        for place, (kind, pattern) in enumerate(self._own.items()):
+            for found in pattern.finditer(text):
+                start, end = found.span(VALUE if VALUE in pattern.groupindex else min(1, pattern.groups))
+                if end > start and not any(low <= start and end <= high for low, high in done):
+                    seen[place - len(self._own), start, end] = Span(kind, start, end)
+        read = self._read(text) if self._reader is not None else []
+        return _apart([*(seen[key] for key in sorted(seen)), *read]) if seen or read else []
+
+    def _read(self, text: str) -> list[Span]:
+        """What the reader finds; a placeholder is no name."""
+        assert self._reader is not None
+        done = [found.span() for found in MET.finditer(text)]
+        return [
+            span
+            for span in self._reader(text)
+            if all(span.end <= low or span.start >= high for low, high in done)
+        ]
+
+    def _held(self, shape: Shape, text: str, low: int, high: int) -> Iterator[Span]:
+        for found in shape.pattern.finditer(text, low, high):
+            start, end = found.span(VALUE if VALUE in shape.pattern.groupindex else 0)
+            if start == end or not shape.holds(found):
+                continue
+            kind = shape.kind or kind_of(found[0])
+            if kind not in self._skip:
+                yield Span(kind, start, end)
+
+
+def has_surrogate(text: str) -> bool:
+    """Whether half of a surrogate pair is in it, which Arrow cannot hold."""
+    return not text.isascii() and _SURROGATE.search(text) is not None
+
+
+def _is_plain(text: str) -> bool:
+    """Whether Arrow can hold it, and the marks are free."""
+    return _OPEN not in text and _SHUT not in text and not has_surrogate(text)
+
+
+def _marks(marked: str) -> Iterator[tuple[int, int]]:
+    """Where the marked places are, in the text without marks."""
+    first, *rest = marked.split(_OPEN)
+    position = len(first)
+    for piece in rest:
+        length = piece.index(_SHUT)
+        yield position, position + length
+        position += len(piece) - 1
+
+
+def _regions(text: str, candidates: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """The candidates with the rest of their words; what is near to each other is one region, read once."""
+    low = high = -1
+    for start, end in candidates:
+        if low >= 0 and start <= high + _OVERLAP:
+            high = max(high, end if end <= high else _WORD.match(text, end).end())  # type: ignore[union-attr]
+            continue
+        if low >= 0:
+            yield low, high
+        low, high = start, _WORD.match(text, end).end()  # type: ignore[union-attr]
+    if low >= 0:
+        yield low, high
+
+
+def _apart(spans: Iterable[Span]) -> list[Span]:
+    """Those that do not touch one that comes before them here, in the order of the text."""
+    kept: list[Span] = []
+    for span in spans:
+        if all(span.end <= other.start or span.start >= other.end for other in kept):
+            kept.append(span)
+    return sorted(kept, key=lambda span: span.start)

@@ -1,0 +1,152 @@
+"""Keep worlds for evaluation, once for a whole project: a `[[reserved]]` table in its `trajkit.toml`.
+
+`rollout --purpose train` refuses their seeds, `leak` and every launch their episodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
+
+import tomlkit
+from tomlkit.items import AoT
+
+from trajkit._core.files import write_text
+from trajkit._core.seeds import Seeds, typed_seeds
+from trajkit._core.settings import PROJECT_FILE, Reservation, project_files, reserved
+from trajkit.curation.keys import FROM_TEXT
+from trajkit.environments import known, typed_environment
+from trajkit.environments.base import EnvironmentInfo
+from trajkit.errors import ConfigError, RequestError, StoreError
+
+MOST_STATES = 20_000
+"""Worlds whose initial states are computed and written down; for more, only their seeds are kept."""
+
+_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+
+
+class Reserved(NamedTuple):
+    """What was reserved."""
+
+    path: Path
+    """The project's `trajkit.toml`."""
+    reservation: Reservation
+    """What is kept there."""
+    is_new: bool
+    """Whether it was not there before."""
+
+
+def reserve(
+    env_id: str,
+    *,
+    seeds: str,
+    tasks: Sequence[str] = (),
+    settings: Mapping[str, str] = _NO_SETTINGS,
+    with_states: bool = True,
+    folder: Path | None = None,
+    dry_run: bool = False,
+) -> Reserved:
+    """Keep the worlds of some seeds for evaluation.
+
+    They are written into the nearest `trajkit.toml` from the folder upward; where there is none, into one at
+    the root of the version control, else in the folder. Its comments stay.
+
+    Args:
+        env_id: A known environment, or `my_pkg.env:MyEnv`. Without states and with tasks named, any name that
+            the tag `trajkit.env` has.
+        seeds: Half-open, such as `200:220`; `0:1000:7`, `1,5,9`, or a file with one on each line.
+        tasks: Its tasks; none for all of them.
+        settings: Raw texts of `--env-set`, for its initial states.
+        with_states: Begin every world once and keep the hash of its initial state, so that it is found under
+            another seed too. A hash that was made of text is not kept.
+        folder: Where to look from; None for the working folder.
+        dry_run: Write nothing.
+
+    Raises:
+        RequestError: There is no such environment or task, the seeds are none, or they are too many.
+        ConfigError: The `trajkit.toml` cannot be used.
+        MissingExtra: The environment's package is not installed.
+    """
+    chosen = typed_seeds(seeds)
+    name, asked = env_id, tuple(dict.fromkeys(tasks))
+    states: tuple[str, ...] = ()
+    if with_states or not asked or env_id in known():
+        info = typed_environment(env_id, settings)
+        name, asked = info.env_id, _known_tasks(info, asked)
+        states = _states(info, asked, chosen) if with_states else ()
+    reservation = Reservation(env=name, tasks=asked, seeds=chosen, states=states)
+    path = _goal(folder)
+    if any(_covers(each, reservation) for each in reserved(folder)):
+        return Reserved(path, reservation, is_new=False)
+    if not dry_run:
+        _append(path, reservation)
+    return Reserved(path, reservation, is_new=True)
+
+
+def _known_tasks(info: EnvironmentInfo, asked: tuple[str, ...]) -> tuple[str, ...]:
+    for task in asked:
+        if task not in info.tasks:
+            raise RequestError(f"no task {task!r} in {info.env_id}", hint=f"known: {', '.join(info.tasks)}")
+    return asked or info.tasks
+
+
+def _states(info: EnvironmentInfo, tasks: tuple[str, ...], seeds: Seeds) -> tuple[str, ...]:
+    n_worlds = len(tasks) * len(seeds)
+    if n_worlds > MOST_STATES:
+        raise RequestError(
+            f"{n_worlds:,} worlds are too many to begin each once (at most {MOST_STATES:,})",
+            hint="reserve fewer seeds, or --no-states, which keeps the seeds alone",
+        )
+    states: dict[str, None] = {}
+    for task in tasks:
+        environment = info.make(task)
+        try:
+            for seed in seeds:
+                states[environment.reset(seed).initial_state_hash] = None
+        finally:
+            environment.close()
+    return tuple(state for state in states if state and not state.startswith(FROM_TEXT))
+
+
+def _covers(old: Reservation, new: Reservation) -> bool:
+    return (
+        old.env == new.env
+        and set(new.tasks) <= set(old.tasks)
+        and new.seeds == old.seeds
+        and set(new.states) <= set(old.states)
+    )
+
+
+def _goal(folder: Path | None) -> Path:
+    """The file of the project that the folder is in."""
+    for path in project_files(folder):
+        return path.resolve()
+    here = (folder or Path()).resolve()
+    roots = [one for one in (here, *here.parents) if (one / ".git").exists()]
+    return (roots[0] if roots else here) / PROJECT_FILE
+
+
+def _append(path: Path, reservation: Reservation) -> None:
+    try:
+        text = path.read_bytes().decode() if path.exists() else ""
+        document = tomlkit.parse(text)
+    except (OSError, ValueError) as error:  # tomlkit's ParseError is a ValueError
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    tables = document.setdefault("reserved", tomlkit.aot())
+    table = tomlkit.table() if isinstance(tables, AoT) else tomlkit.inline_table()
+    table.add("env", reservation.env)
+    table.add("tasks", list(reservation.tasks))
+    table.add("seeds", str(reservation.seeds))
+    if reservation.states:
+        states = tomlkit.array().multiline(True)
+        states.extend(reservation.states)
+        table.add("states", states)
+    tables.append(table)
+    try:
+        write_text(
+            path, tomlkit.dumps(document), mode=path.stat().st_mode & 0o777 if path.exists() else 0o644
+        )
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error

@@ -1,0 +1,167 @@
+"""What the calls of a row lack: ids, and the declaration of the tools that they call."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from trajkit._core.outside import json_from_outside, text_from_outside
+from trajkit.errors import DataError, RequestError
+from trajkit.formats.base import Problem, Row
+from trajkit.formats.chat_message import read_tools
+from trajkit.formats.validation.finding import Severity
+from trajkit.formats.validation.shape import flaws_of
+from trajkit.formats.validation.target import TARGETS
+from trajkit.schema import Block, Message, Role, ToolCallBlock, ToolResultBlock
+from trajkit.schema.base import JsonObject
+
+FROM_CALLS = "from-calls"
+"""The value of `--tools` that declares each tool as its calls use it."""
+
+
+class Calls:
+    """Completes rows as one format needs them, and checks them by the rules of those it is for.
+
+    Args:
+        target: Whose rules (`trajkit.formats.validation.target`); None where none are known.
+        tools: `from-calls`, or a file of tools that rows without any declare; None: rows stay as they are.
+
+    Raises:
+        RequestError: The file cannot be read, or holds no list of tools.
+    """
+
+    def __init__(self, target: str | None, tools: str | None) -> None:
+        self._target = None if target is None else TARGETS[target]
+        self._is_from_calls = tools == FROM_CALLS
+        self._given = () if tools is None or self._is_from_calls else _tools_in(Path(tools))
+
+    @property
+    def declares_tools(self) -> bool:
+        """Whether rows without calls get tools too."""
+        return bool(self._given)
+
+    def with_ids(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
+        """The messages, with an id for each call that has none, where the target asks for one."""
+        return with_ids(messages) if self._target and self._target.needs_call_ids else messages
+
+    def with_tools(
+        self, tools: tuple[JsonObject, ...], messages: Iterable[Message]
+    ) -> tuple[JsonObject, ...]:
+        """The tools of a row, and those that its messages call, as far as they are to be declared."""
+        if not tools and self._given:
+            return self._given
+        declared = {tool.get("name") for tool in tools}
+        called = [call for call in _calls(messages) if call.name not in declared]
+        if self._is_from_calls:
+            return (*tools, *declared_by(called))
+        names = {call.name for call in called}
+        return (*tools, *(tool for tool in self._given if tool.get("name") in names))
+
+    def checked(self, row: Row) -> Row:
+        """The row, with the problems that `trajkit validate` would find in it."""
+        if row.problems or self._target is None:
+            return row
+        return row._replace(
+            problems=tuple(
+                Problem(flaw.kind, _dotted(flaw.path), flaw.value)
+                for flaw in flaws_of(row.value, self._target, None)
+                if flaw.severity == Severity.ERROR
+            )
+        )
+
+
+def _dotted(path: str) -> str:
+    """A place such as `$.messages[2].content` as problems write it."""
+    return path.removeprefix("$.").replace("[", ".").replace("]", "")
+
+
+def with_ids(messages: Sequence[Message]) -> tuple[Message, ...]:
+    """The messages, with an id for each call that has none, and for the results that answer it.
+
+    Results without an id answer the calls before them in order, by the name of the tool.
+    """
+    blocks = [block for message in messages for block in message.content]
+    known = {block.id for block in blocks if isinstance(block, ToolCallBlock | ToolResultBlock)}
+    if "" not in known:
+        return tuple(messages)
+    free = (made for number in itertools.count(1) if (made := f"call_{number}") not in known)
+    completed = []
+    waiting: list[ToolCallBlock] = []
+    for message in messages:
+        if message.role == Role.ASSISTANT:
+            waiting = []
+        content = tuple(_with_id(block, free, waiting) for block in message.content)
+        completed.append(message.model_copy(update={"content": content}))
+    return tuple(completed)
+
+
+def _with_id(block: Block, free: Iterator[str], waiting: list[ToolCallBlock]) -> Block:
+    """The block, with an id. `waiting` are the calls that got one and have no result yet."""
+    if isinstance(block, ToolCallBlock) and not block.id:
+        block = block.model_copy(update={"id": next(free)})
+        waiting.append(block)
+    elif isinstance(block, ToolResultBlock) and not block.id:
+        call = next((call for call in waiting if block.name in ("", call.name)), None)
+        if call is not None:
+            waiting.remove(call)
+            block = block.model_copy(update={"id": call.id})
+    return block
+
+
+def declared_by(calls: Iterable[ToolCallBlock]) -> Iterator[JsonObject]:
+    """A tool for each name that is called, with the arguments that its calls have, by name and type."""
+    types: dict[str, dict[str, set[str]]] = {}
+    for call in calls:
+        of_tool = types.setdefault(call.name, {})
+        for name, value in _arguments(call).items():
+            of_tool.setdefault(name, set()).add(_type(value))
+    for tool, of_tool in types.items():
+        properties: JsonObject = {
+            name: {"type": next(iter(kinds))} if len(kinds) == 1 else {} for name, kinds in of_tool.items()
+        }
+        yield {"name": tool, "parameters": {"type": "object", "properties": properties}}
+
+
+def _calls(messages: Iterable[Message]) -> Iterator[ToolCallBlock]:
+    for message in messages:
+        yield from (block for block in message.content if isinstance(block, ToolCallBlock))
+
+
+def _arguments(call: ToolCallBlock) -> dict[str, Any]:
+    try:
+        value = json.loads(call.arguments)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _type(value: Any) -> str:
+    """What JSON Schema calls the type of a value."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "boolean"
+        case int() | float():
+            return "number"
+        case str():
+            return "string"
+        case list():
+            return "array"
+        case _:
+            return "object"
+
+
+def _tools_in(path: Path) -> tuple[JsonObject, ...]:
+    hint = "--tools takes from-calls, or a JSON file with a list of tools as OpenAI's API takes them"
+    try:
+        value = json_from_outside(text_from_outside(path), where=str(path))
+        tools = read_tools(value) if isinstance(value, list) else None
+    except (DataError, ValueError) as error:
+        raise RequestError(str(error), hint=hint) from error
+    if not tools or not all(isinstance(tool.get("name"), str) for tool in tools):
+        raise RequestError(f"{path} holds no list of tools", hint=hint)
+    return tools

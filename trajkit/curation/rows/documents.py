@@ -1,0 +1,135 @@
+"""Whole episodes as documents of another tool: the lines of one file, or a file each."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import quote
+
+from trajkit.curation.rows.conversion import Conversion
+from trajkit.curation.rows.place import Place, is_folder
+from trajkit.curation.rows.refusal import evaluation, nothing, refuse_what_is_wrong
+from trajkit.curation.rows.request import FileKind, Options
+from trajkit.curation.rows.tally import Step, Tally, sorted_counts
+from trajkit.errors import RequestError
+from trajkit.formats.base import Document, EpisodeFormat, json_line
+from trajkit.schema import Purpose
+from trajkit.store.dataset import Dataset
+
+_LONGEST_NAME = 150
+
+
+def write_documents(
+    dataset: Dataset,
+    goal: Path,
+    form: EpisodeFormat,
+    asked: Options,
+    progress: Callable[[int, int], None] | None,
+) -> Conversion:
+    """Write each episode as a document, in the dataset's order.
+
+    Args:
+        dataset: Whose episodes.
+        goal: The file that exists afterwards; a folder where each document is a file.
+        form: The format.
+        asked: What was asked for.
+        progress: Is told how far it is.
+
+    Raises:
+        RequestError: The goal is a file and the format makes many, or the other way round; or trainers read
+            the format, and there are evaluation episodes.
+        DataError: Something is lost, and this was not to be.
+        NothingMatched: There is no episode.
+        StoreError: `goal` exists or cannot be written, or the store cannot be read.
+    """
+    if asked.kind == FileKind.PARQUET or goal.suffix == ".parquet":
+        raise RequestError(f"{form.name} is JSON; there is no Parquet of it")
+    if form.is_file and not is_folder(goal):
+        raise RequestError(
+            f"{form.name} is a file for each episode, and {goal} is the name of one",
+            hint=f"-o {goal.with_suffix('')}, a folder",
+        )
+    place = Place(goal, FileKind.JSONL, is_folder=False)
+    tally = Tally()
+    with place.open() as work:
+        output = _Output(work / "goal", form)
+        n_steps = n_evaluation = 0
+        for n_done, episode in enumerate(dataset, 1):
+            document = form.write(episode)
+            tally.lose(Step(episode.episode_id), document.losses)
+            output.add(episode.episode_id, document)
+            n_steps += episode.n_steps
+            n_evaluation += episode.purpose == Purpose.EVAL
+            if progress is not None:
+                progress(n_done, dataset.store.manifest.counts.n_episodes)
+        output.close()
+        if n_evaluation and form.is_trained_on and not asked.include_eval:
+            raise evaluation(dataset.store.path, n_evaluation)
+        refuse_what_is_wrong(tally, form, asked)
+        if not output.n_documents:
+            raise nothing(dataset.store.path, {}, noun="episode")
+        place.settle(work / "goal", None, {})
+    return Conversion(
+        path=goal,
+        data=goal,
+        format=form.name,
+        n_rows=output.n_rows,
+        n_bytes=output.n_bytes,
+        sha256=output.digest.hexdigest(),
+        store=dataset.store.path,
+        store_digest=dataset.store.manifest.digest,
+        n_episodes=output.n_documents,
+        n_steps=n_steps,
+        n_evaluation_episodes=n_evaluation,
+        n_learned=n_steps,
+        **sorted_counts(tally),
+    )
+
+
+class _Output:
+    """The lines of one file, or a file for each document."""
+
+    def __init__(self, goal: Path, form: EpisodeFormat) -> None:
+        self._goal = goal
+        self._form = form
+        if form.is_file:
+            goal.mkdir()
+        self._file = None if form.is_file else goal.open("wb")
+        self.digest = hashlib.sha256()
+        self.n_documents = self.n_rows = self.n_bytes = 0
+
+    def add(self, episode_id: str, document: Document) -> None:
+        if self._file is not None:
+            data = "".join(f"{json_line(value)}\n" for value in document.values).encode()
+            self._file.write(data)
+            self.digest.update(data)
+            self.n_rows += len(document.values)
+        else:
+            data = self._text(document).encode()
+            name = _name(episode_id) + (".jsonl" if self._form.is_lines else ".json")
+            (self._goal / name).write_bytes(data)
+            self.digest.update(f"{name}:{hashlib.sha256(data).hexdigest()}\n".encode())
+            self.n_rows += 1
+        self.n_documents += 1
+        self.n_bytes += len(data)
+
+    def _text(self, document: Document) -> str:
+        if self._form.is_lines:
+            return "".join(f"{json_line(value)}\n" for value in document.values)
+        return json.dumps(document.values[0], ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+def _name(episode_id: str) -> str:
+    """A file name that no other id has: the id itself where it can be one."""
+    name = quote(episode_id, safe=" @+=,.")
+    if name.startswith("."):  # hidden, or the folder itself
+        name = f"%2E{name[1:]}"
+    if len(name) <= _LONGEST_NAME:
+        return name
+    return f"{name[:_LONGEST_NAME]}-{hashlib.sha256(episode_id.encode()).hexdigest()[:16]}"

@@ -1,0 +1,150 @@
+"""Rows that are longer than the training takes: an error, left out, or without their oldest turns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from trajkit.curation.rows.request import Options, Overlong
+from trajkit.curation.rows.tally import Step, Tally
+from trajkit.formats.base import Example, Problem
+from trajkit.formats.text import TEXT
+from trajkit.formats.tokenizer import Tokenizer, Unwritable, load_tokenizer
+from trajkit.formats.trl import TRL_MESSAGES
+from trajkit.schema import Role, ToolResultBlock
+
+TRIMMED = "trimmed with the history before it"
+"""Why an answer is not learned that was in a turn which had to go."""
+
+
+class Fitted(NamedTuple):
+    """An example that fits."""
+
+    example: Example | None
+    """What is left of it; None when nothing is."""
+    n_learned: int
+    """How many of its answers are still learned: the last ones."""
+    reason: str | None
+    """Why the others are not."""
+    n_tokens: int
+    """Its tokens."""
+
+
+class Lengths:
+    """Counts tokens, and sees to it that no row has too many.
+
+    Args:
+        tokenizer: Counts them.
+        max_length: Most tokens of a row; None for any number.
+        overlong: What becomes of rows with more.
+        is_text: Rows are texts for a base model: its chat template, if it has one, is not used.
+        tally: Is added to.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        max_length: int | None,
+        overlong: Overlong,
+        *,
+        is_text: bool,
+        tally: Tally,
+    ) -> None:
+        self._tokenizer = tokenizer
+        self._is_text = is_text
+        self._max_length = max_length
+        self._overlong = overlong
+        self._tally = tally
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether these are the tokens that the training sees."""
+        return self._tokenizer.is_exact
+
+    def fit(self, example: Example, place: Step) -> Fitted:
+        """The example, as much of it as fits.
+
+        Args:
+            example: What to teach.
+            place: For whom it may concern.
+        """
+        n_learned = len(example.learned)
+        try:
+            n_tokens = self._count(example)
+            if self._max_length is None or n_tokens <= self._max_length:
+                return Fitted(example, n_learned, None, n_tokens)
+            if self._overlong == Overlong.TRIM_HISTORY:
+                return self._trimmed(example, place, n_tokens, self._max_length)
+        except Unwritable as error:
+            return Fitted(None, 0, self._tally.refuse(place, (Problem(error.message, "messages"),)), 0)
+        return Fitted(None, 0, self._tally.too_long(place, n_tokens, self._max_length), n_tokens)
+
+    def _count(self, example: Example) -> int:
+        if self._is_text:  # and the token that ends it
+            return sum(map(self._tokenizer.count, TEXT.row(example).value.values())) + 1
+        row = TRL_MESSAGES.row(example).value
+        return self._tokenizer.render(row["messages"], row.get("tools")).n_tokens
+
+    def _trimmed(self, example: Example, place: Step, n_tokens: int, max_length: int) -> Fitted:
+        """The example without as few of its oldest turns as possible."""
+        turns = history(example)
+        fewest, most = 1, len(turns)
+        best: tuple[Example, int] | None = None
+        while fewest <= most:
+            middle = (fewest + most) // 2
+            shorter = without(example, turns[:middle])
+            n_now = self._count(shorter)
+            if n_now <= max_length:
+                best, most = (shorter, n_now), middle - 1
+            else:
+                fewest = middle + 1
+        if best is None:
+            return Fitted(None, 0, self._tally.too_long(place, n_tokens, max_length), n_tokens)
+        self._tally.n_trimmed += 1
+        self._tally.n_turns_trimmed += fewest
+        return Fitted(best[0], len(best[0].learned), TRIMMED, best[1])
+
+
+def history(example: Example) -> list[range]:
+    """The turns that may go, oldest first, as positions of their messages.
+
+    A turn is an answer and what follows it. Not among them: the first system message, the task (the first
+    message of the user), the newest observation, with the tool call that it answers, and the last answer.
+    """
+    messages = example.messages
+    end = len(messages) - 1
+    while end > 0 and messages[end - 1].role != Role.ASSISTANT:
+        end -= 1
+    newest = messages[end:-1]
+    if any(isinstance(block, ToolResultBlock) for message in newest for block in message.content):
+        end = max(end - 1, 0)
+    first = next((i + 1 for i, message in enumerate(messages) if message.role == Role.USER), end)
+    starts = [first, *(i for i in range(first + 1, end) if messages[i].role == Role.ASSISTANT)]
+    return [range(a, b) for a, b in zip(starts, [*starts[1:], end], strict=True) if a < b]
+
+
+def without(example: Example, turns: list[range]) -> Example:
+    """The example without some of its messages."""
+    gone = {position for turn in turns for position in turn}
+    kept = [position for position in range(len(example.messages)) if position not in gone]
+    return example._replace(
+        messages=tuple(example.messages[position] for position in kept),
+        weights=tuple(example.weights[position] for position in kept),
+    )
+
+
+def lengths_of(asked: Options, *, is_text: bool, tally: Tally) -> Lengths | None:
+    """What counts tokens; None where nobody asked.
+
+    Args:
+        asked: What was asked for.
+        is_text: Rows are texts for a base model.
+        tally: Is added to.
+
+    Raises:
+        RequestError: There is no such tokenizer.
+        MissingExtra: Its package is not installed.
+    """
+    if asked.tokenizer is None:
+        return None
+    tokenizer = load_tokenizer(asked.tokenizer)
+    return Lengths(tokenizer, asked.max_length, asked.overlong, is_text=is_text, tally=tally)

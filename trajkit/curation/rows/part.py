@@ -1,0 +1,185 @@
+"""The steps of one part of a store as they lie there: from Parquet to lines without a query.
+
+This is for steps whose prompts are whole. Where a prompt keeps messages of the step before, DuckDB puts the
+conversations together (`steps`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from trajkit.curation.rows.bridge import (
+    Numbers,
+    bounds_in,
+    flags_in,
+    flags_of,
+    numbers_of,
+    reals_in,
+    texts_of,
+)
+from trajkit.curation.rows.plain_line import PlainLines
+from trajkit.formats.base import PlainText
+
+RAW = ("n_prompt_kept", "messages", "completion", "tools")
+"""The columns of a step that its row is made of."""
+READ = ("episode_id", "step_index", "inference_id", "loss_weight", "mask_reason", *RAW)
+"""The columns that are read."""
+
+# larger ones take new memory each time, and that takes longer than what is done in it
+_BYTES_PER_BATCH = 5_000_000
+_MOST_STEPS = 2048
+_THREADS = max(1, min(4, os.cpu_count() or 1))
+_AT_ONCE = _THREADS + 1  # one waits for the first thread that is free
+_NULL = texts_of(["null"])
+_NO_TOOLS = texts_of(["[]", "null"])
+_MOST_BYTES = 4  # of these
+_REASONS = texts_of(["negative weight", "weight 0", "no answer", "prompt unknown"])
+_HANDED_OVER = ("episode_id", "step_index", "inference_id", "loss_weight", *RAW)
+
+
+class PartSteps:
+    """The chosen steps of a part.
+
+    Args:
+        path: The file.
+        chosen: The ids of the chosen episodes; None for all.
+    """
+
+    def __init__(self, path: Path, chosen: pa.Array[Any] | None) -> None:
+        self._path = path
+        self._is_chosen: Numbers | None = None
+        with pq.ParquetFile(path) as file:
+            n_kept = file.read(["n_prompt_kept"]).column(0)
+            if chosen is not None:
+                ids = file.read(["episode_id"]).column(0).cast(chosen.type)
+                is_chosen: Any = pc.is_in(ids, value_set=chosen)
+                n_kept = n_kept.filter(is_chosen)
+                self._is_chosen = np.concatenate([flags_in(chunk) for chunk in is_chosen.chunks])
+        self.is_chained = (pc.max(n_kept).as_py() or 0) > 0
+        """Some prompt keeps messages of the one before."""
+
+    def tables(self, plain: PlainText | None) -> Iterator[pa.Table]:
+        """The steps, a bounded number at a time.
+
+        Args:
+            plain: How the format writes rows of plain text; None where Python writes all.
+
+        Returns:
+            The columns of `Steps.tables`.
+        """
+        lines = [None if plain is None else PlainLines(plain) for _ in range(_AT_ONCE)]
+        pending: deque[Future[pa.Table]] = deque()
+        with pq.ParquetFile(self._path, memory_map=True) as file, ThreadPoolExecutor(_THREADS) as makers:
+            for number, batch in enumerate(self._batches(file)):
+                if len(pending) == _AT_ONCE:
+                    yield pending.popleft().result()
+                # whose lines are used again are done: tables are taken in the order of their batches
+                pending.append(makers.submit(_with_lines, batch, lines[number % _AT_ONCE]))
+            while pending:
+                yield pending.popleft().result()
+
+    def _batches(self, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
+        """The chosen steps as they are stored."""
+        n_rows = max(1, min(_MOST_STEPS, int(_BYTES_PER_BATCH / max(1.0, bytes_per_step(file)))))
+        groups, is_mine = self._groups(file)
+        batches = file.iter_batches(n_rows, row_groups=groups, columns=list(READ), use_threads=False)
+        n_done = 0
+        for batch in _ahead(batches):
+            mask = None if is_mine is None else is_mine[n_done : n_done + batch.num_rows]
+            n_done += batch.num_rows
+            mine = batch if mask is None or mask.all() else batch.filter(flags_of(mask))
+            if mine.num_rows:
+                yield mine
+
+    def _groups(self, file: pq.ParquetFile) -> tuple[list[int], Numbers | None]:
+        """The row groups in which there are chosen steps, and which of their rows are; None for all."""
+        everything = list(range(file.num_row_groups))
+        if self._is_chosen is None:
+            return everything, None
+        sizes = [file.metadata.row_group(group).num_rows for group in everything]
+        masks = np.split(self._is_chosen, np.cumsum(sizes)[:-1])
+        groups = [group for group, mask in zip(everything, masks, strict=True) if mask.any()]
+        return groups, np.concatenate([masks[group] for group in groups] or [self._is_chosen])
+
+
+def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches; in another thread the next is read while one is used."""
+    with ThreadPoolExecutor(1) as reader:
+        pending = reader.submit(next, batches, None)
+        while (batch := pending.result()) is not None:
+            pending = reader.submit(next, batches, None)
+            yield batch
+
+
+def bytes_per_step(file: pq.ParquetFile) -> float:
+    """How much text a step of a part has on average."""
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    n_bytes = sum(
+        column.total_uncompressed_size
+        for group in groups
+        for column in (group.column(i) for i in range(group.num_columns))
+        if column.path_in_schema in RAW
+    )
+    return n_bytes / max(1, sum(group.num_rows for group in groups))
+
+
+def _with_lines(batch: pa.RecordBatch, lines: PlainLines | None) -> pa.Table:
+    columns: dict[str, Any] = {name: batch.column(name) for name in _HANDED_OVER}
+    for name in ("messages", "completion", "tools"):
+        columns[name] = _text(columns[name])
+    is_there = flags_in(columns["loss_weight"].is_valid())
+    weight = reals_in(columns["loss_weight"])
+    reason = _reasons(columns, weight, is_there, batch.column("mask_reason"))
+    line: pa.Array[Any] = pa.nulls(batch.num_rows, pa.large_string())
+    if lines is not None:
+        is_wanted = flags_in(reason.is_null()) & is_there & (weight == 1) & _is(columns["tools"], _NO_TOOLS)
+        line = lines.of(columns["messages"], columns["completion"], is_wanted)
+    return pa.table(
+        {
+            **columns,
+            "reason": reason,
+            "line": line,
+            "is_raw": pc.and_(reason.is_null(), line.is_null()),
+            "n_characters": pa.nulls(batch.num_rows, pa.int64()),
+        }
+    )
+
+
+def _text(column: pa.Array[Any]) -> pa.Array[Any]:
+    """JSON as text, whatever its column is called."""
+    stored = column.storage if isinstance(column, pa.ExtensionArray) else column
+    return stored if stored.type == pa.string() else stored.cast(pa.string())
+
+
+def _is(column: pa.Array[Any], values: pa.Array[Any]) -> Numbers:
+    """Whether each text is null or one of some, which are short."""
+    is_none: Numbers = flags_in(column.is_null())
+    if (np.diff(bounds_in(column))[~is_none] <= _MOST_BYTES).any():
+        is_none = is_none | flags_in(pc.is_in(column, value_set=values))
+    return is_none
+
+
+def _reasons(
+    columns: dict[str, Any], weight: Numbers, is_there: Numbers, given: pa.Array[Any]
+) -> pa.Array[Any]:
+    """Why each step is not learned; null where it is. `steps` says the same in SQL."""
+    is_masked = is_there & (weight <= 0)
+    has_no_answer, has_no_prompt = (_is(columns[name], _NULL) for name in ("completion", "messages"))
+    is_known = is_masked | has_no_answer | has_no_prompt
+    if not is_known.any():
+        return pa.nulls(len(weight), pa.string())
+    which = np.select([is_masked & (weight < 0), is_masked, has_no_answer], [0, 1, 2], 3)
+    said = _REASONS.take(numbers_of(which, is_known))
+    has_own = flags_of(is_masked & flags_in(given.is_valid()))
+    reasons: pa.Array[Any] = pc.if_else(has_own, given.cast(pa.string()), said)
+    return reasons

@@ -1,0 +1,91 @@
+"""Where the files of a conversion go: each has its name only when all of them are whole."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from trajkit._core.files import refuse_existing, temporary_beside, write_text
+from trajkit.curation.rows.provenance import is_ours, provenance_path
+from trajkit.curation.rows.request import FileKind
+from trajkit.errors import StoreError
+
+_NAMES = {FileKind.JSONL: "train.jsonl", FileKind.PARQUET: "train.parquet"}
+_SUFFIXES = (".jsonl", ".json", ".parquet")
+
+
+class Place:
+    """The goal of a conversion, and a folder beside it in which its files grow.
+
+    Args:
+        goal: The file or folder that exists afterwards.
+        kind: How rows are stored.
+        is_folder: The goal is a folder with the rows and more.
+
+    Raises:
+        StoreError: The goal exists, or a file in the place of its provenance that is no such.
+    """
+
+    def __init__(self, goal: Path, kind: FileKind, *, is_folder: bool) -> None:
+        self.goal = goal
+        self.is_folder = is_folder
+        self.kind = kind
+        self.data = goal / _NAMES[kind] if is_folder else goal
+        """The file with the rows."""
+        self.provenance = provenance_path(self.data)
+        """The file that says where they are from."""
+        refuse_existing(goal)
+        if not is_folder and not is_ours(self.provenance):
+            refuse_existing(self.provenance)
+        self.work = temporary_beside(goal)
+        """The folder beside it."""
+
+    @contextlib.contextmanager
+    def open(self) -> Iterator[Path]:
+        """Make the folder; it is gone afterwards, whatever happens.
+
+        Raises:
+            StoreError: Something cannot be written.
+        """
+        try:
+            self.goal.parent.mkdir(parents=True, exist_ok=True)
+            self.work.mkdir()
+            yield self.work
+        except OSError as error:
+            raise StoreError(f"{self.goal} could not be written: {error.strerror or error}") from error
+        finally:
+            shutil.rmtree(self.work, ignore_errors=True)
+
+    def settle(self, rows: Path, provenance: Path | None, others: Mapping[str, str]) -> None:
+        """Give the finished files their names.
+
+        Args:
+            rows: The file with the rows.
+            provenance: The file that says where they are from; None when there is none.
+            others: Texts of the other files of a folder, by name.
+        """
+        refuse_existing(self.goal)
+        if self.is_folder:
+            folder = self.work / "goal"
+            folder.mkdir()
+            rows.replace(folder / self.data.name)
+            if provenance is not None:
+                provenance.replace(folder / self.provenance.name)
+            for name, text in others.items():
+                write_text(folder / name, text, mode=0o755 if name.endswith(".sh") else 0o644)
+            folder.replace(self.goal)
+            return
+        if provenance is not None:
+            provenance.replace(self.provenance)
+        try:
+            rows.replace(self.goal)
+        except OSError:
+            self.provenance.unlink(missing_ok=True)
+            raise
+
+
+def is_folder(goal: Path) -> bool:
+    """Whether a goal of a format with more than one file is a folder, by its name."""
+    return goal.suffix not in _SUFFIXES

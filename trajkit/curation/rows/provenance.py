@@ -1,0 +1,114 @@
+"""Where each row of a training file is from: a file beside it, since a service would refuse the row for it.
+
+One row per step that was looked at: its ids, its weight, the row that learns it, or why none does. The steps
+of a row are in the order of the answers that are learned in it. What was done is in the file's metadata.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trajkit.curation.rows.bridge import flags_in, numbers_of
+from trajkit.store.engine import connect, interruptible, scan
+
+METADATA_KEY = b"trajkit.conversion"
+"""Key of the file's metadata under which a JSON object says what was done."""
+
+_TYPES: dict[str, pa.DataType] = {
+    "row": pa.int64(),
+    "episode_id": pa.string(),
+    "step_index": pa.int64(),
+    "inference_id": pa.string(),
+    "weight": pa.float64(),
+    "reason": pa.string(),
+}
+SCHEMA = pa.schema(_TYPES)
+"""Columns of the file: `row` counts from 0 and is null where `reason` says why the step is in none."""
+
+_SPOOLED = pa.schema([*(SCHEMA.field(i) for i in range(1, len(SCHEMA))), pa.field("is_line", pa.bool_())])
+_ROWS_PER_GROUP = 65_536
+_SORTING = "100MB"
+"""Memory for putting the steps in order; what is more goes to the disk."""
+
+
+def provenance_path(goal: Path) -> Path:
+    """The file beside a training file."""
+    return goal.with_name(f"{goal.stem}.provenance.parquet")
+
+
+class Provenance:
+    """Takes what is known of steps as they come; use `finish` or `close`.
+
+    Args:
+        path: A file for it to wait in.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer = pq.ParquetWriter(path, _SPOOLED, compression="zstd")
+
+    def add(self, steps: pa.Table) -> None:
+        """Append steps, with the columns of `SCHEMA` but `row`, and `is_line`: a row ends with the step."""
+        self._writer.write_table(steps.select(_SPOOLED.names).cast(_SPOOLED))
+
+    def finish(self, goal: Path, facts: dict[str, Any], *, is_in_order: bool) -> None:
+        """Leave the rows in `goal`, by episode id and step, with the number of the row of each step.
+
+        Args:
+            goal: The file that exists afterwards.
+            facts: What was done.
+            is_in_order: The steps came in that order.
+        """
+        self._writer.close()
+        schema = SCHEMA.with_metadata({METADATA_KEY: json.dumps(facts).encode()})
+        n_before = 0
+        with pq.ParquetWriter(goal, schema, compression="zstd") as writer:
+            for table in self._sorted(is_in_order):
+                is_line = flags_in(table.column("is_line").combine_chunks())
+                is_learned = flags_in(table.column("reason").combine_chunks().is_null())
+                n_lines = np.cumsum(is_line) + n_before
+                n_before = int(n_lines[-1])
+                rows = numbers_of(n_lines - is_line, is_learned)
+                columns = [table.column(name) for name in SCHEMA.names[1:]]
+                writer.write_table(pa.table([rows, *columns], schema=schema))
+        self._path.unlink()
+
+    def _sorted(self, is_in_order: bool) -> Iterator[pa.Table]:
+        """What was appended, as many rows at a time as become a row group."""
+        if is_in_order:
+            with pq.ParquetFile(self._path) as file:
+                for batch in file.iter_batches(_ROWS_PER_GROUP):
+                    yield pa.Table.from_batches([batch])
+            return
+        sql = f"SELECT {', '.join(_SPOOLED.names)} FROM {scan([self._path])} ORDER BY episode_id, step_index"
+        spill = self._path.with_name(f"{self._path.name}-sorting")
+        with connect(memory_limit=_SORTING, spill=spill) as connection, interruptible(connection):
+            for batch in connection.sql(sql).to_arrow_reader(_ROWS_PER_GROUP):
+                yield pa.Table.from_batches([batch])
+
+    def close(self) -> None:
+        """Remove what is left."""
+        self._writer.close()
+        self._path.unlink(missing_ok=True)
+
+
+def is_ours(path: Path) -> bool:
+    """Whether a file is the provenance of some training file: left behind by one that is gone, it may go."""
+    try:
+        return METADATA_KEY in (pq.read_schema(path).metadata or {})
+    except (OSError, pa.ArrowInvalid):
+        return False
+
+
+def read_facts(path: Path) -> dict[str, Any]:
+    """What was done, from the file beside a training file."""
+    metadata = pq.read_schema(path).metadata or {}
+    facts: dict[str, Any] = json.loads(metadata[METADATA_KEY])
+    return facts

@@ -1,0 +1,139 @@
+"""Lines as they are made, part by part, and put in the order of the episodes at the end.
+
+A store's parts have no order among them, and a training file shall not depend on how many there are. So lines
+go into a file beside the goal as they come, with a note of where each episode is. Where they came in order
+the file is done; else it is copied episode by episode.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from trajkit._core.files import GrowingFile
+from trajkit.curation.rows.bridge import numbers_in, numbers_of
+
+_COPY = 1 << 24
+
+
+class Written(NamedTuple):
+    """What a file of lines is."""
+
+    n_rows: int
+    """Its lines."""
+    n_bytes: int
+    """Its size."""
+    sha256: str
+    """Of its bytes."""
+    n_longest: int
+    """Bytes of the longest line."""
+
+
+class Spool:
+    """Takes the lines of episodes in any order of theirs.
+
+    Args:
+        path: The file that takes them.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = GrowingFile(path)
+        self._places: list[pa.Table] = []
+        self._digest = hashlib.sha256()
+        self._hasher = ThreadPoolExecutor(1)
+        self._n_bytes = self._n_rows = self._n_longest = 0
+        self.is_in_order = True
+        """Whether the lines came in the order of the episodes' ids; known when they are finished."""
+
+    def add(self, table: pa.Table) -> None:
+        """Append lines, each with its line break; null where there is none.
+
+        Args:
+            table: Columns `episode_id` and `line`; the rows of an episode are neighbours.
+        """
+        for batch in table.select(["episode_id", "line"]).to_batches():
+            self._add(batch.column(0), batch.column(1).cast(pa.large_string()))
+
+    def _add(self, episode_ids: pa.Array[Any], lines: Any) -> None:
+        bounds = numbers_in(lines.buffers()[1])[lines.offset : lines.offset + len(lines) + 1]
+        first, last = bounds[[0, -1]].tolist()
+        if last > first:
+            # no line is null with bytes of its own: Arrow gives what is null no length
+            piece = memoryview(lines.buffers()[2])[first:last]
+            hashed = self._hasher.submit(self._digest.update, piece)
+            self._file.write(piece)
+            hashed.result()
+            self._n_longest = max(self._n_longest, int(np.diff(bounds).max()))
+        # grouping would not keep the order, in which the lines lie
+        runs: Any = pc.run_end_encode(  # type: ignore[attr-defined]  # the stubs do not know it
+            episode_ids, run_end_type=pa.int64()
+        )
+        ends = numbers_in(runs.run_ends.buffers()[1])[: len(runs.run_ends)]
+        sizes = np.diff(bounds[ends], prepend=bounds[0])
+        self._places.append(pa.table({"episode_id": runs.values, "n_bytes": numbers_of(sizes)}))
+        self._n_bytes += last - first
+        self._n_rows += len(lines) - lines.null_count
+
+    def finish(self, goal: Path) -> Written:
+        """Leave the lines in `goal` in the order of the episodes' ids, and nothing of the spool."""
+        self._file.close()
+        if not self._places:
+            self._path.replace(goal)
+            return self._written()
+        places = pa.concat_tables(self._places)
+        self._places.clear()
+        # an episode may come in several batches, which are neighbours: equal ids keep their order
+        ids = places.column("episode_id")
+        order = numbers_in(pc.sort_indices(ids).buffers()[1]).astype(np.int64)[: len(ids)]
+        self.is_in_order = bool((np.diff(order) > 0).all())
+        if self.is_in_order:
+            self._path.replace(goal)
+            return self._written()
+        sizes = np.array(places.column("n_bytes").to_pylist(), np.int64)
+        starts = np.cumsum(sizes) - sizes
+        self._digest = hashlib.sha256()
+        with self._path.open("rb") as source, GrowingFile(goal) as target:
+            for start, size in _runs(starts[order], sizes[order]):
+                for piece in _pieces(source, start, size):
+                    target.write(piece)
+                    self._digest.update(piece)
+        self._path.unlink()
+        return self._written()
+
+    def close(self) -> None:
+        """Remove what is left of the spool."""
+        self._hasher.shutdown()
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+    def _written(self) -> Written:
+        return Written(self._n_rows, self._n_bytes, self._digest.hexdigest(), self._n_longest)
+
+
+def _runs(starts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:
+    """Stretches of the file, neighbours joined."""
+    begin = end = 0
+    for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
+        if start != end:
+            if end > begin:
+                yield begin, end - begin
+            begin = start
+        end = start + size
+    if end > begin:
+        yield begin, end - begin
+
+
+def _pieces(source: BinaryIO, start: int, size: int) -> Iterator[bytes]:
+    source.seek(start)
+    while size > 0:
+        piece = source.read(min(size, _COPY))
+        yield piece
+        size -= len(piece)

@@ -1,0 +1,219 @@
+"""The steps that a dataset teaches, as columns, some thousand at a time; why the others are not learned."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import duckdb
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from trajkit.curation.rows.conversation import conversations, raw_steps
+from trajkit.curation.rows.part import READ, PartSteps, bytes_per_step
+from trajkit.errors import StoreError
+from trajkit.formats.base import PlainText
+from trajkit.schema import Purpose
+from trajkit.store.chosen import Chosen
+from trajkit.store.dataset import Dataset
+from trajkit.store.engine import connect, first_line, interruptible, scan
+from trajkit.store.view import create_views, full_steps
+
+_BYTES_PER_CHUNK = 24_000_000
+_MOST_STEPS = 20_000
+_COST_OF_CHAINS = 8
+_CHOSEN = ("episode_id", "n_steps", "purpose")
+
+
+class Chunk(NamedTuple):
+    """Some episodes of one part, whole."""
+
+    part: Path
+    """The file that has their steps."""
+    lowest_id: str
+    """Smallest of their ids."""
+    highest_id: str
+    """Largest of their ids."""
+    is_chained: bool
+    """Some prompt keeps messages of the one before."""
+
+
+class Steps:
+    """The steps of the episodes that a dataset's verbs choose. Use as a context manager.
+
+    Args:
+        dataset: Chooses the episodes.
+
+    Raises:
+        StoreError: A part is missing or changed.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._store = dataset.store
+        self._has_all = not dataset.verbs
+        # No text of the user's runs in this connection: the dataset applies the filters in its own.
+        with Chosen(dataset.store, dataset.verbs) as chosen:
+            self._chosen = chosen.columns(_CHOSEN)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if "connection" in vars(self):
+            self.connection.close()
+
+    @functools.cached_property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """Has the views of the store, and the table `chosen`."""
+        connection = connect()
+        connection.execute("SET arrow_large_buffer_size = true")
+        create_views(connection, self._store)
+        connection.register("ids", self._chosen)
+        connection.execute("CREATE TABLE chosen AS SELECT * FROM ids")
+        connection.unregister("ids")
+        return connection
+
+    @property
+    def n_episodes(self) -> int:
+        """How many episodes are chosen."""
+        return self._chosen.num_rows
+
+    @property
+    def n_steps(self) -> int:
+        """How many steps they have."""
+        return int(pc.sum(self._chosen.column("n_steps")).as_py() or 0)
+
+    @property
+    def n_evaluation(self) -> int:
+        """How many of them were played for evaluation."""
+        counts: Any = pc.value_counts(self._chosen.column("purpose"))
+        return sum(found["counts"] for found in counts.to_pylist() if found["values"] == Purpose.EVAL)
+
+    def tables(self, plain: PlainText | None, *, merges: bool) -> Iterator[pa.Table]:
+        """The steps, a bounded number at a time; those of an episode are neighbours in their order.
+
+        Args:
+            plain: How the format writes rows of plain text; None where Python writes all.
+            merges: A row has all answers of a conversation that are learned, else one.
+
+        Returns:
+            Columns `episode_id, step_index, inference_id, loss_weight, reason, line, is_raw, n_characters`,
+            and those of the store that Python needs where `is_raw`. `reason` says why a step is not learned.
+            A line (with its line break) stands at the last step that it teaches. `n_characters` is the size
+            of the conversation up to the step, null where no rows are merged.
+
+        Raises:
+            StoreError: The parts cannot be read.
+        """
+        for path in self._store.parts("steps"):
+            with self._reading():
+                part = PartSteps(path, None if self._has_all else self._ids)
+            if merges or part.is_chained:
+                for chunk in self._chunks(path):
+                    yield self._conversations(chunk, plain, merges=merges)
+                continue
+            tables = part.tables(plain)
+            while True:
+                with self._reading():
+                    table = next(tables, None)
+                if table is None:
+                    break
+                yield table
+            # the C library keeps what is free between small pieces: each part would leave as much again
+            pa.default_memory_pool().release_unused()
+
+    @functools.cached_property
+    def _ids(self) -> pa.Array[Any]:
+        return self._chosen.column("episode_id").combine_chunks()
+
+    def chunks(self) -> Iterator[Chunk]:
+        """The chosen episodes, part by part as they lie, so that each file is read once."""
+        for part in self._store.parts("steps"):
+            yield from self._chunks(part)
+
+    def _chunks(self, part: Path) -> Iterator[Chunk]:
+        with self._reading(self.connection):
+            found = self.connection.execute(
+                f"SELECT episode_id, count(*), max(n_prompt_kept) > 0 FROM {scan([part])} "
+                "SEMI JOIN chosen USING (episode_id) GROUP BY episode_id ORDER BY episode_id"
+            ).fetchall()
+        with pq.ParquetFile(part) as file:
+            n_bytes = bytes_per_step(file)
+        yield from _cut(part, found, n_bytes)
+
+    def _conversations(self, chunk: Chunk, plain: PlainText | None, *, merges: bool) -> pa.Table:
+        steps = self._of(chunk)
+        sql = raw_steps(steps) if plain is None else conversations(plain, steps, merges=merges)
+        return self._read(sql, chunk)
+
+    def table(self, chunk: Chunk, columns: Sequence[str]) -> pa.Table:
+        """Rows of a table of steps, by episode and position: `episode_id`, and a `line` with its line break.
+
+        Args:
+            chunk: Which episodes.
+            columns: SQL expressions with their names, over `s` (`steps_full`) and `e` (`episodes`).
+        """
+        steps = f"(SELECT * FROM steps WHERE {_within(chunk)})"
+        source = full_steps(steps) if chunk.is_chained else f"SELECT *, messages AS prompt FROM {steps}"
+        sql = (
+            f"SELECT s.episode_id, CAST(to_json(struct_pack({', '.join(columns)})) AS VARCHAR) || chr(10) "
+            f"AS line, s.step_index FROM ({source}) s JOIN episodes e USING (episode_id) "
+            "ORDER BY s.episode_id, s.step_index"
+        )
+        return self._read(sql, chunk)
+
+    def _of(self, chunk: Chunk) -> str:
+        texts = ("messages", "completion", "tools")
+        names = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" if name in texts else name for name in READ)
+        return f"(SELECT {names} FROM {scan([chunk.part])} WHERE {_within(chunk)})"
+
+    def _read(self, sql: str, chunk: Chunk) -> pa.Table:
+        values = {"lowest": chunk.lowest_id, "highest": chunk.highest_id}
+        with self._reading(self.connection):
+            return _ordered(self.connection.sql(sql, params=values).to_arrow_table())
+
+    @contextlib.contextmanager
+    def _reading(self, *connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
+        try:
+            with interruptible(*connections):
+                yield
+        except (duckdb.Error, pa.ArrowException, OSError) as error:
+            raise StoreError(f"{self._store.path} could not be read: {first_line(error)}") from error
+
+
+def _ordered(table: pa.Table) -> pa.Table:
+    """The table by episode and step, as a part lies: sorting the texts would cost as much as making them."""
+    order = pc.sort_indices(table, [("episode_id", "ascending"), ("step_index", "ascending")])
+    in_order: bool = pc.all(pc.equal(order, pa.array(range(len(order)), pa.uint64()))).as_py()
+    return table if in_order else table.take(order)
+
+
+def _cut(part: Path, found: Sequence[tuple[str, int, bool]], n_bytes: float) -> Iterator[Chunk]:
+    """Episodes of a part in runs that fit into memory; of chains fewer, as their prompts are long."""
+    most = min(_MOST_STEPS, _BYTES_PER_CHUNK / max(1.0, n_bytes))
+    run: list[tuple[str, int, bool]] = []
+    n_steps = 0
+    for episode in found:
+        run.append(episode)
+        n_steps += episode[1] * (_COST_OF_CHAINS if episode[2] else 1)
+        if n_steps >= most:
+            yield _chunk(part, run)
+            run, n_steps = [], 0
+    if run:
+        yield _chunk(part, run)
+
+
+def _chunk(part: Path, run: Sequence[tuple[str, int, bool]]) -> Chunk:
+    return Chunk(part, run[0][0], run[-1][0], any(is_chained for _, _, is_chained in run))
+
+
+def _within(chunk: Chunk) -> str:
+    # the bounds let DuckDB skip the row groups that cannot hold these episodes
+    return "episode_id BETWEEN $lowest AND $highest AND episode_id IN (SELECT episode_id FROM chosen)"

@@ -1,0 +1,83 @@
+"""Steps as a table, made by columns alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import duckdb
+
+from trajkit.curation.rows.conversion import Conversion, warnings_of
+from trajkit.curation.rows.parquet import write_parquet
+from trajkit.curation.rows.place import Place
+from trajkit.curation.rows.refusal import nothing
+from trajkit.curation.rows.request import FileKind
+from trajkit.curation.rows.spool import Spool
+from trajkit.curation.rows.steps import Steps
+from trajkit.formats.base import TableFormat
+from trajkit.store.dataset import Dataset
+from trajkit.store.layout import quoted
+
+
+def write_table(
+    dataset: Dataset,
+    steps: Steps,
+    form: TableFormat,
+    place: Place,
+    work: Path,
+    progress: Callable[[int, int], None] | None,
+) -> Conversion:
+    """Write a row for each step, learned or not.
+
+    Args:
+        dataset: Whose steps.
+        steps: The same, open.
+        form: The format.
+        place: Where the file goes.
+        work: The folder in which it grows.
+        progress: Is told how far it is.
+    """
+    columns = [f"{quoted(name)} := {sql}" for name, sql in form.columns.items()]
+    spool = Spool(work / "spool")
+    n_steps, n_done = steps.n_steps, 0
+    try:
+        for chunk in steps.chunks():
+            table = steps.table(chunk, columns)
+            spool.add(table)
+            n_done += table.num_rows
+            if progress is not None:
+                progress(n_done, n_steps)
+        written = spool.finish(work / "lines")
+    finally:
+        spool.close()
+    if not written.n_rows:
+        raise nothing(dataset.store.path, {})
+    rows = work / "lines"
+    if place.kind == FileKind.PARQUET:
+        rows = work / "rows"
+        written = write_parquet(work / "lines", written, rows, _types(steps.connection, form))
+    place.settle(rows, None, {})
+    return Conversion(
+        path=place.goal,
+        data=place.data,
+        provenance=None,
+        format=form.name,
+        unit=None,
+        n_rows=written.n_rows,
+        n_bytes=written.n_bytes,
+        sha256=written.sha256,
+        store=dataset.store.path,
+        store_digest=dataset.store.manifest.digest,
+        n_episodes=steps.n_episodes,
+        n_steps=steps.n_steps,
+        n_learned=written.n_rows,
+        n_evaluation_episodes=steps.n_evaluation,
+        warnings=tuple(warnings_of(form, written.n_rows, steps.n_evaluation)),
+    )
+
+
+def _types(connection: duckdb.DuckDBPyConnection, form: TableFormat) -> dict[str, str]:
+    """The columns with their types."""
+    names = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in form.columns.items())
+    relation = connection.sql(f"SELECT {names} FROM steps_full s JOIN episodes e USING (episode_id)")
+    return dict(zip(relation.columns, map(str, relation.types), strict=True))

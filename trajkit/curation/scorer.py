@@ -1,0 +1,193 @@
+"""A scorer of somebody's own: found by name, identified by its source, and called with care."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import math
+import numbers
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, packages_distributions, version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trajkit._core.files import sha256_file
+from trajkit.environments.guard import is_numpy_flag, raised
+from trajkit.environments.module import attribute
+from trajkit.environments.quiet import quiet
+from trajkit.errors import RequestError
+from trajkit.schema import Episode, Transition
+
+Score = bool | float | None
+"""What a scorer says; None where there is nothing to say."""
+
+
+_OF_FILE = "trajkit_scorer_"
+"""Begins the name of the module that is made of a file."""
+
+
+class Unusable(Exception):
+    """A scorer gave no score; the message says what happened instead."""
+
+
+class Identity(NamedTuple):
+    """Which code scored."""
+
+    spec: str
+    """As it was asked for."""
+    sha256: str | None
+    """Of the file it is written in; None where there is none, as of a builtin."""
+    version: str | None
+    """What the code says of its version, or the version of the package it came in; None when neither does."""
+
+
+class Scorer:
+    """Scores episodes, or the steps of one.
+
+    Args:
+        spec: `my.py:fn`, a file beside you, or `my_pkg.module:fn`.
+        per_step: Score each step instead of the episode.
+
+    Raises:
+        RequestError: There is no such function, or it cannot be called with an episode (or a step).
+    """
+
+    def __init__(self, spec: str, *, per_step: bool) -> None:
+        self._found: Callable[..., Any] = _found(spec)
+        self._is_class = isinstance(self._found, type)
+        self._function: Callable[..., Any] | None = None
+        n_taken = _n_positional(self._found, spec, most=2 if per_step else 1)
+        self._takes_episode = n_taken == 2
+        self.identity = Identity(spec, _source_sha256(self._found), _version(self._found))
+
+    def episode(self, episode: Episode) -> Score:
+        """The score of an episode.
+
+        Raises:
+            Unusable: It raised, or gave something that is no score.
+        """
+        return self._called(episode)
+
+    def step(self, step: Transition, episode: Episode) -> Score:
+        """The score of one step.
+
+        Raises:
+            Unusable: It raised, or gave something that is no score.
+        """
+        return self._called(step, episode) if self._takes_episode else self._called(step)
+
+    def _called(self, *arguments: Any) -> Score:
+        try:
+            with quiet():
+                if self._function is None:  # a class is made where it is first needed: it may load a model
+                    self._function = self._found() if self._is_class else self._found
+                value = self._function(*arguments)
+        except (Exception, SystemExit) as error:
+            raise Unusable(f"raised {raised(error)}") from error
+        return _score(value)
+
+
+def _score(value: Any) -> Score:
+    """A number, a yes or no, or nothing; also those of numpy."""
+    if value is None or isinstance(value, bool):
+        return value
+    if is_numpy_flag(value):
+        return bool(value)
+    if inspect.iscoroutine(value):
+        value.close()
+        raise Unusable("gave a coroutine: a scorer is synchronous, write def, not async def")
+    if not isinstance(value, numbers.Real):
+        raise Unusable(f"gave {type(value).__name__}, not a number, True, False or None")
+    number = float(value)
+    if not math.isfinite(number):
+        raise Unusable(f"gave {number}")
+    return number
+
+
+def _found(spec: str) -> Callable[..., Any]:
+    path, colon, name = spec.rpartition(":")
+    if colon and path.endswith(".py"):
+        found: Any = _of_file(Path(path), name)
+    else:
+        found = attribute(spec, noun="scorer")
+    if not callable(found):
+        raise RequestError(f"{spec} is {type(found).__name__}, not a function")
+    if isinstance(found, type) and not any("__call__" in vars(base) for base in found.__mro__):
+        raise RequestError(f"{spec} cannot be called once it is made", hint="def __call__(self, episode)")
+    return found  # type: ignore[no-any-return]
+
+
+def _of_file(path: Path, name: str) -> Any:
+    """Something of a file; modules beside it can be imported."""
+    if not path.is_file():
+        raise RequestError(f"there is no file {path}", hint=f"looked in {Path.cwd()}")
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    module_name = _OF_FILE + path.stem
+    specification = importlib.util.spec_from_file_location(module_name, path)
+    assert specification is not None
+    assert specification.loader is not None
+    module = importlib.util.module_from_spec(specification)
+    sys.modules[module_name] = module  # dataclasses and pickle look their module up there
+    try:
+        with quiet():
+            specification.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        raise RequestError(f"{path} cannot be imported: {raised(error)}") from error
+    if not hasattr(module, name):
+        named = [key for key, value in vars(module).items() if callable(value) and not key.startswith("_")]
+        raise RequestError(f"{path} has no {name!r}", hint=f"it has {', '.join(named) or 'no function'}")
+    return getattr(module, name)
+
+
+def _n_positional(function: Callable[..., Any], spec: str, *, most: int) -> int:
+    """How many arguments to hand over, up to `most`."""
+    try:
+        if isinstance(function, type):  # what is called is an object of it
+            known = list(inspect.signature(function.__call__).parameters.values())[1:]
+        else:
+            known = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return 1  # a builtin that does not say
+    places = [p for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = sum(p.default is p.empty for p in places) + sum(
+        p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in known
+    )
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in known)
+    if not (places or takes_any) or needed > most:
+        wanted = "an episode" if most == 1 else "a step, or a step and its episode"
+        raise RequestError(
+            f"{spec} takes {needed} arguments and is given {wanted}",
+            hint="def fn(episode)" if most == 1 else "def fn(step) or def fn(step, episode)",
+        )
+    return most if takes_any else min(most, max(1, needed))
+
+
+def _source_sha256(function: Callable[..., Any]) -> str | None:
+    try:
+        source = inspect.getsourcefile(inspect.unwrap(_code_of(function)))
+    except TypeError:
+        return None
+    return sha256_file(Path(source)) if source and Path(source).is_file() else None
+
+
+def _code_of(function: Callable[..., Any]) -> Any:
+    """What has the source: a function itself, of an object its class."""
+    return function if inspect.isroutine(function) or isinstance(function, type) else type(function)
+
+
+def _version(function: Callable[..., Any]) -> str | None:
+    module = inspect.getmodule(_code_of(function))
+    for owner, name in ((function, "version"), (function, "__version__"), (module, "__version__")):
+        told = getattr(owner, name, None)
+        if isinstance(told, str):
+            return told
+    top = (module.__name__ if module else "").partition(".")[0]
+    if not top or top.startswith(_OF_FILE):
+        return None
+    try:
+        return version(packages_distributions().get(top, [""])[0])
+    except (PackageNotFoundError, ValueError):
+        return None

@@ -1,0 +1,169 @@
+"""What a scorer said of a store's episodes, counted as it comes."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from trajkit.curation.derive import Derivation
+from trajkit.curation.score_journal import Journal, Marks
+from trajkit.errors import DataError, NothingMatched
+from trajkit.schema import Episode, FeedbackKind
+from trajkit.store.dataset import Dataset
+
+_FIELDS: dict[str, pa.DataType] = {
+    "episode_id": pa.string(),
+    "step_index": pa.int64(),
+    "value": pa.float64(),
+}
+_SCHEMA = pa.schema(_FIELDS)
+_LISTED = 20
+_FAILURES_IN_A_ROW = 20
+"""So many episodes one after the other that cannot be scored mean that none can."""
+
+
+class Bad(NamedTuple):
+    """Something that could not be scored."""
+
+    episode_id: str
+    step_index: int | None
+    """None where the episode itself was to be scored."""
+    reason: str
+
+    def __str__(self) -> str:
+        step = "" if self.step_index is None else f" step {self.step_index}"
+        return f"episode {self.episode_id}{step}: the scorer {self.reason}"
+
+
+class Scores:
+    """The scores so far: counted here, kept in the table `scored` of the derivation's connection.
+
+    Args:
+        derivation: Has the store.
+        spec: The scorer, for messages.
+        max_bad: How many may fail.
+    """
+
+    def __init__(self, derivation: Derivation, spec: str, max_bad: int) -> None:
+        self._derivation = derivation
+        self._spec = spec
+        self._max_bad = max_bad
+        self._seen: set[str] = set()
+        self._waiting: list[tuple[str, int | None, float]] = []
+        self._examples: dict[FeedbackKind, str] = {}
+        self._in_a_row = 0
+        self.reasons: Counter[str] = Counter()
+        self.n_scored = self.n_none = self.n_bad = 0
+        self.bad: list[Bad] = []
+        derivation.connection.execute(
+            "CREATE TEMP TABLE scored (episode_id VARCHAR, step_index BIGINT, value DOUBLE)"
+        )
+
+    @property
+    def n_episodes(self) -> int:
+        """How many episodes there are."""
+        return self._derivation.store.manifest.counts.n_episodes
+
+    @property
+    def n_seen(self) -> int:
+        """How many of them were scored."""
+        return len(self._seen)
+
+    def resume(self, journal: Journal) -> int:
+        """Take what an earlier run has left; how many episodes that is."""
+        for marks in journal.marks():
+            self.add(marks)
+        return self.n_seen
+
+    def rest(self) -> Iterator[Episode]:
+        """The episodes that are still to be scored, by id, read as they are needed."""
+        resumed = frozenset(self._seen)
+        if len(resumed) < self.n_episodes:
+            for episode in Dataset(self._derivation.store):
+                if episode.episode_id not in resumed:
+                    yield episode
+
+    def add(self, marks: Marks) -> None:
+        """Take what was said of one episode.
+
+        Raises:
+            DataError: Nothing can be scored any more.
+        """
+        self._seen.add(marks.episode_id)
+        for step_index, value in marks.scores:
+            if value is None:
+                self.n_none += 1
+                continue
+            self.n_scored += 1
+            kind = FeedbackKind.BOOLEAN if isinstance(value, bool) else FeedbackKind.FLOAT
+            self._examples.setdefault(kind, f"{value} for episode {marks.episode_id}")
+            self._waiting.append((marks.episode_id, step_index, float(value)))
+        if len(self._waiting) >= 10_000:
+            self._flush()
+        for step_index, reason in marks.bad:
+            self.n_bad += 1
+            self.reasons[reason] += 1
+            self.bad = sorted([*self.bad, Bad(marks.episode_id, step_index, reason)], key=_place)[:_LISTED]
+        self._in_a_row = self._in_a_row + 1 if marks.bad and not marks.scores else 0
+        if self._in_a_row >= _FAILURES_IN_A_ROW and self.n_bad > self._max_bad:
+            raise self._too_bad(f"{self._in_a_row} episodes in a row")
+
+    def settle(self) -> None:
+        """No more comes.
+
+        Raises:
+            DataError: More is bad than may be.
+        """
+        self._flush()
+        if self.n_bad > self._max_bad:
+            raise self._too_bad(f"{self.n_bad:,} of {self.n_bad + self.n_none + self.n_scored:,}")
+
+    def kind(self) -> FeedbackKind:
+        """Whether the scores are numbers, or yes or no.
+
+        Raises:
+            DataError: They are both.
+            NothingMatched: There is none.
+        """
+        if len(self._examples) > 1:
+            examples = " and ".join(self._examples[kind] for kind in sorted(self._examples))
+            raise DataError(
+                f"{self._spec} gives numbers and yes or no: {examples}", hint="a metric is one or the other"
+            )
+        if not self._examples:
+            raise NothingMatched(
+                f"{self._spec} scored nothing in {self._derivation.store.path}",
+                hint=f"it said None {self.n_none:,} times and failed {self.n_bad:,} times",
+            )
+        return next(iter(self._examples))
+
+    def mean(self) -> float | None:
+        """The mean of the scores."""
+        rows = self._derivation.connection.execute(
+            "SELECT value, count(*) FROM scored GROUP BY value ORDER BY value"
+        ).fetchall()
+        n = sum(times for _, times in rows)
+        return math.fsum(value * times for value, times in rows) / n if n else None
+
+    def _flush(self) -> None:
+        if self._waiting:
+            columns = [list(column) for column in zip(*self._waiting, strict=True)]
+            rows = pa.table(dict(zip(_SCHEMA.names, columns, strict=True)), schema=_SCHEMA)
+            self._derivation.connection.register("new_scored", rows)
+            self._derivation.connection.execute("INSERT INTO scored FROM new_scored")
+            self._derivation.connection.unregister("new_scored")
+            self._waiting.clear()
+
+    def _too_bad(self, how_many: str) -> DataError:
+        return DataError(
+            f"{self._spec} failed on {how_many}, first on {self.bad[0]}",
+            hint="mend it and run again: what was scored is kept; or let --max-bad of them stay unknown",
+        )
+
+
+def _place(bad: Bad) -> tuple[str, int]:
+    return bad.episode_id, -1 if bad.step_index is None else bad.step_index

@@ -1,0 +1,232 @@
+"""Choose episodes: by a condition, by rank within groups, by balance and by lot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from trajkit._core.files import building_both, refuse_existing
+from trajkit._core.settings import reserved
+from trajkit.curation.control import control_goal, draw_control, is_same_control, write_control
+from trajkit.curation.derive import Derivation, deriving, nothing_left
+from trajkit.curation.pool import Pool, drawn
+from trajkit.curation.reserved_worlds import RESERVED_REASON, in_reserved
+from trajkit.curation.selection import Selection, Share, parse_share
+from trajkit.errors import RequestError
+from trajkit.schema import LineageEntry, Manifest
+from trajkit.schema.base import JsonObject
+
+
+def select(
+    path: str | Path,
+    goal: Path | None,
+    *,
+    unreserved: bool = False,
+    where: str | Sequence[str] = (),
+    best_of: int | None = None,
+    top: str | int | None = None,
+    shortest: bool = False,
+    max_per_task: int | None = None,
+    balance: Sequence[str] = (),
+    sample: int | None = None,
+    by: Sequence[str] = (),
+    score: str | None = None,
+    seed: int = 0,
+    control: bool = False,
+    threads: int | None = None,
+) -> tuple[Manifest | None, LineageEntry]:
+    """Write a store of some of the episodes of another; the options apply in the order they are listed in.
+
+    Args:
+        path: The store.
+        goal: The folder that exists afterwards; None only counts.
+        unreserved: Leave out the episodes of reserved worlds, by seed and by state, of a control too.
+        where: Conditions over the columns of episodes, metrics, `tags.KEY`, and of the episode's group in the
+            whole store `n`, `n_success`, `avg`, `best`, `worst`, `rank` and `pass@k`, such as
+            `0 < avg < 1 and rank == 1`. What is missing passes no comparison, and passes a negated one.
+        best_of: Keep the best of so many attempts of each group, drawn by lot (all, when there are fewer).
+        top: Keep the best of each group: a number, or a share such as `20%`, rounded up.
+        shortest: Keep the episode of each group with the fewest steps.
+        max_per_task: Keep at most so many of each task, drawn by lot.
+        balance: Keep as many of each combination of these columns as the rarest has, drawn by lot.
+        sample: Keep so many, drawn by lot.
+        by: Columns, metrics or `tags.KEY` that make a group; none for environment, task and seed.
+        score: The metric to compare by; None for `episode_return` if the store has it, else `total_reward`.
+        seed: Of every lot. The same seed draws the same episodes, however the store is laid out.
+        control: Also write `GOAL-control` (`trajkit.curation.control`).
+        threads: Of DuckDB; None for one per core.
+
+    Returns:
+        The manifest of the new store, None without a goal; and what was done.
+
+    Raises:
+        QueryError: A column, a metric or a tag is not there, or a condition is not one.
+        RequestError: A number makes no sense, or more is to be drawn than there is.
+        ConfigError: What is reserved cannot be read.
+        NothingMatched: No episode is left, or the control would be the selection itself.
+        StoreError: `goal` exists or cannot be written, or the store cannot be read.
+    """
+    selection = Selection(
+        unreserved=unreserved,
+        where=(where,) if isinstance(where, str) else tuple(where),
+        best_of=_positive("best_of", best_of),
+        top=None if top is None else str(top),
+        shortest=shortest,
+        max_per_task=_positive("max_per_task", max_per_task),
+        balance=tuple(balance),
+        sample=_positive("sample", sample),
+        by=tuple(by),
+        score=score,
+        seed=seed,
+        control=control,
+    )
+    if goal is not None:
+        refuse_existing(goal)
+    share = None if selection.top is None else parse_share(selection.top)
+    with deriving(path, threads=threads, verifies_beside=True) as derivation:
+        barred = in_reserved(derivation.connection, reserved() if unreserved else (), "e")
+        pool = _narrowed(derivation, selection, share, barred)
+        arguments = _arguments(selection, pool)
+        entry = derivation.entry(verb="select", arguments=arguments, kept=pool.relation, left=pool.left)
+        if not entry.n_episodes_out:
+            raise nothing_left(derivation.store, entry)
+        amount = draw_control(derivation, kept=pool.relation, barred=barred, seed=seed) if control else None
+        if goal is None:
+            return None, entry
+        write = partial(
+            derivation.write, verb="select", arguments=arguments, kept=pool.relation, left=pool.left
+        )
+        if amount is None:
+            manifest = write(goal)
+        else:
+            with building_both(goal, control_goal(goal), is_same=is_same_control) as folder:
+                manifest = write(folder / goal.name)
+                write_control(derivation, folder / goal.name, amount=amount, chosen=manifest, seed=seed)
+        return manifest, manifest.lineage[-1]
+
+
+def _narrowed(derivation: Derivation, selection: Selection, share: Share | None, barred: str) -> Pool:
+    """The pool after every stage that was asked for, without the episodes `e` that are barred."""
+    compares = share is not None or selection.best_of is not None
+    pool = Pool(
+        derivation,
+        by=selection.by,
+        score=selection.score,
+        needs_score=compares,
+        may_score=selection.shortest,
+        conditions=selection.where,
+    )
+    if selection.unreserved:
+        of_barred = f"SELECT e.episode_id FROM episodes AS e WHERE {barred}"
+        pool.keep(f"episode_id NOT IN ({of_barred})", reason=RESERVED_REASON)
+    for condition in pool.conditions:
+        pool.where(condition)
+    if pool.score is not None and compares:
+        pool.keep("score IS NOT NULL", reason=f"{pool.score.name} was not measured")
+    for stage in _stages(pool, selection, share):
+        pool.keep(stage.condition, reason=stage.reason, columns=stage.columns)
+    return pool
+
+
+class _Stage(NamedTuple):
+    columns: str
+    condition: str
+    reason: str
+
+
+def _stages(pool: Pool, selection: Selection, share: Share | None) -> Iterator[_Stage]:
+    """The stages that count places, each made when the one before it has been applied."""
+    best = f"{pool.score.best_first}, n_steps, episode_id" if pool.score else "n_steps, episode_id"
+    if selection.best_of is not None:
+        n = selection.best_of
+        yield _Stage(
+            f"{_place('key', drawn('best-of', selection.seed))} AS lot",
+            f"lot <= {n} QUALIFY row_number() OVER (PARTITION BY key ORDER BY {best}) = 1",
+            f"not the best of {n} drawn from its group",
+        )
+    if share is not None:
+        yield _Stage(
+            f"{_place('key', best)} AS place, count(*) OVER (PARTITION BY key) AS size",
+            f"place <= {share.limit('size')}",
+            f"not in the top {share.text} of its group",
+        )
+    if selection.shortest:
+        order = f"n_steps, {pool.score.best_first}, episode_id" if pool.score else "n_steps, episode_id"
+        yield _Stage(f"{_place('key', order)} AS place", "place = 1", "not the shortest of its group")
+    if selection.max_per_task is not None:
+        lot = _place("env_id, task", drawn("max-per-task", selection.seed))
+        yield _Stage(
+            f"{lot} AS place",
+            f"place <= {selection.max_per_task}",
+            f"beyond {selection.max_per_task} of its task",
+        )
+    if selection.balance:
+        yield from _balanced(pool, selection)
+    if selection.sample is not None:
+        if pool.size.n_episodes < selection.sample:
+            raise RequestError(
+                f"a sample of {selection.sample:,} and only {pool.size.n_episodes:,} episodes are left",
+                hint=f"ask for at most {pool.size.n_episodes:,}, or for less before it",
+            )
+        order = drawn("sample", selection.seed)
+        yield _Stage(
+            f"row_number() OVER (ORDER BY {order}) AS place",
+            f"place <= {selection.sample}",
+            f"not in the sample of {selection.sample}",
+        )
+
+
+def _balanced(pool: Pool, selection: Selection) -> Iterator[_Stage]:
+    key = pool.keys_by(selection.balance)
+    relation = f"(SELECT episode_id, key AS cell, has_key FROM {key.relation})"
+    yield _Stage(
+        "", f"episode_id IN (SELECT episode_id FROM {relation} WHERE has_key)", f"its {key.words} is unknown"
+    )
+    cells = f"(SELECT p.*, c.cell FROM {pool.relation} AS p JOIN {relation} AS c USING (episode_id))"
+    order = drawn("balance", selection.seed)
+    placed = (
+        f"SELECT episode_id, {_place('cell', order)} AS place, count(*) OVER (PARTITION BY cell) AS size "
+        f"FROM {cells}"
+    )
+    yield _Stage(
+        "",
+        "episode_id IN (SELECT episode_id FROM (SELECT *, min(size) OVER () AS least "
+        f"FROM ({placed})) WHERE place <= least)",
+        f"more than the rarest {key.words} has",
+    )
+
+
+def _place(partition: str, order: str) -> str:
+    return f"row_number() OVER (PARTITION BY {partition} ORDER BY {order})"
+
+
+def _arguments(selection: Selection, pool: Pool) -> JsonObject:
+    """What was asked, for the lineage: what is not the default, and what the words meant here."""
+    asked = selection.model_dump(mode="json", exclude_defaults=True)
+    draws = (
+        selection.best_of,
+        selection.max_per_task,
+        selection.balance,
+        selection.sample,
+        selection.control,
+    )
+    if any(draws):
+        asked["seed"] = selection.seed
+    if pool.score is not None:
+        asked["score"] = pool.score.name
+    by_group = (selection.best_of, selection.top, selection.shortest, pool.asks_about_groups)
+    if any(by_group):
+        asked["group"] = pool.key.words
+        if pool.largest_group == 1:
+            asked["largest_group"] = 1
+        if pool.n_ungrouped:
+            asked["n_ungrouped"] = pool.n_ungrouped
+    return asked
+
+
+def _positive(name: str, value: int | None) -> int | None:
+    if value is not None and value < 1:
+        raise RequestError(f"{name} is {value}; it is 1 or more")
+    return value

@@ -1,0 +1,109 @@
+"""How weights are spread over the steps of a store, task by task, and how many equal ones they are worth."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from trajkit.curation.derive import Derivation
+from trajkit.curation.intervals import Values, effective_size
+from trajkit.schema.base import Count, Model, Text
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Numbers = npt.NDArray[np.float64]
+
+
+class Spread(Model):
+    """The weights of the steps that are learned, of one task or of all."""
+
+    task: Text | None = None
+    """`env_id/task`, or what of the two is known; None for all together."""
+    n_episodes: Count
+    """Episodes with a step that was learned before."""
+    n_steps: Count
+    """Steps that were learned before."""
+    n_zero: Count
+    """Those that now have the weight 0, which are context only."""
+    n_negative: Count
+    """Those that now have a weight below 0."""
+    least: float
+    """The smallest weight."""
+    quarter: float
+    """A quarter of the weights are at most this."""
+    median: float
+    """Half of them are."""
+    three_quarters: float
+    """Three quarters of them are."""
+    most: float
+    """The largest weight."""
+    mean: float
+    """Their mean."""
+    n_effective_steps: float
+    """How many equal weights would vary as little: (Σ|w|)² / Σw² (L. Kish, Survey Sampling, 1965, §11.7). Of
+    a negative weight the size counts, as it moves a model as much as a positive one. 0 when all are 0."""
+    n_effective_episodes: float
+    """The same of the sums over each episode: the steps of one attempt are no independent samples."""
+
+
+def spreads(derivation: Derivation, weights: str, tasks: str) -> tuple[Spread, tuple[Spread, ...]]:
+    """The spread over the whole store, and by task in the order of their names.
+
+    Args:
+        derivation: The store.
+        weights: Relation of `episode_id`, `step_index` and `value`; not empty.
+        tasks: Relation of `episode_id` and `task`.
+    """
+    import numpy as np
+
+    run = derivation.connection.execute
+    names = run(
+        f"SELECT DISTINCT task FROM {weights} JOIN {tasks} USING (episode_id) ORDER BY task"
+    ).fetchall()
+    by_task: list[Spread] = []
+    values: list[Numbers] = []
+    sums: list[Numbers] = []
+    for (task,) in names:
+        found = run(
+            "SELECT value, lag(episode_id) OVER (ORDER BY episode_id, step_index) IS DISTINCT FROM "
+            f"episode_id AS is_first FROM {weights} JOIN {tasks} USING (episode_id) WHERE task = ? "
+            "ORDER BY episode_id, step_index",
+            [task],
+        ).fetchnumpy()
+        mine = np.asarray(found["value"], dtype=np.float64)
+        of_episodes = np.add.reduceat(np.abs(mine), np.flatnonzero(found["is_first"]))
+        by_task.append(_spread(task, mine, of_episodes))
+        values.append(mine)
+        sums.append(of_episodes)
+    return _spread(None, np.concatenate(values), np.concatenate(sums)), tuple(by_task)
+
+
+def _spread(task: str | None, values: Numbers, of_episodes: Numbers) -> Spread:
+    import numpy as np
+
+    least, quarter, median, three_quarters, most = (
+        float(each) for each in np.quantile(values, (0, 0.25, 0.5, 0.75, 1))
+    )
+    return Spread(
+        task=task,
+        n_episodes=len(of_episodes),
+        n_steps=len(values),
+        n_zero=int((values == 0).sum()),
+        n_negative=int((values < 0).sum()),
+        least=least,
+        quarter=quarter,
+        median=median,
+        three_quarters=three_quarters,
+        most=most,
+        mean=math.fsum((values / len(values)).tolist()),
+        n_effective_steps=_effective(values),
+        n_effective_episodes=_effective(of_episodes),
+    )
+
+
+def _effective(values: Numbers) -> float:
+    import numpy as np
+
+    return effective_size(Values(*np.unique(np.abs(values), return_counts=True))) or 0.0

@@ -1,0 +1,229 @@
+"""Numbers about a dataset, each with its interval: what it holds, what repeats, and what will be learned."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import duckdb
+import numpy as np
+
+from trajkit.curation.funnel import funnel
+from trajkit.curation.intervals import (
+    CONFIDENCE,
+    Interval,
+    Values,
+    bootstrap,
+    t_interval,
+    wilson,
+)
+from trajkit.curation.stats_counts import coverage, duplicates, weights
+from trajkit.curation.stats_model import Estimate, Group, Spread, Stats
+from trajkit.curation.stats_read import DIMENSIONS, grouped_values, one, read, score_name, values_of
+from trajkit.errors import NothingMatched, RequestError, StoreError
+from trajkit.store.engine import connect, first_line, interruptible
+from trajkit.store.layout import MANIFEST_NAME
+from trajkit.store.reader import Store, open_store, verify
+
+MOST_GROUPS = 100
+"""Groups of a kind that are listed, the largest first; the rest is counted."""
+
+_BARS = 20
+_MEASURES = {
+    "score": "score",
+    "n_steps_each": "n_steps",
+    "n_input_tokens": "n_input_tokens",
+    "n_output_tokens": "n_output_tokens",
+}
+
+Intervals = Callable[[Values], Interval | None]
+
+
+def stats(
+    *paths: str | Path,
+    score: str | None = None,
+    confidence: float = CONFIDENCE,
+    resamples: int = 0,
+    seed: int = 0,
+    threads: int | None = None,
+) -> Stats:
+    """Describe a store in numbers, or several that belong together, such as the sides of a split.
+
+    Shares have Wilson's interval; means have Student's t, or the percentile bootstrap where `resamples` says
+    how many to draw. The intervals take episodes as independent: several attempts at one seed say less than
+    they claim.
+
+    Args:
+        paths: Stores, or folders of stores.
+        score: The metric whose mean is told; None for `episode_return`, else `total_reward`.
+        confidence: Of every interval, between 0 and 1.
+        resamples: Draws of the bootstrap; 0 for Student's t.
+        seed: Of the bootstrap.
+        threads: None for one per core; the numbers do not depend on it.
+
+    Raises:
+        StoreError: One of them is not a store, or is damaged.
+        QueryError: There is no such metric.
+        NothingMatched: There is no episode.
+        RequestError: `confidence` is not between 0 and 1, or there is no path.
+    """
+    stores = [store for path in paths for store in stores_in(path)]
+    if not stores:
+        raise RequestError("no store is named")
+    for store in stores:
+        verify(store)
+    named = score_name(stores, score)
+    if not any(store.manifest.counts.n_episodes for store in stores):
+        raise NothingMatched(f"{stores[0].path} has no episodes, so there is nothing to say of them")
+    means: Intervals = functools.partial(t_interval, confidence=confidence)
+    said = "Student's t"
+    if resamples:
+        means = functools.partial(bootstrap, resamples=resamples, seed=seed, confidence=confidence)
+        said = f"bootstrap, {resamples:,} resamples, seed {seed}"
+    with connect(threads=threads) as connection:
+        try:
+            with interruptible(connection):
+                read(connection, stores, named)
+                return _described(connection, stores, named, confidence, said, means)
+        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            raise StoreError(f"{stores[0].path} could not be read: {first_line(error)}") from error
+
+
+def stores_in(path: str | Path) -> Iterator[Store]:
+    """A store; of a folder that is none, the stores in it.
+
+    Raises:
+        StoreError: It is neither.
+    """
+    folder = Path(path)
+    inside = sorted(each.parent for each in folder.glob(f"*/{MANIFEST_NAME}")) if folder.is_dir() else []
+    if inside and not (folder / MANIFEST_NAME).exists():
+        yield from map(open_store, inside)
+    else:
+        yield open_store(path)
+
+
+def _described(
+    connection: duckdb.DuckDBPyConnection,
+    stores: Sequence[Store],
+    named: str | None,
+    confidence: float,
+    said: str,
+    means: Intervals,
+) -> Stats:
+    groups = {by: list(_groups(connection, by, confidence, means)) for by in DIMENSIONS}
+    learned = weights(connection)
+    (n_tokens,) = one(connection, "SELECT CAST(sum(n_output_tokens) AS BIGINT) FROM s")
+    listed = [group for by in groups for group in groups[by][:MOST_GROUPS]]
+    has_score = any(group.score is not None for group in groups["all"])
+    return Stats(
+        stores=tuple(store.path for store in stores),
+        digests=tuple(store.manifest.digest for store in stores),
+        n_episodes=sum(store.manifest.counts.n_episodes for store in stores),
+        n_steps=sum(store.manifest.counts.n_steps for store in stores),
+        confidence=confidence,
+        interval=said,
+        score_name=named if has_score else None,
+        groups=tuple(listed),
+        n_groups={by: len(groups[by]) for by in groups},
+        spreads=tuple(_spreads(connection, named or "score")),
+        coverage=coverage(connection),
+        duplicates=duplicates(connection),
+        weights=learned,
+        funnel=funnel([store.manifest for store in stores], learned, n_tokens),
+    )
+
+
+def _groups(
+    connection: duckdb.DuckDBPyConnection, by: str, confidence: float, means: Intervals
+) -> Iterator[Group]:
+    """The groups of a kind, the largest first."""
+    counted = connection.execute(
+        "SELECT name, count(*) AS n, CAST(sum(n_steps) AS BIGINT), count_if(outcome = 'success'), "
+        "count_if(outcome IN ('unknown', 'error')) "
+        f"FROM (SELECT {DIMENSIONS[by]} AS name, n_steps, outcome FROM e) GROUP BY name ORDER BY n DESC, name"
+    ).fetchall()
+    listed = {name for name, *_ in counted[:MOST_GROUPS]}
+    found = {
+        field: {
+            name: _estimate(means(values), is_count=field != "score")
+            for name, values in grouped_values(connection, by, measure)
+            if name in listed
+        }
+        for field, measure in _MEASURES.items()
+    }
+    for name, n_episodes, n_steps, n_success, n_unjudged in counted:
+        yield Group(
+            by=by,
+            name=name,
+            n_episodes=n_episodes,
+            n_steps=n_steps,
+            n_unjudged=n_unjudged,
+            success=_estimate(wilson(n_success, n_episodes - n_unjudged, confidence=confidence)),
+            **{field: found[field].get(name) for field in _MEASURES},
+        )
+
+
+def _estimate(interval: Interval | None, *, is_count: bool = False) -> Estimate | None:
+    """The interval as it is told; the mean of counts is not below 0, whatever the formula says."""
+    if interval is None:
+        return None
+    if is_count and interval.low is not None:
+        interval = interval._replace(low=max(0.0, interval.low))
+    return Estimate(**interval._asdict())
+
+
+def _spreads(connection: duckdb.DuckDBPyConnection, score: str) -> Iterator[Spread]:
+    asked = {
+        f"{score} of an episode": ("e", "score"),
+        "steps of an episode": ("e", "n_steps"),
+        "input tokens of a step": ("s", "n_input_tokens"),
+        "output tokens of a step": ("s", "n_output_tokens"),
+        "input tokens of an episode": ("e", "n_input_tokens"),
+        "output tokens of an episode": ("e", "n_output_tokens"),
+        "weight of a learned step": ("s WHERE reason IS NULL", "loss_weight"),
+    }
+    for of, (rows, column) in asked.items():
+        values = values_of(connection, f"SELECT {column} FROM {rows}")
+        (n_rows,) = one(connection, f"SELECT count(*) FROM {rows}")
+        is_told = values.n > 0 and (column != "loss_weight" or len(values.value) > 1)
+        if is_told:
+            yield _spread(of, values, n_rows - values.n)
+
+
+def _spread(of: str, values: Values, n_unknown: int) -> Spread:
+    reached = np.cumsum(values.times)
+    marks = {
+        # the rank is rounded up: in whole numbers, as 0.07 * 100 is more than 7
+        f"p{percent}": float(values.value[np.searchsorted(reached, -(-percent * values.n // 100))])
+        for percent in (5, 25, 50, 75, 95, 99)
+    }
+    edges = _edges(values)
+    heights, _ = np.histogram(values.value, bins=edges, weights=values.times)
+    return Spread(
+        of=of,
+        n=values.n,
+        n_unknown=n_unknown,
+        least=float(values.value[0]),
+        most=float(values.value[-1]),
+        edges=tuple(edges),
+        heights=tuple(int(height) for height in heights),
+        **marks,
+    )
+
+
+def _edges(values: Values) -> list[float]:
+    """Round numbers, at most some twenty bars; whole ones where the values are."""
+    low, high = float(values.value[0]), float(values.value[-1])
+    if low == high:
+        return [low - 0.5, low + 0.5]
+    rough = (high - low) / _BARS
+    power = 10.0 ** math.floor(math.log10(rough))
+    width = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+    if np.all(values.value == np.floor(values.value)):
+        width = max(1.0, width)
+    first = math.floor(low / width)
+    n_bars = math.floor(high / width) - first + 1
+    return [(first + i) * width for i in range(n_bars + 1)]

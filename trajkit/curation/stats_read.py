@@ -1,0 +1,148 @@
+"""What statistics need of one store or several: narrow tables, and distinct values with their counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import duckdb
+import numpy as np
+
+from trajkit.curation.intervals import Values
+from trajkit.environments.guard import RETURN_NAME
+from trajkit.errors import QueryError
+from trajkit.store.engine import literal
+from trajkit.store.layout import quoted
+from trajkit.store.reader import Store
+from trajkit.store.view import create_views, full_steps, spans
+
+TOTAL_REWARD = "total_reward"
+
+DIMENSIONS = {
+    "all": "'all'",
+    "task": "task_name",
+    "variant": "unnest(CASE WHEN len(variant_names) > 0 THEN variant_names ELSE [NULL] END)",
+    "purpose": "purpose",
+    "split": "split",
+}
+"""What episodes are grouped by, as SQL over `e`."""
+
+_ACTION = """coalesce(action_executed, CASE json_type(action) WHEN 'NULL' THEN NULL
+    WHEN 'VARCHAR' THEN action->>'$' ELSE CAST(action AS VARCHAR) END)"""
+
+# why a step gives no line of a training file, in the words of `trajkit convert`
+_NOT_LEARNED = """CASE
+    WHEN purpose = 'eval' THEN 'evaluation'
+    WHEN loss_weight <= 0 THEN coalesce(mask_reason,
+        CASE WHEN loss_weight < 0 THEN 'negative weight' ELSE 'weight 0' END)
+    WHEN completion IS NULL OR CAST(completion AS VARCHAR) = 'null' THEN 'no answer'
+    WHEN messages IS NULL OR CAST(messages AS VARCHAR) = 'null' THEN 'prompt unknown' END"""
+
+_EPISODES = """
+    SELECT {number} AS store, {split} AS split, episode_id, env_id, task, seed, initial_state_hash, purpose,
+        CASE WHEN env_id IS NULL THEN task ELSE concat_ws('/', env_id, task) END AS task_name,
+        variant_names, n_steps, outcome, {score} AS score, n_input_tokens, n_output_tokens
+    FROM {schema}.episodes
+"""
+_STEPS = f"""
+    SELECT {{number}} AS store, t.episode_id, step_index, {_ACTION} AS action, action_valid, t.n_input_tokens,
+        t.n_output_tokens, loss_weight, {_NOT_LEARNED} AS reason
+    FROM {{schema}}.steps t JOIN (SELECT episode_id, purpose FROM {{schema}}.episodes) USING (episode_id)
+"""
+_ANSWERS = """
+    SELECT hash(CAST(prompt AS VARCHAR)) AS prompt, hash(CAST(completion AS VARCHAR)) AS answer
+    FROM ({steps})
+    WHERE CAST(prompt AS VARCHAR) <> 'null' AND CAST(completion AS VARCHAR) <> 'null'
+"""
+
+
+def read(connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], score: str | None) -> None:
+    """Make the tables `e` (episodes), `s` (steps) and `answers`, each over all the stores.
+
+    Args:
+        connection: Where.
+        stores: Whose episodes; the same id may be in several.
+        score: What the score is, as `score_name` gives it.
+    """
+    selects: dict[str, list[str]] = {"e": [], "s": []}
+    connection.execute("CREATE TABLE answers (prompt UBIGINT, answer UBIGINT)")
+    for number, store in enumerate(stores):
+        schema = f"store{number}"
+        connection.execute(f"CREATE SCHEMA {schema}")
+        connection.execute(f"USE {schema}")
+        create_views(connection, store)
+        for span in spans(connection):
+            steps = full_steps(f"(SELECT * FROM steps WHERE {span})")
+            connection.execute(f"INSERT INTO main.answers {_ANSWERS.format(steps=steps)}")
+        connection.execute("USE main")
+        values = {
+            "number": number,
+            "schema": schema,
+            "split": "CAST(NULL AS VARCHAR)"
+            if store.manifest.split is None
+            else literal(store.manifest.split),
+            "score": _score(store, score),
+        }
+        for name, text in (("e", _EPISODES), ("s", _STEPS)):
+            selects[name].append(text.format(**values))
+    for name, parts in selects.items():
+        connection.execute(f"CREATE TABLE {name} AS {' UNION ALL '.join(parts)}")
+
+
+def score_name(stores: Sequence[Store], asked: str | None) -> str | None:
+    """What the score is: what was asked for, else `episode_return`, else `total_reward`.
+
+    Raises:
+        QueryError: None of the stores has it.
+    """
+    known = {m.name for store in stores for m in store.manifest.metrics if m.level == "episode"}
+    if asked is None:
+        return RETURN_NAME if RETURN_NAME in known else TOTAL_REWARD
+    if asked not in known and asked != TOTAL_REWARD:
+        raise QueryError(
+            f"no metric {asked!r} of episodes in {stores[0].path}",
+            hint=f"there are: {', '.join([*sorted(known), TOTAL_REWARD])}",
+        )
+    return asked
+
+
+def _score(store: Store, name: str | None) -> str:
+    if name == TOTAL_REWARD:
+        return TOTAL_REWARD
+    has_it = any(m.name == name and m.level == "episode" for m in store.manifest.metrics)
+    return f"CAST(metrics.{quoted(str(name))} AS DOUBLE)" if has_it else "CAST(NULL AS DOUBLE)"
+
+
+def grouped_values(
+    connection: duckdb.DuckDBPyConnection, by: str, measure: str
+) -> Iterator[tuple[str | None, Values]]:
+    """The values of a measure in each group that has any, by name.
+
+    Args:
+        connection: Where `read` was.
+        by: A name of `DIMENSIONS`.
+        measure: A column of `e`.
+    """
+    found = connection.execute(
+        "SELECT name, list(value ORDER BY value), list(times ORDER BY value) FROM ("
+        "SELECT name, CAST(value AS DOUBLE) AS value, count(*) AS times FROM "
+        f"(SELECT {DIMENSIONS[by]} AS name, {measure} AS value FROM e) WHERE value IS NOT NULL GROUP BY ALL"
+        ") GROUP BY name ORDER BY name"
+    ).fetchall()
+    for name, value, times in found:
+        yield name, Values(np.array(value, dtype=np.float64), np.array(times, dtype=np.int64))
+
+
+def values_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Values:
+    """The distinct values of a SELECT with one column, nulls left out."""
+    found = connection.execute(
+        f"SELECT CAST(value AS DOUBLE) AS value, count(*) AS times FROM ({sql}) t(value) "
+        "WHERE value IS NOT NULL GROUP BY ALL ORDER BY ALL"
+    ).fetchnumpy()
+    return Values(np.asarray(found["value"], dtype=np.float64), np.asarray(found["times"], dtype=np.int64))
+
+
+def one(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...]:
+    """The only row of a SELECT."""
+    (row,) = connection.execute(sql).fetchall()
+    return tuple(row)

@@ -1,0 +1,130 @@
+"""The statistics in words: the same rows for the terminal and for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from trajkit.curation.chart import brief
+from trajkit.curation.stats_model import Estimate, Group, Spread, Stats
+
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+"""Headings, and rows of the same length."""
+
+
+def estimate_text(estimate: Estimate | None, *, is_share: bool = False) -> str:
+    """`0.64 [0.35, 0.85]`; a share in percent."""
+    if estimate is None:
+        return "-"
+    numbers = (estimate.value, estimate.low, estimate.high)
+    value, low, high = ("" if x is None else _number(x, is_share) for x in numbers)
+    return f"{value} [{low}, {high}]" if low and high else value
+
+
+def _number(number: float, is_share: bool) -> str:
+    if is_share:
+        return f"{number:.1%}"
+    return brief(number) if abs(number) >= 1000 else f"{number:.3g}"
+
+
+def group_rows(stats: Stats, groups: Sequence[Group]) -> Table:
+    """A row per group, with the mean of each measure that any of them has."""
+    measures = (
+        ("success", "success", True),
+        (stats.score_name or "score", "score", False),
+        ("steps each", "n_steps_each", False),
+        ("input tokens", "n_input_tokens", False),
+        ("output tokens", "n_output_tokens", False),
+    )
+    told = [one for one in measures if any(getattr(group, one[1]) is not None for group in groups)]
+    headings = ("", "episodes", "steps", *(heading for heading, _, _ in told))
+    rows = [
+        (
+            group_name(group),
+            f"{group.n_episodes:,}",
+            f"{group.n_steps:,}",
+            *(estimate_text(getattr(group, field), is_share=is_share) for _, field, is_share in told),
+        )
+        for group in groups
+    ]
+    return headings, rows
+
+
+def group_name(group: Group) -> str:
+    """`task babyai/goto`."""
+    return "all" if group.by == "all" else f"{group.by} {'unknown' if group.name is None else group.name}"
+
+
+def spread_rows(spreads: Sequence[Spread]) -> Table:
+    """A row per measure with its percentiles."""
+    names = ("least", "p5", "p25", "p50", "p75", "p95", "p99", "most")
+    headings = ("", "n", "min", *names[1:-1], "max")
+    rows = [
+        (spread.of, f"{spread.n:,}", *(brief(getattr(spread, name)) for name in names)) for spread in spreads
+    ]
+    return headings, rows
+
+
+def funnel_rows(stats: Stats) -> Table:
+    """A row per stage, and below it one per reason for which something left."""
+    rows: list[tuple[str, ...]] = []
+    for stage in stats.funnel:
+        rows += [
+            (
+                f"  left: {left.reason}" if left.n_episodes else f"  not learned: {left.reason}",
+                f"-{left.n_episodes:,}" if left.n_episodes else "",
+                f"-{left.n_steps:,}" if left.n_episodes else f"{left.n_steps:,}",
+                "",
+            )
+            for left in stage.left
+        ]
+        tokens = "" if stage.n_tokens is None else f"{stage.n_tokens:,}"
+        rows.append((stage.name, f"{stage.n_episodes:,}", f"{stage.n_steps:,}", tokens))
+    rows[-1:-1] = [
+        (f"  not learned: {reason}", "", f"-{n:,}", "") for reason, n in stats.weights.not_learned.items()
+    ]
+    return ("", "episodes", "steps", "output tokens"), rows
+
+
+def facts(stats: Stats) -> Iterator[tuple[str, str]]:
+    """What is known beyond means and percentiles, a line each."""
+    coverage, same, weights = stats.coverage, stats.duplicates, stats.weights
+    yield "tasks", f"{coverage.n_tasks:,}"
+    yield (
+        "worlds (task and seed)",
+        _with_unknown(coverage.n_worlds, coverage.n_without_seed, "without a seed"),
+    )
+    yield "initial states", _with_unknown(coverage.n_initial_states, coverage.n_without_state, "unknown")
+    entropy = f"{coverage.n_actions:,} distinct, entropy {coverage.entropy_bits:.3f} bits"
+    if coverage.entropy_share is not None:
+        entropy += f" ({coverage.entropy_share:.0%} of what it could be)"
+    yield "actions", entropy + _unknown(coverage.n_without_action, "steps without")
+    judged = stats.n_steps - coverage.n_unjudged
+    if judged:
+        yield "invalid answers", f"{coverage.n_invalid:,} of {judged:,} ({coverage.n_invalid / judged:.2%})"
+    yield (
+        "repeated episodes",
+        f"{same.n_same_episodes:,} of {same.n_episodes:,} (same actions from the same start)",
+    )
+    yield "repeated answers", f"{same.n_same_answers:,} of {same.n_answers:,} (same prompt and same answer)"
+    yield "distinct prompts", f"{same.n_prompts:,} of {same.n_answers:,}"
+    yield "learned", f"{weights.n_learned:,} of {stats.n_steps:,} steps"
+    if weights.n_tokens is not None:
+        yield "trained tokens", f"{weights.n_tokens:,}" + _unknown(weights.n_uncounted, "steps not counted")
+    if weights.effective_steps is not None and weights.effective_episodes is not None:
+        yield (
+            "weights",
+            f"{brief(weights.least or 0)} to {brief(weights.most or 0)}, mean {brief(weights.mean or 0)}",
+        )
+        yield (
+            "effective sample size",
+            f"{weights.effective_steps:,.1f} of {weights.n_learned:,} steps, "
+            f"{weights.effective_episodes:,.1f} of {weights.n_episodes_learned:,} episodes",
+        )
+
+
+def _with_unknown(n: int, n_unknown: int, what: str) -> str:
+    return f"{n:,}{_unknown(n_unknown, what)}"
+
+
+def _unknown(n: int, what: str) -> str:
+    return f" ({n:,} {what})" if n else ""

@@ -1,0 +1,258 @@
+"""Two groups on the same worlds: the difference by task and seed, with its interval, and McNemar's test."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from trajkit.curation.intervals import wilson_bounds
+from trajkit.evaluation.estimate import SHARES, SUCCESS, is_constant, mean_over, strata_of
+from trajkit.evaluation.resample import NOTHING, Bounds, Floats, Ints, Resampling, percentiles, resampled
+from trajkit.evaluation.two_way import n_crossed, spread
+from trajkit.schema import Model
+from trajkit.schema.base import Count, Name
+
+FEWEST_PAIRS = 10
+"""Pairs without which a difference has no interval: resamples of fewer are too much alike."""
+
+
+class Comparison(Model):
+    """How much a candidate differs from a baseline, over the worlds that both played."""
+
+    baseline: Name
+    """The group compared against."""
+    candidate: Name
+    """The group compared with it."""
+    metric: Name
+    """What was measured."""
+    task: str | None = None
+    """Of which task (`env_id/task`); None for all, each task with the same weight."""
+    baseline_value: float
+    """Mean of the baseline over these worlds."""
+    candidate_value: float
+    """Mean of the candidate over the same."""
+    difference: float
+    """Candidate less baseline."""
+    standard_error: float | None
+    """Of the difference; None where a task has a single pair."""
+    low: float | None
+    """Lower bound of the difference; None where `note` says why there is none."""
+    high: float | None
+    """Upper bound."""
+    n_pairs: Count
+    """Worlds (environment, task and seed) that both played and where both were measured."""
+    n_baseline_only: Count | None = None
+    """Of success: pairs in which the baseline alone succeeded; None where worlds were tried repeatedly."""
+    n_candidate_only: Count | None = None
+    """Of success: pairs in which the candidate alone did."""
+    p_value: float | None = None
+    """Of success: McNemar's exact test, two-sided; None where `note` says why there is none."""
+    note: str | None = None
+    """What could not be said, and why."""
+    n_models: Count = 1
+    """Models of the candidate that the interval is over: above 1 it is of the method that trained them, else
+    of this model."""
+
+
+class Pairs(NamedTuple):
+    """The same worlds of two groups."""
+
+    baseline: Mapping[str, Floats]
+    """By measure, a value for each world; NaN where nothing was measured."""
+    candidate: Mapping[str, Floats]
+    """The same of the candidate."""
+    places: Ints
+    """Which task each world is of."""
+    baseline_by_model: Mapping[str, Floats] = {}
+    """By measure, worlds by models, where several models of the baseline played them."""
+    candidate_by_model: Mapping[str, Floats] = {}
+    """The same of the candidate."""
+
+
+class _Side(NamedTuple):
+    """One side of a comparison, on the worlds that count."""
+
+    value: Floats
+    """A value for each world."""
+    by_model: Floats | None
+    """Worlds by models; None where there is one model."""
+
+    def of(self, mask: npt.NDArray[np.bool_]) -> _Side:
+        """The same on some of the worlds."""
+        return _Side(self.value[mask], None if self.by_model is None else self.by_model[mask])
+
+
+def compare(
+    names: tuple[str, str], pairs: Pairs, tasks: Sequence[str], how: Resampling, metrics: Sequence[str]
+) -> Iterator[Comparison]:
+    """The differences by measure: over all tasks, then task by task where there are several.
+
+    A measure that a group lacks, or that a task lacks, is left out.
+
+    Args:
+        names: The baseline's and the candidate's.
+        pairs: What both measured.
+        tasks: The tasks' names, in order.
+        how: Resamples, seed and confidence.
+        metrics: What to compare.
+    """
+    for metric in metrics:
+        one = _Side(pairs.baseline[metric], pairs.baseline_by_model.get(metric))
+        other = _Side(pairs.candidate[metric], pairs.candidate_by_model.get(metric))
+        known = np.isfinite(one.value) & np.isfinite(other.value)
+        if not known.any():
+            continue
+        places = pairs.places[known]
+        yield _compared(names, metric, None, one.of(known), other.of(known), places, how)
+        present = np.unique(places)
+        for place in present if len(tasks) > 1 else ():
+            mine = known & (pairs.places == place)
+            alone = np.zeros(int(mine.sum()), dtype=np.int64)
+            yield _compared(names, metric, tasks[place], one.of(mine), other.of(mine), alone, how)
+
+
+def _compared(
+    names: tuple[str, str],
+    metric: str,
+    task: str | None,
+    first: _Side,
+    second: _Side,
+    places: Ints,
+    how: Resampling,
+) -> Comparison:
+    strata = strata_of(np.unique(places, return_inverse=True)[1].astype(np.int64))
+    one, other = first.value, second.value
+    gain = other - one
+    parts = [gain[strata == place] for place in range(int(strata.max()) + 1)]
+    baseline = mean_over([one[strata == place] for place in range(len(parts))])
+    candidate = mean_over([other[strata == place] for place in range(len(parts))])
+    difference = mean_over(parts)
+    moved = spread(gain, strata, [first.by_model, second.by_model])
+    n_models = n_crossed(second.by_model, strata)
+    found = Comparison(
+        baseline=names[0],
+        candidate=names[1],
+        metric=metric,
+        task=task,
+        baseline_value=baseline,
+        candidate_value=candidate,
+        difference=difference,
+        standard_error=None if moved is None else math.sqrt(moved.variance),
+        low=None,
+        high=None,
+        n_pairs=len(gain),
+        n_models=n_models,
+    )
+    if max(n_models, n_crossed(first.by_model, strata)) > 1 and moved and moved.variance > 0:
+        bounds, why = (
+            _within(moved.bounds(difference, len(gain), how.confidence, is_share=False), one, other),
+            None,
+        )
+    else:
+        bounds, why = _interval(metric, one, other, strata, how)
+    tested, untested = _tested(one, other, 1 - how.confidence) if metric == SUCCESS else ({}, None)
+    notes = [each for each in (why, untested) if each]
+    return found.model_copy(
+        update={"low": bounds.low, "high": bounds.high, "note": "; ".join(notes) or None, **tested}
+    )
+
+
+def _within(bounds: Bounds, one: Floats, other: Floats) -> Bounds:
+    """The bounds of a difference of shares stay between -1 and 1."""
+    if min(one.min(), other.min()) < 0 or max(one.max(), other.max()) > 1:
+        return bounds
+    assert bounds.low is not None
+    assert bounds.high is not None
+    return Bounds(max(bounds.low, -1.0), min(bounds.high, 1.0))
+
+
+def _interval(
+    metric: str, one: Floats, other: Floats, strata: Ints, how: Resampling
+) -> tuple[Bounds, str | None]:
+    gain = other - one
+    if len(gain) < FEWEST_PAIRS:
+        return NOTHING, f"too few pairs for an interval: {len(gain)}, not {FEWEST_PAIRS}"
+    parts = [gain[strata == place] for place in range(int(strata.max()) + 1)]
+    drawn = percentiles(resampled(gain[:, None], strata, how)[:, :, 0].mean(axis=0), how.confidence)
+    if metric == SUCCESS or (metric in SHARES and is_constant(parts)):
+        low, high = newcombe(one, other, strata, confidence=how.confidence)
+        assert drawn.low is not None
+        assert drawn.high is not None
+        return Bounds(min(low, drawn.low), max(high, drawn.high)), None
+    if is_constant(parts):
+        return NOTHING, "no interval: the pairs of a task all differ by the same"
+    return drawn, None
+
+
+def newcombe(one: Floats, other: Floats, strata: Ints, *, confidence: float) -> tuple[float, float]:
+    """The interval of a difference of paired shares that also holds where hardly any pair differs.
+
+    R. G. Newcombe, "Improved confidence intervals for the difference between binomial proportions based on
+    paired data", Statistics in Medicine 17 (1998), 2635–2650, method 8: Wilson's bounds, squared and added
+    with the pairs' correlation. Over strata the squares are added again with the squared weights, as in
+    G. Y. Zou & A. Donner, "Construction of confidence limits about effect measures", Statistics in Medicine
+    27 (2008).
+
+    Args:
+        one: Shares of the baseline, a value for each world.
+        other: Those of the candidate.
+        strata: The stratum of each world, from 0 without gaps; each weighs the same.
+        confidence: Of the interval.
+    """
+    below, above, differences = [], [], []
+    n_strata = int(strata.max()) + 1
+    for place in range(n_strata):
+        first, second = one[strata == place], other[strata == place]
+        mean_1, mean_2 = float(first.mean()), float(second.mean())
+        low_1, high_1 = wilson_bounds(mean_1, len(first), confidence=confidence)
+        low_2, high_2 = wilson_bounds(mean_2, len(second), confidence=confidence)
+        together = _correlation(first, second)
+        down_2, up_1 = mean_2 - low_2, high_1 - mean_1
+        up_2, down_1 = high_2 - mean_2, mean_1 - low_1
+        below.append(down_2**2 - 2 * together * down_2 * up_1 + up_1**2)
+        above.append(up_2**2 - 2 * together * up_2 * down_1 + down_1**2)
+        differences.append(mean_2 - mean_1)
+    middle = math.fsum(differences) / n_strata
+    return (
+        middle - math.sqrt(math.fsum(below)) / n_strata,
+        middle + math.sqrt(math.fsum(above)) / n_strata,
+    )
+
+
+def _correlation(one: Floats, other: Floats) -> float:
+    """Pearson's; 0 where one of both does not vary."""
+    a, b = one - one.mean(), other - other.mean()
+    size = math.sqrt(float((a * a).sum()) * float((b * b).sum()))
+    return max(-1.0, min(1.0, float((a * b).sum()) / size)) if size else 0.0
+
+
+def mcnemar(n_baseline_only: int, n_candidate_only: int) -> float:
+    """The exact p-value that both win alone equally often, two-sided.
+
+    Q. McNemar, "Note on the sampling error of the difference between correlated proportions", Psychometrika
+    12 (1947), by the binomial distribution with 1/2.
+
+    Args:
+        n_baseline_only: Pairs in which the baseline alone succeeded.
+        n_candidate_only: Pairs in which the candidate alone did.
+    """
+    n, fewer = n_baseline_only + n_candidate_only, min(n_baseline_only, n_candidate_only)
+    return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / (1 << n))
+
+
+def _tested(one: Floats, other: Floats, alpha: float) -> tuple[dict[str, float], str | None]:
+    """McNemar's test of paired successes, and why there is none where there is none."""
+    if not np.isin(one, (0, 1)).all() or not np.isin(other, (0, 1)).all():
+        return {}, "no test: worlds were tried repeatedly, with different ends"
+    lost, won = int(((one == 1) & (other == 0)).sum()), int(((one == 0) & (other == 1)).sum())
+    found: dict[str, float] = {"n_baseline_only": lost, "n_candidate_only": won}
+    # if all pairs that differ fell on one side, the p-value would be 2 / 2ⁿ
+    needed = math.ceil(1 - math.log2(alpha))
+    if lost + won < needed:
+        few = f"{lost + won} of {len(one)} pairs differ"
+        return found, f"too few pairs for a test: {few}, and fewer than {needed} prove nothing"
+    return {**found, "p_value": mcnemar(lost, won)}, None

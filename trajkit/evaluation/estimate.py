@@ -1,0 +1,163 @@
+"""Means over tasks that weigh the same, with standard error and interval: of one group of episodes.
+
+A world (environment, task and seed) counts once: of several attempts at it the mean is taken, as they are no
+independent samples. Where several models of a group (training seeds of one method) played each world, the
+interval is of the method (`two_way`); else it is of this model.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from trajkit.curation.intervals import wilson_bounds
+from trajkit.evaluation.resample import NOTHING, Bounds, Floats, Ints, Resampling, percentiles, resampled
+from trajkit.evaluation.two_way import n_crossed, spread
+from trajkit.schema import Model
+from trajkit.schema.base import Count, Name
+
+SUCCESS = "success"
+"""The measure of how an episode ended: 1 for a success, 0 for any other end."""
+
+SHARES = frozenset({SUCCESS, "invalid"})
+"""Measures between 0 and 1: where all worlds are the same, Wilson's interval still speaks of chance."""
+
+
+class Estimate(Model):
+    """A mean of one group."""
+
+    metric: Name
+    """What was measured."""
+    task: str | None = None
+    """Of which task (`env_id/task`); None for all, each task with the same weight."""
+    value: float
+    """The mean."""
+    standard_error: float | None
+    """Of the mean: √(Σ s²/n) / k over k tasks, s² over n - 1, and what the models differ by where there are
+    several; None where a task has a single world."""
+    low: float | None
+    """Lower bound; None where nothing can be said, as of worlds that are all the same."""
+    high: float | None
+    """Upper bound."""
+    n: Count
+    """How many worlds were measured."""
+    n_models: Count = 1
+    """Models that the interval is over: above 1 it is of the method that trained them, else of this model."""
+
+
+def estimates(
+    values: Mapping[str, Floats],
+    tasks: Sequence[str],
+    places: Ints,
+    how: Resampling,
+    by_model: Mapping[str, Floats] | None = None,
+) -> Iterator[Estimate]:
+    """The means of one group: over all tasks, then task by task where there are several.
+
+    Success has Wilson's score interval, others the percentiles of the bootstrap within tasks. Over several
+    tasks Wilson's takes as the number of trials the one that weighs as much, k² / Σ(1/n): E. L. Korn &
+    B. I. Graubard, "Confidence intervals for proportions with small expected number of positive counts",
+    Survey Methodology 24 (1998). It holds where all succeed and where none does. Where worlds were tried
+    several times, and where several models played them, intervals are those of `two_way`.
+
+    Args:
+        values: By measure, a value for each world; NaN where nothing was measured.
+        tasks: The tasks' names, in order.
+        places: Which task each world is of.
+        how: Resamples, seed and confidence.
+        by_model: By measure, worlds by models; None where there is one model.
+    """
+    if not len(places):
+        return
+    is_by_task = len(tasks) > 1
+    present, places = np.unique(places, return_inverse=True)
+    drawn = [name for name in values if name != SUCCESS]
+    strata = strata_of(places)
+    columns = np.stack([values[name] for name in drawn], axis=1) if drawn else np.empty((len(places), 0))
+    total = resampled(columns, strata, how)
+    by_task = total if strata is places else resampled(columns, places, how)
+    for metric, value in values.items():
+        column = drawn.index(metric) if metric in drawn else None
+        played = (by_model or {}).get(metric)
+        of_all = None if column is None else total[:, :, column].mean(axis=0)
+        found = estimate(metric, None, value, strata, of_all, how.confidence, played)
+        if found is None:
+            continue
+        yield found
+        for place, task in enumerate(tasks[at] for at in present if is_by_task):
+            of_task = None if column is None else by_task[place, :, column]
+            here = places == place
+            own = None if played is None else played[here]
+            mine = estimate(metric, task, value[here], places[here], of_task, how.confidence, own)
+            if mine is not None:
+                yield mine
+
+
+def estimate(
+    metric: str,
+    task: str | None,
+    value: Floats,
+    strata: Ints,
+    draws: Floats | None,
+    confidence: float,
+    played: Floats | None = None,
+) -> Estimate | None:
+    """One mean; None where a task has no value.
+
+    Args:
+        metric: What was measured.
+        task: Of which task, None for all.
+        value: A value for each world; NaN where nothing was measured.
+        strata: What each world is of.
+        draws: Resampled means; None for success, which has Wilson's interval.
+        confidence: Of the interval.
+        played: Worlds by models; None where there is one model.
+    """
+    known = np.isfinite(value)
+    parts = [value[known & (strata == place)] for place in np.unique(strata)]
+    if not all(len(part) for part in parts):
+        return None
+    mean = mean_over(parts)
+    places = np.unique(strata[known], return_inverse=True)[1]
+    models = None if played is None else played[known]
+    n_models, moved = n_crossed(models, places), spread(value[known], places, [models])
+    if moved is not None and moved.variance > 0 and (n_models > 1 or _is_repeated(metric, parts)):
+        is_share = all(part.min() >= 0 and part.max() <= 1 for part in parts)
+        bounds = moved.bounds(mean, int(known.sum()), confidence, is_share=is_share)
+    elif draws is None or (metric in SHARES and is_constant(parts)):
+        effective = len(parts) ** 2 / math.fsum(1 / len(part) for part in parts)
+        bounds = Bounds(*wilson_bounds(mean, effective, confidence=confidence))
+    else:
+        bounds = NOTHING if is_constant(parts) else percentiles(draws, confidence)
+    return Estimate(
+        metric=metric,
+        task=task,
+        value=mean,
+        standard_error=None if moved is None else math.sqrt(moved.variance),
+        low=bounds.low,
+        high=bounds.high,
+        n=int(known.sum()),
+        n_models=n_models,
+    )
+
+
+def _is_repeated(metric: str, parts: Sequence[Floats]) -> bool:
+    """Whether worlds were tried several times with different ends, so that a world is no single trial."""
+    return metric == SUCCESS and not all(np.isin(part, (0, 1)).all() for part in parts)
+
+
+def strata_of(places: Ints) -> Ints:
+    """What is resampled apart: the tasks; everything together where a task has a single world."""
+    return places if np.bincount(places).min() > 1 else np.zeros_like(places)
+
+
+def mean_over(parts: Sequence[Floats]) -> float:
+    """The mean of the parts' means."""
+    return math.fsum(math.fsum(part.tolist()) / len(part) for part in parts) / len(parts)
+
+
+def is_constant(parts: Sequence[Floats]) -> bool:
+    """Whether resamples could not differ, so that they say nothing of chance."""
+    return all(bool((part == part[0]).all()) for part in parts)

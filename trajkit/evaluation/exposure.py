@@ -1,0 +1,203 @@
+"""Whether a model has seen, when it was trained, a world that it is about to be measured on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+
+from trajkit._core.seeds import Seeds, as_seeds
+from trajkit._core.settings import reserved
+from trajkit.curation.pair_file import MANIFEST_NAME, open_pairs
+from trajkit.curation.pair_leak import worlds_of_pairs
+from trajkit.errors import RequestError, StoreError
+from trajkit.schema import Model
+from trajkit.schema.base import Name
+from trajkit.store.engine import connect, literal, scan
+from trajkit.store.reader import open_store
+
+
+class Seen(Model):
+    """Data that a compared model met before."""
+
+    variant: Name
+    """What the model is compared as."""
+    model: Name
+    """The model, or the job that made it."""
+    how: Name
+    """What the data was to it, such as `learned`."""
+    store: Path | None = None
+    """The store, or the pairs; None where `seeds` says which worlds they were."""
+    digest: str = ""
+    """Digest of its content."""
+    env: str = ""
+    """The environment that was played, where it is not a store."""
+    tasks: tuple[str, ...] = ()
+    """Its tasks."""
+    seeds: str = ""
+    """Their seeds."""
+    doubt: str | None = None
+    """Why nobody can say which data it was, in words; the fields before are then empty."""
+
+
+class Overlap(Model):
+    """Worlds that a model has seen and is to be measured on."""
+
+    variant: Name
+    """What the model is compared as."""
+    model: Name
+    """The model, or the job that made it."""
+    how: Name
+    """What they were to it."""
+    task: Name
+    """Task of the first of them."""
+    seed: int
+    """Its seed: the smallest."""
+    n_worlds: int
+    """How many there are."""
+
+    def __str__(self) -> str:
+        others = f" and {self.n_worlds - 1:,} more" if self.n_worlds > 1 else ""
+        return f"{self.model} ({self.variant}) {self.how} seed {self.seed} of {self.task}{others}"
+
+
+class Unsure(Model):
+    """A model of which nobody can say what it has seen."""
+
+    variant: Name
+    """What the model is compared as."""
+    model: Name
+    """The model."""
+    reason: Name
+    """Why, in words."""
+
+    def __str__(self) -> str:
+        return f"nobody can say what {self.model} ({self.variant}) learned: {self.reason}"
+
+
+class Exposure(NamedTuple):
+    """What is known of all that are compared."""
+
+    overlaps: tuple[Overlap, ...]
+    unsure: tuple[Unsure, ...]
+
+
+def exposure(seen: Sequence[Seen], env_id: str, tasks: Sequence[str], seeds: Seeds) -> Exposure:
+    """Look for the worlds of an evaluation in what the compared models have seen.
+
+    Every episode of a training store counts, learned or not.
+
+    Args:
+        seen: The data behind the models.
+        env_id: The environment, as episodes name it.
+        tasks: The tasks that are to be played, each on every seed.
+        seeds: Their seeds.
+    """
+    overlaps: list[Overlap] = []
+    unsure: list[Unsure] = []
+    for each in seen:
+        found = _worlds(each, env_id, tasks)
+        if found.doubt is not None:
+            unsure.append(Unsure(variant=each.variant, model=each.model, reason=found.doubt))
+        both = sorted((seed, task) for task, seed in found.worlds if _has(seeds, seed))
+        if both:
+            seed, task = both[0]
+            overlaps.append(
+                Overlap(
+                    variant=each.variant,
+                    model=each.model,
+                    how=each.how,
+                    task=task,
+                    seed=seed,
+                    n_worlds=len(both),
+                )
+            )
+    return Exposure(tuple(overlaps), tuple(unsure))
+
+
+def refuse_overlap(found: Exposure) -> None:
+    """Refuse to measure a model on what it has seen.
+
+    Raises:
+        RequestError: It was to be; the message names the seed and the job.
+    """
+    if found.overlaps:
+        raise RequestError(
+            f"not held out: {'; '.join(map(str, found.overlaps))}",
+            hint="choose seeds that no model has seen; --allow-leak plays them, and the result says so",
+        )
+
+
+def is_reserved(env_id: str, tasks: Sequence[str], seeds: Seeds) -> bool:
+    """Whether the project keeps every one of these worlds for evaluation.
+
+    Raises:
+        ConfigError: A `trajkit.toml` cannot be used.
+    """
+    reservations = [each for each in reserved() if each.env == env_id]
+    for task in tasks:
+        kept = [each.seeds for each in reservations if task in each.tasks]
+        if not all(any(_has(some, seed) for some in kept) for seed in seeds):
+            return False
+    return True
+
+
+def _has(seeds: Seeds, seed: int) -> bool:
+    try:
+        seeds.index(seed)
+    except ValueError:
+        return False
+    return True
+
+
+class _Known(NamedTuple):
+    """Tasks and seeds that were seen, and why these may not be all."""
+
+    worlds: set[tuple[str, int]]
+    doubt: str | None = None
+
+
+def _worlds(seen: Seen, env_id: str, tasks: Sequence[str]) -> _Known:
+    if seen.doubt is not None:
+        return _Known(set(), seen.doubt)
+    if seen.store is None:
+        shared = set(tasks) & set(seen.tasks) if seen.env == env_id else set()
+        return _Known({(task, seed) for task in shared for seed in as_seeds(seen.seeds)})
+    try:
+        if (seen.store / MANIFEST_NAME).is_file():
+            return _of_pairs(seen.store, seen.digest, env_id, tasks)
+        return _of_store(seen.store, seen.digest, env_id, tasks)
+    except StoreError as error:
+        return _Known(set(), error.message)
+
+
+def _of_pairs(path: Path, digest: str, env_id: str, tasks: Sequence[str]) -> _Known:
+    pairs = open_pairs(path)
+    worlds = worlds_of_pairs(pairs)
+    doubt = None if worlds else f"the episodes of {path} have no seeds"
+    found = {(task, seed) for env, task, seed in worlds if env == env_id and task and task in tasks}
+    return _Known(found, doubt) if pairs.manifest.digest == digest else _other(path)
+
+
+def _of_store(path: Path, digest: str, env_id: str, tasks: Sequence[str]) -> _Known:
+    store = open_store(path)
+    if store.manifest.digest != digest:
+        return _other(path)
+    seeded = f"FROM {scan(store.parts('episodes'))} WHERE env_id IS NOT NULL AND seed IS NOT NULL"
+    listed = ", ".join(map(literal, tasks))
+    try:
+        with connect() as connection:
+            ((n_seeded,),) = connection.execute(f"SELECT count(*) {seeded}").fetchall()
+            rows = connection.execute(
+                f"SELECT DISTINCT task, seed {seeded} AND env_id = {literal(env_id)} AND task IN ({listed})"
+            ).fetchall()
+    except duckdb.Error as error:
+        return _Known(set(), f"{path} cannot be read: {str(error).splitlines()[0]}")
+    n_without = store.manifest.counts.n_episodes - n_seeded
+    return _Known(set(rows), f"{n_without:,} episodes of {path} have no seed" if n_without else None)
+
+
+def _other(path: Path) -> _Known:
+    return _Known(set(), f"{path} is another one now than it was then")

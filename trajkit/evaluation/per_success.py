@@ -1,0 +1,62 @@
+"""What a success costs: what all episodes spent, over those that succeeded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import duckdb
+import numpy as np
+
+from trajkit.evaluation.estimate import SUCCESS, strata_of
+from trajkit.evaluation.groups import Group, sql_of
+from trajkit.evaluation.report_model import PerSuccess
+from trajkit.evaluation.resample import NOTHING, Floats, Resampling, percentiles, resampled
+
+SPENT = {
+    "tokens": "n_input_tokens + n_output_tokens",
+    "cost_usd": "cost_usd",
+}
+"""What is spent on an episode, as SQL; null where nobody counted."""
+
+
+def per_success(connection: duckdb.DuckDBPyConnection, group: Group, how: Resampling) -> Iterator[PerSuccess]:
+    """The ratio of sums with the bootstrap of worlds within tasks; nothing where nothing was counted.
+
+    Args:
+        connection: Where `read_groups` was.
+        group: Whose.
+        how: Resamples, seed and confidence.
+    """
+    for of, spent in SPENT.items():
+        found = connection.execute(
+            f"SELECT task_name, CAST(sum(spent) AS DOUBLE), CAST(sum(won) AS DOUBLE), count(*) FROM ("
+            f"SELECT task_name, seed, episode_id, {spent} AS spent, {sql_of(SUCCESS)} AS won FROM g "
+            "WHERE group_name = ?) WHERE spent IS NOT NULL AND won IS NOT NULL "
+            "GROUP BY task_name, seed, CASE WHEN seed IS NULL THEN episode_id END "
+            "ORDER BY task_name, seed, min(episode_id)",
+            [group.name],
+        ).fetchall()
+        if found:
+            values = np.array([row[1:3] for row in found], dtype=np.float64)
+            yield _ratio(of, values, [row[0] for row in found], sum(row[3] for row in found), how)
+
+
+def _ratio(of: str, values: Floats, tasks: list[str], n: int, how: Resampling) -> PerSuccess:
+    spent, won = values.sum(axis=0).tolist()
+    _, places = np.unique(np.array(tasks), return_inverse=True)
+    bounds = NOTHING
+    if won and not (values == values[0]).all():
+        strata = strata_of(places.astype(np.int64))
+        sizes = np.bincount(strata)
+        sums = np.einsum("t,trm->rm", sizes, resampled(values, strata, how))
+        # a resample without a success costs more than any number; without cost it says nothing
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bounds = percentiles(sums[:, 0] / sums[:, 1], how.confidence)
+    return PerSuccess(
+        of=of,
+        value=spent / won if won else None,
+        low=bounds.low,
+        high=bounds.high,
+        n=n,
+        n_successes=round(won),
+    )

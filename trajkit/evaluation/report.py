@@ -1,0 +1,220 @@
+"""Read evaluation stores and say how each variant did, how they differ, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import duckdb
+
+import trajkit
+from trajkit.curation.intervals import CONFIDENCE
+from trajkit.errors import RequestError, StoreError
+from trajkit.evaluation.aliased import Aliases, leave_out
+from trajkit.evaluation.compare import Comparison, compare
+from trajkit.evaluation.estimate import estimates
+from trajkit.evaluation.groups import (
+    Group,
+    Source,
+    name_groups,
+    paired,
+    read_episodes,
+    read_groups,
+    sources_of,
+)
+from trajkit.evaluation.notes import notes_on
+from trajkit.evaluation.opponents import opponents
+from trajkit.evaluation.per_success import per_success
+from trajkit.evaluation.regressions import changed
+from trajkit.evaluation.report_model import GroupResult, StoreSide, Training, Unaliased
+from trajkit.evaluation.report_object import Report
+from trajkit.evaluation.resample import Resampling
+from trajkit.store.engine import connect, first_line, interruptible
+
+RESAMPLES = 10_000
+
+
+def report(
+    *stores: str | Path,
+    baseline: str | Sequence[str] = (),
+    across_decodings: bool = False,
+    trained_on: str | Path | Sequence[str | Path] = (),
+    trainings: Mapping[str, Training] | Callable[[str], Training | None] | None = None,
+    metrics: Sequence[str] = (),
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+    threads: int | None = None,
+) -> Report:
+    """Compare the variants in evaluation stores.
+
+    Means weigh tasks the same and count a world (environment, task and seed) once, however often it was
+    tried. Success has Wilson's interval, other means the bootstrap's within tasks. Differences are taken pair
+    by pair over the worlds that both played. Where any episode was played for evaluation, the others are left
+    out.
+
+    Args:
+        stores: Evaluation stores, or folders of them; `NAME=STORE` says what the episodes of one are called.
+        baseline: Groups that the others are compared with, or variants; none for the first of each decoding.
+        across_decodings: Compare also groups whose answers were drawn in different ways. Otherwise that is
+            done only where a baseline is alone with its decoding.
+        trained_on: Stores that the compared models learned from: results are also given on the worlds alone
+            that read like none of theirs.
+        trainings: What a model was trained on, for the learning curve, by the name of the group, the variant
+            or the model.
+        metrics: Further metrics of episodes.
+        confidence: Of every interval, between 0 and 1.
+        resamples: Of each bootstrap.
+        seed: Of its draws.
+        threads: None for one per core; the numbers do not depend on it.
+
+    Raises:
+        StoreError: One is no store, or is damaged.
+        NothingMatched: There is no episode.
+        QueryError: There is no such metric.
+        RequestError: There is no such group, an episode is in two stores, or a number is out of its range.
+    """
+    if not 0 < confidence < 1:
+        raise RequestError(f"a confidence of {confidence:g}; it lies between 0 and 1", hint="such as 0.95")
+    if resamples < 100:
+        raise RequestError(f"{resamples} resamples are too few for an interval", hint="such as 10000")
+    how = Resampling(resamples, seed, confidence)
+    sources = sources_of(stores)
+    learned = (
+        sources_of([trained_on] if isinstance(trained_on, str | Path) else trained_on) if trained_on else []
+    )
+    find = trainings.get if isinstance(trainings, Mapping) else trainings or (lambda name: None)
+    with connect(threads=threads) as connection:
+        try:
+            with interruptible(connection):
+                wanted = [baseline] if isinstance(baseline, str) else list(baseline)
+                reading = _Reading(connection, sources, how, metrics, find)
+                return reading.report(wanted, learned, across_decodings=across_decodings)
+        except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
+            raise StoreError(f"{sources[0].store.path} could not be read: {first_line(error)}") from error
+
+
+class _Reading:
+    """The groups of some stores, and what is said of them."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        sources: Sequence[Source],
+        how: Resampling,
+        metrics: Sequence[str],
+        training: Callable[[str], Training | None],
+    ) -> None:
+        self._connection = connection
+        self._sources = sources
+        self._how = how
+        self._measures = read_episodes(connection, sources, metrics)
+        self._named = name_groups(connection, sources)
+        self._groups, self._tasks = read_groups(connection, self._named, self._measures)
+        self._training = training
+
+    def report(
+        self, baselines: Sequence[str], learned: Sequence[Source], *, across_decodings: bool
+    ) -> Report:
+        """All of it."""
+        compared = opponents(self._groups, baselines, across_decodings=across_decodings)
+        results = tuple(self._results(self._groups))
+        regressions, improved = [], {}
+        for one, other in compared:
+            worse, improved[f"{other} against {one}"] = changed(self._connection, self._sources, one, other)
+            regressions += worse
+        comparisons = tuple(self._comparisons(self._groups, compared))
+        measured = {each.metric for result in results for each in result.estimates}
+        return Report(
+            trajkit_version=trajkit.__version__,
+            stores=tuple(_side(source) for source in self._sources),
+            confidence=self._how.confidence,
+            resamples=self._how.resamples,
+            seed=self._how.seed,
+            n_episodes=sum(result.n_episodes for result in results),
+            tasks=tuple(self._tasks),
+            measures=tuple(each for each in self._measures if each in measured),
+            groups=results,
+            comparisons=comparisons,
+            regressions=tuple(regressions),
+            n_improved=improved,
+            notes=tuple(notes_on(self._connection, self._groups, compared)),
+            unaliased=self._unaliased(learned, compared) if learned else None,  # last: it leaves episodes out
+        )
+
+    def _unaliased(self, learned: Sequence[Source], compared: Sequence[tuple[str, str]]) -> Unaliased:
+        found: Aliases = leave_out(self._connection, learned, self._sources)
+        groups, self._tasks = read_groups(self._connection, self._named, self._measures)
+        return Unaliased(
+            trained_on=tuple(_side(source) for source in learned),
+            n_worlds=found.n_worlds,
+            n_aliased=found.n_aliased,
+            leaks=found.leaks,
+            groups=tuple(self._results(groups)),
+            comparisons=tuple(self._comparisons(groups, compared)),
+        )
+
+    def _results(self, groups: Sequence[Group]) -> Iterator[GroupResult]:
+        for group in groups:
+            models = [model for model, _ in self._steps(group, "model_name")]
+            known = (self._training(each) for each in (group.name, group.who.variant, *models) if each)
+            yield GroupResult(
+                name=group.name,
+                variant=group.who.variant,
+                decoding=group.who.decoding,
+                n_worlds=group.n_worlds,
+                estimates=tuple(
+                    estimates(group.values, self._tasks, group.places, self._how, group.by_model)
+                ),
+                per_success=tuple(per_success(self._connection, group, self._how)),
+                models=tuple(models),
+                training=next(filter(None, known), None),
+                **self._counts(group),
+            )
+
+    def _counts(self, group: Group) -> dict[str, Any]:
+        """Episodes, how they ended, why the model stopped, and answers that named no action."""
+        ask = self._connection.execute
+        n_episodes, n_judged, n_invalid = ask(
+            "SELECT count(*), CAST(coalesce(sum(n_judged), 0) AS BIGINT), "
+            "CAST(coalesce(sum(n_invalid), 0) AS BIGINT) FROM g WHERE group_name = ?",
+            [group.name],
+        ).fetchall()[0]
+        outcomes = ask(
+            "SELECT outcome, count(*) FROM g WHERE group_name = ? GROUP BY outcome ORDER BY 2 DESC, 1",
+            [group.name],
+        ).fetchall()
+        return {
+            "n_episodes": n_episodes,
+            "n_judged": n_judged,
+            "n_invalid": n_invalid,
+            "outcomes": dict(outcomes),
+            "finish_reasons": dict(self._steps(group, "finish_reason")),
+        }
+
+    def _steps(self, group: Group, column: str) -> list[tuple[str, int]]:
+        """The values of a column of its steps, the most frequent first."""
+        steps = " UNION ALL ".join(
+            f"SELECT {column} AS value FROM store{number}.steps SEMI JOIN "
+            f"(SELECT episode_id FROM g WHERE group_name = $1 AND store = {number}) USING (episode_id)"
+            for number in range(len(self._sources))
+        )
+        return self._connection.execute(
+            f"SELECT value, count(*) FROM ({steps}) WHERE value IS NOT NULL "
+            "GROUP BY value ORDER BY 2 DESC, 1",
+            [group.name],
+        ).fetchall()
+
+    def _comparisons(
+        self, groups: Sequence[Group], compared: Sequence[tuple[str, str]]
+    ) -> Iterator[Comparison]:
+        by_name = {group.name: group for group in groups}
+        for one, other in compared:
+            if one in by_name and other in by_name:
+                pairs = paired(by_name[one], by_name[other])
+                yield from compare((one, other), pairs, self._tasks, self._how, self._measures)
+
+
+def _side(source: Source) -> StoreSide:
+    return StoreSide(path=source.store.path, digest=source.store.manifest.digest, name=source.name)

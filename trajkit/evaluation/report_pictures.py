@@ -1,0 +1,119 @@
+"""Charts as files and as pieces of a page: what each must look like on paper, on white and on black."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from trajkit._core.lazy import need
+from trajkit.errors import DataError
+from trajkit.evaluation.report_charts import Drawn
+
+_SCALE = 2
+"""Pixels of a PNG to a unit of the chart."""
+
+
+def config(ink: str, soft: str, line: str, paper: str | None) -> dict[str, Any]:
+    """The colors of a chart in Vega-Lite's terms; None leaves the paper as it is."""
+    text = {"labelColor": soft, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 12}
+    return {
+        "background": paper or "transparent",
+        "font": "system-ui, sans-serif",
+        "view": {"stroke": None},
+        "axis": {
+            **text,
+            "titleFontWeight": "normal",
+            "gridColor": line,
+            "domainColor": line,
+            "tickColor": line,
+            "labelLimit": 150,
+        },
+        "axisY": {"labelColor": ink, "grid": False},
+        "legend": {**text, "labelColor": ink, "labelLimit": 150},
+        "rule": {"color": ink},
+        "tick": {"color": ink},
+        "text": {"color": ink},
+    }
+
+
+LIGHT = config("#1c2430", "#5b6675", "#dfe3e8", None)
+"""As the page is by day."""
+DARK = config("#e6e9ee", "#9aa5b3", "#333b46", None)
+"""And by night."""
+# a reader's font may be wider than the one that labels were measured with
+_PAPER = config("#1c2430", "#5b6675", "#dfe3e8", "#ffffff") | {
+    "padding": {"left": 20, "top": 5, "right": 12, "bottom": 5}
+}
+
+
+def spec(drawn: Drawn, *, is_wide: bool = False) -> dict[str, Any]:
+    """The chart as Vega-Lite.
+
+    Args:
+        drawn: Which.
+        is_wide: As wide as what it stands in.
+    """
+    found: dict[str, Any] = drawn.chart.to_dict(format="vega-lite")
+    found.pop("config", None)  # Altair's own colors
+    if is_wide:
+        found |= {"width": "container", "autosize": {"type": "fit-x", "contains": "padding"}}
+    return found
+
+
+def png(drawn: Drawn) -> bytes:
+    """The chart as a picture.
+
+    Raises:
+        MissingExtra: vl-convert is not installed.
+        DataError: A name is nothing that can be drawn.
+    """
+    convert = need("vl_convert", extra="report")
+    with _drawing(drawn):
+        picture: bytes = convert.vegalite_to_png(spec(drawn), scale=_SCALE, config=_PAPER)
+    return picture
+
+
+def svg(drawn: Drawn) -> str:
+    """The chart as a drawing.
+
+    Raises:
+        MissingExtra: vl-convert is not installed.
+        DataError: A name is nothing that can be drawn.
+    """
+    convert = need("vl_convert", extra="report")
+    with _drawing(drawn):
+        text: str = convert.vegalite_to_svg(spec(drawn), config=_PAPER)
+    return text
+
+
+@contextlib.contextmanager
+def _drawing(drawn: Drawn) -> Iterator[None]:
+    """Say which chart could not be drawn, without the stack of the program that draws."""
+    try:
+        yield
+    except ValueError as error:
+        said = " ".join(str(error).splitlines()[:2])
+        raise DataError(
+            f"the chart {drawn.title!r} cannot be drawn: {said}",
+            hint="rename variants and tasks with unusual names; --json prints the numbers",
+        ) from error
+
+
+@functools.cache
+def vega() -> str:
+    """The program that draws the charts in a browser, whole: nothing is loaded from elsewhere.
+
+    Raises:
+        MissingExtra: vl-convert is not installed.
+    """
+    # a script must not hold what would end it
+    text: str = need("vl_convert", extra="report").javascript_bundle()
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
+
+
+def script_json(value: Any) -> str:
+    """JSON that may stand in a script."""
+    return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")

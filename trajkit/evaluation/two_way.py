@@ -1,0 +1,97 @@
+"""How far a mean would move with other held-out worlds and with other training seeds of the same method.
+
+Every model of a group plays every world, so worlds and models are crossed. The variance is that of a two-way
+table with random rows and columns (H. Scheffé, "The Analysis of Variance" (1959), §7.4), with the degrees of
+freedom of F. E. Satterthwaite, Biometrics Bulletin 2 (1946). One model alone has no spread between models:
+its interval speaks of that model only.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+
+from trajkit.curation.intervals import share_bounds, t_quantile
+from trajkit.evaluation.resample import Bounds, Floats, Ints
+
+
+class Spread(NamedTuple):
+    """The variance of a mean, and how well it is known."""
+
+    variance: float
+    degrees: float
+    """Degrees of freedom; above 0."""
+
+    def bounds(self, mean: float, n: int, confidence: float, *, is_share: bool) -> Bounds:
+        """The interval of the mean.
+
+        Args:
+            mean: The mean itself.
+            n: Worlds, for a share whose worlds are all the same.
+            confidence: Of the interval.
+            is_share: The bounds stay between 0 and 1.
+        """
+        if is_share:
+            return Bounds(*share_bounds(mean, self.variance, n, self.degrees, confidence=confidence))
+        half = t_quantile((1 + confidence) / 2, self.degrees) * math.sqrt(self.variance)
+        return Bounds(mean - half, mean + half)
+
+
+def n_crossed(played: Floats | None, strata: Ints) -> int:
+    """How many models played at least two worlds of each stratum together; 1 where they did not.
+
+    Args:
+        played: Worlds by models; NaN where a model has no value. None where there is one model.
+        strata: The stratum of each world, from 0 without gaps.
+    """
+    if played is None or played.shape[1] < 2:
+        return 1
+    n_together = np.bincount(strata, weights=np.isfinite(played).all(axis=1))
+    return played.shape[1] if n_together.min() >= 2 else 1
+
+
+def spread(per_world: Floats, strata: Ints, groups: Iterable[Floats | None] = ()) -> Spread | None:
+    """The variance of a mean over strata that weigh the same.
+
+    Args:
+        per_world: A value for each world: the mean over the models, or a difference of such means.
+        strata: The stratum of each world, from 0 without gaps.
+        groups: Worlds by models for each group that is in the mean, as `n_crossed` takes them; where that
+            is 1, a group adds nothing.
+
+    Returns:
+        None where a stratum has a single world.
+    """
+    parts = [per_world[strata == place] for place in range(int(strata.max()) + 1)]
+    if min(map(len, parts)) < 2:
+        return None
+    variance = math.fsum(float(part.var(ddof=1)) / len(part) for part in parts) / len(parts) ** 2
+    squares = variance**2 / (len(per_world) - len(parts))
+    for played in groups:
+        if played is None or n_crossed(played, strata) < 2:
+            continue
+        together = np.isfinite(played).all(axis=1)
+        between, within, degrees = _between_models(played[together], strata[together])
+        if between > within:
+            variance += between - within
+            squares += between**2 / (played.shape[1] - 1) + within**2 / degrees
+    return Spread(variance, variance**2 / squares if squares else float(len(per_world) - len(parts)))
+
+
+def _between_models(played: Floats, strata: Ints) -> tuple[float, float, int]:
+    """The variance of the mean over models, what worlds alone explain of it, and the degrees of that."""
+    n_models = played.shape[1]
+    means, residual, degrees = np.zeros(n_models), 0.0, 0
+    n_strata = int(strata.max()) + 1
+    for place in range(n_strata):
+        mine = played[strata == place]
+        own = mine.mean(axis=0)
+        left = mine - mine.mean(axis=1, keepdims=True) - own + own.mean()
+        n = len(mine)
+        residual += float((left**2).sum()) / ((n - 1) * (n_models - 1)) / n
+        degrees += (n - 1) * (n_models - 1)
+        means += own / n_strata
+    return float(means.var(ddof=1)) / n_models, residual / n_strata**2 / n_models, degrees

@@ -1,0 +1,274 @@
+"""What is wrong with a row that is a conversation: `{"messages": […], "tools": […]}`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from trajkit.formats.openai_rules import FUNCTION_NAME, MESSAGE_KEYS, ROW_KEYS
+from trajkit.formats.pairing import slips
+from trajkit.formats.validation.content_rules import content_flaws, text_flaws
+from trajkit.formats.validation.finding import Flaw, Severity, shown, wrong_type
+from trajkit.formats.validation.target import Target
+
+UNDECLARED = "call of a tool that the row does not declare"
+"""The kind of flaw for which `trajkit convert --tools` is the way out."""
+_PARTNERS = {
+    "tool result without its call": "put it right after the message with the call, once",
+    "two tool calls with one id": "give each an id of its own",
+    "tool call without its result": "add the tool message that answers it",
+}
+
+
+def row_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    """Everything for which a row of supervised fine-tuning is refused, in the order of the row."""
+    yield from key_flaws(row, ROW_KEYS | ({"weight"} if target.has_row_weights else set()), target)
+    if target.has_row_weights and "weight" in row:
+        yield from _row_weight_flaws(row["weight"])
+    messages = row.get("messages")
+    if not isinstance(messages, list):
+        yield wrong_type("$.messages", "a list of messages", messages)
+        return
+    yield from tool_flaws(row, target)
+    yield from conversation_flaws(messages, "$.messages", target, tools=row.get("tools"))
+    yield from _last_flaws(messages, target)
+
+
+def key_flaws(row: dict[str, Any], known: frozenset[str] | set[str], target: Target) -> Iterator[Flaw]:
+    """Keys that the target does not know."""
+    for key in row.keys() - known:
+        if target.takes_extra_keys:
+            yield Flaw(
+                "the key is passed over",
+                f"$.{key}",
+                f"{target.name} does not read it; weights and ids belong in a file beside this one",
+                shown(row[key]),
+                Severity.WARNING,
+            )
+        else:
+            yield Flaw(
+                "extra key", f"$.{key}", f"{target.name} takes {', '.join(sorted(known))}", shown(row[key])
+            )
+
+
+def conversation_flaws(
+    messages: Sequence[Any], path: str, target: Target, *, tools: Any = None
+) -> Iterator[Flaw]:
+    """What is wrong with messages: each by itself, their order, and calls with their results.
+
+    Args:
+        messages: The messages, of any type.
+        path: Where they are.
+        target: Whose rules.
+        tools: What the row declares as its tools.
+    """
+    are_read = True
+    for position, message in enumerate(messages):
+        where = f"{path}[{position}]"
+        if not isinstance(message, dict):
+            yield wrong_type(where, "a message", message)
+            are_read = False
+            continue
+        yield from message_flaws(message, where, target)
+        role = message.get("role")
+        are_read = are_read and isinstance(role, str) and role in MESSAGE_KEYS
+    if not messages:
+        yield Flaw("no message", path, "leave the row out")
+    elif are_read:
+        yield from _order_flaws(messages, path, target)
+        yield from _pairing_flaws(messages, path)
+        yield from schema_flaws(messages, path, tools)
+
+
+def message_flaws(message: dict[str, Any], where: str, target: Target) -> Iterator[Flaw]:
+    """What is wrong with one message by itself."""
+    role = message.get("role")
+    if not isinstance(role, str) or role not in MESSAGE_KEYS:
+        hint = f"one of {', '.join(MESSAGE_KEYS)}"
+        kind = "role is missing" if role is None else "unknown role"
+        yield Flaw(kind, f"{where}.role", hint, "" if role is None else shown(role))
+        return
+    known = MESSAGE_KEYS[role] | (
+        {"reasoning_content"} if target.has_thoughts and role == "assistant" else set()
+    )
+    for key in sorted(message.keys() - known):
+        if not target.takes_extra_keys:
+            hint = f"take it out: a message of role {role} has {', '.join(sorted(known))}"
+            yield Flaw(f"{key!r} in a message of role {role}", f"{where}.{key}", hint, shown(message[key]))
+    yield from _weight_flaws(message, where, target)
+    calls = message.get("tool_calls") if role == "assistant" else None
+    says_more = bool(isinstance(calls, list) and calls) or (
+        target.has_thoughts and role == "assistant" and bool(message.get("reasoning_content"))
+    )
+    yield from content_flaws(
+        message.get("content"), f"{where}.content", role, target, may_be_empty=says_more or role == "tool"
+    )
+    for name in ("name", "reasoning_content", "refusal"):
+        if isinstance(message.get(name), str):
+            yield from text_flaws(message[name], f"{where}.{name}", target)
+    call_id = message.get("tool_call_id")
+    if role == "tool" and (not isinstance(call_id, str) or (target.needs_call_ids and not call_id)):
+        yield Flaw(
+            "tool message without the id of its call",
+            f"{where}.tool_call_id",
+            "the id of the call it answers",
+        )
+    if calls is not None:
+        yield from _call_flaws(calls, f"{where}.tool_calls", target)
+
+
+def _weight_flaws(message: dict[str, Any], where: str, target: Target) -> Iterator[Flaw]:
+    if "weight" not in message:
+        return
+    weight = message["weight"]
+    at = f"{where}.weight"
+    if isinstance(weight, bool) or weight not in (0, 1):
+        yield Flaw("weight other than 0 and 1", at, "0 is context, 1 is learned", shown(weight))
+    elif not target.has_message_weights:
+        hint = f"{target.name} hears no weights: convert for it, so that only what shall be learned is"
+        severity = Severity.WARNING if target.takes_extra_keys else Severity.ERROR
+        yield Flaw("weight is not heard", at, hint, shown(weight), severity)
+
+
+def _row_weight_flaws(weight: Any) -> Iterator[Flaw]:
+    if isinstance(weight, bool) or not isinstance(weight, int | float):
+        yield wrong_type("$.weight", "a number", weight)
+
+
+def _call_flaws(calls: Any, path: str, target: Target) -> Iterator[Flaw]:
+    if not isinstance(calls, list):
+        yield wrong_type(path, "a list of tool calls", calls)
+        return
+    if not calls:
+        yield Flaw("no tool call in the list", path, "leave tool_calls out", "[]")
+    for index, call in enumerate(calls):
+        where = f"{path}[{index}]"
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            yield Flaw(
+                "not a tool call", where, 'as {"id", "type": "function", "function": {…}}', shown(call)
+            )
+            continue
+        if call.get("type", "function") != "function":
+            yield Flaw("tool call of another type", f"{where}.type", 'it is "function"', shown(call["type"]))
+        if target.needs_call_ids and not (isinstance(call.get("id"), str) and call["id"]):
+            yield Flaw("tool call without an id", f"{where}.id", "any text that no other call in the row has")
+        yield from name_flaws(function.get("name"), f"{where}.function.name")
+        yield from _argument_flaws(function.get("arguments"), f"{where}.function.arguments", target)
+
+
+def _argument_flaws(arguments: Any, path: str, target: Target) -> Iterator[Flaw]:
+    if target.arguments == "object":
+        if not isinstance(arguments, dict):
+            hint = "chat templates walk through an object; a text is written as a text in quotes"
+            yield Flaw("arguments are not an object", path, hint, shown(arguments))
+        return
+    if not isinstance(arguments, str):
+        yield Flaw("arguments are not a text", path, "the JSON object as a text", shown(arguments))
+        return
+    yield from text_flaws(arguments, path, target)
+    try:
+        is_object = isinstance(json.loads(arguments), dict)
+    except ValueError:
+        is_object = False
+    if not is_object:
+        hint = "the model would learn to make such calls"
+        yield Flaw("arguments are not a JSON object", path, hint, shown(arguments), Severity.WARNING)
+
+
+def name_flaws(name: Any, path: str) -> Iterator[Flaw]:
+    """What is wrong with the name of a function."""
+    if not isinstance(name, str) or not FUNCTION_NAME.fullmatch(name):
+        yield Flaw("not a function name", path, "1 to 64 letters, digits, _ and -", shown(name))
+
+
+def tool_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    """What is wrong with the tools that a row declares."""
+    parallel = row.get("parallel_tool_calls")
+    if parallel is not None and not isinstance(parallel, bool):
+        yield wrong_type("$.parallel_tool_calls", "true or false", parallel)
+    tools = row.get("tools")
+    if tools is None:
+        return
+    if not isinstance(tools, list):
+        yield wrong_type("$.tools", "a list of tools", tools)
+        return
+    seen: dict[str, int] = {}
+    for index, tool in enumerate(tools):
+        where = f"$.tools[{index}]"
+        function = tool.get("function") if isinstance(tool, dict) else None
+        if not isinstance(function, dict):
+            yield Flaw("not a tool", where, 'as {"type": "function", "function": {…}}', shown(tool))
+            continue
+        name = function.get("name")
+        yield from name_flaws(name, f"{where}.function.name")
+        if isinstance(name, str) and seen.setdefault(name, index) != index:
+            yield Flaw(
+                "tool that is there twice", f"{where}.function.name", f"take out tools[{index}]", shown(name)
+            )
+        parameters = function.get("parameters")
+        if parameters is not None and not isinstance(parameters, dict):
+            yield wrong_type(f"{where}.function.parameters", "a JSON Schema (an object)", parameters)
+        if isinstance(function.get("description"), str):
+            yield from text_flaws(function["description"], f"{where}.function.description", target)
+
+
+def _order_flaws(messages: Sequence[dict[str, Any]], path: str, target: Target) -> Iterator[Flaw]:
+    roles = [message["role"] for message in messages]
+    for position, role in enumerate(roles):
+        where = f"{path}[{position}]"
+        if role == "system" and position:
+            hint = "put it first, or make it the user's"
+            yield Flaw("a system message that is not the first", where, hint)
+        if target.must_alternate and position and role == roles[position - 1]:
+            hint = f"{target.name} wants them to take turns: join them"
+            yield Flaw(f"two messages of role {role} in a row", where, hint)
+
+
+def _pairing_flaws(messages: Sequence[dict[str, Any]], path: str) -> Iterator[Flaw]:
+    for slip in slips(messages):
+        where = f"{path}[{slip.message}]"
+        at = f"{where}.tool_call_id" if slip.call is None else f"{where}.tool_calls[{slip.call}].id"
+        yield Flaw(slip.kind, at, _PARTNERS[slip.kind], shown(slip.call_id))
+
+
+def _calls(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        if isinstance(call, dict) and isinstance(call.get("function"), dict):
+            yield call
+
+
+def schema_flaws(messages: Sequence[dict[str, Any]], path: str, tools: Any) -> Iterator[Flaw]:
+    """Every tool that is called must be declared: else the model learns to call what it is not offered."""
+    declared = {
+        tool["function"].get("name")
+        for tool in (tools if isinstance(tools, list) else ())
+        if isinstance(tool, dict) and isinstance(tool.get("function"), dict)
+    }
+    for position, message in enumerate(messages):
+        for index, call in enumerate(_calls(message)):
+            name = call["function"].get("name")
+            if isinstance(name, str) and name not in declared:
+                at = f"{path}[{position}].tool_calls[{index}].function.name"
+                yield Flaw(UNDECLARED, at, "add it to $.tools", shown(name))
+
+
+def _last_flaws(messages: Sequence[Any], target: Target) -> Iterator[Flaw]:
+    """A row ends with an answer, and at least one answer is learned."""
+    if not messages or not all(isinstance(message, dict) for message in messages):
+        return
+    answers = [message for message in messages if message.get("role") == "assistant"]
+    if messages[-1].get("role") != "assistant":
+        at = f"$.messages[{len(messages) - 1}].role"
+        yield Flaw(
+            "the last message is not the assistant's",
+            at,
+            "end the row with an answer",
+            shown(messages[-1].get("role")),
+        )
+    elif target.has_message_weights and all(message.get("weight") == 0 for message in answers):
+        yield Flaw("nothing to learn", "$.messages", "every answer has weight 0: leave the row out")
+    if len(messages) == 1 and answers:
+        yield Flaw("no message before the answer", "$.messages", "a row needs a prompt")

@@ -1,0 +1,265 @@
+"""Validate a training file for somebody: every rule on every row, with line, place, value and the way out."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from trajkit._core.files import refuse_existing, replacing
+from trajkit.errors import DataError, RequestError
+from trajkit.formats.tokenizer import load_tokenizer
+from trajkit.formats.validation.content_rules import n_images
+from trajkit.formats.validation.finding import Finding, Flaw, Severity, shown
+from trajkit.formats.validation.lines import BOM, Line, has_bom, read_lines
+from trajkit.formats.validation.loss import LossCount, LossReport
+from trajkit.formats.validation.repair import repaired
+from trajkit.formats.validation.shape import Shape, flaws_of, shape_of
+from trajkit.formats.validation.target import Bom, Target, target_named
+from trajkit.schema import Model
+
+MOST_SHOWN = 5
+"""Findings of one kind that are kept; the others are counted."""
+_MAX_SUFFIX = 64
+
+
+class Validation(Model):
+    """What is wrong with a file."""
+
+    path: Path
+    """The file."""
+    target: str
+    """Who it is for."""
+    shape: str | None
+    """The kind of its rows; None when not even the first is of a kind."""
+    n_rows: int
+    """Lines that are not blank."""
+    n_bytes: int
+    """Its size."""
+    n_errors: int
+    """Findings for which it is refused."""
+    n_warnings: int
+    """Findings for which it is taken, and something else is learned."""
+    counts: dict[str, int]
+    """Findings by kind."""
+    findings: tuple[Finding, ...]
+    """The first few of each kind, in the order of the file."""
+    repairs: dict[str, int]
+    """What was changed in the copy, by kind; empty without one."""
+    repaired_path: Path | None
+    """The copy; None without one."""
+    loss: LossReport | None
+    """What is learned; None when no tokenizer was given."""
+
+
+def validate(
+    path: Path,
+    *,
+    target: str,
+    suffix: str | None = None,
+    tokenizer: str | None = None,
+    max_length: int | None = None,
+    repair_to: Path | None = None,
+    on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
+) -> Validation:
+    """Check a file by the rules of those it is for. It is streamed: memory follows its longest line.
+
+    Args:
+        path: JSONL, or Parquet.
+        target: One of `TARGETS`.
+        suffix: The name that the tuned model is to get, checked as well.
+        tokenizer: Counts what is learned, see `load_tokenizer`; None to leave that out.
+        max_length: The trainer's limit of tokens in a row; None for none.
+        repair_to: Write a copy with what can be repaired safely; None for no copy. The findings are then
+            those of the copy.
+        on_progress: Told how many bytes are read, and of how many.
+
+    Raises:
+        RequestError: There is no such target or tokenizer, or a Parquet file is to be repaired.
+        MissingExtra: The tokenizer's package is not installed.
+        DataError: The file cannot be read, or is in another encoding.
+        StoreError: The copy exists.
+    """
+    whom = target_named(target)
+    if not path.is_file():
+        raise DataError(f"{path} is no file")
+    if repair_to is not None and path.suffix == ".parquet":
+        raise RequestError("only JSONL files are repaired", hint="convert the store again")
+    loss = None if tokenizer is None else LossCount(load_tokenizer(tokenizer), max_length)
+    check = _Check(path, whom, loss)
+    check.look_at_file(suffix, is_repaired=repair_to is not None)
+    with _copy(repair_to, whom) as copy:
+        for line in read_lines(path):
+            check.look_at(line, copy)
+            on_progress(check.n_read, check.n_bytes)
+    check.look_back()
+    return check.result(repair_to)
+
+
+@contextlib.contextmanager
+def _copy(goal: Path | None, target: Target) -> Iterator[BinaryIO | None]:
+    if goal is None:
+        yield None
+        return
+    refuse_existing(goal)
+    with replacing(goal) as temporary, temporary.open("wb") as file:
+        if target.bom == Bom.WANTED:
+            file.write(BOM)
+        yield file
+
+
+def _as_it_is(line: Line, path: Path) -> bytes:
+    if line.raw is None:
+        raise DataError(
+            f"{path} line {line.number}: {line.flaws[0].kind}", hint="take it out, then repair the file"
+        )
+    return line.raw
+
+
+def _written(row: dict[str, Any]) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False).encode("utf-8") + b"\n"
+    except UnicodeEncodeError:  # half of a character: only an escape can say it
+        return json.dumps(row).encode("ascii") + b"\n"
+
+
+class _Check:
+    """What is known of a file so far; bounded, whatever its size."""
+
+    def __init__(self, path: Path, target: Target, loss: LossCount | None) -> None:
+        self._path, self._target, self._loss = path, target, loss
+        self._shape: Shape | None = None
+        self._counts: Counter[str] = Counter()
+        self._severities: Counter[Severity] = Counter()
+        self._findings: list[Finding] = []
+        self._repairs: Counter[str] = Counter()
+        self._n_rows = self._n_image_rows = self._n_weighted = 0
+        self.n_read = 0
+        self.n_bytes = path.stat().st_size
+
+    def look_at_file(self, suffix: str | None, *, is_repaired: bool) -> None:
+        """What is wrong with the file as such."""
+        target = self._target
+        is_text = self._path.suffix != ".parquet"
+        if is_text and has_bom(self._path) != (target.bom == Bom.WANTED):
+            is_wanted = target.bom == Bom.WANTED
+            if is_repaired:
+                self._repairs["byte order mark put in" if is_wanted else "byte order mark taken out"] += 1
+            elif is_wanted:
+                self._add(
+                    None,
+                    Flaw("no byte order mark", "", f"{target.name} wants UTF-8 with one: --fix puts it in"),
+                )
+            else:
+                hint = f"{target.name} takes line 1 for no JSON because of it: --fix takes it out"
+                self._add(None, Flaw("a byte order mark", "", hint))
+        if target.max_bytes is not None and self.n_bytes > target.max_bytes:
+            hint = f"{target.name} takes at most {target.max_bytes / 1e6:,.0f} MB: split it"
+            self._add(None, Flaw("the file is too large", "", hint, f"{self.n_bytes / 1e6:,.0f} MB"))
+        if suffix is not None:
+            self._look_at_suffix(suffix)
+
+    def _look_at_suffix(self, suffix: str) -> None:
+        if not 1 <= len(suffix) <= _MAX_SUFFIX:
+            self._add(
+                None,
+                Flaw("the suffix is too long or empty", "", f"1 to {_MAX_SUFFIX} characters", shown(suffix)),
+            )
+        if not self._target.suffix_has_dots and "." in suffix:
+            self._add(
+                None, Flaw("the suffix has a dot", "", f"{self._target.name} takes none", shown(suffix))
+            )
+
+    def look_at(self, line: Line, copy: BinaryIO | None) -> None:
+        """What is wrong with a line; the copy gets it as it is then."""
+        self.n_read += line.n_bytes
+        if line.is_blank and copy is not None:
+            self._repairs["blank line taken out"] += 1
+            return
+        self._n_rows += not line.is_blank
+        for flaw in line.flaws:
+            self._add(line.number, flaw)
+        if line.row is None:
+            if copy is not None:
+                copy.write(_as_it_is(line, self._path))
+            return
+        shape = shape_of(line.row, self._target)
+        row = line.row if copy is None else repaired(line.row, shape, self._target, self._repairs)
+        self._look_at_row(row, shape, line.number)
+        self._shape = self._shape or shape
+        self._look_at_images(row, line.number)
+        self._n_weighted += "weight" in row
+        if copy is not None:
+            copy.write(_written(row))
+
+    def _look_at_row(self, row: dict[str, Any], shape: Shape | None, number: int) -> None:
+        is_good = shape is not None
+        for flaw in flaws_of(row, self._target, self._shape):
+            self._add(number, flaw)
+            is_good = is_good and flaw.severity != Severity.ERROR
+        if self._loss is not None and shape is not None and is_good:
+            for flaw in self._loss.add(row, shape):
+                self._add(number, flaw)
+
+    def _look_at_images(self, row: dict[str, Any], number: int) -> None:
+        found = n_images(row.get("messages"))
+        self._n_image_rows += found > 0
+        most = self._target.max_images
+        if most is not None and found > most:
+            hint = f"{self._target.name} takes {most} in a row"
+            self._add(number, Flaw("too many images", "$.messages", hint, str(found)))
+
+    def look_back(self) -> None:
+        """What only the whole file tells."""
+        target = self._target
+        if self._n_rows < target.min_rows:
+            hint = f"{target.name} wants at least {target.min_rows}"
+            self._add(None, Flaw("too few rows", "", hint, f"{self._n_rows} rows"))
+        if target.max_rows is not None and self._n_rows > target.max_rows:
+            self._add(
+                None,
+                Flaw("too many rows", "", f"{target.name} takes {target.max_rows:,}", f"{self._n_rows:,}"),
+            )
+        if target.max_image_rows is not None and self._n_image_rows > target.max_image_rows:
+            hint = f"{target.name} takes {target.max_image_rows:,} rows with images"
+            self._add(None, Flaw("too many rows with images", "", hint, f"{self._n_image_rows:,}"))
+        if target.has_row_weights and 0 < self._n_weighted < self._n_rows:
+            hint = "give every row a weight, or none"
+            self._add(
+                None, Flaw("some rows have a weight", "", hint, f"{self._n_weighted:,} of {self._n_rows:,}")
+            )
+
+    def _add(self, number: int | None, flaw: Flaw) -> None:
+        self._counts[flaw.kind] += 1
+        self._severities[flaw.severity] += 1
+        if self._counts[flaw.kind] <= MOST_SHOWN:
+            self._findings.append(
+                Finding(
+                    line=number,
+                    path=flaw.path,
+                    kind=flaw.kind,
+                    value=flaw.value,
+                    hint=flaw.hint,
+                    severity=flaw.severity,
+                )
+            )
+
+    def result(self, repaired_path: Path | None) -> Validation:
+        """What was found."""
+        return Validation(
+            path=self._path,
+            target=self._target.name,
+            shape=self._shape and self._shape.value,
+            n_rows=self._n_rows,
+            n_bytes=self.n_bytes,
+            n_errors=self._severities[Severity.ERROR],
+            n_warnings=self._severities[Severity.WARNING],
+            counts=dict(self._counts.most_common()),
+            findings=tuple(self._findings),
+            repairs=dict(sorted(self._repairs.items())),
+            repaired_path=repaired_path,
+            loss=self._loss and self._loss.report(),
+        )

@@ -1,0 +1,174 @@
+"""The rows of a training file one at a time, whatever is wrong with it: no bad line raises."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trajkit.errors import DataError
+from trajkit.formats.validation.finding import Flaw, kind_of, shown
+
+BOM = b"\xef\xbb\xbf"
+MAX_LINE_BYTES = 256_000_000
+"""Longer lines are not parsed: they would take ten times that in memory."""
+_OTHER_ENCODINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+_ROWS_PER_BATCH = 256
+
+
+class Line(NamedTuple):
+    """A line of a file, and what came of reading it."""
+
+    number: int
+    """From 1."""
+    n_bytes: int
+    """With its end."""
+    row: dict[str, Any] | None
+    """The object in it; None when there is none, and `flaws` says why."""
+    flaws: tuple[Flaw, ...] = ()
+    """What is wrong with the line as such."""
+    is_blank: bool = False
+    """Whether there is nothing in it."""
+    raw: bytes | None = None
+    """The bytes of a line that could not be read, while they are few enough to hold."""
+
+
+class _Twice(Exception):
+    """A key that an object has twice."""
+
+
+def has_bom(path: Path) -> bool:
+    """Whether the file begins with UTF-8's byte order mark.
+
+    Raises:
+        DataError: It begins with the mark of another encoding.
+    """
+    with path.open("rb") as file:
+        start = file.read(3)
+    if (name := _OTHER_ENCODINGS.get(start[:2])) is not None:
+        raise DataError(f"{path} is in {name}", hint="save it as UTF-8")
+    return start == BOM
+
+
+def read_lines(path: Path) -> Iterator[Line]:
+    """The lines of a JSONL file, or the rows of a Parquet file as if each were one.
+
+    Raises:
+        DataError: It is not a file of rows at all.
+    """
+    if path.suffix == ".parquet":
+        yield from _parquet_rows(path)
+        return
+    with path.open("rb") as file:
+        if file.read(len(BOM)) != BOM:
+            file.seek(0)
+        number = 0
+        while raw := file.readline(MAX_LINE_BYTES + 1):
+            number += 1
+            yield _too_long(file, raw, number) if len(raw) > MAX_LINE_BYTES else _line(raw, number)
+
+
+def _too_long(file: BinaryIO, raw: bytes, number: int) -> Line:
+    n_bytes = len(raw)
+    while raw and not raw.endswith(b"\n"):
+        raw = file.readline(MAX_LINE_BYTES)
+        n_bytes += len(raw)
+    hint = f"leave it out: at most {MAX_LINE_BYTES // 1_000_000} MB are read"
+    return Line(number, n_bytes, None, (Flaw("the line is too long", "$", hint, f"{n_bytes / 1e6:,.0f} MB"),))
+
+
+def _line(raw: bytes, number: int) -> Line:
+    if not raw.strip():
+        flaw = Flaw("blank line", "$", "take it out")
+        return Line(number, len(raw), None, (flaw,), is_blank=True)
+    try:
+        row = parsed(raw)
+    except UnicodeDecodeError as error:
+        flaw = Flaw(
+            "not UTF-8",
+            "$",
+            f"byte {error.start} of the line is none",
+            repr(raw[error.start : error.start + 4]),
+        )
+    except _Twice as error:
+        flaw = Flaw(
+            "a key that is there twice", "$", "every reader keeps another one: take one out", str(error)
+        )
+    except (ValueError, RecursionError) as error:
+        flaw = _no_json(raw, error)
+    else:
+        if isinstance(row, dict):
+            return Line(number, len(raw), row)
+        flaw = Flaw("the line is no JSON object", "$", f"it is {kind_of(row)}", shown(row))
+    return Line(number, len(raw), None, (flaw,), raw=raw)
+
+
+def parsed(raw: bytes) -> Any:
+    """The JSON of a line, taken strictly: no NaN, no key twice."""
+    return json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_once)
+
+
+def _refuse_constant(text: str) -> Any:
+    raise ValueError(f"{text} is not JSON")
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        names = [name for name, _ in pairs]
+        raise _Twice(shown(next(name for name in names if names.count(name) > 1)))
+    return found
+
+
+def _no_json(raw: bytes, error: Exception) -> Flaw:
+    if isinstance(error, RecursionError):
+        return Flaw("nested too deep", "$", "leave the row out")
+    what = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
+    column = f" at character {error.colno}" if isinstance(error, json.JSONDecodeError) else ""
+    if not raw.endswith(b"\n"):
+        return Flaw(
+            "the last line is cut off", "$", "write the file again: it was not finished", f"{what}{column}"
+        )
+    return Flaw("not JSON", "$", "one JSON object in each line", f"{what}{column}")
+
+
+def _parquet_rows(path: Path) -> Iterator[Line]:
+    try:
+        file = pq.ParquetFile(path)
+        is_json = [isinstance(field.type, pa.JsonType) for field in file.schema_arrow]
+        number = 0
+        for batch in file.iter_batches(batch_size=_ROWS_PER_BATCH):
+            names = [name for name, is_text in zip(batch.schema.names, is_json, strict=True) if is_text]
+            for row in batch.to_pylist():
+                number += 1
+                yield _parquet_row(row, names, number)
+    except pa.ArrowException as error:
+        raise DataError(f"{path} is no Parquet file: {error}") from error
+
+
+def _parquet_row(row: dict[str, Any], json_names: list[str], number: int) -> Line:
+    flaws = []
+    for name in json_names:
+        if row[name] is not None:
+            try:
+                row[name] = parsed(row[name].encode())
+            except (ValueError, RecursionError, _Twice) as error:
+                flaws.append(Flaw("not JSON", f"$.{name}", "write the column again", str(error)))
+    # a column that is null is a key that is not there
+    there = {name: _without_nulls(value) for name, value in row.items() if value is not None}
+    return Line(number, 0, None if flaws else there, tuple(flaws))
+
+
+def _without_nulls(value: Any) -> Any:
+    """Structs of Parquet have every field in every row: those that are null are not said."""
+    match value:
+        case dict():
+            return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+        case list():
+            return [_without_nulls(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,146 @@
+"""The loss report: what a trainer learns from a file, and what a length limit takes away."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trajkit.formats.tokenizer import Tokenizer, Unwritable
+from trajkit.formats.validation.finding import Flaw, Severity
+from trajkit.formats.validation.learned import row_tokens
+from trajkit.formats.validation.shape import Shape
+from trajkit.schema import Model
+
+
+class LossReport(Model):
+    """Tokens of a file."""
+
+    tokenizer: str
+    """What counted."""
+    is_exact: bool
+    """Whether it counts as the trainer does; else these are estimates."""
+    max_length: int | None
+    """The limit; None for none."""
+    n_rows: int
+    """Rows that were counted: those without an error."""
+    n_tokens: int
+    """All tokens."""
+    n_within: int
+    """Tokens that are within the limit."""
+    n_learned: int
+    """Tokens that carry loss."""
+    n_kept: int
+    """Those of them that are left when the limit has cut the end off."""
+    quantiles: dict[str, int]
+    """Tokens of a row: `p50`, `p95`, `max`."""
+    n_without_loss: int
+    """Rows in which nothing is learned."""
+    n_cut: int
+    """Rows that are longer than the limit."""
+    n_answers_cut: int
+    """Rows of which the limit takes learned tokens."""
+    n_answers_gone: int
+    """Rows of which it takes all of them: trainers drop these without a word."""
+    n_endless: int | None
+    """Rows whose answer is learned without the token that ends it; None when that cannot be told."""
+    notes: tuple[str, ...]
+    """What a user should know about the trainer."""
+
+
+class LossCount:
+    """Adds rows up; bounded by the length of the longest row.
+
+    Args:
+        tokenizer: Counts.
+        max_length: The limit in tokens; None for none.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, max_length: int | None) -> None:
+        self._tokenizer, self._max_length = tokenizer, max_length
+        self._lengths: Counter[int] = Counter()
+        self._sums: Counter[str] = Counter()
+        self._shape: Shape | None = None
+        self._can_tell_ends = True
+
+    def add(self, row: Mapping[str, Any], shape: Shape) -> Iterator[Flaw]:
+        """Count a row without an error; what is wrong with its loss comes back."""
+        self._shape = shape
+        try:
+            found = row_tokens(row, shape, self._tokenizer, self._max_length)
+        except Unwritable as error:
+            yield Flaw("the row cannot be written", "$", error.hint or "choose another template", str(error))
+            return
+        self._lengths[found.n_tokens] += 1
+        self._sums.update(n_tokens=found.n_tokens, n_learned=found.n_learned, n_kept=found.n_learned_kept)
+        limit = self._max_length
+        self._sums["n_within"] += found.n_tokens if limit is None else min(found.n_tokens, limit)
+        self._can_tell_ends = self._can_tell_ends and found.ends_learned is not None
+        if found.n_learned == 0:
+            self._sums["n_without_loss"] += 1
+            yield Flaw("no token is learned", "$", "leave the row out", f"{found.n_tokens:,} tokens")
+        elif found.ends_learned is False:
+            self._sums["n_endless"] += 1
+            hint = "the template must write the end of the turn inside the generation mark"
+            yield Flaw("the end of the answer is not learned", "$", hint, severity=Severity.WARNING)
+        yield from self._cut(found.n_tokens, found.n_learned, found.n_learned_kept)
+
+    def _cut(self, n_tokens: int, n_learned: int, n_kept: int) -> Iterator[Flaw]:
+        limit = self._max_length
+        if limit is None or n_tokens <= limit:
+            return
+        self._sums["n_cut"] += 1
+        if n_kept == n_learned:
+            return
+        self._sums["n_answers_cut"] += 1
+        self._sums["n_answers_gone"] += n_kept == 0 < n_learned
+        what = "the answer is cut off whole" if n_kept == 0 else "the answer is cut off"
+        hint = f"convert with --max-length {limit} --overlong trim-history, or allow longer rows"
+        yield Flaw(
+            what, "$", hint, f"{n_tokens:,} tokens, {n_learned - n_kept:,} of the answer beyond {limit:,}"
+        )
+
+    def report(self) -> LossReport:
+        """What was counted."""
+        n_rows = self._lengths.total()
+        return LossReport(
+            tokenizer=self._tokenizer.name,
+            is_exact=self._tokenizer.is_exact,
+            max_length=self._max_length,
+            n_rows=n_rows,
+            n_tokens=self._sums["n_tokens"],
+            n_within=self._sums["n_within"],
+            n_learned=self._sums["n_learned"],
+            n_kept=self._sums["n_kept"],
+            quantiles=_quantiles(self._lengths),
+            n_without_loss=self._sums["n_without_loss"],
+            n_cut=self._sums["n_cut"],
+            n_answers_cut=self._sums["n_answers_cut"],
+            n_answers_gone=self._sums["n_answers_gone"],
+            n_endless=self._sums["n_endless"] if self._can_tell_ends and n_rows else None,
+            notes=tuple(self._notes()),
+        )
+
+    def _notes(self) -> Iterator[str]:
+        if not self._tokenizer.is_exact:
+            yield "an estimate: what a service adds to messages and tools is not public"
+        if self._shape == Shape.CHAT and self._tokenizer.has_marks is False:
+            yield (
+                "the chat template has no generation marks: TRL learns every token of such rows, and refuses"
+                " assistant_only_loss; rows of prompt and completion teach the answer alone"
+            )
+        elif self._shape == Shape.CHAT and self._tokenizer.has_marks:
+            yield "TRL learns every token of such rows unless assistant_only_loss=True, which is counted here"
+
+
+def _quantiles(lengths: Counter[int]) -> dict[str, int]:
+    """The shortest lengths that at least half, and 95 %, of the rows do not pass; and the longest."""
+    if not lengths:
+        return {}
+    n_rows, seen, found = lengths.total(), 0, {}
+    for length in sorted(lengths):
+        seen += lengths[length]
+        for name, share in (("p50", 0.5), ("p95", 0.95)):
+            if name not in found and seen >= share * n_rows:
+                found[name] = length
+    return {**found, "max": max(lengths)}

@@ -1,0 +1,139 @@
+"""Count the tokens of a training file, and say what tuning a model on it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+from trajkit.errors import RequestError
+from trajkit.formats.tokenizer import ESTIMATE, Tokenizer, load_tokenizer
+from trajkit.formats.validation.file import validate
+from trajkit.formats.validation.loss import LossReport
+from trajkit.formats.validation.prices import Prices, TunableModel
+from trajkit.schema import Model
+
+
+class TokenCount(Model):
+    """What a file holds and what it costs."""
+
+    path: Path
+    """The file."""
+    model: str
+    """Which model is tuned."""
+    loss: LossReport
+    """The tokens."""
+    n_epochs: int
+    """How often the file is gone through."""
+    n_trained_tokens: int
+    """Tokens that the service bills or the trainer reads: each row up to the limit, times the epochs."""
+    n_learned_tokens: int
+    """Those of them that carry loss."""
+    cost_usd: float | None
+    """Price of it; None when no price is known, 0 for a model on this machine."""
+    price_as_of: date | None
+    """When that price was true."""
+    price_sources: tuple[str, ...]
+    """Where it is from, and the dates below."""
+    last_job_on: date | None
+    """Last day on which a job can be created."""
+    shutdown_on: date | None
+    """Day on which the model and what was tuned from it end."""
+    seconds: float | None
+    """Expected time on this machine; None where a service does it, or nothing was measured."""
+    notes: tuple[str, ...]
+    """What a user should know before spending money."""
+
+
+def count_tokens(
+    path: Path,
+    *,
+    target: str,
+    model: str,
+    prices: Prices,
+    n_epochs: int,
+    tokenizer: str | None = None,
+    max_length: int | None = None,
+    measure: Callable[[str], float] | None = None,
+    today: date,
+    on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
+) -> TokenCount:
+    """Count a file for a model.
+
+    Args:
+        path: JSONL or Parquet.
+        target: Whose rows they are, see `validate`; rows that it would refuse are not counted.
+        model: A hosted model that `prices` knows, or a folder or an id of a model on this machine.
+        prices: What is known of hosted models.
+        n_epochs: How often the file is gone through.
+        tokenizer: Counts; None for the model's own.
+        max_length: Limit of tokens in a row; None for the model's own, or none.
+        measure: Gives the tokens that this machine trains in a second on a model; None to promise no time.
+        today: Decides which dates are past.
+        on_progress: Told how many bytes are read, and of how many.
+
+    Raises:
+        RequestError: Nothing is known of the model and no tokenizer was named.
+    """
+    known = prices.find(model)
+    counter, notes = _counter(model, known, tokenizer)
+    limit = max_length or (known.max_tokens if known else None)
+    found = validate(path, target=target, tokenizer=counter.name, max_length=limit, on_progress=on_progress)
+    if found.loss is None:
+        raise RequestError(f"{path} was not counted")
+    if found.n_errors:
+        notes.append(f"{found.n_errors:,} errors: `trajkit validate {path} --target {target}` names them")
+    is_here = known is None and Path(model).is_dir()
+    n_trained = found.loss.n_within * n_epochs
+    return TokenCount(
+        path=path,
+        model=known.name if known else model,
+        loss=found.loss,
+        n_epochs=n_epochs,
+        n_trained_tokens=n_trained,
+        n_learned_tokens=found.loss.n_kept * n_epochs,
+        cost_usd=_cost(known, n_trained, is_here=is_here),
+        price_as_of=prices.as_of if known else None,
+        price_sources=tuple(prices.sources.get(name, name) for name in known.sources) if known else (),
+        last_job_on=known.last_job_on if known else None,
+        shutdown_on=known.shutdown_on if known else None,
+        seconds=n_trained / measure(model) if measure is not None and is_here else None,
+        notes=(*notes, *_warnings(known, model, today, is_here=is_here), *found.loss.notes),
+    )
+
+
+def _counter(model: str, known: TunableModel | None, tokenizer: str | None) -> tuple[Tokenizer, list[str]]:
+    """The tokenizer that was asked for, or the model's own; an estimate where its vocabulary is not here."""
+    if tokenizer is not None:
+        return load_tokenizer(tokenizer), []
+    if known is None:
+        return load_tokenizer(model), []
+    if known.encoding is None:
+        return load_tokenizer(ESTIMATE), [f"the tokenizer of {known.name} is not public"]
+    try:
+        return load_tokenizer(f"tiktoken:{known.encoding}"), []
+    except RequestError as error:
+        return load_tokenizer(ESTIMATE), [f"{error}; {error.hint}" if error.hint else str(error)]
+
+
+def _cost(known: TunableModel | None, n_tokens: int, *, is_here: bool) -> float | None:
+    if is_here:
+        return 0.0
+    if known is None or known.usd_per_million_tokens is None:
+        return None
+    return n_tokens / 1e6 * known.usd_per_million_tokens
+
+
+def _warnings(known: TunableModel | None, model: str, today: date, *, is_here: bool) -> list[str]:
+    if known is None:
+        return [] if is_here else [f"no price of {model!r} is known: give a file with --prices"]
+    notes = []
+    if known.usd_per_million_tokens is None:
+        notes.append(f"no price of {known.name} is known: give a file with --prices")
+    if known.shutdown_on is not None and known.shutdown_on <= today:
+        notes.append(f"{known.name} was shut down on {known.shutdown_on}")
+    elif known.last_job_on is not None and known.last_job_on < today:
+        notes.append(f"no job on {known.name} can be created since {known.last_job_on}")
+    elif known.shutdown_on is not None:
+        notes.append(f"{known.name} and what is tuned from it end on {known.shutdown_on}")
+    return notes

@@ -1,0 +1,1 @@
+"""Language models of this machine: load, generate, and serve them behind an OpenAI-compatible address."""

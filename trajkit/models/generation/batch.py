@@ -1,0 +1,140 @@
+"""Several answers of one model made side by side, a token of each at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trajkit._core.lazy import need
+from trajkit.models.generation.ask import Likely, SaidToken
+from trajkit.models.generation.draw import draw
+from trajkit.models.generation.prefix import spread
+from trajkit.models.generation.row import Row, failed
+
+
+class Batch:
+    """Several answers of one model made side by side. Those that have ended leave.
+
+    Args:
+        rows: What is to be answered, all by the same voice. What their prompts begin with is computed once,
+            and kept for the next batch.
+    """
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        self.rows = list(rows)
+        """Those that are not over."""
+        self.voice = rows[0].voice
+        self.n_steps = 0
+        """How many tokens each of them has said."""
+        self._past: Any = None
+        self._seen: Any = None
+        self._places: Any = None
+        self._next: Any = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every answer is there."""
+        return not self.rows
+
+    def step(self) -> list[Row]:
+        """Say a token in each row, and tell which rows are over."""
+        torch = need("torch", extra="local")
+        with torch.inference_mode():
+            logits = self._read_prompts() if self._past is None else self._read_tokens()
+            self._say(logits)
+            self.n_steps += 1
+            return self._leave()
+
+    def _read_prompts(self) -> Any:
+        torch = need("torch", extra="local")
+        prompts = [row.prompt for row in self.rows]
+        kept = self.voice.prefixes.find(prompts)
+        known = kept.n_tokens if kept else 0
+        width = max(map(len, prompts)) - known
+        fill = [known + width - len(prompt) for prompt in prompts]
+        on = {"device": self.voice.device}
+        tokens = torch.tensor(
+            [[0] * n + list(prompt[known:]) for n, prompt in zip(fill, prompts, strict=True)], **on
+        )
+        seen = torch.tensor([[1] * known + [0] * n + [1] * (width - n) for n in fill], **on)
+        places = (seen.cumsum(dim=1) - 1).clamp(min=0)[:, known:]
+        past = spread(kept, len(prompts)) if kept else None
+        logits, self._past = self.voice(tokens, seen, places, past)
+        self.voice.prefixes.keep(prompts, known, self._past)
+        self._seen, self._places = seen, places[:, -1:]
+        return logits
+
+    def _read_tokens(self) -> Any:
+        torch = need("torch", extra="local")
+        self._seen = torch.cat([self._seen, self._seen.new_ones(len(self.rows), 1)], dim=1)
+        self._places = self._places + 1
+        logits, self._past = self.voice(self._next, self._seen, self._places, self._past)
+        return logits
+
+    def _say(self, logits: Any) -> None:
+        torch = need("torch", extra="local")
+        asks = [row.ask for row in self.rows]
+        tokens = draw(
+            self._allowed(logits),
+            [ask.temperature for ask in asks],
+            [ask.top_p for ask in asks],
+            [row.uniform() for row in self.rows],
+        )
+        told = _told(logits, self.rows, tokens)
+        for row, token, chances in zip(self.rows, tokens, told, strict=True):
+            try:
+                row.add(token, chances)
+            except BaseException as error:  # noqa: BLE001 - this row's alone, whatever it is
+                row.end(failed(error))
+        self._next = torch.tensor(tokens, device=logits.device)[:, None]
+
+    def _allowed(self, logits: Any) -> Any:
+        """The logits, with minus infinity for each token that a row's grammar does not allow."""
+        bound = [place for place, row in enumerate(self.rows) if row.constraint is not None]
+        if not bound:
+            return logits
+        torch, numpy = need("torch", extra="local"), need("numpy", extra="local")
+        width = logits.shape[-1]
+        bits = numpy.zeros((len(bound), (width + 31) // 32), dtype=numpy.int32)
+        for each, place in zip(bits, bound, strict=True):
+            row = self.rows[place]
+            assert row.constraint is not None  # it is bound
+            try:
+                row.constraint.allow(each)
+            except BaseException as error:  # noqa: BLE001 - this row's alone, whatever it is
+                row.end(failed(error))
+        mask = numpy.unpackbits(bits.view(numpy.uint8), axis=1, bitorder="little", count=width)
+        allowed = torch.from_numpy(mask.astype(bool)).to(logits.device)
+        chosen = torch.tensor(bound, device=logits.device)
+        logits = logits.clone()  # what the model thought by itself is told beside it
+        logits[chosen] = logits[chosen].masked_fill(~allowed, float("-inf"))
+        return logits
+
+    def _leave(self) -> list[Row]:
+        torch = need("torch", extra="local")
+        over = [row for row in self.rows if row.is_over]
+        if not over:
+            return over
+        stay = [place for place, row in enumerate(self.rows) if not row.is_over]
+        self.rows = [self.rows[place] for place in stay]
+        if self.rows:
+            chosen = torch.tensor(stay, device=self._next.device)
+            self._past.batch_select_indices(chosen)
+            self._seen, self._places = self._seen[chosen], self._places[chosen]
+            self._next = self._next[chosen]
+        else:
+            self._past = self._seen = self._places = self._next = None
+        return over
+
+
+def _told(logits: Any, rows: Sequence[Row], tokens: Sequence[int]) -> list[SaidToken | None]:
+    """The chances of what was said, and of what was likely, where somebody asked for them."""
+    told: list[SaidToken | None] = [None] * len(rows)
+    for place, row in enumerate(rows):
+        if row.ask.n_logprobs is None:
+            continue
+        chances = logits[place].log_softmax(dim=-1)
+        best = chances.topk(min(row.ask.n_logprobs, chances.shape[-1]))
+        top = map(Likely, best.indices.tolist(), best.values.tolist())
+        told[place] = SaidToken(tokens[place], float(chances[tokens[place]]), tuple(top))
+    return told

@@ -1,0 +1,239 @@
+"""Asks of many coroutines, answered together by one thread."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import NamedTuple, Self
+
+from trajkit.errors import ServiceError
+from trajkit.models.generation.ask import Ask, Said
+from trajkit.models.generation.batch import Batch
+from trajkit.models.generation.generate import SIDE_BY_SIDE, by_voice
+from trajkit.models.generation.model import LocalModel
+from trajkit.models.generation.row import Row, failed
+
+_log = logging.getLogger(__name__)
+
+_LATE_STEPS = 16
+"""A batch that has said as many tokens lets the next one begin beside it, so that one long answer does not
+hold up the short ones."""
+_GATHER_S = 0.005
+"""How long a batch waits for the next of those that are expected."""
+_READERS = 8
+"""Threads that write prompts and read schemas, so that a long one holds up no answer."""
+
+
+class _Waiting(NamedTuple):
+    ask: Ask
+    loop: asyncio.AbstractEventLoop
+    future: asyncio.Future[Said]
+    on_text: Callable[[str], None] | None
+
+
+class _News(NamedTuple):
+    """What one who waits is told, in its own loop."""
+
+    future: asyncio.Future[Said]
+    said: Said | None = None
+    error: Exception | None = None
+    text: str | None = None
+    on_text: Callable[[str], None] | None = None
+
+    def tell(self) -> None:
+        if self.future.done():  # who waited has gone
+            return
+        if self.error is not None:
+            self.future.set_exception(self.error)
+        elif self.said is not None:
+            self.future.set_result(self.said)
+        elif self.on_text is not None and self.text is not None:
+            self.on_text(self.text)
+
+
+class Batcher:
+    """Answers the asks of many coroutines together, on a thread of its own.
+
+    Args:
+        model: What answers. It is not closed at the end.
+        side_by_side: The most that are answered at the same time; memory grows with it.
+    """
+
+    def __init__(self, model: LocalModel, *, side_by_side: int = SIDE_BY_SIDE) -> None:
+        self.model = model
+        self._side_by_side = side_by_side
+        self.fault: str | None = None
+        """Why nothing is answered any more; None as long as it is."""
+        self._asked: queue.SimpleQueue[tuple[_Waiting, Row] | None] = queue.SimpleQueue()
+        self._waiting: list[tuple[_Waiting, Row]] = []
+        self._batches: list[Batch] = []
+        self._of_row: dict[Row, _Waiting] = {}
+        self._n_answered = 0
+        """Since the last batch began, less those who asked again."""
+        self._is_closed = self._is_drained = False
+        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="prompts")
+        self._thread = threading.Thread(target=self._work, name="generation", daemon=True)
+        self._thread.start()
+
+    async def ask(self, ask: Ask, *, on_text: Callable[[str], None] | None = None) -> Said:
+        """Ask, and wait for the answer. Nobody computes any longer for one who was cancelled.
+
+        Args:
+            ask: What is asked.
+            on_text: Told all that was said so far, each time that it grows, in the event loop.
+
+        Raises:
+            AskError: It cannot be asked.
+            ServiceError: It was closed, or the model failed, for this ask or for good.
+        """
+        if self._is_closed:
+            raise ServiceError("the model does not answer any more: it was closed")
+        if self.fault is not None:
+            raise ServiceError(self.fault)
+        loop = asyncio.get_running_loop()
+        waiting = _Waiting(ask, loop, loop.create_future(), on_text)
+        self._readers.submit(self._read, waiting)
+        return await waiting.future
+
+    def close(self) -> None:
+        """Answer what was asked, and end."""
+        self._is_closed = True
+        self._readers.shutdown()
+        self._asked.put(None)
+        self._thread.join()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self.close)
+
+    def _read(self, waiting: _Waiting) -> None:
+        """Write a prompt, read its schema, and hand both on."""
+        if waiting.future.cancelled():
+            return
+        try:
+            row = Row(self.model.voice(waiting.ask.model), waiting.ask, is_heard=waiting.on_text is not None)
+        except BaseException as error:  # noqa: BLE001 - this ask's alone, whatever it is
+            self._tell([(waiting, _News(waiting.future, error=failed(error)))])
+            return
+        self._asked.put((waiting, row))
+        if self.fault is not None:
+            self._fail_all(self.fault)
+
+    def _work(self) -> None:
+        try:
+            while self._gather():
+                self._begin()
+                for batch in list(self._batches):
+                    self._step(batch)
+                self._batches = [batch for batch in self._batches if not batch.is_over]
+        except BaseException as error:  # noqa: BLE001 - everyone who waits is told, and who asks later
+            self.fault = f"the model does not answer any more: {type(error).__name__}: {error}"
+            _log.error(self.fault, exc_info=error)
+            self._fail_all(self.fault)
+
+    def _fail_all(self, why: str) -> None:
+        """Tell everyone who waits that nothing is answered any more."""
+        waiting = [*self._of_row.values(), *(each for each, _ in self._waiting)]
+        with contextlib.suppress(queue.Empty):
+            while True:
+                waiting += [each for each, _ in filter(None, [self._asked.get_nowait()])]
+        self._tell([(each, _News(each.future, error=ServiceError(why))) for each in waiting])
+
+    def _gather(self) -> bool:
+        """Take what was asked; wait for it where there is nothing to do. False when it is all over.
+
+        Those who were just answered are likely to ask again at once, so that a batch that waits for them for
+        a moment is a full one, and no batch of one takes turns with a batch of all the others.
+        """
+        has_batches = bool(self._batches)
+        if not has_batches and not self._waiting:
+            if self._is_drained:
+                return False
+            self._take(self._asked.get())
+        with contextlib.suppress(queue.Empty):
+            while len(self._waiting) < self._side_by_side and not self._is_drained:
+                is_full = has_batches or not self._n_answered
+                self._take(self._asked.get_nowait() if is_full else self._asked.get(timeout=_GATHER_S))
+        return bool(self._batches or self._waiting or not self._is_drained)
+
+    def _take(self, asked: tuple[_Waiting, Row] | None) -> None:
+        if asked is None:
+            self._is_drained = True
+            return
+        self._n_answered = max(0, self._n_answered - 1)
+        self._waiting.append(asked)
+
+    def _begin(self) -> None:
+        """Put those that wait side by side, unless a batch of theirs has only just begun."""
+        n_running = sum(len(batch.rows) for batch in self._batches)
+        fresh = {batch.voice for batch in self._batches if batch.n_steps < _LATE_STEPS}
+        later: list[tuple[_Waiting, Row]] = []
+        now: list[tuple[_Waiting, Row]] = []
+        for waiting, row in self._waiting:
+            has_room = n_running + len(now) < self._side_by_side and row.voice not in fresh
+            (now if has_room else later).append((waiting, row))
+        self._waiting = later
+        if now:
+            self._n_answered = 0  # who has not asked by now is not waited for
+        self._of_row.update({row: waiting for waiting, row in now})
+        self._batches += [Batch(group) for group in by_voice([row for _, row in now])]
+
+    def _step(self, batch: Batch) -> None:
+        for row in batch.rows:
+            if self._of_row[row].future.cancelled():
+                row.end()
+        try:
+            with self.model.lock:
+                over = batch.step()
+        except Exception as error:
+            if type(error).__name__ == "AcceleratorError":  # torch's: the GPU answers nothing after it
+                raise
+            if len(batch.rows) > 1 and not batch.n_steps:  # one of them may spoil it for the others
+                self._batches += [Batch([row]) for row in batch.rows]
+            else:
+                lost = failed(error)
+                self._tell([(each, _News(each.future, error=lost)) for each in self._gone(batch.rows)])
+            batch.rows = []
+            return
+        self._n_answered += len(over)
+        heard = [(self._of_row[row], row) for row in batch.rows if self._of_row[row].on_text]
+        ended = zip(self._gone(over), over, strict=True)
+        self._tell([(each, _news(each, row)) for each, row in (*heard, *ended)])
+
+    def _gone(self, rows: Sequence[Row]) -> list[_Waiting]:
+        return [self._of_row.pop(row) for row in rows]
+
+    def _tell(self, news: Sequence[tuple[_Waiting, _News]]) -> None:
+        """Wake each loop once for all that is new to it."""
+        by_loop: dict[asyncio.AbstractEventLoop, list[_News]] = {}
+        for waiting, new in news:
+            by_loop.setdefault(waiting.loop, []).append(new)
+        for loop, told in by_loop.items():
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits in it
+                loop.call_soon_threadsafe(_tell_all, told)
+
+
+def _news(waiting: _Waiting, row: Row) -> _News:
+    """What a row said, or why it has no answer."""
+    try:
+        if row.is_over:
+            return _News(waiting.future, said=row.answer())
+        return _News(waiting.future, text=row.sure_text, on_text=waiting.on_text)
+    except BaseException as error:  # noqa: BLE001 - this row's alone, whatever it is
+        row.end()
+        return _News(waiting.future, error=failed(error))
+
+
+def _tell_all(news: Sequence[_News]) -> None:
+    for new in news:
+        new.tell()

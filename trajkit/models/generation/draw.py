@@ -1,0 +1,57 @@
+"""Choosing the next token of each row from what the model thinks of all tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from trajkit._core.lazy import need
+
+_COLDEST = 1e-5
+"""A temperature below this is 0."""
+
+
+def draw(
+    logits: Any, temperatures: Sequence[float], top_ps: Sequence[float], uniforms: Sequence[float]
+) -> list[int]:
+    """A token for each row, by inverting the cumulated chances at a number of its own.
+
+    A row's token follows from its own logits and number, whatever stands in the other rows.
+
+    Args:
+        logits: float32 [rows, vocabulary]; minus infinity where a token is not allowed.
+        temperatures: For each row; 0 takes the most likely token.
+        top_ps: For each row the share of the chances that is kept, the likeliest tokens first.
+        uniforms: For each row a number in [0, 1).
+    """
+    torch = need("torch", extra="local")
+    best = logits.argmax(dim=-1)
+    if all(temperature < _COLDEST for temperature in temperatures):
+        found: list[int] = best.tolist()
+        return found
+    on = {"device": logits.device}
+    heat = torch.tensor([max(each, _COLDEST) for each in temperatures], **on)
+    chances = torch.softmax(logits / heat[:, None], dim=-1)
+    if any(top_p < 1 for top_p in top_ps):
+        chances = _likeliest(chances, torch.tensor(list(top_ps), **on))
+    cumulated = chances.cumsum(dim=-1, dtype=_cumulated_dtype(logits.device))
+    at = torch.tensor(list(uniforms), dtype=cumulated.dtype, **on) * cumulated[:, -1]
+    drawn = torch.searchsorted(cumulated, at[:, None], right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
+    # rounding can end on a token without a chance, at the very edge of the numbers
+    has_chance = chances.gather(1, drawn[:, None])[:, 0] > 0
+    is_cold = torch.tensor([temperature < _COLDEST for temperature in temperatures], **on)
+    found = torch.where(is_cold | ~has_chance, best, drawn).tolist()
+    return found
+
+
+def _likeliest(chances: Any, shares: Any) -> Any:
+    """The chances without those that the likeliest tokens of a share leave over."""
+    ordered, places = chances.sort(dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(dim=-1) - ordered
+    ordered = ordered.masked_fill(before >= shares[:, None], 0.0)
+    return chances.new_zeros(chances.shape).scatter_(-1, places, ordered)
+
+
+def _cumulated_dtype(device: Any) -> Any:
+    torch = need("torch", extra="local")
+    return torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs know no other

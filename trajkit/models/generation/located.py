@@ -1,0 +1,102 @@
+"""What a name stands for: a model, or an adapter and the model that it belongs to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trajkit._core.lazy import need
+from trajkit._core.samples import SAMPLE_PREFIX, model_path
+from trajkit.errors import DataError, RequestError
+
+ADAPTER_FILE = "adapter_config.json"
+_WEIGHTS = ("*.safetensors", "*.bin")
+_READ = 2**20
+
+
+class Located(NamedTuple):
+    """A model by its name."""
+
+    model: str
+    """Folder or id of the model or the adapter."""
+    base: str | None
+    """Folder or id of what it started from; None when nobody says."""
+    is_adapter: bool
+    """Whether it is an adapter to the base, and no model by itself."""
+
+
+def located(name: str, base: str | None = None) -> Located:
+    """What a name stands for.
+
+    Args:
+        name: A folder with an adapter or a model, the id of one, or `sample:tiny-base`.
+        base: What it started from; None for what the adapter says.
+
+    Raises:
+        RequestError: The folder is neither, or the adapter does not say what it belongs to.
+        DataError: What the adapter says of itself is damaged.
+        MissingExtra: huggingface_hub is not installed, and it is an id.
+    """
+    said = _adapter_of(name)
+    if said is None:
+        if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
+            raise RequestError(
+                f"{name} is neither an adapter nor a model",
+                hint=f"a folder with {ADAPTER_FILE} or config.json, a job's name, or an id",
+            )
+        return Located(name, base, is_adapter=False)
+    base = base or said.get("base_model_name_or_path")
+    if not base:
+        raise RequestError(f"the adapter {name} does not say which model it belongs to", hint="--base MODEL")
+    return Located(name, base, is_adapter=True)
+
+
+def fingerprint(name: str) -> str:
+    """What tells the weights of a model from others: of a folder a hash of them, of an id the id.
+
+    Of large files only the beginning, the end and the size count.
+    """
+    folder = Path(model_path(name))
+    if not folder.is_dir():
+        return name
+    digest = hashlib.sha256()
+    for path in sorted({path for pattern in _WEIGHTS for path in folder.glob(pattern)}):
+        digest.update(f"{path.name}\0{path.stat().st_size}\0".encode())
+        for part in _ends(path):
+            digest.update(part)
+    return digest.hexdigest()
+
+
+def _ends(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        yield file.read(_READ)
+        if path.stat().st_size > _READ:
+            file.seek(max(_READ, path.stat().st_size - _READ))
+            yield file.read(_READ)
+
+
+def _adapter_of(name: str) -> dict[str, Any] | None:
+    """What an adapter says of itself; None when it is none."""
+    path = Path(name)
+    if path.is_dir():
+        file = path / ADAPTER_FILE
+        return _read(file) if file.is_file() else None
+    if name.startswith(SAMPLE_PREFIX):
+        return None
+    hub = need("huggingface_hub", extra="local")
+    try:
+        file = Path(hub.hf_hub_download(name, ADAPTER_FILE))
+    except (OSError, ValueError):  # no such id, no network, or a model that is no adapter
+        return None
+    return _read(file)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        found: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{file} is damaged: {error}") from error
+    return found

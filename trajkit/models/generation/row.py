@@ -1,0 +1,179 @@
+"""One answer while it is being made."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+from trajkit.errors import ServiceError, TrajkitError
+from trajkit.models.generation.ask import Ask, AskError, Said, SaidToken, ToolCall
+from trajkit.models.generation.call_style import with_tools
+from trajkit.models.generation.calls import Tools, grammar_of, read_calls, tools_of
+from trajkit.models.generation.grammar import Constraint, unenforceable
+from trajkit.models.generation.model import LocalModel, Voice
+from trajkit.models.generation.text_stream import TextStream, first_of, sure_length
+
+
+class Row:
+    """One answer while it is being made.
+
+    Args:
+        voice: The one that answers.
+        ask: What it was asked.
+        is_heard: Whether somebody reads the text while it is being made.
+
+    Raises:
+        AskError: It cannot be asked this.
+    """
+
+    def __init__(self, voice: Voice, ask: Ask, *, is_heard: bool = False) -> None:
+        _check(ask)
+        self.voice, self.ask = voice, ask
+        self._tools = tools_of(ask)
+        self.prompt = _prompt(voice, ask, self._tools)
+        if max(self.prompt, default=0) >= voice.grammars.n_vocabulary:
+            raise AskError("the prompt has a token that the model does not know", param="messages")
+        self.most = _most(voice, ask, len(self.prompt))
+        """The most tokens that it may still say."""
+        self.said: list[int] = []
+        self.logprobs: list[SaidToken] = []
+        self.is_over = False
+        """Whether nothing more is said."""
+        self.is_cut = False
+        """Whether it ended for want of room."""
+        self._error: TrajkitError | None = None
+        self._chance = random.Random(ask.seed)
+        lark = grammar_of(ask, self._tools, voice.call_style, voice.grammars)
+        self.constraint: Constraint | None = None
+        """What it keeps to; None when it may be any text."""
+        if lark is not None:
+            self.constraint = voice.grammars.constraint(lark, "tools" if self._tools else "json_schema")
+        self._ends = (*ask.stop, voice.call_style.mark) if self._tools else tuple(ask.stop)
+        """What is not part of the text that is heard."""
+        self._stream = TextStream(voice.template) if ask.stop or is_heard else None
+        self._text = ""
+
+    def uniform(self) -> float:
+        """The next number of its own stream, in [0, 1)."""
+        return self._chance.random()
+
+    def add(self, token: int, told: SaidToken | None = None) -> None:
+        """Say one token more.
+
+        Args:
+            token: Its number in the vocabulary.
+            told: Its chances, where they were asked for.
+        """
+        self.said.append(token)
+        if token in self.voice.stops:
+            self.is_over = True
+            return
+        if told is not None:
+            self.logprobs.append(told)
+        if self._stream is not None:
+            self._text += self._stream.add(token)
+            if first_of(self._text, self.ask.stop) is not None:
+                self.is_over = True
+                return
+        if self.constraint is not None:
+            self.constraint.take(token)
+            if self.constraint.is_whole:
+                self.is_over = True
+                return
+        if len(self.said) >= self.most:
+            self.is_over = self.is_cut = True
+
+    def end(self, error: TrajkitError | None = None) -> None:
+        """Say nothing more.
+
+        Args:
+            error: Why it has no answer; None where nobody waits for one.
+        """
+        self.is_over, self._error = True, error
+
+    @property
+    def sure_text(self) -> str:
+        """What was said so far and stays, for one who hears it."""
+        if self._tools and not self.voice.call_style.mark:
+            return ""  # a call begins as any text does
+        end = first_of(self._text, self._ends)
+        return self._text[: sure_length(self._text, self._ends) if end is None else end]
+
+    def answer(self) -> Said:
+        """What was said, once it is over.
+
+        Raises:
+            AskError: The schema could be kept to no longer.
+            ServiceError: It failed while it was made.
+        """
+        if self._error is not None:
+            raise self._error
+        if self.constraint is not None and (fault := self.constraint.fault) is not None:
+            raise unenforceable(fault, "tools" if self._tools else "json_schema")
+        text = self.voice.template.decode([each for each in self.said if each not in self.voice.stops])
+        if (end := first_of(text, self.ask.stop)) is not None:
+            text = text[:end]
+        calls: tuple[ToolCall, ...] = ()
+        if self._tools:
+            text, calls = read_calls(text, self.voice.call_style)
+        return Said(
+            text=text,
+            tool_calls=calls,
+            tokens=tuple(self.said),
+            logprobs=None if self.ask.n_logprobs is None else tuple(self.logprobs),
+            n_input_tokens=len(self.prompt),
+            n_output_tokens=len(self.said),
+            finish_reason="length" if self.is_cut else "tool_calls" if calls else "stop",
+        )
+
+
+def failed(error: BaseException) -> TrajkitError:
+    """The error of the one ask that failed so. What is not one ask's, such as Ctrl-C, is raised again."""
+    if isinstance(error, TrajkitError):
+        return error
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # that is Rust's
+        raise error
+    lost = ServiceError(f"the model failed: {type(error).__name__}: {error}")
+    lost.__cause__ = error
+    return lost
+
+
+def rows(model: LocalModel, asks: Sequence[Ask]) -> list[Row]:
+    """Answers that are about to be made.
+
+    Raises:
+        AskError: One of them cannot be asked.
+    """
+    return [Row(model.voice(ask.model), ask) for ask in asks]
+
+
+def _check(ask: Ask) -> None:
+    if not ask.messages:
+        raise AskError("there is no message to answer", param="messages")
+    if ask.max_new_tokens < 1:
+        raise AskError(f"an answer of {ask.max_new_tokens} tokens is none", param="max_new_tokens")
+    if not ask.temperature >= 0:
+        raise AskError(f"a temperature of {ask.temperature:g} is below 0", param="temperature")
+    if not 0 < ask.top_p <= 1:
+        raise AskError(f"a top_p of {ask.top_p:g} is not in (0, 1]", param="top_p")
+
+
+def _prompt(voice: Voice, ask: Ask, tools: Tools | None) -> tuple[int, ...]:
+    """What the model reads, with the tools that it may call."""
+    if tools is None or voice.call_style.takes_tools:
+        return voice.template.prompt(ask.messages, tools.listed if tools else None)
+    return voice.template.prompt(with_tools(ask.messages, tools.listed))
+
+
+def _most(voice: Voice, ask: Ask, n_prompt: int) -> int:
+    """How many tokens it may say."""
+    if voice.room is None:
+        return ask.max_new_tokens
+    if n_prompt >= voice.room:
+        raise AskError(
+            f"the prompt has {n_prompt:,} tokens, and {voice.name} reads {voice.room:,} with the answer",
+            param="messages",
+            hint="a shorter history",
+            code="context_length_exceeded",
+        )
+    return min(ask.max_new_tokens, voice.room - n_prompt)

@@ -1,0 +1,101 @@
+"""Answers in the shape of an OpenAI chat completion, whole or as the chunks of a stream."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from typing import Any
+
+from trajkit.models.generation.ask import Likely, Said, SaidToken
+from trajkit.models.generation.model import Voice
+
+
+class Answer:
+    """The answer to one request.
+
+    Args:
+        voice: Who answered.
+        answer_id: Its id.
+        created_at_s: Unix time of it.
+    """
+
+    def __init__(self, voice: Voice, *, answer_id: str, created_at_s: int) -> None:
+        self._voice = voice
+        self._head = {"id": answer_id, "created": created_at_s, "model": voice.name}
+
+    def whole(self, said: Sequence[Said]) -> dict[str, Any]:
+        """All that was said."""
+        choices = [
+            {
+                "index": index,
+                "message": {
+                    "role": "assistant",
+                    # where tools are called and nothing is said, OpenAI says null
+                    "content": None if each.tool_calls and not each.text else each.text,
+                    "refusal": None,
+                    **({"tool_calls": _calls(each)} if each.tool_calls else {}),
+                },
+                "logprobs": self._logprobs(each),
+                "finish_reason": each.finish_reason,
+            }
+            for index, each in enumerate(said)
+        ]
+        return {**self._head, "object": "chat.completion", "choices": choices, "usage": usage(said)}
+
+    def first(self, index: int) -> dict[str, Any]:
+        """The chunk that says who speaks."""
+        return self._chunk(index, {"role": "assistant", "content": "", "refusal": None})
+
+    def piece(self, index: int, text: str) -> dict[str, Any]:
+        """A chunk of text."""
+        return self._chunk(index, {"content": text})
+
+    def last(self, index: int, said: Said) -> list[dict[str, Any]]:
+        """The calls of an answer, its chances, and why it ended."""
+        calls = [{"index": place, **call} for place, call in enumerate(_calls(said))]
+        chunks = [self._chunk(index, {"tool_calls": calls})] if calls else []
+        end = self._chunk(index, {}, finish_reason=said.finish_reason)
+        end["choices"][0]["logprobs"] = self._logprobs(said)
+        return [*chunks, end]
+
+    def used(self, said: Sequence[Said]) -> dict[str, Any]:
+        """The chunk with the tokens of all answers."""
+        return {**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage(said)}
+
+    def _chunk(self, index: int, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
+        choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
+
+    def _logprobs(self, said: Said) -> dict[str, Any] | None:
+        if said.logprobs is None:
+            return None
+        return {
+            "content": [
+                {**self._likely(each), "top_logprobs": [self._likely(other) for other in each.top]}
+                for each in said.logprobs
+            ],
+            "refusal": None,
+        }
+
+    def _likely(self, each: Likely | SaidToken) -> dict[str, Any]:
+        spelled = self._voice.bytes_of(each.token)
+        text = spelled.decode("utf-8", errors="replace")
+        return {"token": text, "logprob": each.logprob, "bytes": list(spelled)}
+
+
+def usage(said: Sequence[Said]) -> dict[str, int]:
+    """The tokens of some answers to one prompt."""
+    n_prompt = said[0].n_input_tokens
+    n_said = sum(each.n_output_tokens for each in said)
+    return {"prompt_tokens": n_prompt, "completion_tokens": n_said, "total_tokens": n_prompt + n_said}
+
+
+def _calls(said: Said) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"call_{secrets.token_hex(12)}",
+            "type": "function",
+            "function": {"name": call.name, "arguments": call.arguments},
+        }
+        for call in said.tool_calls
+    ]

@@ -1,0 +1,307 @@
+"""The card of a dataset on the Hub, made of what its stores say: nothing in it is typed by hand."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from trajkit.curation.stats_text import facts as told_facts
+from trajkit.curation.stats_text import funnel_rows, group_rows
+from trajkit.errors import RequestError
+from trajkit.publishing.card_columns import column_rows
+from trajkit.publishing.contents import TRACES, Contents
+from trajkit.publishing.conversations import SFT
+from trajkit.publishing.facts import Facts
+from trajkit.publishing.markdown import code, front_matter, plain, table, tex
+from trajkit.schema import Model
+from trajkit.schema.base import Name, Text
+from trajkit.store.commands import command_of
+
+CARD = "README.md"
+"""The file."""
+
+_LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]*")
+_LANGUAGE = re.compile(r"[a-z]{2,3}|code")
+_SIZES = (
+    (1_000, "n<1K"),
+    (10_000, "1K<n<10K"),
+    (100_000, "10K<n<100K"),
+    (1_000_000, "100K<n<1M"),
+    (10_000_000, "1M<n<10M"),
+    (100_000_000, "10M<n<100M"),
+    (1_000_000_000, "100M<n<1B"),
+    (10_000_000_000, "1B<n<10B"),
+)
+_MOST_GROUPS = 20
+
+
+class CardWish(Model):
+    """What only a person knows of a dataset or a model."""
+
+    repository: Name
+    """Where it goes, as `owner/name`."""
+    license: Text | None = None
+    """An identifier of the Hub, such as `apache-2.0`; None when nobody said."""
+    languages: tuple[Text, ...] = ("en",)
+    """Codes of ISO 639, such as `en`."""
+    pretty_name: Text | None = None
+    """What it is called; None for the repository's name."""
+    tags: tuple[Text, ...] = ()
+    """More words to find it by."""
+
+    @property
+    def title(self) -> str:
+        """What it is called."""
+        return self.pretty_name or self.repository.rpartition("/")[2]
+
+
+def check_wish(wish: CardWish) -> None:
+    """Refuse what the Hub would not take as metadata of a card.
+
+    Raises:
+        RequestError: A licence or a language is none.
+    """
+    if wish.license is not None and not _LICENSE.fullmatch(wish.license):
+        raise RequestError(
+            f"{wish.license!r} is no identifier of a licence",
+            hint="such as apache-2.0, mit, cc-by-4.0; other for one of your own",
+        )
+    for language in wish.languages:
+        if not _LANGUAGE.fullmatch(language):
+            raise RequestError(
+                f"{language!r} is no code of a language", hint="of ISO 639, such as en, de, zh; or code"
+            )
+    for tag in (*wish.tags, wish.title):
+        if not tag.strip() or "\n" in tag:
+            raise RequestError(f"{tag!r} cannot be a tag or a name: it has to be one line")
+
+
+def dataset_card(contents: Contents, facts: Facts, wish: CardWish) -> str:
+    """The card, the same for the same stores and wishes.
+
+    Args:
+        contents: The files.
+        facts: What is known of the stores.
+        wish: What a person said.
+    """
+    lines = "\n".join(_lines(contents, facts, wish))
+    return f"{front_matter(_metadata(contents, facts, wish))}\n{lines}\n"
+
+
+def _metadata(contents: Contents, facts: Facts, wish: CardWish) -> dict[str, Any]:
+    tags = ["trajkit", "agent", *wish.tags]
+    if TRACES in contents.configurations:
+        tags += ["agent-traces", "format:agent-traces"]
+    n_rows = sum(each.n_rows for each in contents.rows) or facts.stats.n_episodes
+    default = next(iter(contents.configurations))
+    return {
+        "license": wish.license or "unknown",
+        "language": list(wish.languages),
+        "pretty_name": wish.title,
+        "tags": list(dict.fromkeys(tags)),
+        "task_categories": ["text-generation"],
+        "size_categories": [size_category(n_rows)],
+        "annotations_creators": ["machine-generated"],
+        "configs": [
+            {
+                "config_name": name,
+                **({"default": True} if name == default else {}),
+                "data_files": [{"split": split, "path": path} for split, path in patterns.items()],
+            }
+            for name, patterns in contents.configurations.items()
+        ],
+    }
+
+
+def size_category(n_rows: int) -> str:
+    """How many rows there are, in the Hub's words."""
+    return next((name for most, name in _SIZES if n_rows < most), "10B<n<100B")
+
+
+def _lines(contents: Contents, facts: Facts, wish: CardWish) -> Iterator[str]:
+    stats = facts.stats
+    yield f"# {plain(wish.title)}"
+    yield ""
+    yield (
+        f"{stats.n_episodes:,} episodes of an agent, {stats.n_steps:,} steps, recorded and checked with "
+        "[trajkit](https://github.com/trajkit/trajkit). Everything on this page was counted, not typed."
+    )
+    yield from _section("Configurations", _configurations(contents, wish))
+    yield from _section("Splits and leaks", _splits(contents, facts))
+    yield from _section("Columns", _columns(contents))
+    yield from _section("How it was made", _made(contents, facts))
+    yield from _section("Statistics", _statistics(facts))
+    yield from _section("Secrets and personal data", _privacy(facts))
+    yield from _section("Known limits", _limits(contents, facts, wish))
+    yield from _section("Rebuild it", _rebuild(contents, wish))
+    yield from _section("Cite it", _cite(contents, wish))
+
+
+def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
+    yield from ("", f"## {title}", "")
+    yield from lines
+
+
+def _configurations(contents: Contents, wish: CardWish) -> Iterator[str]:
+    about = {
+        SFT: "rows to train on: `messages`, `tools`, `metadata` (the default)",
+        "episodes": "a row per episode: task, seed, outcome, reward, metrics",
+        "steps": "a row per step: what was new in the prompt, the answer, the action, what came back",
+        "feedback": "a row per piece of feedback",
+        TRACES: "session traces for the Hub's viewer, and for nothing else",
+    }
+    yield from table(
+        ("configuration", "splits", "what it is"),
+        [(f"`{name}`", ", ".join(each), about[name]) for name, each in contents.configurations.items()],
+    )
+    yield ""
+    yield from code(
+        "python",
+        "from datasets import load_dataset",
+        f'rows = load_dataset("{wish.repository}")  # sft',
+        f'steps = load_dataset("{wish.repository}", "steps", streaming=True)',
+    )
+    if TRACES in contents.configurations:
+        yield ""
+        yield (
+            "`traces` is not for `load_dataset`: `datasets` 5.2 reads such files as those of another tool, "
+            "leaves the tool calls out and makes tools up."
+        )
+
+
+def _splits(contents: Contents, facts: Facts) -> Iterator[str]:
+    rows = {each.split: each for each in contents.rows}
+    yield from table(
+        ("split", "episodes", "steps", "rows to train on", "digest"),
+        [
+            (
+                f"`{store.split}`",
+                f"{store.counts.n_episodes:,}",
+                f"{store.counts.n_steps:,}",
+                f"{rows[store.split].n_rows:,}",
+                f"`{store.digest}`",
+            )
+            for store in contents.record.stores
+        ],
+    )
+    for each in facts.compared:
+        other = "what is reserved for evaluation" if each.evaluation is None else f"`{each.evaluation}`"
+        verdict = (
+            "**They share what they must not.**"
+            if each.leaks
+            else "They share nothing that spoils a measurement."
+        )
+        yield from ("", f"`{each.train}` was compared with {other}. {verdict}", "")
+        yield from (f"- {plain(line)}" for line in each.lines)
+    if not facts.compared:
+        yield from ("", "There is one split, so nothing was compared.")
+    for replay in facts.replayed:
+        yield from (
+            "",
+            f"`{replay.split}` was played again from its seeds: every value of {replay.n_verified:,} of "
+            f"{replay.n_episodes:,} episodes was the environment's, {replay.n_different:,} differed.",
+        )
+    if not facts.replayed:
+        yield from ("", "No split says that it was played again from its seeds (`trajkit replay`).")
+
+
+def _columns(contents: Contents) -> Iterator[str]:
+    for name in contents.configurations:
+        rows = list(column_rows(name, contents.record.stores))
+        if rows:
+            yield from (f"### `{name}`", "")
+            yield from table(("column", "type", "meaning"), rows)
+            yield ""
+    yield "Null means unknown, never zero. Times are UTC. `json` is any JSON value."
+
+
+def _made(contents: Contents, facts: Facts) -> Iterator[str]:
+    for store in contents.record.stores:
+        yield from (f"`{store.split}`:", "")
+        commands = [command_of(entry) for entry in store.lineage]
+        yield from code("sh", *(commands or [f"# made by {store.kind}, without a record of how"]))
+        yield ""
+    headings, rows = funnel_rows(facts.stats)
+    yield from table(headings, rows)
+
+
+def _statistics(facts: Facts) -> Iterator[str]:
+    stats = facts.stats
+    shown = [group for group in stats.groups if group.by in ("all", "task", "variant")][:_MOST_GROUPS]
+    yield from table(*group_rows(stats, shown))
+    yield from (
+        "",
+        f"Intervals of {stats.confidence:.0%}: shares Wilson's, means {plain(stats.interval)}.",
+        "",
+    )
+    yield from table(("", ""), [(name, text) for name, text in told_facts(stats)])
+
+
+def _privacy(facts: Facts) -> Iterator[str]:
+    for done in facts.redacted:
+        found = done.get("found")
+        kinds = found if isinstance(found, dict) else {}
+        numbers = ", ".join(f"{number} {plain(str(kind))}" for kind, number in kinds.items())
+        yield f"- `{done['split']}` was redacted: {numbers or 'nothing was found'}."
+    for each in facts.scanned:
+        n_texts = each.report.n_texts
+        if not each.report.n_found:
+            yield f"- `{each.split}`: {n_texts:,} texts were searched, and nothing was found."
+            continue
+        yield f"- `{each.split}`: {n_texts:,} texts were searched, and these were published all the same:"
+        yield from (f"  - {found.n_found:,} {found.kind} in {found.place}" for found in each.report.found)
+    yield from ("", "The search knows shapes of keys, addresses and numbers; it does not read. Names stay.")
+
+
+def _limits(contents: Contents, facts: Facts, wish: CardWish) -> Iterator[str]:
+    if wish.license is None:
+        yield "- **Licence: unknown.** Whoever published it did not say."
+    for rows in contents.rows:
+        for reason, number in rows.left.items():
+            yield f"- `{rows.split}`: {number:,} steps are in no row of `{SFT}`: {plain(reason)}."
+        for kind, number in rows.losses.items():
+            yield f"- `{rows.split}`: the rows of `{SFT}` leave out {number:,} {plain(kind)}."
+        if rows.n_evaluation_left:
+            yield (
+                f"- `{rows.split}`: {rows.n_evaluation_left:,} evaluation episodes are in no row of `{SFT}`; "
+                "the other configurations have them."
+            )
+    for moved in contents.record.moved:
+        what = "rows, whole," if moved.table == SFT else "values"
+        yield (
+            f"- {moved.n_values:,} {what} of `{moved.table}` are too wide for the viewer (2 MB a row) and "
+            "are in `moved/`; `trajkit pull` puts values back in their place."
+        )
+    unjudged = sum(group.n_unjudged for group in facts.stats.groups if group.by == "all")
+    if unjudged:
+        yield f"- {unjudged:,} episodes have no outcome, and count for no share of successes."
+    yield "- `steps` keeps of a prompt only what is new since the step before; `sft` has prompts whole."
+    yield "- Intervals take episodes as independent: several attempts at one seed say less than they claim."
+
+
+def _rebuild(contents: Contents, wish: CardWish) -> Iterator[str]:
+    yield "The stores, byte for byte the same content (their digests are above and are checked):"
+    yield ""
+    yield from code("sh", f"trajkit pull {wish.repository} -o data")
+    yield ""
+    yield "To make it again from its source, run the commands above with that version of trajkit:"
+    yield ""
+    for store in contents.record.stores:
+        versions = sorted({entry.trajkit_version for entry in store.lineage})
+        yield f"- `{store.split}`: trajkit {', '.join(versions) or 'of an unknown version'}"
+
+
+def _cite(contents: Contents, wish: CardWish) -> Iterator[str]:
+    key = re.sub(r"[^A-Za-z0-9]+", "-", wish.repository).strip("-")
+    done = [entry.done_at.year for store in contents.record.stores for entry in store.lineage]
+    yield from code(
+        "bibtex",
+        f"@misc{{{key},",
+        f"  title = {{{tex(wish.title)}}},",
+        f"  author = {{{tex(wish.repository.partition('/')[0])}}},",
+        *([f"  year = {{{max(done)}}},"] if done else []),
+        f"  note = {{digest {contents.record.stores[0].digest[:16]}}},",
+        f"  howpublished = {{Hugging Face Hub, {tex(wish.repository)}}}",
+        "}",
+    )

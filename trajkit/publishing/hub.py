@@ -1,0 +1,259 @@
+"""The Hugging Face Hub as publishing needs it: look, create, commit once, tag, read."""
+
+from __future__ import annotations
+
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import SecretStr
+
+from trajkit._core.lazy import need
+from trajkit._core.outside import name_from_outside
+from trajkit._core.settings import checked_secret
+from trajkit.errors import ConfigError, RequestError, ServiceError
+from trajkit.publishing.fault import CARD_HINT, EXTRA, HubFault, asking
+from trajkit.publishing.remote import Account, Remote, RemoteFile
+
+Kind = Literal["dataset", "model"]
+"""What a repository is."""
+Result = TypeVar("Result")
+
+ENDPOINT = "https://huggingface.co"
+_ATTEMPTS = 5
+_REFUSED = 400
+_FIRST_WAIT_S = 1.0
+_LONGEST_WAIT_S = 300.0
+_WRITERS = ("admin", "write", "contributor")
+
+
+class Hub:
+    """One Hub, with somebody's token.
+
+    Args:
+        token: The token; None to read what is public.
+        endpoint: Address; None for `HF_ENDPOINT`, else the Hub itself.
+        sleep: Waits so many seconds.
+    """
+
+    def __init__(
+        self,
+        token: SecretStr | None = None,
+        *,
+        endpoint: str | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        hub = need("huggingface_hub", extra=EXTRA)
+        self.endpoint = (endpoint or os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
+        if "@" in self.endpoint:  # stores and cards say where they were published
+            raise ConfigError(
+                "HF_ENDPOINT holds a user or a password", hint="HF_TOKEN is where a token belongs"
+            )
+        self._token = token.get_secret_value() if token is not None else None
+        self._sleep = sleep
+        self._api = hub.HfApi(endpoint=self.endpoint, token=self._token or False)
+        need("huggingface_hub.utils", extra=EXTRA).disable_progress_bars()
+
+    def __repr__(self) -> str:
+        return f"<Hub {self.endpoint}>"
+
+    def address(self, repository: str, kind: Kind) -> str:
+        """Where people look at it."""
+        return f"{self.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repository}"
+
+    @functools.cached_property
+    def account(self) -> Account:
+        """Whose token it is; asked once, as the Hub answers this seldom.
+
+        Raises:
+            HubFault: The token is none, or has expired.
+        """
+        said = self._patiently("ask whose token it is", self._api.whoami)
+        role = ((said.get("auth") or {}).get("accessToken") or {}).get("role")
+        owners = {said["name"]} | {
+            each["name"] for each in said.get("orgs") or () if each.get("roleInOrg", "write") in _WRITERS
+        }
+        return Account(said["name"], frozenset(owners), role != "read")
+
+    def look(self, repository: str, kind: Kind, revision: str | None = None) -> Remote | None:
+        """A repository as it is now, or at a revision; None when there is none that this token sees.
+
+        Raises:
+            HubFault: There is no such revision, or the Hub does not answer.
+        """
+        what = f"look at {repository}"
+        try:
+            info = self._patiently(
+                what, lambda: self._api.repo_info(repository, repo_type=kind, revision=revision)
+            )
+        except HubFault as fault:
+            if fault.is_absent and revision is None:
+                return None
+            raise
+        entries = self._patiently(
+            what,
+            lambda: list(
+                self._api.list_repo_tree(repository, recursive=True, revision=info.sha, repo_type=kind)
+            ),
+        )
+        files = {
+            each.path: RemoteFile(
+                each.size, None if each.lfs is None else each.lfs.sha256, getattr(each, "blob_id", None)
+            )
+            for each in entries
+            if hasattr(each, "size")
+        }
+        name_from_outside(info.sha, what=f"the commit of {repository}", error=ServiceError)
+        return Remote(info.sha, bool(info.private), files)
+
+    def create(self, repository: str, kind: Kind) -> None:
+        """Create a private repository; one that is there stays as it is."""
+        self._patiently(
+            f"create {repository}",
+            lambda: self._api.create_repo(repository, repo_type=kind, private=True, exist_ok=True),
+        )
+
+    def additions(self, files: Mapping[str, Path]) -> list[Any]:
+        """Files as parts of a commit; made once, so that what is sent again is not read again."""
+        hub = need("huggingface_hub", extra=EXTRA)
+        return [hub.CommitOperationAdd(path, str(file)) for path, file in sorted(files.items())]
+
+    def deletions(self, paths: Iterable[str]) -> list[Any]:
+        """Files to remove as parts of a commit."""
+        hub = need("huggingface_hub", extra=EXTRA)
+        return [hub.CommitOperationDelete(path) for path in sorted(paths)]
+
+    def commit(
+        self,
+        repository: str,
+        kind: Kind,
+        operations: list[Any],
+        *,
+        message: str,
+        parent: str,
+        branch: str | None = None,
+    ) -> str:
+        """Send files and make them one commit, which is refused where `parent` is not the newest any more.
+
+        It is asked once: whether a lost answer was a yes can only be seen in the repository.
+
+        Returns:
+            The commit.
+
+        Raises:
+            HubFault: It was refused, or nobody knows.
+            RequestError: The card's metadata is refused.
+        """
+        with asking(f"commit to {repository}", token=self._token):
+            made = self._api.create_commit(
+                repository,
+                operations,
+                commit_message=message,
+                repo_type=kind,
+                revision=branch,
+                parent_commit=parent,
+            )
+        return str(made.oid)
+
+    def check_card(self, text: str, kind: Kind) -> None:
+        """Have the Hub check a card's metadata, as it would when the card is committed.
+
+        Raises:
+            RequestError: It refuses; the message has its words.
+        """
+        utils = need("huggingface_hub.utils", extra=EXTRA)
+        headers = utils.build_hf_headers(token=self._token or False)
+
+        def ask() -> None:
+            asked = {"content": text, "repoType": kind}
+            answer = utils.get_session().post(
+                f"{self.endpoint}/api/validate-yaml", json=asked, headers=headers
+            )
+            if answer.status_code == _REFUSED:
+                told = [str(each.get("message")) for each in answer.json().get("errors") or ()]
+                raise RequestError(
+                    f"the Hub refuses the card: {'; '.join(told) or 'it does not say why'}", hint=CARD_HINT
+                )
+            utils.hf_raise_for_status(answer)
+
+        self._patiently("check the card", ask)
+
+    def tags(self, repository: str, kind: Kind) -> dict[str, str]:
+        """Commit by tag."""
+        refs = self._patiently(
+            f"list the tags of {repository}", lambda: self._api.list_repo_refs(repository, repo_type=kind)
+        )
+        return {ref.name: ref.target_commit for ref in refs.tags}
+
+    def tag(self, repository: str, kind: Kind, tag: str, commit: str) -> None:
+        """Give a commit a tag."""
+        self._patiently(
+            f"tag {repository}",
+            lambda: self._api.create_tag(repository, tag=tag, revision=commit, repo_type=kind, exist_ok=True),
+        )
+
+    def branch(self, repository: str, kind: Kind, name: str, commit: str) -> str:
+        """Make a branch, or find it from an earlier try; its newest commit."""
+        self._patiently(
+            f"create a branch of {repository}",
+            lambda: self._api.create_branch(
+                repository, branch=name, revision=commit, repo_type=kind, exist_ok=True
+            ),
+        )
+        found = self.look(repository, kind, name)
+        assert found is not None
+        return found.commit
+
+    def remove_branch(self, repository: str, kind: Kind, name: str) -> None:
+        """Remove a branch."""
+        self._patiently(
+            f"remove a branch of {repository}",
+            lambda: self._api.delete_branch(repository, branch=name, repo_type=kind),
+        )
+
+    def show_to_all(self, repository: str, kind: Kind) -> None:
+        """Make a repository public."""
+        self._patiently(
+            f"make {repository} public",
+            lambda: self._api.update_repo_settings(repository, private=False, repo_type=kind),
+        )
+
+    def download(self, repository: str, kind: Kind, path: str, commit: str, folder: Path) -> Path:
+        """A file of a commit, in a folder, under its own path."""
+        return Path(
+            self._patiently(
+                f"read {path} of {repository}",
+                lambda: self._api.hf_hub_download(
+                    repository, path, repo_type=kind, revision=commit, local_dir=folder
+                ),
+            )
+        )
+
+    def wait(self, attempt: int, fault: HubFault) -> None:
+        """Wait before asking again: as long as the Hub says, else longer each time."""
+        self._sleep(min(fault.wait_s or _FIRST_WAIT_S * 2**attempt, _LONGEST_WAIT_S))
+
+    def _patiently(self, what: str, ask: Callable[[], Result]) -> Result:
+        """Ask what may be asked twice, again and again while it goes wrong in passing."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                with asking(what, token=self._token):
+                    return ask()
+            except HubFault as fault:
+                if not fault.is_passing or attempt == _ATTEMPTS - 1:
+                    raise
+                self.wait(attempt, fault)
+        raise AssertionError("the last attempt returns or raises")
+
+
+def found_token() -> SecretStr | None:
+    """The token of `HF_TOKEN`, else the one that `hf auth login` left; None when there is none.
+
+    Raises:
+        ConfigError: A character in it cannot be sent.
+    """
+    token = need("huggingface_hub", extra=EXTRA).get_token()
+    return checked_secret(token or "", "the token of the Hub (HF_TOKEN, or what `hf auth login` left)")

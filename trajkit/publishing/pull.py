@@ -1,0 +1,251 @@
+"""Bring a dataset from the Hub: what trajkit put there as the very stores that it was, others by import."""
+
+from __future__ import annotations
+
+import re
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from trajkit._core.files import building_folder, refuse_existing, sha256_file
+from trajkit._core.outside import name_from_outside, yaml_from_outside
+from trajkit.errors import DataError, RequestError, StoreError
+from trajkit.publishing.converted import converted, converted_files
+from trajkit.publishing.data_files import DATA, data_files
+from trajkit.publishing.hub import Hub
+from trajkit.publishing.record import RECORD, PublishedStore, Record, read_record
+from trajkit.publishing.remote import Remote, checked_name
+from trajkit.publishing.restore import restore
+from trajkit.schema import LineageEntry, Manifest, Model
+from trajkit.schema.base import Name
+from trajkit.schema.success import parse_success
+from trajkit.sources.files.importing import Imported, Wish, import_files
+from trajkit.store.layout import TABLES
+from trajkit.store.reader import open_store
+
+_FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\n---[ \t\r]*(\n|\Z)", re.DOTALL)
+
+OnProgress = Callable[[str, int, int | None], None]
+
+
+class PulledStore(Model):
+    """A store that was written."""
+
+    split: Name | None
+    """The split that it is; None of a dataset that trajkit did not put there."""
+    path: Path
+    """Where it is."""
+    digest: Name
+    """Digest of its content."""
+    n_episodes: int
+    """Its episodes."""
+    n_steps: int
+    """Their steps."""
+
+
+class Pulled(Model):
+    """What was pulled."""
+
+    repository: Name
+    """From where."""
+    commit: Name
+    """The commit that was read."""
+    stores: tuple[PulledStore, ...]
+    """What is here now."""
+    imported: Imported | None = None
+    """The tally of an import; None where trajkit put the dataset there."""
+    entry: LineageEntry | None = None
+    """The same as the store's lineage has it."""
+
+
+def pull(
+    hub: Hub,
+    repository: str,
+    goal: Path,
+    *,
+    revision: str | None = None,
+    configuration: str | None = None,
+    splits: Sequence[str] = (),
+    wish: Wish | None = None,
+    on_progress: OnProgress = lambda what, n_done, n_total: None,
+) -> Pulled:
+    """Read a dataset from the Hub into a store, or a folder with a store per split where there are several.
+
+    Args:
+        hub: Where from.
+        repository: As `owner/name`.
+        goal: What exists afterwards.
+        revision: A commit, branch or tag; None for the newest.
+        configuration: Of a dataset that trajkit did not put there; None for its default.
+        splits: Those to read; none for all.
+        wish: How to import such a dataset; None for what it looks like.
+        on_progress: Told how far it is, in files.
+
+    Raises:
+        RequestError: There is no such dataset, revision, configuration or split.
+        StoreError: What was read is not what was published, `goal` exists, or it is of a newer version.
+        DataError: The files cannot be read as episodes.
+        HubFault: The Hub refused or does not answer.
+    """
+    checked_name(repository)
+    refuse_existing(goal)
+    remote = hub.look(repository, "dataset", revision)
+    if remote is None:
+        raise RequestError(
+            f"there is no dataset {repository} that is shown to you",
+            hint="is the name right? A private one needs HF_TOKEN",
+        )
+    goal.absolute().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=goal.absolute().parent, prefix=".pull-") as folder:
+        work = Path(folder) / f"{repository.replace('/', '--')}@{remote.commit[:12]}"
+        if RECORD in remote.files:
+            return _ours(hub, repository, remote, work, goal, splits, on_progress)
+        return _theirs(
+            hub,
+            repository,
+            remote,
+            work,
+            goal,
+            configuration,
+            splits,
+            wish,
+            on_progress,
+            is_newest=revision is None,
+        )
+
+
+def _ours(
+    hub: Hub,
+    repository: str,
+    remote: Remote,
+    work: Path,
+    goal: Path,
+    splits: Sequence[str],
+    on_progress: OnProgress,
+) -> Pulled:
+    path = hub.download(repository, "dataset", RECORD, remote.commit, work)
+    record = read_record(path.read_bytes(), f"{RECORD} of {repository}")
+    chosen = _chosen(record, repository, splits)
+    wanted = [name for store in chosen for names in store.files.values() for name in names]
+    _download(hub, repository, remote, work, record, wanted, on_progress)
+    where = {"repository": repository, "commit": remote.commit}
+
+    def made(store: PublishedStore, at: Path) -> Manifest:
+        return restore(work, store, at, where={**where, "split": store.split})
+
+    if len(chosen) == 1:
+        manifests = [made(chosen[0], goal)]
+        paths = [goal]
+    else:
+        with building_folder(goal.absolute()) as folder:
+            manifests = [made(store, folder / store.split) for store in chosen]
+        paths = [goal / store.split for store in chosen]
+    return Pulled(
+        repository=repository,
+        commit=remote.commit,
+        stores=tuple(
+            _pulled(store.split, path, manifest)
+            for store, path, manifest in zip(chosen, paths, manifests, strict=True)
+        ),
+    )
+
+
+def _theirs(
+    hub: Hub,
+    repository: str,
+    remote: Remote,
+    work: Path,
+    goal: Path,
+    configuration: str | None,
+    splits: Sequence[str],
+    wish: Wish | None,
+    on_progress: OnProgress,
+    *,
+    is_newest: bool,
+) -> Pulled:
+    names = data_files(remote.files, _card(hub, repository, remote, work), configuration, splits)
+    made = converted(hub, repository) if not names and is_newest else None
+    if made is not None:
+        remote, names = made, converted_files(made.files, configuration, splits)
+    if not names:
+        raise RequestError(
+            f"{repository} has no files that are read here",
+            hint=f"files of conversations or traces end in {', '.join(DATA)}",
+        )
+    data = work.parent / "files" / work.name
+    _download(hub, repository, remote, data, None, names, on_progress)
+    asked = wish or Wish()
+    rule = None if asked.success is None else parse_success(asked.success)
+    imported, entry = import_files(data, goal, asked, success=rule, on_progress=on_progress)
+    manifest = open_store(goal).manifest
+    return Pulled(
+        repository=repository,
+        commit=remote.commit,
+        stores=(_pulled(None, goal, manifest),),
+        imported=imported,
+        entry=entry,
+    )
+
+
+def _card(hub: Hub, repository: str, remote: Remote, work: Path) -> dict[str, Any]:
+    """The metadata of the card; nothing where there is none or it is broken."""
+    if "README.md" not in remote.files:
+        return {}
+    path = hub.download(repository, "dataset", "README.md", remote.commit, work)
+    found = _FRONT.match(path.read_text(encoding="utf-8", errors="replace"))
+    try:
+        value = yaml_from_outside(found[1], where="README.md") if found else None
+    except DataError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _chosen(record: Record, repository: str, splits: Sequence[str]) -> list[PublishedStore]:
+    by_split = {store.split: store for store in record.stores}
+    if not by_split:
+        raise RequestError(f"{repository} holds no store")
+    if unknown := [split for split in splits if split not in by_split]:
+        raise RequestError(
+            f"{repository} has no split {unknown[0]!r}", hint=f"there are: {', '.join(by_split)}"
+        )
+    for store in by_split.values():
+        if any(table not in (*TABLES, "moved") for table in store.files):
+            raise StoreError(
+                f"{repository} has tables that this trajkit does not know", hint="pip install -U trajkit"
+            )
+    return [store for split, store in by_split.items() if not splits or split in splits]
+
+
+def _download(
+    hub: Hub,
+    repository: str,
+    remote: Remote,
+    work: Path,
+    record: Record | None,
+    names: Sequence[str],
+    on_progress: OnProgress,
+) -> None:
+    known = {} if record is None else {file.path: file.sha256 for file in record.files}
+    for n_done, name in enumerate(names, start=1):
+        for part in name.split("/"):
+            name_from_outside(part, what=f"a folder or file of {repository}, in {name!r}")
+        if name not in remote.files:
+            raise StoreError(f"{repository} at {remote.commit[:12]} has no file {name}")
+        path = hub.download(repository, "dataset", name, remote.commit, work)
+        if record is not None and sha256_file(path) != known.get(name):
+            raise StoreError(
+                f"{name} of {repository} is not the file that was published: its sha256 differs",
+                hint="pull an older revision, or have it published again",
+            )
+        on_progress("downloading", n_done, len(names))
+
+
+def _pulled(split: str | None, path: Path, manifest: Manifest) -> PulledStore:
+    return PulledStore(
+        split=split,
+        path=path,
+        digest=manifest.digest,
+        n_episodes=manifest.counts.n_episodes,
+        n_steps=manifest.counts.n_steps,
+    )

@@ -1,0 +1,210 @@
+"""Somebody's own agent as a policy. `docs/agents.md` says what one may be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from trajkit.environments.guard import raised
+from trajkit.errors import RolloutError
+from trajkit.rollouts.agent_code import Stdout, run
+from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
+from trajkit.rollouts.models import Models
+from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.player import Player, find_agent
+from trajkit.rollouts.policies import Choice, Situation, StepFailed
+from trajkit.rollouts.turn import Calls, Opening, Turn
+from trajkit.schema import Feedback
+from trajkit.schema.base import Json
+
+__all__ = ["MAX_ANSWER_BYTES", "AgentPolicy", "Opening", "Turn", "load_agent"]
+
+MAX_ANSWER_BYTES = 1_000_000
+"""An agent's answer that is larger, as UTF-8, is no action and is not kept."""
+
+_JSON: TypeAdapter[JsonValue] = TypeAdapter(Json)
+_log = logging.getLogger(__name__)
+
+
+class _Playing:
+    """An episode that goes on."""
+
+    def __init__(self, player: Player, memory: dict[str, Any]) -> None:
+        self.player = player
+        self.memory = memory
+        self.has_inferred = False
+
+
+class AgentPolicy:
+    """An agent that plays many episodes side by side. Must be closed.
+
+    Args:
+        make: Who plays an episode: the same one each time, or one of its own.
+        plan: Seeds, history and names.
+        models: The models that it may ask.
+    """
+
+    def __init__(self, make: Callable[[], Player], plan: Plan, models: Models) -> None:
+        self._make = make
+        self._plan = plan
+        self._models = models
+        self._playing: dict[str, _Playing] = {}
+        self._stdout: Stdout | None = None
+
+    async def act(self, situation: Situation) -> Choice:
+        """Ask the agent; the calls that it makes of models are those of the step.
+
+        Raises:
+            StepFailed: The agent failed, or a service that it asked.
+            LimitReached: The run has used what it may.
+            TrajkitError: What the agent asked for cannot be had in this run.
+        """
+        calls = Calls(self._models, situation, self._plan)
+        legal_actions = _legal_actions(situation)
+        error: BaseException | None = None
+        said = None
+        try:
+            said = await self._asked(situation, legal_actions, calls)
+            await calls.close()
+        except asyncio.CancelledError as cancelled:
+            calls.cancel()
+            if _is_being_cancelled():
+                raise
+            error = cancelled
+        except (Exception, SystemExit) as failed:  # noqa: BLE001 -- what an agent raises becomes a record
+            calls.cancel()
+            error = failed
+        if error is None and calls.failure is None:
+            return _choice(said, calls)
+        await self.leave(situation.episode_id)
+        raise _failure(error, calls)
+
+    async def conclude(
+        self, episode_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]
+    ) -> tuple[Feedback, ...]:
+        """Tell the agent how the episode went, and the gateway if it was asked in it.
+
+        Raises:
+            Faulty: The agent failed, or the gateway did.
+        """
+        playing = self._playing.pop(episode_id, None)
+        if playing is None:
+            return ()
+        if playing.player.end is not None:
+            try:
+                await run(playing.player.end, dict(metrics))
+            except (Exception, SystemExit) as error:
+                raise Faulty(_agent_fault(error)) from error
+        return await self._models.log(episode_id, metrics, tags) if playing.has_inferred else ()
+
+    async def leave(self, episode_id: str) -> None:
+        """Let go of an episode that did not come to its end; the agent is told so."""
+        playing = self._playing.pop(episode_id, None)
+        if playing is None or playing.player.end is None:
+            return
+        try:
+            await run(playing.player.end, None)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- the episode is an error already
+            _log.warning("episode %s was over already when the agent failed: %s", episode_id, raised(error))
+
+    async def close(self) -> None:
+        """Close the connections to models."""
+        if self._stdout is not None:
+            self._stdout.restore()
+        await self._models.close()
+
+    async def _asked(self, situation: Situation, legal_actions: tuple[str, ...], calls: Calls) -> Any:
+        playing = self._playing.get(situation.episode_id) or await self._begun(situation)
+        turn = Turn(situation, legal_actions, self._plan, calls, playing.memory)
+        try:
+            return await run(playing.player.act, turn if playing.player.wants_turn else turn.observation)
+        finally:
+            playing.has_inferred |= calls.has_inferred
+
+    async def _begun(self, situation: Situation) -> _Playing:
+        self._stdout = self._stdout or Stdout()
+        player = await run(self._make)
+        playing = self._playing[situation.episode_id] = _Playing(player, {})
+        if player.begin is not None:
+            opening = Opening(
+                episode_id=situation.episode_id,
+                env_id=self._plan.env_name or self._plan.env_id,
+                task=situation.job.task,
+                seed=situation.job.seed,
+                mission=situation.mission,
+                memory=playing.memory,
+            )
+            await run(player.begin, opening)
+        return playing
+
+
+def load_agent(spec: str, settings: Mapping[str, str], plan: Plan, models: Models) -> AgentPolicy:
+    """Somebody's agent as a policy.
+
+    Args:
+        spec: As in `find_agent`.
+        settings: As in `find_agent`.
+        plan: Seeds, history and names.
+        models: The models that it may ask; closed with the policy.
+
+    Raises:
+        RequestError: It cannot be imported or made, is no agent, or does not take a setting.
+    """
+    return AgentPolicy(find_agent(spec, settings), plan, models)
+
+
+def _choice(said: Any, calls: Calls) -> Choice:
+    action, note = _read(said)
+    *before, last = calls.answers or (None,)
+    return Choice(action, last, tuple(answer for answer in before if answer is not None), note)
+
+
+def _read(said: Any) -> tuple[JsonValue, str | None]:
+    """The action that an agent's answer is, and why it is none."""
+    if said is None:
+        return None, "the agent answered nothing"
+    if isinstance(said, str):
+        said = str.__str__(said)  # of a member of an enumeration its value
+    try:
+        value = _JSON.validate_python(said)
+        n_bytes = len(json.dumps(value, ensure_ascii=False).encode())
+    except (ValidationError, RecursionError):
+        return None, f"the agent answered {type(said).__name__} that is not JSON"
+    if n_bytes > MAX_ANSWER_BYTES:
+        return None, f"the agent answered {n_bytes:,} bytes; more than {MAX_ANSWER_BYTES:,} are not kept"
+    return value, None
+
+
+def _failure(error: BaseException | None, calls: Calls) -> Exception:
+    """What ends the step: the failure of a service comes before what the agent made of it."""
+    failure = calls.failure
+    if isinstance(failure, Faulty):
+        return StepFailed(failure.fault, calls.answers)
+    if failure is not None:
+        return failure
+    assert error is not None
+    failed = StepFailed(_agent_fault(error), calls.answers)
+    failed.__cause__ = error
+    return failed
+
+
+def _agent_fault(error: BaseException) -> Fault:
+    return Fault(FaultKind.AGENT, shown(raised(error)), is_lasting=True)
+
+
+def _legal_actions(situation: Situation) -> tuple[str, ...]:
+    try:
+        return situation.environment.legal_actions()
+    except RolloutError as error:
+        raise Faulty(Fault(FaultKind.ENVIRONMENT, shown(str(error)), is_lasting=True)) from error
+
+
+def _is_being_cancelled() -> bool:
+    """Whether the run itself is stopping, and not some task of the agent's."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,143 @@
+"""Calls to services, for all policies of a run: how many at once, how long, how often, how many in all."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from trajkit.rollouts.faults import Fault, FaultKind, Faulty, timed_out
+from trajkit.rollouts.limits import Budget
+from trajkit.rollouts.throttle import Throttle
+
+T = TypeVar("T")
+
+OUTAGE_S = 60.0
+"""How long a service is waited for that answered before and cannot be reached now."""
+
+_FIRST_WAIT_S = 0.5
+_LONGEST_WAIT_S = 16.0
+_MOST_PROBES = 3
+"""After so many in an outage the waits grow no longer: up to 4 s."""
+_AWAY = (FaultKind.CONNECTION, FaultKind.NOT_STORED)
+
+
+class _Outage:
+    """What is known of a service that has answered: since when it has not, and how often it was tried."""
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+        self.n_probes = 0
+
+
+class Caller:
+    """Sends requests: again after a failure that may pass, fewer at once when a service asks for it.
+
+    A service that has answered and then cannot be reached is waited for, with one request at a time.
+
+    One caller serves a whole run, so that its limits hold over all policies.
+
+    Args:
+        concurrency: Most requests in flight at once.
+        timeout_s: Longest wait for one answer, in seconds.
+        retries: How often a request that failed is sent again.
+        budget: What the run may use; None for no limit.
+    """
+
+    def __init__(
+        self, *, concurrency: int, timeout_s: float, retries: int, budget: Budget | None = None
+    ) -> None:
+        self.timeout_s = timeout_s
+        self.retries = retries
+        self.budget = budget or Budget()
+        self.throttle = Throttle(concurrency)
+        self._outage: _Outage | None = None
+        self.faults: Counter[FaultKind] = Counter()
+        """Every failure so far by its kind, those that passed when the request was sent again included."""
+
+    async def call(self, attempt: Callable[[], Awaitable[T]], *, is_paid: bool = True) -> T:
+        """The answer to a request.
+
+        Args:
+            attempt: Sends it once. It raises `Faulty` for a failure of the service.
+            is_paid: It asks a model. What does not (feedback) is not counted and no limit stops it.
+
+        Raises:
+            Faulty: It failed for good, or as often as it may.
+            LimitReached: The run has used what it may.
+        """
+        number = 0
+        while True:
+            try:
+                return await self._once(attempt, is_paid)
+            except Faulty as failure:
+                fault = failure.fault
+                self.faults[fault.kind] += 1
+                if self._is_waited_for(fault):
+                    continue  # the throttle lets one at a time through until it is back
+                if number == self.retries or not self._may_pass(fault):
+                    raise
+            await asyncio.sleep(wait_s(number))
+            number += 1
+
+    async def _once(self, attempt: Callable[[], Awaitable[T]], is_paid: bool) -> T:
+        async with self.throttle.turn() as turn:
+            if is_paid:
+                self.budget.begin_call()
+            try:
+                async with asyncio.timeout(self.timeout_s) as limit:
+                    answer = await attempt()
+            except TimeoutError:
+                if not limit.expired():
+                    raise
+                raise Faulty(timed_out(self.timeout_s)) from None
+            except Faulty as failure:
+                if failure.fault.kind == FaultKind.RATE_LIMIT:
+                    may_wait = self._may_pass(failure.fault)
+                    turn.too_many(failure.fault.retry_after_s if may_wait else None)
+                raise
+            finally:
+                if is_paid:
+                    self.budget.end_call()
+            turn.good()
+            self._outage = _Outage()
+            return answer
+
+    def _is_waited_for(self, fault: Fault) -> bool:
+        """Whether a service that has answered before is away, and is given the time to come back."""
+        outage = self._outage
+        if fault.kind not in _AWAY or fault.is_lasting or outage is None or self.retries == 0:
+            return False
+        now = time.monotonic()
+        outage.since = outage.since or now
+        if now - outage.since > OUTAGE_S:
+            self._outage = None  # it has to answer once more before it is waited for again
+            self.throttle.back()
+            return False
+        self.throttle.away(wait_s(outage.n_probes))
+        outage.n_probes = min(outage.n_probes + 1, _MOST_PROBES)
+        return True
+
+    def _may_pass(self, fault: Fault) -> bool:
+        """Whether to try again: a service that says to come back in an hour has said no."""
+        return not fault.is_lasting and (fault.retry_after_s or 0) <= self.timeout_s
+
+    def spent(
+        self, *, n_input_tokens: int | None, n_output_tokens: int | None, cost_usd: float | None = None
+    ) -> None:
+        """Take note of what an answer used; see `Budget.spend`."""
+        self.budget.spend(n_input_tokens=n_input_tokens, n_output_tokens=n_output_tokens, cost_usd=cost_usd)
+
+
+def wait_s(number: int) -> float:
+    """Seconds before a request is sent again: anything up to a bound that doubles each time.
+
+    Many that failed together so come back spread over the whole time, and not at once.
+
+    Args:
+        number: How often it has been sent again already.
+    """
+    return random.uniform(0, min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**number))

@@ -1,0 +1,193 @@
+"""Who plays: the policies of a session, and the gateway that stays open while they do."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from trajkit._core.settings import checked_secret, secret_from_environment
+from trajkit.environments import typed_environment
+from trajkit.rollouts.calling import Caller
+from trajkit.rollouts.gateway_calls import Gateway
+from trajkit.rollouts.gateway_policy import GatewayPolicy
+from trajkit.rollouts.options import Options, PolicyKind
+from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.players import demonstrated_prompts
+from trajkit.rollouts.policies import Expert, NoisyExpert, Policy, Random
+from trajkit.rollouts.venue import check_metrics, open_venue
+
+if TYPE_CHECKING:
+    from trajkit.rollouts.preparation import Session
+
+DEFAULT_NOISE = 0.3
+
+
+class Cast:
+    """The policies of one run.
+
+    Args:
+        session: Which policy, what it is given, and where the gateway is.
+        plan: What is played.
+        caller: Sends the requests of all of them.
+        stack: Closes what is opened here.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        plan: Plan,
+        caller: Caller,
+        stack: contextlib.AsyncExitStack,
+    ) -> None:
+        self._session = session
+        self._options = session.options
+        self._plan = plan
+        self._venue = session.venue
+        self._caller = caller
+        self._stack = stack
+        self._gateway: Gateway | None = None
+
+    async def policies(self) -> dict[str, Policy]:
+        """Every policy, by its name in the plan.
+
+        Raises:
+            RequestError: One cannot be made as asked.
+            ServiceError: The gateway cannot be opened.
+        """
+        plan = self._plan
+        if self._options.kind == PolicyKind.GATEWAY:
+            gateway, function_name = await self.gateway(), self._session.function_name or ""
+            return {
+                variant: GatewayPolicy(
+                    gateway, plan, self._caller, function_name=function_name, variant_name=variant
+                )
+                for variant in plan.variants
+            }
+        if self._options.kind == PolicyKind.LOCAL:
+            return self._local_policies()
+        return {plan.variants[0]: self._policy()}
+
+    async def gateway(self) -> Gateway:
+        """The gateway, opened when it is first asked for.
+
+        Raises:
+            ServiceError: It cannot be opened.
+        """
+        if self._gateway is None:
+            assert self._venue is not None
+            self._gateway = await self._stack.enter_async_context(open_venue(self._venue))
+        return self._gateway
+
+    @property
+    def opened_gateway(self) -> Gateway | None:
+        """The gateway, where somebody has asked for it."""
+        return self._gateway
+
+    def _policy(self) -> Policy:
+        options, run_seed = self._options, self._plan.run_seed
+        match options.kind:
+            case PolicyKind.EXPERT:
+                return self._demonstrated(Expert())
+            case PolicyKind.RANDOM:
+                return Random(run_seed)
+            case PolicyKind.NOISY_EXPERT:
+                noise = DEFAULT_NOISE if options.noise is None else options.noise
+                return self._demonstrated(NoisyExpert(run_seed, noise))
+            case PolicyKind.HUMAN:
+                from trajkit.rollouts.human import Human
+
+                return Human()
+            case PolicyKind.OPENAI:
+                return self._endpoint_policy()
+            case _:
+                return self._agent()
+
+    def _demonstrated(self, policy: Policy) -> Policy:
+        from trajkit.rollouts.demonstrated import Demonstrated
+
+        plan = self._plan
+        rule = typed_environment(plan.env_id, plan.env_settings).rule
+        return Demonstrated(policy, demonstrated_prompts(self._session.templates, rule, history=plan.history))
+
+    def _local_policies(self) -> dict[str, Policy]:
+        from trajkit.rollouts.local_policy import LocalModels, local_policies
+
+        plan, players = self._plan, self._session.players
+        models = LocalModels(players)
+        self._stack.push_async_callback(models.close)
+        rule = typed_environment(plan.env_id, plan.env_settings).rule
+        return local_policies(players, models, plan, self._caller, rule)
+
+    def _endpoint_policy(self) -> Policy:
+        from trajkit.rollouts.endpoint_policy import EndpointPolicy, read_settings
+
+        policy = EndpointPolicy(
+            model_url(self._options),
+            self._options.model or "",
+            _key(),
+            self._plan,
+            self._caller,
+            rule=typed_environment(self._plan.env_id, self._plan.env_settings).rule,
+            settings=read_settings(self._options.policy_settings),
+        )
+        self._stack.push_async_callback(policy.close)
+        return policy
+
+    def _agent(self) -> Policy:
+        from trajkit.rollouts.agent import load_agent
+        from trajkit.rollouts.models import Models
+
+        options = self._options
+        models = Models(
+            self._caller,
+            url=model_url(options),
+            model=options.model,
+            key=_key(),
+            open_gateway=None if self._venue is None else self._gateway_of_agent,
+        )
+        policy = load_agent(options.policy, options.policy_settings, self._plan, models)
+        self._stack.push_async_callback(policy.close)
+        return policy
+
+    async def _gateway_of_agent(self) -> Gateway:
+        """The gateway, for an agent that asks one; whether it will is not known before it does.
+
+        Raises:
+            ConfigError: The gateway would not take the feedback that the agent's episodes end with.
+            ServiceError: It cannot be opened.
+        """
+        assert self._venue is not None
+        check_metrics(self._venue, self._session.metrics)
+        return await self.gateway()
+
+
+def model_url(options: Options) -> str:
+    """The address of the OpenAI-compatible server: as asked, else OPENAI_BASE_URL, else OpenAI's own."""
+    from trajkit.rollouts.endpoint import OPENAI_URL
+
+    url = (
+        checked_secret(options.model_url, "--model-url")
+        if options.model_url
+        else secret_from_environment("OPENAI_BASE_URL")
+    )
+    return url.get_secret_value() if url else OPENAI_URL
+
+
+def shown_url(url: str) -> str:
+    """An address without credentials."""
+    parts = urlsplit(url)
+    return parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")
+
+
+def has_key() -> bool:
+    """Whether there is a key for the OpenAI-compatible server."""
+    return _key() is not None
+
+
+def _key() -> SecretStr | None:
+    from trajkit.rollouts.endpoint import KEY_VARIABLE
+
+    return secret_from_environment(KEY_VARIABLE)

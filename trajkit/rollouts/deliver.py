@@ -1,0 +1,142 @@
+"""The store of a run, written from its journal: exact prompts looked up, whole or not there at all."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from trajkit._core.files import refuse_existing, temporary_beside
+from trajkit.errors import StoreError
+from trajkit.rollouts.journal import Journal
+from trajkit.rollouts.record import with_prompts
+from trajkit.schema import Episode, LineageEntry, Manifest, Metric
+from trajkit.sources.tensorzero.prompts import Sent
+
+Prompts = Callable[[Sequence[str]], Mapping[str, Sent]]
+"""Finds the exact prompts of inferences in the gateway's database, and their tools."""
+
+KIND = "rollout"
+_BATCH_STEPS = 2000
+
+
+class Written(NamedTuple):
+    """The store that a rollout left."""
+
+    path: Path
+    manifest: Manifest
+    n_without_prompt: int
+    """Inferences whose prompt was asked for and not found."""
+
+
+def refuse_other(goal: Path, run: str | None = None) -> Manifest | None:
+    """Make sure that a store may be written: nothing has this name, or a store of this very run.
+
+    Args:
+        goal: The folder.
+        run: Identity of the run; None takes a store of any run, where that is not known yet.
+
+    Returns:
+        The manifest of the store that is there; None when there is nothing.
+
+    Raises:
+        StoreError: Something else has this name.
+    """
+    from trajkit.store.reader import open_store
+
+    if not goal.exists():
+        refuse_existing(goal)  # a link that leads nowhere
+        return None
+    try:
+        manifest = open_store(goal).manifest
+    except StoreError:
+        manifest = None
+    if manifest is None or manifest.kind != KIND or run not in (None, manifest.source.get("run")):
+        refuse_existing(goal)
+    return manifest
+
+
+def write_store(
+    journal: Journal,
+    goal: Path,
+    *,
+    source: Mapping[str, JsonValue],
+    entry: LineageEntry,
+    metrics: Sequence[Metric],
+    prompts: Prompts | None,
+) -> Written:
+    """Write what the journal holds. A store of fewer episodes of the same run gives way to it.
+
+    Args:
+        journal: The run.
+        goal: The store.
+        source: Where the episodes are from.
+        entry: What was done.
+        metrics: The metrics that get a column.
+        prompts: Looks up exact prompts; None leaves them unknown.
+
+    Raises:
+        StoreError: The goal is something else, or the disk is full.
+    """
+    from trajkit.store.writer import write_episodes
+
+    before = refuse_other(goal, journal.run)
+    if before is not None and before.counts.n_episodes == journal.n_done:
+        return Written(goal, before, 0)
+    lookup = _Lookup(prompts)
+    fresh = goal if before is None else temporary_beside(goal)
+    manifest = write_episodes(
+        fresh,
+        lookup.fill(journal.episodes()),
+        kind=KIND,
+        source=dict(source),
+        lineage=[entry],
+        metrics=metrics,
+    )
+    if before is not None:
+        _swap(goal, fresh)
+    return Written(goal, manifest, lookup.n_missing)
+
+
+def _swap(goal: Path, fresh: Path) -> None:
+    old = temporary_beside(goal)
+    goal.replace(old)
+    fresh.replace(goal)
+    shutil.rmtree(old)
+
+
+class _Lookup:
+    """Fills in prompts, many inferences at a time."""
+
+    def __init__(self, prompts: Prompts | None) -> None:
+        self._prompts = prompts
+        self.n_missing = 0
+        """Inferences whose prompt was asked for and not found."""
+
+    def fill(self, episodes: Iterator[Episode]) -> Iterator[Episode]:
+        """The episodes in their order, with their exact prompts where there is someone to ask."""
+        batch: list[Episode] = []
+        for episode in episodes:
+            batch.append(episode)
+            if sum(one.n_steps for one in batch) >= _BATCH_STEPS:
+                yield from self._filled(batch)
+                batch = []
+        yield from self._filled(batch)
+
+    def _filled(self, batch: Sequence[Episode]) -> Iterator[Episode]:
+        ids = [
+            step.inference_id
+            for episode in batch
+            for step in episode.steps
+            if step.inference_id is not None and step.messages is None
+        ]
+        if self._prompts is None or not ids:
+            yield from batch
+            return
+        found = self._prompts(ids)
+        self.n_missing += sum(inference_id not in found for inference_id in ids)
+        for episode in batch:
+            yield with_prompts(episode, found)

@@ -1,0 +1,38 @@
+"""What an expert does, written down as a model would have been asked and would have answered."""
+
+from __future__ import annotations
+
+from trajkit.errors import DataError
+from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
+from trajkit.rollouts.policies import Choice, Demonstration, Policy, Scripted, Situation
+from trajkit.rollouts.prompt import Prompts, as_asked
+
+
+class Demonstrated(Scripted):
+    """A policy that asks no model, whose steps another model can learn from all the same.
+
+    Args:
+        policy: Who acts.
+        prompts: What writes the prompts that a model would have seen.
+    """
+
+    def __init__(self, policy: Policy, prompts: Prompts) -> None:
+        self._policy, self._prompts = policy, prompts
+
+    async def act(self, situation: Situation) -> Choice:
+        """The action, with the prompt and the answer that says it."""
+        choice = await self._policy.act(situation)
+        if not isinstance(choice.action, str):
+            return choice
+        try:
+            prompt = self._prompts.of(situation)
+        except DataError as error:
+            raise Faulty(Fault(FaultKind.REFUSED, shown(error.message), is_lasting=True)) from error
+        shows = Demonstration(
+            function_name=self._prompts.function_name,
+            input=prompt.input,
+            messages=as_asked(prompt),
+            completion=prompt.answer(choice.action),
+            tools=prompt.tools,
+        )
+        return choice._replace(shows=shows)

@@ -1,0 +1,272 @@
+"""Any server that speaks OpenAI's chat API: one call of a model, what it answered, and what can go wrong."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from urllib.parse import urlsplit
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+
+from trajkit._core.ids import time_of, uuid7
+from trajkit._core.lazy import need
+from trajkit._core.secrets import hidden
+from trajkit.errors import RequestError
+from trajkit.formats.chat_message import plain_messages, read_message, read_messages, read_tools
+from trajkit.rollouts.calling import Caller
+from trajkit.rollouts.endpoint_fault import fault_of_status, said_in
+from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown, timed_out
+from trajkit.rollouts.policies import Answer
+from trajkit.schema import Message, TextBlock
+from trajkit.schema.base import JsonObject
+
+if TYPE_CHECKING:
+    from openai import APIStatusError
+    from openai.types.chat import ChatCompletion
+
+OPENAI_URL = "https://api.openai.com/v1"
+KEY_VARIABLE = "OPENAI_API_KEY"
+
+_OBJECT: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
+_NO_KEY = "none"
+"""Sent where there is no key: the client insists on one, and servers without keys take any."""
+
+
+class Completed(NamedTuple):
+    """One call that was answered."""
+
+    response: ChatCompletion
+    """What the server said, as the `openai` package reads it."""
+    answer: Answer
+    """The same as a record."""
+
+
+class Refused(Faulty):
+    """The server will not have this request.
+
+    Args:
+        fault: What it said.
+        status: 400, 401, 404, 422 or the like.
+    """
+
+    def __init__(self, fault: Fault, status: int) -> None:
+        super().__init__(fault)
+        self.status = status
+
+
+class Endpoint:
+    """A server at an address, with a key and a usual model. Must be closed.
+
+    The key is given to the client that sends the requests, and blotted out of whatever a server says.
+
+    Args:
+        url: Address with its version, such as `https://api.openai.com/v1`.
+        key: Its key; None for a server that wants none.
+        caller: Sends the requests, with the limits of the run.
+        model: The model for calls that name none.
+
+    Raises:
+        RequestError: The URL is none, or OpenAI's own and there is no key.
+        MissingExtra: The package `openai` is not installed.
+    """
+
+    def __init__(self, url: str, key: SecretStr | None, caller: Caller, *, model: str | None = None) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RequestError(
+                f"{shown(url)!r} is no address of a model server", hint=f"such as {OPENAI_URL}"
+            )
+        if key is None and url.rstrip("/") == OPENAI_URL:
+            raise RequestError(
+                f"{OPENAI_URL} needs a key, and {KEY_VARIABLE} is not set",
+                hint=f"set {KEY_VARIABLE}, or name another server with --model-url",
+            )
+        self.name = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")
+        """What it is called in messages: the address without credentials."""
+        self.model = model
+        self._caller = caller
+        self._key, self._url = key, url
+        self._openai = need("openai", extra="openai")
+        self._client = self._openai.AsyncOpenAI(
+            base_url=url,
+            api_key=key.get_secret_value() if key else _NO_KEY,
+            http_client=self._openai.DefaultAsyncHttpxClient(follow_redirects=False),  # prompts stay here
+            max_retries=0,  # the caller does that
+            timeout=caller.timeout_s,
+        )
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.name!r})"
+
+    async def complete(self, arguments: Mapping[str, Any]) -> Completed:
+        """Ask a model.
+
+        Args:
+            arguments: What `client.chat.completions.create` takes; the model may be left out.
+
+        Raises:
+            Faulty: The service failed.
+            Refused: The service will not have this request.
+            LimitReached: The run has used what it may.
+            RequestError: No model is named.
+            ValueError: A message or a tool is none, or an option is not JSON.
+        """
+        wanted = dict(arguments)
+        if wanted.get("model") is None:
+            if self.model is None:
+                raise RequestError(f"which model at {self.name}?", hint="--model NAME")
+            wanted["model"] = self.model
+        wanted["messages"] = plain_messages(wanted["messages"])
+        asked = _Asked(read_messages(wanted["messages"]), read_tools(wanted.get("tools")), _options(wanted))
+        done = await self._caller.call(lambda: self._once(wanted, asked))
+        answer = done.answer
+        self._caller.spent(
+            n_input_tokens=answer.n_input_tokens,
+            n_output_tokens=answer.n_output_tokens,
+            cost_usd=answer.cost_usd,
+        )
+        return done
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.close()
+
+    async def _once(self, wanted: dict[str, Any], asked: _Asked) -> Completed:
+        inference_id, began = uuid7(), time.monotonic()
+        try:
+            response = await self._client.chat.completions.with_raw_response.create(**wanted)
+        except self._openai.APIStatusError as error:
+            raise self._refusal(error, wanted["model"]) from None  # the cause holds the key, in its request
+        except self._openai.APITimeoutError:
+            raise Faulty(timed_out(self._caller.timeout_s)) from None
+        except self._openai.APIConnectionError as error:
+            raise self._faulty(FaultKind.CONNECTION, str(error.__cause__ or error)) from None
+        except (self._openai.APIError, UnicodeDecodeError) as error:
+            raise self._faulty(FaultKind.UNREADABLE, str(error)) from None
+        latency_s = time.monotonic() - began
+        try:
+            said = _Completion.model_validate_json(response.content)
+            completion = read_message({**said.choices[0].message, "role": "assistant"})
+            completed = response.parse()
+        except (self._openai.APIError, ValueError, TypeError, KeyError) as error:
+            raise self._faulty(FaultKind.UNREADABLE, _reason(error)) from None
+        return Completed(completed, self._answer(inference_id, said, completion, asked, latency_s))
+
+    def _answer(
+        self, inference_id: str, said: _Completion, completion: Message, asked: _Asked, latency_s: float
+    ) -> Answer:
+        usage, choice = said.usage or _Usage(), said.choices[0]
+        extra: JsonObject = {"endpoint": self.name}
+        if asked.options:
+            extra["request"] = asked.options
+        if said.id:
+            extra["completion_id"] = said.id
+        if said.system_fingerprint:
+            extra["system_fingerprint"] = said.system_fingerprint
+        return Answer(
+            inference_id=inference_id,
+            function_name=None,
+            variant_name=None,
+            input=None,
+            raw=completion.text
+            if any(isinstance(block, TextBlock) for block in completion.content)
+            else None,
+            n_input_tokens=usage.prompt_tokens,
+            n_output_tokens=usage.completion_tokens,
+            finish_reason=choice.finish_reason,
+            latency_s=latency_s,
+            started_at=time_of(inference_id),
+            messages=asked.messages,
+            completion=completion,
+            tools=asked.tools,
+            model_name=said.model,
+            cost_usd=self._cost_usd(usage),
+            cached=None,
+            extra=extra,
+        )
+
+    def _cost_usd(self, usage: _Usage) -> float | None:
+        """What the server says it cost (OpenRouter does, in US dollars), else by the prices of the run."""
+        prices = self._caller.budget.prices
+        if usage.cost is not None or prices is None:
+            return usage.cost
+        if usage.prompt_tokens is None or usage.completion_tokens is None:
+            return None
+        return prices.cost_usd(usage.prompt_tokens, usage.completion_tokens)
+
+    def _refusal(self, error: APIStatusError, model: str) -> Faulty:
+        """The fault behind an HTTP status that is no success."""
+        status = error.status_code
+        text = self._safe(said_in(error.body) or error.message)
+        message = f"{self.name} answered {status}: {text}"
+        if status in (401, 403):
+            message += f"; {KEY_VARIABLE} {'is not set' if self._key is None else 'holds the key'}"
+        elif status == 404:
+            message += f"; is there a model {model!r}, and is the address right up to /v1?"
+        fault = fault_of_status(status, message, code=error.code, headers=error.response.headers)
+        return Refused(fault, status) if fault.kind == FaultKind.REFUSED else Faulty(fault)
+
+    def _faulty(self, kind: FaultKind, reason: str) -> Faulty:
+        return Faulty(Fault(kind, f"{self.name}: {self._safe(reason)}"))
+
+    def _safe(self, text: str) -> str:
+        """What a server said, short, without the key that it may repeat."""
+        return shown(hidden(text, self._key, self._url))
+
+
+class _Asked(NamedTuple):
+    messages: tuple[Message, ...]
+    tools: tuple[JsonObject, ...] | None
+    options: JsonObject
+    """What else the request said, such as the temperature."""
+
+
+_NO_OPTIONS = ("messages", "tools", "model", "timeout", "extra_headers", "extra_query", "extra_body")
+"""Arguments that are kept elsewhere, or may hold secrets."""
+
+
+def _options(arguments: Mapping[str, Any]) -> JsonObject:
+    """Raises ValueError when one is not JSON."""
+    return _OBJECT.validate_python({k: v for k, v in arguments.items() if k not in _NO_OPTIONS})
+
+
+class _Wire(BaseModel):
+    """Somebody else's JSON: what is not known is passed over."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+def _number_or_none(value: Any) -> Any:
+    """A number that counts something; what is none, or is below 0, is as good as not said."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return value if is_number and 0 <= value < float("inf") else None
+
+
+_Number = Annotated[int | None, BeforeValidator(_number_or_none)]
+
+
+class _Usage(_Wire):
+    prompt_tokens: _Number = None
+    completion_tokens: _Number = None
+    cost: Annotated[float | None, BeforeValidator(_number_or_none)] = None
+
+
+class _ChatChoice(_Wire):
+    message: dict[str, Any]
+    finish_reason: str | None = None
+
+
+class _Completion(_Wire):
+    id: str | None = None
+    model: str | None = None
+    system_fingerprint: str | None = None
+    choices: tuple[_ChatChoice, ...] = Field(min_length=1)
+    usage: _Usage | None = None
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
+    return f"{type(error).__name__}: {error}"

@@ -1,0 +1,132 @@
+"""What can go wrong between an agent and its model that is not the agent's doing, told apart."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import NamedTuple
+
+from trajkit._core.secrets import hidden
+
+
+class FaultKind(StrEnum):
+    """What failed, when it was not the agent."""
+
+    TIMEOUT = "timeout"
+    """No answer in time."""
+    RATE_LIMIT = "rate limit"
+    """The provider asked for fewer requests (429)."""
+    SERVER = "server error"
+    """The provider or the gateway reported an error of its own (5xx)."""
+    CONNECTION = "connection"
+    """No connection, or it was closed before the answer came."""
+    UNREADABLE = "unreadable response"
+    """What came back is not a response of the provider's API."""
+    REFUSED = "refused"
+    """The provider refused this request; sending it again will not help."""
+    NOT_STORED = "not stored"
+    """The database could not be written, or lost what was."""
+    ENVIRONMENT = "environment error"
+    """The environment itself failed, or broke its contract."""
+    CLOCK = "clock"
+    """The clock was set back, so that the steps of the episode are out of order in the database."""
+    EPISODE_TIMEOUT = "episode timeout"
+    """The whole episode took longer than it may."""
+    AGENT = "agent error"
+    """The agent's own code failed."""
+
+
+class Fault(NamedTuple):
+    """One failure of a service, which ended an episode."""
+
+    kind: FaultKind
+    message: str
+    """What the service said, shortened, without credentials."""
+    is_lasting: bool = False
+    """Sending the request again will not help."""
+    retry_after_s: float | None = None
+    """Seconds after which the service wants to be asked again; None when it did not say."""
+
+
+class Faulty(Exception):
+    """Raised by a policy whose service failed; the runner turns it into a record. Never leaves the runner."""
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(f"{fault.kind}: {fault.message}")
+        self.fault = fault
+
+
+_PROVIDER_STATUS = re.compile(r"Error (4\d\d) [^:]*? from \S+ client")
+_MAX_CHARACTERS = 300
+
+# "Please try again in 1m30.5s", or in 20ms (OpenAI); "Please retry after 7 seconds" (Azure); a quoted header
+_TIME = r"(\d+(?:\.\d+)?)\s*(ms|milliseconds?|h|hours?|m|min|minutes?|s|sec|seconds?|)(?![a-z])\s*"
+_RETRY_AFTER = re.compile(rf"(?:try again in|retry[- ]after\W{{0,4}})\s*((?:{_TIME})+)", re.IGNORECASE)
+_SECONDS = {"ms": 0.001, "mi": 60.0, "m": 60.0, "h": 3600.0, "ho": 3600.0}
+
+
+def retry_after_s(text: str) -> float | None:
+    """The seconds after which a service wants to be asked again, by its own words; None when it says none."""
+    found = _RETRY_AFTER.search(text)
+    if found is None:
+        return None
+    parts = re.findall(_TIME, found[1], re.IGNORECASE)
+    return sum(float(number) * _unit_s(unit.lower()) for number, unit in parts)
+
+
+def _unit_s(unit: str) -> float:
+    if unit.startswith("milli"):
+        return 0.001
+    return _SECONDS.get(unit[:2], 1.0)
+
+
+def shown(text: str) -> str:
+    """A service's message on one line, shortened, without keys and passwords."""
+    line = " ".join(hidden(text).split())
+    return line if len(line) <= _MAX_CHARACTERS else line[: _MAX_CHARACTERS - 1] + "…"
+
+
+def timed_out(seconds: float) -> Fault:
+    """No answer came in time."""
+    return Fault(FaultKind.TIMEOUT, f"no answer in {seconds:g} s")
+
+
+def fault_without_status(text: str) -> Fault:
+    """The fault behind an error of the gateway's client that has no HTTP status."""
+    if "timed out" in text:
+        return Fault(FaultKind.TIMEOUT, shown(text))
+    if "deserializing response" in text:
+        return Fault(FaultKind.UNREADABLE, shown(text))
+    return Fault(FaultKind.CONNECTION, shown(text))
+
+
+def fault_with_status(status: int, text: str) -> Fault | None:
+    """The fault behind an HTTP status of the gateway.
+
+    TensorZero 2026.6.0 answers 500 for whatever its provider did; only the text tells a 429, a refusal, a
+    broken connection and an unreadable body apart (each observed; a provider's 404 looks like its 500).
+
+    Returns:
+        None when the gateway refused the request itself, and would refuse every other of this run.
+    """
+    message = shown(text)
+    if status < 500:
+        if status in (408, 429):
+            return Fault(FaultKind.TIMEOUT, message) if status == 408 else _too_many(text)
+        return Fault(FaultKind.NOT_STORED, message, True) if "does not exist" in text else None
+    if "model providers failed" not in text:
+        lost = "ClickHouse" in text or "Postgres" in text
+        return Fault(FaultKind.NOT_STORED if lost else FaultKind.SERVER, message)
+    if found := _PROVIDER_STATUS.search(text):
+        if found[1] == "429":
+            return _too_many(text)
+        return Fault(FaultKind.REFUSED, message, True)
+    if "Error parsing JSON response" in text or "invalid number of choices" in text:
+        return Fault(FaultKind.UNREADABLE, message)
+    if "Error sending request" in text:
+        return Fault(FaultKind.TIMEOUT if "timed out" in text else FaultKind.CONNECTION, message)
+    return Fault(FaultKind.SERVER, message)
+
+
+def _too_many(text: str) -> Fault:
+    return Fault(FaultKind.RATE_LIMIT, shown(text), retry_after_s=retry_after_s(text))

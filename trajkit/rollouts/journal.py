@@ -1,0 +1,266 @@
+"""What a run has done so far, kept so that a killed run goes on where it stopped.
+
+A run has a folder, named by a hash of all that decides what is played, and in it a file of lines for each
+time it was begun anew. An episode is done when the line that holds it whole is on the disk, which is written
+after its feedback was acknowledged. A process that plays the run holds a lock on the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue
+
+import trajkit
+from trajkit._core.lock import locked
+from trajkit._core.secrets import without_keys
+from trajkit._core.settings import STATE_FOLDER
+from trajkit.errors import RolloutError, StoreError
+from trajkit.rollouts.lines import LineFile, unwritable
+from trajkit.rollouts.plan import Job, Plan
+from trajkit.rollouts.summary import Score
+from trajkit.schema import Episode
+
+KILLED = "killed"
+"""Why an episode is abandoned that a run left half-played without a word."""
+
+_VERSION = 1
+
+
+class Abandoned(NamedTuple):
+    """An episode that was begun and is not part of the run: its rows in the database must not be learned."""
+
+    episode_id: str
+    reason: str
+    """In a word or two, to be counted by."""
+    message: str
+    """What happened."""
+
+
+def run_folder(arguments: Mapping[str, JsonValue]) -> Path:
+    """The folder of a run, by the arguments that decide what it plays."""
+    text = json.dumps(arguments, sort_keys=True, ensure_ascii=False)
+    return STATE_FOLDER / "runs" / f"rollout-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
+
+
+@contextlib.contextmanager
+def open_journal(
+    plan: Plan, arguments: Mapping[str, JsonValue], *, begin_anew: bool = False
+) -> Iterator[Journal]:
+    """The journal of a run, for the time of a block; nobody else can play the run meanwhile.
+
+    Args:
+        plan: What is played; the journal of an earlier run of it has its own `run`.
+        arguments: All that decides what is played.
+        begin_anew: Begin another run, whatever there is of earlier ones.
+
+    Raises:
+        RolloutError: Another process plays this run.
+        StoreError: The journal is damaged, or cannot be written.
+    """
+    folder = run_folder(arguments)
+    with contextlib.ExitStack() as stack:
+        with unwritable(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            holder = stack.enter_context(locked(folder / "lock"))
+        if holder is not None:
+            raise RolloutError(
+                f"{holder} plays this very run now; its journal is in {folder}",
+                hint="wait for it; to play side by side, give each a --shard I/N",
+            )
+        journal = _latest(folder, plan)
+        if journal.is_empty or begin_anew:
+            journal = _next(journal, plan, arguments)
+        try:
+            journal.abandon_open(KILLED, "the run was killed while it was played")
+            yield journal
+        finally:
+            journal.close()
+
+
+def find_journal(plan: Plan, arguments: Mapping[str, JsonValue]) -> Journal:
+    """The journal of a run to look at, without a lock: one without a line where it was never begun.
+
+    Raises:
+        StoreError: It is damaged.
+    """
+    return _latest(run_folder(arguments), plan)
+
+
+def _latest(folder: Path, plan: Plan) -> Journal:
+    for path in sorted(folder.glob("journal-*.jsonl"), reverse=True):
+        if not (journal := Journal(path, plan)).is_empty:  # else it was killed in its first line
+            return journal
+    return Journal(folder / "journal-0001.jsonl", plan)
+
+
+def _next(before: Journal, plan: Plan, arguments: Mapping[str, JsonValue]) -> Journal:
+    """A journal for a run that begins anew; what the one before left half-played is not forgotten."""
+    before.abandon_open(KILLED, "the run was killed while it was played")
+    before.close()
+    number = int(before.path.stem.rpartition("-")[2]) + (not before.is_empty)
+    journal = Journal(before.path.with_name(f"journal-{number:04}.jsonl"), plan)
+    journal.begin_run(arguments, before.unmarked)
+    return journal
+
+
+class Journal:
+    """The file of one run.
+
+    Args:
+        path: The file; it need not exist.
+        plan: What is played.
+
+    Raises:
+        StoreError: A line in the middle of it is damaged.
+    """
+
+    def __init__(self, path: Path, plan: Plan) -> None:
+        self.path = path
+        self.run = plan.run
+        """Identity of the run: the plan's, or that of the run which the file is from."""
+        self.is_empty = True
+        """Nothing is known of any run."""
+        self.n_done = 0
+        self.n_steps = 0
+        """Rows of steps in all episodes that are done."""
+        self.n_hidden = 0
+        """Keys that stood in them, and are hidden there."""
+        self.abandoned: Counter[str] = Counter()
+        """Episodes that were abandoned, by reason."""
+        self.unmarked: dict[str, Abandoned] = {}
+        """Those that the database has not been told of, by episode id."""
+        self._plan = plan
+        self._done = _Flags()
+        self._open: dict[str, Job] = {}
+        self._file = LineFile(path)
+        self._file.load(self._take)
+
+    # -- asking ----------------------------------------------------------------------------------------------
+
+    def is_done(self, job: Job) -> bool:
+        """Whether an episode was played to its end, and its feedback acknowledged."""
+        return self._done[self._plan.position(job)]
+
+    def scores(self) -> Iterator[Score]:
+        """What the table needs of each episode that is done, in the order in which they ended."""
+        for line in self._file:
+            if done := line.head.get("done"):
+                yield Score(*done["score"])
+
+    def finished(self) -> Iterator[tuple[Score, Episode]]:
+        """Each episode that is done, with what the table needs of it, in the order in which they ended.
+
+        Raises:
+            StoreError: One cannot be read.
+        """
+        for number, line in enumerate(self._file, 1):
+            if done := line.head.get("done"):
+                try:
+                    yield Score(*done["score"]), Episode.model_validate_json(line.episode)
+                except ValueError as error:
+                    raise self._file.damaged(number) from error
+
+    def episodes(self) -> Iterator[Episode]:
+        """Each episode that is done, in the order in which they ended.
+
+        Raises:
+            StoreError: One cannot be read.
+        """
+        return (episode for _, episode in self.finished())
+
+    # -- writing: each raises StoreError when the disk does not take it --------------------------------------
+
+    def begin_run(self, arguments: Mapping[str, JsonValue], unmarked: Mapping[str, Abandoned]) -> None:
+        """Write the head of a new file, and what the one before it left to be marked."""
+        head = {"version": _VERSION, "run": self.run, "trajkit_version": trajkit.__version__}
+        self._write({"run": {**head, "arguments": dict(arguments)}})
+        for one in unmarked.values():
+            self._write({"unmarked": one._asdict()})
+
+    def begin(self, job: Job, episode_id: str) -> None:
+        """Take note of an episode before anything is asked for it."""
+        self._write({"begun": {"episode_id": episode_id, "job": list(job.parts)}}, is_urgent=False)
+
+    def finish(self, job: Job, episode: Episode, score: Score) -> None:
+        """Keep an episode whose feedback was acknowledged."""
+        # whoever answered may have repeated the key that it was asked with
+        text, n_hidden = without_keys(episode.model_dump_json())
+        done = {
+            "episode_id": episode.episode_id,
+            "job": list(job.parts),
+            "n": episode.n_steps,
+            "score": list(score),
+            **({"hidden": n_hidden} if n_hidden else {}),
+        }
+        self._write({"done": done}, text)
+
+    def abandon(self, episode_id: str, reason: str, message: str) -> None:
+        """Take note that an episode that was begun is not part of the run."""
+        self._write({"abandoned": Abandoned(episode_id, reason, message)._asdict()})
+
+    def abandon_open(self, reason: str, message: str) -> None:
+        """Abandon every episode that was begun and has not ended."""
+        for episode_id in list(self._open):
+            self.abandon(episode_id, reason, message)
+
+    def mark(self, episode_id: str) -> None:
+        """Take note that the database knows of an abandoned episode, or has nothing of it."""
+        self._write({"marked": {"episode_id": episode_id}})
+
+    def close(self) -> None:
+        """Let go of the file. A second call does nothing."""
+        self._file.close()
+
+    def _write(self, head: Mapping[str, Any], episode: str | None = None, *, is_urgent: bool = True) -> None:
+        self._file.append(head, episode, is_urgent=is_urgent)
+        self._take(head)
+
+    # -- what a line means -----------------------------------------------------------------------------------
+
+    def _take(self, head: Mapping[str, Any]) -> None:
+        match head:
+            case {"run": {"version": int(version), "run": str(run)}}:
+                if version > _VERSION:
+                    raise StoreError(
+                        f"{self.path} is of journal version {version}; this trajkit reads {_VERSION}",
+                        hint="pip install -U trajkit",
+                    )
+                self.run, self.is_empty = run, False
+            case {"begun": {"episode_id": episode_id, "job": job}}:
+                self._open[episode_id] = Job(*job)
+            case {"done": {"episode_id": episode_id, "job": job, "n": n_steps}}:
+                self._done.set(self._plan.position(Job(*job)))
+                self._open.pop(episode_id, None)
+                self.n_done += 1
+                self.n_steps += n_steps
+                self.n_hidden += head["done"].get("hidden", 0)
+            case {"abandoned": abandoned}:
+                self._open.pop(abandoned["episode_id"], None)
+                self.unmarked[abandoned["episode_id"]] = Abandoned(**abandoned)
+                self.abandoned[abandoned["reason"]] += 1
+            case {"unmarked": abandoned}:
+                self.unmarked[abandoned["episode_id"]] = Abandoned(**abandoned)
+            case {"marked": {"episode_id": episode_id}}:
+                self.unmarked.pop(episode_id, None)
+            case _:
+                raise ValueError(f"no line begins with {next(iter(head), None)!r}")
+
+
+class _Flags:
+    """Which of many numbers are set; room only for those around it."""
+
+    def __init__(self) -> None:
+        self._bits: dict[int, int] = {}
+
+    def __getitem__(self, number: int) -> bool:
+        return bool(self._bits.get(number >> 10, 0) >> (number & 1023) & 1)
+
+    def set(self, number: int) -> None:
+        self._bits[number >> 10] = self._bits.get(number >> 10, 0) | 1 << (number & 1023)

@@ -1,0 +1,225 @@
+"""Models of this machine as policies: every episode that waits is answered in one batch, without HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from trajkit._core.ids import time_of, uuid7
+from trajkit.environments.base import ActionRule
+from trajkit.errors import DataError
+from trajkit.models.generation.ask import Ask, AskError, Said
+from trajkit.models.generation.generate import generate
+from trajkit.models.generation.model import LocalModel
+from trajkit.rollouts.calling import Caller
+from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
+from trajkit.rollouts.local_player import LocalPlayer
+from trajkit.rollouts.lockstep import LockStep
+from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.policies import Answer, Choice, Policy, Scripted, Situation
+from trajkit.rollouts.prompt import Prompt, Prompts, as_asked
+from trajkit.rollouts.seeds import derived_seed
+from trajkit.rollouts.variant_prompts import Sampling
+from trajkit.schema import Block, Message, Role, TextBlock, ToolCallBlock
+from trajkit.schema.base import JsonObject
+
+
+class Line(NamedTuple):
+    """An ask and the model that it is for."""
+
+    model: LocalModel
+    ask: Ask
+
+
+class LocalModels:
+    """The models of some players, each base loaded once, and the batches in which they are asked.
+
+    Args:
+        players: Who plays.
+
+    Raises:
+        RequestError: A model cannot be loaded.
+        MissingExtra: torch, transformers or peft is not installed.
+    """
+
+    def __init__(self, players: Sequence[LocalPlayer]) -> None:
+        by_base: dict[str, list[LocalPlayer]] = {}
+        for player in players:
+            by_base.setdefault(_base(player), []).append(player)
+        self._models: dict[str, LocalModel] = {}
+        self._lock_step: LockStep[Line, Said] = LockStep(answered)
+        for base, its in by_base.items():
+            adapters = {player.model: player.model for player in its if player.found.is_adapter}
+            model = LocalModel.open(base, adapters=adapters)
+            self._models |= {player.name: model for player in its}
+
+    async def ask(self, player: str, ask: Ask) -> Said:
+        """What the model of a player answers.
+
+        Raises:
+            AskError: It cannot be asked this.
+        """
+        return await self._lock_step.ask(Line(self._models[player], ask))
+
+    async def close(self) -> None:
+        """Let the models go."""
+        await self._lock_step.close()
+        for model in {id(model): model for model in self._models.values()}.values():
+            model.close()
+
+
+def _base(player: LocalPlayer) -> str:
+    found = player.found
+    return found.base if found.is_adapter and found.base is not None else found.model
+
+
+def answered(lines: Sequence[Line]) -> list[Said | Exception]:
+    """The answers, each model's in one batch; what one cannot be asked spoils no other."""
+    said: dict[int, Said | Exception] = {}
+    by_model: dict[int, list[int]] = {}
+    for place, line in enumerate(lines):
+        by_model.setdefault(id(line.model), []).append(place)
+    for places in by_model.values():
+        model = lines[places[0]].model
+        said |= zip(places, _generated(model, [lines[place].ask for place in places]), strict=True)
+    return [said[place] for place in range(len(lines))]
+
+
+def _generated(model: LocalModel, asks: Sequence[Ask]) -> Sequence[Said | Exception]:
+    try:
+        return generate(model, asks)
+    except AskError as error:
+        if len(asks) == 1:
+            return [error]
+        return [one for ask in asks for one in _generated(model, [ask])]
+
+
+class LocalPolicy(Scripted):
+    """One player.
+
+    Args:
+        player: Its model, prompts and settings.
+        models: Those of all players; closing them is the caller's business.
+        plan: Seeds, history and decodings.
+        caller: Counts what is asked, with the limits of the run.
+        rule: The environment's rule for answers; None when what may be done depends on the state.
+
+    Raises:
+        RequestError: The prompts or a setting cannot be used.
+        ConfigError: The configuration cannot be used.
+    """
+
+    def __init__(
+        self,
+        player: LocalPlayer,
+        models: LocalModels,
+        plan: Plan,
+        caller: Caller,
+        *,
+        rule: ActionRule | None,
+    ) -> None:
+        self._player, self._models, self._plan, self._caller = player, models, plan, caller
+        self._prompts: Prompts = player.prompts(rule, history=plan.history)
+        self._sampling = player.sampling(self._prompts)
+        self._called = player.called or player.model
+
+    async def act(self, situation: Situation) -> Choice:
+        """The action that the model names."""
+        try:
+            prompt = self._prompts.of(situation)
+        except DataError as error:
+            raise Faulty(Fault(FaultKind.REFUSED, shown(error.message), is_lasting=True)) from error
+        ask = self._ask(situation, prompt)
+        budget = self._caller.budget
+        budget.begin_call()
+        try:  # no timeout: a batch takes as long as it takes, and nobody else could answer it
+            answer = await self._once(ask, prompt)
+        finally:
+            budget.end_call()
+        self._caller.spent(n_input_tokens=answer.n_input_tokens, n_output_tokens=answer.n_output_tokens)
+        assert answer.completion is not None
+        return Choice(prompt.action(answer.completion), answer)
+
+    def _ask(self, situation: Situation, prompt: Prompt) -> Ask:
+        job, sampling = situation.job, self._drawn(situation)
+        return Ask(
+            messages=prompt.messages,
+            model=self._player.found.model,
+            max_new_tokens=sampling.max_tokens or 0,
+            temperature=1.0 if sampling.temperature is None else sampling.temperature,
+            top_p=1.0 if sampling.top_p is None else sampling.top_p,
+            seed=derived_seed("inference", self._plan.run_seed, job.task, job.seed, situation.step_index),
+            json_schema=prompt.json_schema,
+            tools=None if prompt.tools is None else [_tool(tool) for tool in prompt.tools],
+            tool_choice=prompt.tool_choice,
+            stop=sampling.stop,
+        )
+
+    def _drawn(self, situation: Situation) -> Sampling:
+        """How this answer is drawn: as the plan fixes it, else as the player does."""
+        fixed = self._plan.decoding(situation.job)
+        sampling = self._sampling
+        if fixed.temperature is not None:
+            sampling = sampling._replace(temperature=fixed.temperature)
+        return sampling if fixed.top_p is None else sampling._replace(top_p=fixed.top_p)
+
+    async def _once(self, ask: Ask, prompt: Prompt) -> Answer:
+        inference_id, began = uuid7(), time.monotonic()
+        try:
+            said = await self._models.ask(self._player.name, ask)
+        except AskError as error:
+            raise Faulty(Fault(FaultKind.REFUSED, shown(error.message), is_lasting=True)) from error
+        except RuntimeError as error:  # torch's, such as for want of memory
+            failed = f"the model {self._called} failed: {error}; a smaller --concurrency takes less memory"
+            raise Faulty(Fault(FaultKind.SERVER, shown(failed), is_lasting=True)) from error
+        completion = _message(said)
+        extra: JsonObject = {
+            "request": {
+                "temperature": ask.temperature,
+                "top_p": ask.top_p,
+                "max_new_tokens": ask.max_new_tokens,
+                "seed": ask.seed,
+            }
+        }
+        if self._prompts.variant_name not in (None, self._player.name):
+            extra["prompt_variant"] = self._prompts.variant_name
+        return Answer(
+            inference_id=inference_id,
+            function_name=self._prompts.function_name,
+            variant_name=self._player.name,
+            input=prompt.input,
+            raw=said.text or None,
+            n_input_tokens=said.n_input_tokens,
+            n_output_tokens=said.n_output_tokens,
+            finish_reason=said.finish_reason,
+            latency_s=time.monotonic() - began,
+            started_at=time_of(inference_id),
+            messages=as_asked(prompt),
+            completion=completion,
+            tools=prompt.tools,
+            model_name=self._called,
+            cached=None,
+            extra=extra,
+        )
+
+
+def _message(said: Said) -> Message:
+    calls = [
+        ToolCallBlock(id=f"call_{place}", name=call.name, arguments=call.arguments)
+        for place, call in enumerate(said.tool_calls)
+    ]
+    text = [TextBlock(text=said.text)] if said.text or not calls else []
+    blocks: tuple[Block, ...] = (*text, *calls)
+    return Message(role=Role.ASSISTANT, content=blocks)
+
+
+def _tool(tool: JsonObject) -> Mapping[str, object]:
+    return {"type": "function", "function": tool}
+
+
+def local_policies(
+    players: Sequence[LocalPlayer], models: LocalModels, plan: Plan, caller: Caller, rule: ActionRule | None
+) -> dict[str, Policy]:
+    """The policies of some players, by name."""
+    return {player.name: LocalPolicy(player, models, plan, caller, rule=rule) for player in players}

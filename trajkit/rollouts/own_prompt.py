@@ -1,0 +1,218 @@
+"""The prompt that trajkit writes itself, where there are no templates of a gateway, and how answers are read.
+
+`docs/agents.md` has its words.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple
+
+from pydantic import JsonValue, TypeAdapter, ValidationError
+
+from trajkit.environments.base import ActionRule
+from trajkit.rollouts.gateway_policy import history_text
+from trajkit.rollouts.policies import Situation
+from trajkit.schema import Message, Role, TextBlock
+from trajkit.schema.base import Json, JsonObject
+
+MOST_LISTED = 500
+"""With more actions the prompt lists none, and the schema allows any text: servers set such a limit."""
+
+
+class JsonMode(StrEnum):
+    """How the model is held to an answer that can be read."""
+
+    AUTO = "auto"
+    """By a schema; by less, once the server refuses that."""
+    SCHEMA = "schema"
+    """By a JSON schema that lists the actions."""
+    OBJECT = "object"
+    """By `{"type": "json_object"}`: some JSON object."""
+    OFF = "off"
+    """By the prompt alone; the answer is the action itself."""
+
+
+class Question(NamedTuple):
+    """What the model is asked at one step."""
+
+    situation: Situation
+    actions: tuple[str, ...]
+    """The actions to choose from; none when any text may be one."""
+    is_fixed: bool
+    """The actions are the same at every step."""
+    history: int
+    thinking: bool
+
+    @classmethod
+    def of(cls, situation: Situation, rule: ActionRule | None, *, history: int, thinking: bool) -> Question:
+        """The question of a situation.
+
+        Args:
+            situation: What the policy knows.
+            rule: The environment's rule for answers; None when what may be done depends on the state.
+            history: Latest steps that are shown.
+            thinking: Whether reasoning is asked for before the action.
+        """
+        actions = rule.actions if rule else situation.environment.legal_actions()
+        listed = actions if len(actions) <= MOST_LISTED else ()
+        return cls(situation, listed, rule is not None, history, thinking)
+
+    def messages(self, *, is_json: bool) -> list[dict[str, str]]:
+        """The prompt."""
+        system = [
+            f"You act in a world that is shown to you as text. Your mission: {self.situation.mission}",
+            "You choose one action at a time, and then see what it brought about.",
+        ]
+        user = []
+        if past := history_text(self.situation.past, self.history):
+            user.append(f"History:\n{past}")
+        user.append(f"Observation:\n{self.situation.observation}")
+        if self.actions:
+            (system if self.is_fixed else user).append(_listed(self.actions))
+        user.append(self._wanted(is_json))
+        return [
+            {"role": "system", "content": "\n\n".join(system)},
+            {"role": "user", "content": "\n\n".join(user)},
+        ]
+
+    def _wanted(self, is_json: bool) -> str:
+        which = "exactly one of the actions listed" if self.actions else "the action"
+        if not is_json:
+            return f"Answer with {which}, and nothing else."
+        example = {"thinking": "…"} if self.thinking else {}
+        shape = json.dumps({**example, "action": "…"}, ensure_ascii=False)
+        reason = ' First reason in "thinking", in a few sentences.' if self.thinking else ""
+        return f'Answer with one JSON object and nothing else: {shape}.{reason} "action" is {which}.'
+
+    def answer(self, action: str, *, is_json: bool) -> str:
+        """What a model would say that chooses an action."""
+        if not is_json:
+            return action
+        thinking = {"thinking": ""} if self.thinking else {}
+        return json.dumps({**thinking, "action": action}, ensure_ascii=False)
+
+    def response_format(self, mode: JsonMode) -> dict[str, JsonValue] | None:
+        """What the server is told of the answer's shape."""
+        if mode == JsonMode.OBJECT:
+            return {"type": "json_object"}
+        if mode == JsonMode.OFF:
+            return None
+        json_schema: dict[str, JsonValue] = {"name": "action", "strict": True, "schema": self.schema()}
+        return {"type": "json_schema", "json_schema": json_schema}
+
+    def schema(self) -> dict[str, JsonValue]:
+        """What the answer is to be, as a JSON schema."""
+        action: dict[str, JsonValue] = {"type": "string"}
+        if self.actions:
+            action["enum"] = list(self.actions)
+        thinking: dict[str, JsonValue] = {"thinking": {"type": "string"}} if self.thinking else {}
+        properties: dict[str, JsonValue] = {**thinking, "action": action}
+        return {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+
+
+class OwnPrompt(NamedTuple):
+    """A question as a model of this machine is asked it."""
+
+    question: Question
+    mode: JsonMode
+    input: JsonValue = None
+    tools: tuple[JsonObject, ...] | None = None
+    tool_choice: str | None = None
+
+    @property
+    def messages(self) -> Sequence[Mapping[str, Any]]:
+        """The messages."""
+        return self.question.messages(is_json=self.mode != JsonMode.OFF)
+
+    @property
+    def json_schema(self) -> Mapping[str, Any] | None:
+        """The actions; some JSON object, or any text, where the mode says so."""
+        if self.mode == JsonMode.OFF:
+            return None
+        return {"type": "object"} if self.mode == JsonMode.OBJECT else self.question.schema()
+
+    def action(self, answer: Message) -> JsonValue:
+        """The action that the text names."""
+        return read_action(answer.text, self.question.actions, self.mode)
+
+    def answer(self, action: str) -> Message:
+        """The action, as the prompt asks for it."""
+        said = self.question.answer(action, is_json=self.mode != JsonMode.OFF)
+        return Message(role=Role.ASSISTANT, content=(TextBlock(text=said),))
+
+
+class OwnPrompts:
+    """The prompts that trajkit writes itself.
+
+    Args:
+        rule: The environment's rule for answers; None when what may be done depends on the state.
+        history: Latest steps that are shown.
+        mode: How the answer is held to its shape.
+        thinking: Whether reasoning is asked for before the action.
+    """
+
+    function_name: str | None = None
+    variant_name: str | None = None
+
+    def __init__(
+        self,
+        rule: ActionRule | None,
+        *,
+        history: int,
+        mode: JsonMode = JsonMode.AUTO,
+        thinking: bool = False,
+    ) -> None:
+        self._rule, self._history, self._mode, self._thinking = rule, history, mode, thinking
+        self.digest = "own"
+
+    def of(self, situation: Situation) -> OwnPrompt:
+        """The question of a situation."""
+        return OwnPrompt(
+            Question.of(situation, self._rule, history=self._history, thinking=self._thinking), self._mode
+        )
+
+
+def _listed(actions: Sequence[str]) -> str:
+    return "\n".join(["The actions:", *(f"- {action}" for action in actions)])
+
+
+_JSON: TypeAdapter[JsonValue] = TypeAdapter(Json)
+_FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
+
+
+def read_action(raw: str | None, actions: Sequence[str], mode: JsonMode) -> JsonValue:
+    """The action that an answer names; None when it names none.
+
+    Args:
+        raw: The answer's text; None when there is none.
+        actions: The actions that were listed; none when any text may be one.
+        mode: What the model was asked for. Only where it was not JSON is any text an action.
+    """
+    text = (raw or "").strip()
+    found = _json(text)
+    if isinstance(found, dict):
+        return found.get("action")
+    for said in (text, found):
+        if isinstance(said, str) and said in actions:
+            return said
+    return text or None if mode == JsonMode.OFF else None
+
+
+def _json(text: str) -> JsonValue:
+    """The JSON that a text is, or that it holds in its first fence; None when there is none."""
+    fenced = _FENCED.search(text)
+    for candidate in (text, fenced[1] if fenced else ""):
+        try:
+            return _JSON.validate_json(candidate)
+        except ValidationError:
+            continue
+    return None

@@ -1,0 +1,200 @@
+"""Who is to play, decided from the options: the gateway and its variants, models, an expert, or an agent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from trajkit._core.settings import project
+from trajkit.environments.base import ActionRule
+from trajkit.environments.module import attribute
+from trajkit.errors import RequestError
+from trajkit.rollouts.local_player import LocalPlayer
+from trajkit.rollouts.options import Options, PolicyKind
+from trajkit.rollouts.own_prompt import OwnPrompts
+from trajkit.rollouts.prompt import Prompts
+from trajkit.rollouts.scout import Sight, all_metrics
+from trajkit.rollouts.variant_prompts import VariantOf, VariantPrompts
+from trajkit.rollouts.venue import Venue, check_metrics, choose_function, choose_variants, find_venue
+from trajkit.stack.gateway_config import read_config
+from trajkit.stack.state import local_stack
+
+_SHOWING = (PolicyKind.EXPERT, PolicyKind.NOISY_EXPERT)
+"""Policies that ask no model, and whose steps hold what one would have been asked."""
+_PROMPTED = (*_SHOWING, PolicyKind.LOCAL)
+"""Policies that write a gateway's prompts without asking it."""
+
+
+def refuse_excluded(options: Options, kind: PolicyKind) -> None:
+    """Refuse what the policy has no use for: it would be silently without effect.
+
+    Raises:
+        RequestError: There is such an option, or one is missing that the policy needs.
+    """
+    if options.noise is not None and kind != PolicyKind.NOISY_EXPERT:
+        raise RequestError(f"the policy {options.policy} makes no slips", hint="--policy noisy-expert")
+    if options.decodings and kind not in (PolicyKind.GATEWAY, PolicyKind.LOCAL):
+        raise RequestError(
+            f"nobody tells the policy {options.policy} how to draw",
+            hint="variants of the gateway, or --policy local",
+        )
+    _refuse_gateway(options, kind)
+    asks_endpoint = kind in (PolicyKind.OPENAI, PolicyKind.MODULE)
+    asks_model = asks_endpoint or kind == PolicyKind.LOCAL
+    if (options.model and not asks_model) or (options.model_url and not asks_endpoint):
+        name = "--model-url" if asks_model or not options.model else "--model"
+        raise RequestError(
+            f"the policy {options.policy} has no use for {name}",
+            hint="--policy openai, or an agent of your own; for the gateway: `trajkit up --model`",
+        )
+    if options.policy_settings and not asks_model:
+        raise RequestError(f"the policy {options.policy} takes no --policy-set", hint="leave it out")
+    if kind in (PolicyKind.OPENAI, PolicyKind.LOCAL) and not (options.model or options.players):
+        raise RequestError("which model is to play?", hint="--model NAME")
+
+
+def _refuse_gateway(options: Options, kind: PolicyKind) -> None:
+    """Refuse what says something of a gateway, where none is asked and none's prompts are written."""
+    if kind == PolicyKind.GATEWAY or kind in _PROMPTED:
+        if kind in _SHOWING and (len(options.variants) > 1 or "all" in options.variants):
+            raise RequestError(
+                "the steps of an expert hold one prompt, and several variants are named",
+                hint="choose one --variant",
+            )
+        return
+    if options.variants or options.function:
+        raise RequestError(
+            f"the policy {options.policy} asks no gateway",
+            hint="leave out --variant and --function, or play --policy gateway",
+        )
+    if kind != PolicyKind.MODULE and options.config_file:
+        raise RequestError(
+            f"the policy {options.policy} asks no gateway",
+            hint="leave out --config, or play --policy gateway",
+        )
+
+
+class Who(NamedTuple):
+    """Who plays, and where."""
+
+    venue: Venue | None
+    function_name: str | None
+    variants: tuple[str, ...]
+    players: tuple[LocalPlayer, ...] = ()
+    """Models of this machine, one for each variant; none for another policy."""
+    shows: bool = False
+    """Whether the steps hold what a model would have been asked."""
+    templates: VariantOf | None = None
+    """Whose prompts those are; None for those that trajkit writes itself."""
+
+
+def who_plays(options: Options, kind: PolicyKind, sights: tuple[Sight, ...]) -> Who:
+    """Find the gateway, and the names of those that play.
+
+    Raises:
+        RequestError: There is no gateway, function, variant or agent of that name.
+        ConfigError: The gateway's configuration lacks a metric, or cannot be read.
+    """
+    if kind == PolicyKind.GATEWAY:
+        venue = find_venue(options.config_file)
+        function_name = choose_function(venue, options.function)
+        variants = choose_variants(venue, function_name, options.variants)
+        check_metrics(venue, all_metrics(sights))
+        return Who(venue, function_name, variants)
+    if kind == PolicyKind.LOCAL:
+        players = options.players or local_players(options)
+        return Who(None, None, tuple(player.name for player in players), players)
+    if kind in _SHOWING:
+        templates = next(iter(_templates(options)), None)
+        return Who(None, None, (options.policy,), shows=True, templates=templates)
+    if kind == PolicyKind.OPENAI:
+        from trajkit.rollouts.endpoint_policy import read_settings
+
+        read_settings(options.policy_settings)
+    if kind == PolicyKind.MODULE:
+        attribute(options.policy, noun="agent")  # whether it can be imported
+        return Who(_venue_if_any(options), None, (options.policy,))
+    return Who(None, None, (options.model or options.policy,))
+
+
+def local_players(options: Options) -> tuple[LocalPlayer, ...]:
+    """One model with the prompts of each variant that is named; with trajkit's own where none is.
+
+    Raises:
+        RequestError: There is no such function or variant, or several and none is named.
+        ConfigError: The configuration cannot be read.
+    """
+    assert options.model is not None
+    called = options.model_called or options.model
+    one = LocalPlayer(
+        name=called,
+        model=options.model,
+        base=options.model_base,
+        called=called,
+        settings=options.policy_settings,
+    )
+    return tuple(
+        one.model_copy(
+            update={
+                "name": each.variant,
+                "config": str(each.config),
+                "function": each.function,
+                "variant": each.variant,
+            }
+        )
+        for each in _templates(options)
+    ) or (one,)
+
+
+def demonstrated_prompts(templates: VariantOf | None, rule: ActionRule | None, *, history: int) -> Prompts:
+    """What writes the prompts that an expert's steps hold.
+
+    Raises:
+        RequestError: There is no such variant.
+        ConfigError: The configuration cannot be used.
+    """
+    if templates is None:
+        return OwnPrompts(rule, history=history)
+    return VariantPrompts(templates, history=history)
+
+
+def _templates(options: Options) -> tuple[VariantOf, ...]:
+    """The variants of a gateway's function whose prompts are asked for; none where no option names one.
+
+    Raises:
+        RequestError: There is no configuration, function or variant of that name.
+        ConfigError: The configuration cannot be read.
+    """
+    if not (options.config_file or options.function or options.variants):
+        return ()
+    config = _config(options)
+    if config is None:
+        raise RequestError(
+            "the prompts of a gateway's function are asked for, and no configuration is known",
+            hint="--config tensorzero.toml",
+        )
+    venue = Venue(str(config), read_config(config))
+    function = choose_function(venue, options.function)
+    return tuple(
+        VariantOf(config, function, variant) for variant in choose_variants(venue, function, options.variants)
+    )
+
+
+def _config(options: Options) -> Path | None:
+    """The gateway's configuration: as asked, else that of trajkit.toml, else the local stack's."""
+    if options.config_file is not None:
+        return options.config_file
+    if (said := project().config) is not None:
+        return Path(said)
+    stack = local_stack()
+    return None if stack is None else stack.config_file
+
+
+def _venue_if_any(options: Options) -> Venue | None:
+    """The gateway that an agent may ask; it need not."""
+    try:
+        return find_venue(options.config_file)
+    except RequestError:
+        if options.config_file is not None:
+            raise
+        return None

@@ -1,0 +1,163 @@
+"""A rollout before it begins: what was left open is decided, and what cannot be played is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+from pydantic import JsonValue
+
+from trajkit._core.secrets import HIDDEN, hidden, names_a_secret
+from trajkit._core.settings import project, refuse_reserved
+from trajkit.environments import typed_environment
+from trajkit.environments.base import ActionRule
+from trajkit.rollouts.cast import DEFAULT_NOISE, model_url, shown_url
+from trajkit.rollouts.costs import Estimate, estimate, paid_models
+from trajkit.rollouts.decoding import as_decoding
+from trajkit.rollouts.deliver import refuse_other
+from trajkit.rollouts.journal import find_journal
+from trajkit.rollouts.limits import Prices
+from trajkit.rollouts.local_player import LocalPlayer
+from trajkit.rollouts.options import Options, PolicyKind
+from trajkit.rollouts.plan import Plan, chosen
+from trajkit.rollouts.players import Who, demonstrated_prompts, refuse_excluded, who_plays
+from trajkit.rollouts.scout import Sight, all_metrics, look
+from trajkit.rollouts.seeds import chosen_seeds
+from trajkit.rollouts.variant_prompts import VariantOf
+from trajkit.rollouts.venue import Venue
+from trajkit.schema import Purpose
+
+
+class Session(NamedTuple):
+    """A rollout that can begin: everything that can be refused beforehand was not."""
+
+    options: Options
+    plan: Plan
+    sights: tuple[Sight, ...]
+    """What each task shows, in the plan's order."""
+    venue: Venue | None
+    """Where the gateway is; None for a policy that needs none."""
+    function_name: str | None
+    """The gateway's function; None for a policy that needs none."""
+    prices: Prices | None
+    """What tokens cost; None when that is not known."""
+    players: tuple[LocalPlayer, ...] = ()
+    """Models of this machine, by the plan's variants; none for another policy."""
+    templates: VariantOf | None = None
+    """Whose prompts an expert's steps hold; None for those that trajkit writes itself."""
+    prompted: Mapping[str, JsonValue] = MappingProxyType({})
+    """What tells the players, or an expert's prompts, from others."""
+    remarks: Mapping[str, JsonValue] = MappingProxyType({})
+    """What its store says of where it comes from, beside what is known here; decides nothing."""
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        """Metrics that episodes end with."""
+        return all_metrics(self.sights)
+
+    @property
+    def arguments(self) -> dict[str, JsonValue]:
+        """All that decides what is played; none of it is a secret."""
+        options = self.options
+        arguments: dict[str, JsonValue] = self.plan.model_dump(mode="json", exclude=_NOT_DECIDING)
+        if not self.plan.decodings:
+            del arguments["decodings"]
+        arguments["policy"] = options.policy
+        arguments |= self.prompted
+        if options.kind == PolicyKind.NOISY_EXPERT:
+            arguments["noise"] = DEFAULT_NOISE if options.noise is None else options.noise
+        if options.policy_settings and options.kind != PolicyKind.LOCAL:
+            arguments["policy_settings"] = {
+                name: HIDDEN if names_a_secret(name) else hidden(value)
+                for name, value in options.policy_settings.items()
+            }
+        if options.kind in (PolicyKind.OPENAI, PolicyKind.MODULE):
+            arguments["model"] = options.model
+            arguments["model_url"] = shown_url(model_url(options))
+        if self.function_name is not None:
+            arguments["function"] = self.function_name
+        if self.venue is not None:
+            arguments["gateway"] = list(self.venue.identity)
+        return arguments
+
+    def paid_models(self) -> tuple[str, ...]:
+        """The models that are asked and cost money."""
+        return paid_models(self.options, self.plan, self.venue, self.function_name)
+
+    def estimate(self) -> Estimate:
+        """What is still to be played may cost at most."""
+        n_done = 0 if self.options.new_run else find_journal(self.plan, self.arguments).n_done
+        return estimate(
+            self.options,
+            self.plan,
+            self.sights,
+            self.plan.n_episodes - n_done,
+            venue=self.venue,
+            function=self.function_name,
+            prices=self.prices,
+        )
+
+
+_NOT_DECIDING = {"run", "concurrency", "timeout_s", "episode_timeout_s", "retries"}
+
+
+def prepare(options: Options) -> Session:
+    """Decide what was left open, and refuse what cannot be played before anything is.
+
+    Raises:
+        RequestError: Something is not known here, two options exclude each other, or seeds that are reserved
+            for evaluation would train.
+        ConfigError: The gateway's configuration lacks a metric, or cannot be read.
+        StoreError: The store exists.
+        MissingExtra: A package is not installed.
+        RolloutError: The environment failed at a first look.
+    """
+    kind = options.kind
+    info = typed_environment(options.env_id, options.env_settings)
+    tasks = chosen(options.tasks, info.tasks, noun="task", of=options.env_id)
+    seeds = chosen_seeds(seeds=options.seeds, episodes=options.episodes, seed=options.seed)
+    if options.purpose == Purpose.TRAIN:
+        refuse_reserved(info.env_id, tasks, seeds)
+    if options.store is not None:
+        refuse_other(options.store)
+    refuse_excluded(options, kind)
+    settings = project()
+    prices = options.prices(settings.input_price, settings.output_price)
+    sights = tuple(look(info, task, seeds[0]) for task in tasks)
+    who = who_plays(options, kind, sights)
+    plan = Plan(
+        env_id=options.env_id,
+        env_name="" if info.env_id == options.env_id else info.env_id,
+        env_settings=options.env_settings,
+        tasks=tasks,
+        variants=who.variants,
+        decodings=tuple(dict.fromkeys(map(as_decoding, options.decodings))),
+        seeds=seeds,
+        shard=options.shard,
+        purpose=options.purpose,
+        run_seed=options.run_seed,
+        history=options.history,
+        max_steps=options.max_steps,
+        concurrency=options.side_by_side,
+        timeout_s=options.timeout_s,
+        episode_timeout_s=options.episode_timeout_s,
+        retries=options.retries,
+    )
+    session = Session(options, plan, sights, who.venue, who.function_name, prices)
+    prompted = _prompted(who, info.rule, history=options.history)
+    return session._replace(players=who.players, templates=who.templates, prompted=prompted)
+
+
+def _prompted(who: Who, rule: ActionRule | None, *, history: int) -> dict[str, JsonValue]:
+    """What tells models of this machine, and the prompts of an expert, from others.
+
+    Raises:
+        RequestError: A model is not there, or a setting or a variant cannot be used.
+        ConfigError: The configuration cannot be used.
+    """
+    if who.players:
+        return {"players": [player.identity(rule, history=history) for player in who.players]}
+    if who.shows:
+        return {"prompts": demonstrated_prompts(who.templates, rule, history=history).digest}
+    return {}

@@ -1,0 +1,24 @@
+"""What an episode cost, where prices are known and its services did not say."""
+
+from __future__ import annotations
+
+from trajkit.rollouts.limits import Prices
+from trajkit.schema import Episode, Transition
+
+
+def priced(episode: Episode, prices: Prices | None) -> Episode:
+    """The episode with the price of each answer whose tokens were counted and whose cost is not known.
+
+    Args:
+        episode: As it was played.
+        prices: What tokens cost; None leaves it as it is.
+    """
+    if prices is None:
+        return episode
+    return episode.model_copy(update={"steps": tuple(_priced(step, prices) for step in episode.steps)})
+
+
+def _priced(step: Transition, prices: Prices) -> Transition:
+    if step.cost_usd is not None or step.n_input_tokens is None or step.n_output_tokens is None:
+        return step
+    return step.model_copy(update={"cost_usd": prices.cost_usd(step.n_input_tokens, step.n_output_tokens)})

@@ -1,0 +1,199 @@
+"""From the journal to episodes: one at a time, so that memory holds the longest of them and not all."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from trajkit.rollouts.recorder.chains import Chains
+from trajkit.rollouts.recorder.chat import ChatReader
+from trajkit.rollouts.recorder.journal import JournalReader, Record
+from trajkit.rollouts.recorder.notes import Notes
+from trajkit.rollouts.recorder.reading import Call, read_call
+from trajkit.rollouts.recorder.responses import ResponsesReader
+from trajkit.rollouts.recorder.shared import Difference, Lane
+from trajkit.schema import Episode, Message, Outcome, Transition, kept
+from trajkit.schema.success import parse_success
+
+NOT_ENDED = "the recording ended before the episode did"
+_DEFAULT_SUCCESS = ("success >= 1", "progression >= 1")
+
+
+class Tally:
+    """What came of a journal."""
+
+    def __init__(self) -> None:
+        self.n_episodes = 0
+        self.n_steps = 0
+        self.n_failed = 0
+        """Requests that the service did not answer."""
+        self.n_in_background = 0
+        """Answers that were to be fetched later."""
+        self.n_masked = Counter[str]()
+        """Steps that are kept and not learned, by reason."""
+        self.services: set[str] = set()
+        """Scheme, host and port of those that answered."""
+        self.n_notes_lost = 0
+        """Rewards and the like for a call that was not recorded."""
+        self.n_bytes_unread = 0
+        """Bytes of the journal that are no whole record."""
+
+
+def episodes(path: Path, tally: Tally) -> Iterator[Episode]:
+    """Every episode of a journal, in the order begun.
+
+    Raises:
+        StoreError: It is no journal, or cannot be read.
+    """
+    chains = Chains()
+    with JournalReader(path) as reader:
+        offsets: dict[str, list[int]] = {}
+        for place in reader.places():
+            offsets.setdefault(place.header["episode"], []).append(place.offset)
+        tally.n_bytes_unread = reader.n_bytes_unread
+        for episode_id, places in offsets.items():
+            assembly = _Assembly(episode_id, chains, tally)
+            for offset in places:
+                assembly.take(reader.record(offset))
+            if not assembly.is_empty:
+                yield assembly.episode()
+
+
+class _Assembly:
+    """Puts one episode together, from its records in the order they were written."""
+
+    def __init__(self, episode_id: str, chains: Chains, tally: Tally) -> None:
+        self._episode_id = episode_id
+        self._chains = chains
+        self._tally = tally
+        self._begun: dict[str, Any] = {}
+        self._ended: dict[str, Any] | None = None
+        self._n_failed = 0
+        self._lane = Lane()
+        self._readers: dict[int, ChatReader | ResponsesReader] = {}
+        self._names: dict[str, str] = {}
+        self._calls: list[Call] = []
+        self._notes = Notes(episode_id)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing but requests outside any episode that were not answered."""
+        return not self._begun and not self._calls and not self._notes.is_any
+
+    def take(self, record: Record) -> None:
+        header = record.header
+        match header["kind"]:
+            case "begin":
+                self._begun = header
+            case "end":
+                self._ended = header
+            case "note":
+                self._notes.take(header)
+            case "failed":
+                self._n_failed += 1
+                self._tally.n_failed += 1
+            case "call":
+                self._take_call(header, *record.bodies)
+
+    def _take_call(self, header: dict[str, Any], middle: bytes, answered: bytes) -> None:
+        difference = Difference(header["base"], header["same"][0], header["same"][1], middle)
+        try:
+            body = self._lane.body(difference)
+        except KeyError:  # a journal of a recorder with a fault: the rest can still be read
+            body = b""
+        self._lane.keep(header["number"], body, difference)
+        reader = self._readers.pop(header["base"], None)
+        is_chat = header["api"] == "chat"
+        if reader is None or isinstance(reader, ChatReader) != is_chat:
+            reader = ChatReader() if is_chat else ResponsesReader(self._names)
+        self._readers[header["number"]] = reader
+        self._tally.services.add(header["service"])
+        call = read_call(header, body, answered, reader)
+        if call.said.is_in_background:
+            self._tally.n_in_background += 1
+            return
+        self._calls.append(call)
+
+    def episode(self) -> Episode:
+        calls = sorted(self._calls, key=lambda call: call.header["number"])
+        steps = self._notes.on_steps(self._steps(calls))
+        self._tally.n_notes_lost += self._notes.n_lost
+        self._tally.n_episodes += 1
+        self._tally.n_steps += len(steps)
+        rewards = [step.reward for step in steps]
+        metrics = self._notes.metrics
+        return Episode.model_validate(
+            {
+                **{name: self._begun.get(name) for name in ("env_id", "task", "seed", "initial_state_hash")},
+                "episode_id": self._episode_id,
+                "source": "recorder",
+                "purpose": self._begun.get("purpose", "unknown"),
+                "tags": self._begun.get("tags", {}),
+                "started_at": steps[0].started_at if steps else None,
+                "ended_at": max((_ended_at(call.header) for call in calls), default=None),
+                "outcome": self._outcome(steps),
+                "total_reward": sum(rewards) if rewards and None not in rewards else None,
+                "metrics": metrics,
+                "origin": self._origin() or None,
+                "steps": steps,
+                "feedback": self._notes.feedback,
+            }
+        )
+
+    def _steps(self, calls: list[Call]) -> list[Transition]:
+        steps = []
+        before: tuple[Message, ...] = ()
+        answer: Message | None = None
+        for index, call in enumerate(calls):
+            prompt = self._chains.prompt(call.said)
+            facts: dict[str, Any] = {"step_index": index}
+            if prompt is None:
+                reason = call.step.mask_reason or "prompt unknown"
+                facts |= {"input": call.request, "loss_weight": 0.0, "mask_reason": reason}
+            else:
+                n = kept(before, answer, prompt)
+                facts |= {"n_prompt_kept": n, "messages": prompt[n:]}
+            step = call.step.model_copy(update=facts)
+            if step.mask_reason is not None:
+                self._tally.n_masked[step.mask_reason] += 1
+            before, answer = prompt or (), None if prompt is None else step.completion
+            steps.append(step)
+        return steps
+
+    def _outcome(self, steps: list[Transition]) -> Outcome:
+        if self._error() is not None:
+            return Outcome.ERROR
+        if self._notes.outcome is not None:
+            return Outcome(self._notes.outcome)
+        metrics = {name: float(value) for name, value in self._notes.metrics.items() if value is not None}
+        for rule in map(parse_success, _DEFAULT_SUCCESS):
+            if rule.metric in metrics:
+                return Outcome.SUCCESS if rule.holds(metrics) else self._failure(steps)
+        return Outcome.TRUNCATED if steps and steps[-1].truncated else Outcome.UNKNOWN
+
+    def _failure(self, steps: list[Transition]) -> Outcome:
+        return Outcome.TRUNCATED if steps and steps[-1].truncated else Outcome.FAILURE
+
+    def _error(self) -> str | None:
+        if not self._begun:
+            return None  # a call outside any episode, which is whole
+        if self._ended is None:
+            return NOT_ENDED
+        error: str | None = self._ended.get("error")
+        return error
+
+    def _origin(self) -> dict[str, Any]:
+        facts = {
+            "error": self._error(),
+            "parent_episode_id": self._begun.get("parent"),
+            "n_failed_requests": self._n_failed or None,
+            "outside": any(call.header["id"] == self._episode_id for call in self._calls) or None,
+        }
+        return {name: value for name, value in facts.items() if value is not None}
+
+
+def _ended_at(header: dict[str, Any]) -> datetime:
+    return datetime.fromisoformat(header["started_at"]) + timedelta(seconds=header["latency_s"])

@@ -1,0 +1,272 @@
+"""`trajkit.Recorder`: the calls of any OpenAI client in a user's own code, as a store."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+from pydantic import JsonValue
+
+import trajkit
+from trajkit._core.files import refuse_existing
+from trajkit.errors import TrajkitError
+from trajkit.rollouts.recorder.assemble import Tally, episodes
+from trajkit.rollouts.recorder.client import recorded, refuse_others
+from trajkit.rollouts.recorder.episode import RecordedEpisode, current_scope
+from trajkit.rollouts.recorder.journal import abandoned, journal_path
+from trajkit.rollouts.recorder.log import Counts, Log
+from trajkit.rollouts.recorder.values import episode_facts
+from trajkit.schema import Episode, LineageEntry, Manifest
+from trajkit.schema.manifest import Left
+from trajkit.store.writer import write_episodes
+
+ClientT = TypeVar("ClientT")
+AnyClientT = TypeVar("AnyClientT")
+
+
+class Recorder(Generic[ClientT]):
+    """Records the calls of an OpenAI client and writes them as a store.
+
+    What is recorded is in `STORE.journal` before a call returns; `close`, or the end of a `with` block,
+    writes the store from it and removes it. Nothing that goes wrong in recording reaches the call: it is
+    counted, and a `RecorderWarning` says it once and at the end.
+
+    Args:
+        client: An `OpenAI` or `AsyncOpenAI`, or one of a class of yours that descends from these. It is not
+            changed; calls go through `client`, the attribute.
+        store: The folder to write.
+
+    Raises:
+        StoreError: The store exists, another recorder writes it, or one that died left its journal.
+        RequestError: The client is of another kind.
+        MissingExtra: The package openai is not installed.
+
+    Example:
+        >>> with trajkit.Recorder(OpenAI(), store="stores/mine") as recorder:  # doctest: +SKIP
+        ...     with recorder.episode(task="greet", seed=0) as e:
+        ...         recorder.client.chat.completions.create(model="m", messages=[...])
+        ...         e.reward(1.0)
+    """
+
+    def __init__(self, client: ClientT, store: str | Path) -> None:
+        refuse_others(client)
+        self._closing = threading.Lock()
+        self._manifest: Manifest | None = None
+        self._log = Log(Path(store).expanduser().absolute())
+        self.client: ClientT = recorded(client, self._log)
+        """The client, recorded: of the same class, with the same settings and connections."""
+        atexit.register(self._at_exit)
+
+    def wrap(self, client: AnyClientT) -> AnyClientT:
+        """Another client, recorded into the same store.
+
+        Raises:
+            RequestError: The client is of another kind.
+        """
+        return recorded(client, self._log)
+
+    def episode(
+        self,
+        *,
+        task: str | None = None,
+        seed: int | None = None,
+        env_id: str | None = None,
+        purpose: str = "unknown",
+        tags: Mapping[str, str] | None = None,
+        initial_state_hash: str | None = None,
+    ) -> RecordedEpisode:
+        """An episode: `with recorder.episode(...) as e:`, also `async with`, also as a decorator.
+
+        Args:
+            task: The task within the environment.
+            seed: Seed of the environment's initial state.
+            env_id: The environment.
+            purpose: `train`, `eval` or `unknown`; what is `eval` never trains.
+            tags: Text by name.
+            initial_state_hash: Hash of the complete initial state, where the environment has one.
+
+        Raises:
+            RequestError: A value cannot be kept.
+        """
+        facts = episode_facts(
+            task=task,
+            seed=seed,
+            env_id=env_id,
+            purpose=purpose,
+            tags=tags,
+            initial_state_hash=initial_state_hash,
+        )
+        return RecordedEpisode(self._log, facts)
+
+    @property
+    def current(self) -> RecordedEpisode | None:
+        """The innermost episode that is open here; None outside any."""
+        scope = current_scope(self._log)
+        return None if scope is None else scope.episode
+
+    @property
+    def counts(self) -> Counts:
+        """What was recorded so far, and what could not be."""
+        return self._log.counts
+
+    def close(self) -> Manifest:
+        """Write the store and remove the journal. A second call does nothing.
+
+        Streams that are not read to their end are kept as far as they came; episodes that are open end as
+        `error`. Later calls go through, and are not recorded.
+
+        Raises:
+            StoreError: The store cannot be written. The journal stays, and `recover` writes it.
+        """
+        with self._closing:
+            if self._manifest is None:
+                atexit.unregister(self._at_exit)
+                self._log.close()
+                self._manifest, tally = _write(self._log.store, self._log.counts)
+                journal_path(self._log.store).unlink()
+                if missing := _missing(self._log.counts, tally):
+                    self._log.warn(f"{self._log.store} is written, but not all was recorded: {missing}")
+            return self._manifest
+
+    @staticmethod
+    def recover(store: str | Path) -> Manifest:
+        """Write the store of a recorder that did not come to its end, from its journal.
+
+        Raises:
+            StoreError: There is no such journal, it is still being written, or the store exists.
+        """
+        path = Path(store).expanduser().absolute()
+        refuse_existing(path)
+        with abandoned(path):
+            manifest, _ = _write(path, None)
+        journal_path(path).unlink()
+        return manifest
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        try:
+            self.close()
+        except (TrajkitError, OSError) as second:  # the first error is the one to see
+            self._log.warn(f"{self._log.store} could not be written: {second}")
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.__exit__(kind, error, trace)
+
+    def _at_exit(self) -> None:
+        """The process ends and nobody called `close`."""
+        if not self._log.is_ours:
+            return
+        if self._log.is_empty:
+            self._log.close()
+            journal_path(self._log.store).unlink(missing_ok=True)
+            return
+        self._log.close()
+        store = self._log.store
+        said = "its store was written when the program ended"
+        if not _recover_elsewhere(store):
+            said = f"trajkit.Recorder.recover({str(store)!r}) writes its store from {journal_path(store)}"
+        if missing := _missing(self._log.counts, Tally()):
+            said += f". Not all was recorded: {missing}"
+        self._log.warn(f"the recorder of {store} was not closed: {said}")
+
+
+def _recover_elsewhere(store: Path) -> bool:
+    """Write the store in a new process: no thread can start in one that ends, and writing takes threads."""
+    if not sys.executable or getattr(sys, "frozen", False):  # the program itself, which would begin again
+        return False
+    code = "import sys, trajkit; trajkit.Recorder.recover(sys.argv[1])"
+    home = str(Path(trajkit.__file__).parents[1])
+    paths = os.pathsep.join(path for path in (home, os.environ.get("PYTHONPATH")) if path)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(store)],
+            env={**os.environ, "PYTHONPATH": paths},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            check=False,
+        )
+    except OSError:
+        return False
+    return done.returncode == 0
+
+
+def _write(store: Path, counts: Counts | None) -> tuple[Manifest, Tally]:
+    """Write the store of a journal.
+
+    Raises:
+        StoreError: The store cannot be written; the journal stays.
+    """
+    path = journal_path(store)
+    tally = Tally()
+    source: dict[str, JsonValue] = {"kind": "recorder"}
+    lineage: list[LineageEntry] = []
+
+    def told() -> Iterator[Episode]:
+        yield from episodes(path, tally)
+        # the writer looks at these when it has taken all episodes
+        source["services"] = list[JsonValue](sorted(tally.services))
+        lineage.append(_entry(tally, counts))
+
+    try:
+        manifest = write_episodes(store, told(), kind="recorder", source=source, lineage=lineage)
+    except TrajkitError as error:
+        raise type(error)(
+            error.message,
+            hint=f"{path} has what was recorded: trajkit.Recorder.recover({str(store)!r}) writes it",
+        ) from error
+    return manifest, tally
+
+
+def _entry(tally: Tally, counts: Counts | None) -> LineageEntry:
+    n_by_reason = {
+        "request failed": tally.n_failed,
+        "answered in the background": tally.n_in_background,
+        "could not be recorded": counts.n_lost_calls if counts else 0,
+    }
+    left = tuple(Left(reason=reason, n_steps=n) for reason, n in n_by_reason.items() if n)
+    if tally.n_bytes_unread:
+        left += (Left(reason="half written when the process ended"),)  # a call, or something said about one
+    return LineageEntry(
+        verb="record",
+        arguments={"n_calls_with_hidden": counts.n_hidden} if counts and counts.n_hidden else {},
+        n_episodes_in=tally.n_episodes,
+        n_episodes_out=tally.n_episodes,
+        n_steps_in=tally.n_steps + sum(one.n_steps for one in left),
+        n_steps_out=tally.n_steps,
+        left=left,
+        masked=tuple(Left(reason=reason, n_steps=n) for reason, n in sorted(tally.n_masked.items())),
+        done_at=datetime.now(UTC),
+        trajkit_version=trajkit.__version__,
+    )
+
+
+def _missing(counts: Counts, tally: Tally) -> str:
+    """What the store does not have, in words; "" when nothing is missing."""
+    parts = {
+        "calls": counts.n_lost_calls,
+        "rewards, metrics and the like": counts.n_lost_notes + tally.n_notes_lost,
+        "answers in the background": tally.n_in_background,
+    }
+    said = ", ".join(f"{n} {what}" for what, n in parts.items() if n)
+    return f"{said} ({counts.fault})" if said and counts.fault else said

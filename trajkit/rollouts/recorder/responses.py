@@ -1,0 +1,231 @@
+"""A call of the responses API on the wire as messages: request and answer in, values out.
+
+There a conversation is a list of items. Items of the assistant that follow each other (its reasoning, what it
+says, the tools it calls) are one message here, as they are one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from trajkit.formats.chat_parts import content_blocks, rest_of, text_of, tool_of, unknown
+from trajkit.rollouts.recorder.chat import Said, n_same
+from trajkit.schema import Block, Message, Role, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
+from trajkit.schema.base import JsonObject
+from trajkit.schema.content import message
+
+_ROLES = {role.value: role for role in Role} | {"developer": Role.SYSTEM}
+_OF_THE_TOOLS = frozenset(
+    {
+        "function_call_output",
+        "custom_tool_call_output",
+        "computer_call_output",
+        "local_shell_call_output",
+        "shell_call_output",
+        "apply_patch_call_output",
+        "mcp_approval_response",
+    }
+)
+"""Items that the caller sends as the result of a tool; all others without a role are the model's."""
+_MARKS = ("id", "status", "type")
+_NOT_SETTINGS = (
+    "input",
+    "instructions",
+    "tools",
+    "model",
+    "stream",
+    "stream_options",
+    "previous_response_id",
+)
+_SAID_OF_RESPONSE = (
+    "id",
+    "created_at",
+    "status",
+    "service_tier",
+    "conversation",
+    "error",
+    "incomplete_details",
+)
+
+
+class _Item(NamedTuple):
+    """An item as blocks of somebody."""
+
+    role: Role
+    blocks: tuple[Block, ...]
+
+
+class ResponsesReader:
+    """Reads the requests of a conversation; items that were read before are not read again.
+
+    Args:
+        names: Tool names by the id of the call, of all conversations of the episode: one may go on from a
+            response that another reader saw.
+    """
+
+    def __init__(self, names: dict[str, str]) -> None:
+        self._sent: list[Any] = []
+        self._items: list[_Item] = []
+        self._names = names
+
+    def messages(self, sent: Any) -> tuple[Message, ...]:
+        """The messages of the input of a request."""
+        if isinstance(sent, str):
+            return (message(Role.USER, sent),)
+        n = n_same(sent, self._sent)
+        del self._items[n:]
+        try:
+            for one in sent[n:]:
+                self._items.append(self._read(one))
+        finally:
+            self._sent = list(sent[: len(self._items)])
+        return tuple(_grouped(self._items))
+
+    def _read(self, item: Any) -> _Item:
+        read = item_of(item, self._names)
+        self._names.update(
+            {block.id: block.name for block in read.blocks if isinstance(block, ToolCallBlock)}
+        )
+        return read
+
+    def completion(self, answer: dict[str, Any]) -> Message | None:
+        """The answer; None when there is none. What it calls is known to what follows."""
+        output = answer.get("output") or ()
+        if not output and answer.get("status") not in ("completed", "incomplete"):
+            return None
+        blocks = [block for item in output for block in self._read(item).blocks]
+        return Message(role=Role.ASSISTANT, content=tuple(blocks))
+
+    def said(self, request: dict[str, Any], answer: dict[str, Any]) -> Said:
+        """What a call says; its prompt without what the service adds from a response before.
+
+        Raises:
+            ValueError: The input of the request is neither a text nor a list.
+        """
+        sent = [] if request.get("input") is None else request["input"]
+        if not isinstance(sent, str | list):
+            raise ValueError("the request's input is neither a text nor a list")
+        usage = answer.get("usage") or {}
+        extra: JsonObject = {
+            "request": rest_of(request, _NOT_SETTINGS),
+            "response": {name: answer[name] for name in _SAID_OF_RESPONSE if answer.get(name) is not None},
+            "usage": rest_of(usage, ("input_tokens", "output_tokens", "total_tokens")),
+            "previous_response_id": request.get("previous_response_id"),
+        }
+        status = answer.get("status")
+        instructions = request.get("instructions")
+        first = (message(Role.SYSTEM, instructions),) if isinstance(instructions, str) else ()
+        prompt = first + self.messages(sent)
+        completion = self.completion(answer)
+        facts = {
+            "model_name": answer.get("model") or request.get("model"),
+            "n_input_tokens": usage.get("input_tokens"),
+            "n_output_tokens": usage.get("output_tokens"),
+            "finish_reason": _finish_reason(answer, completion),
+        }
+        tools = tuple(tool_of(tool) for tool in request.get("tools") or ()) or None
+        return Said(
+            prompt,
+            completion,
+            tools,
+            facts,
+            extra,
+            # of these the service knows what is in them
+            is_prompt_known=request.get("conversation") is None and request.get("prompt") is None,
+            previous_id=request.get("previous_response_id"),
+            response_id=answer.get("id"),
+            n_instructions=len(first),
+            is_failed=status in ("failed", "cancelled"),
+            is_in_background=bool(answer.get("background")) and status in ("queued", "in_progress"),
+        )
+
+
+def item_of(item: Any, names: dict[str, str]) -> _Item:
+    """An item of a request's input, or of an answer's output.
+
+    Args:
+        item: The JSON object.
+        names: Names of the tools that were called before, by the id of the call.
+    """
+    if not isinstance(item, dict):
+        return _Item(Role.USER, (unknown(item),))
+    kind = item.get("type") or "message"
+    match kind:
+        case "message" if (role := _ROLES.get(item.get("role") or "")) is not None:
+            rest = rest_of(item, ("role", "content", *_MARKS))
+            return _Item(role, (*content_blocks(item.get("content")), *([unknown(rest)] if rest else ())))
+        case "reasoning":
+            return _Item(Role.ASSISTANT, (_thought(item),))
+        case "function_call":
+            return _Item(Role.ASSISTANT, _call(item))
+        case "function_call_output":
+            return _Item(Role.TOOL, _result(item, names))
+        case "item_reference" | "message":
+            return _Item(Role.USER, (unknown(item),))
+        case _:
+            return _Item(Role.TOOL if kind in _OF_THE_TOOLS else Role.ASSISTANT, (unknown(item),))
+
+
+def _grouped(items: Sequence[_Item]) -> list[Message]:
+    messages: list[Message] = []
+    blocks: list[Block] = []
+    for item in items:
+        if item.role == Role.ASSISTANT:
+            blocks.extend(item.blocks)
+            continue
+        if blocks:
+            messages.append(Message(role=Role.ASSISTANT, content=tuple(blocks)))
+            blocks = []
+        messages.append(Message(role=item.role, content=item.blocks))
+    if blocks:
+        messages.append(Message(role=Role.ASSISTANT, content=tuple(blocks)))
+    return messages
+
+
+def _thought(item: dict[str, Any]) -> ThoughtBlock:
+    texts = [part.get("text") or "" for part in item.get("content") or () if isinstance(part, dict)]
+    rest = rest_of(item, ("content", "summary", "encrypted_content", "status", "type"))
+    return ThoughtBlock(
+        text="".join(texts) if texts else None,
+        signature=item.get("encrypted_content"),
+        summary=tuple(item.get("summary") or ()) or None,
+        extra_data=rest or None,
+    )
+
+
+def _call(item: dict[str, Any]) -> tuple[Block, ...]:
+    call_id = text_of(item.get("call_id") or item.get("id"))
+    name, arguments = text_of(item.get("name")), text_of(item.get("arguments"))
+    call = ToolCallBlock(id=call_id, name=name, arguments=arguments)
+    rest = rest_of(item, ("call_id", "name", "arguments", *_MARKS))
+    return (call, unknown({"tool_call_id": call_id, **rest})) if rest else (call,)
+
+
+def _result(item: dict[str, Any], names: dict[str, str]) -> tuple[Block, ...]:
+    call_id = text_of(item.get("call_id"))
+    inner = content_blocks(item.get("output"))
+    text = "".join(block.text for block in inner if isinstance(block, TextBlock))
+    name = text_of(item.get("name")) or names.get(call_id, "")
+    others = tuple(block for block in inner if not isinstance(block, TextBlock))
+    rest = rest_of(item, ("call_id", "output", "name", *_MARKS))
+    return (
+        ToolResultBlock(id=call_id, name=name, result=text),
+        *others,
+        *([unknown(rest)] if rest else ()),
+    )
+
+
+def _finish_reason(answer: dict[str, Any], completion: Message | None) -> str | None:
+    """In the words of chat completions, so that one condition finds both."""
+    match answer.get("status"):
+        case "completed":
+            calls = completion is not None and any(
+                isinstance(block, ToolCallBlock) for block in completion.content
+            )
+            return "tool_calls" if calls else "stop"
+        case "incomplete":
+            reason = (answer.get("incomplete_details") or {}).get("reason")
+            return "length" if reason == "max_output_tokens" else reason
+        case _:
+            return None

@@ -1,0 +1,163 @@
+"""A call under way: from its request to the end of its answer."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from trajkit.rollouts.recorder.log import Answered, Asked, Log
+
+if TYPE_CHECKING:
+    from trajkit.rollouts.recorder.episode import RecordedEpisode
+
+
+class RunningCall:
+    """One attempt at a call. No method raises.
+
+    Args:
+        log: Where it is kept.
+        asked: The request.
+        episode: The episode that it belongs to; None when it is outside any.
+        agent: Name of the agent that asks.
+    """
+
+    def __init__(self, log: Log, asked: Asked, episode: RecordedEpisode | None, agent: str | None) -> None:
+        self._log = log
+        self._asked = asked
+        self._episode = episode
+        self._agent = agent
+        self.call_id, self._number = log.next_call()
+        self._episode_id = self.call_id if episode is None else episode.episode_id
+        self._chunks: list[bytes] = []
+        self._response: Any = None
+        self._ending = threading.Lock()
+        self._is_ended = False
+        self._started_at = datetime.now(UTC)
+        self._started = self._last = time.perf_counter()
+
+    def failed(self, error: BaseException) -> None:
+        """There is no answer."""
+        with self._log.guard("call"):
+            self._log.write_failed(self._episode_id, type(error).__name__)
+
+    def answered(self, response: Any, *, is_async: bool) -> None:
+        """There is an answer: one that was read is written now, a stream when it ends.
+
+        Args:
+            response: The HTTP response.
+            is_async: It is of an asynchronous client.
+        """
+        self._last = time.perf_counter()
+        with self._log.guard("call"):
+            if not 200 <= response.status_code < 300:
+                self._log.write_failed(self._episode_id, f"HTTP {response.status_code}")
+                return
+            if self._episode is not None:
+                self._episode._answered(self.call_id, self._agent)
+            if response.is_closed:
+                self._write(response.content, response.headers)
+                return
+            self._response = type(response), response.status_code, response.headers
+            response.stream = _tee_class(_package(response), is_async=is_async)(response.stream, self)
+            self._log.running[self.call_id] = self
+
+    def chunk(self, chunk: bytes) -> None:
+        """A piece of a stream came."""
+        self._last = time.perf_counter()
+        self._chunks.append(chunk)
+
+    def ended(self) -> None:
+        """A stream has ended, or will not be read to its end."""
+        with self._ending:
+            if self._is_ended:
+                return
+            self._is_ended = True
+        self._log.running.pop(self.call_id, None)
+        with self._log.guard("call"):
+            kind, status, headers = self._response
+            raw = b"".join(self._chunks)
+            if "content-encoding" in headers:  # what came over the wire is compressed; httpx knows how
+                raw = kind(status, headers=headers, content=raw).content
+            self._write(raw, headers)
+        self._chunks = []
+
+    def _write(self, answer: bytes, headers: Any) -> None:
+        asked = self._asked
+        header = {
+            "episode": self._episode_id,
+            "id": self.call_id,
+            "number": self._number,
+            "api": asked.api,
+            "service": asked.service,
+            "agent": self._agent,
+            "started_at": self._started_at.isoformat(),
+            "latency_s": round(self._last - self._started, 6),
+            "is_stream": "text/event-stream" in headers.get("content-type", ""),
+            "n_retries": asked.n_retries or None,
+        }
+        facts = {name: value for name, value in header.items() if value is not None}
+        self._log.write_call(Answered(facts, asked, answer, is_outside=self._episode is None))
+
+
+def _package(response: Any) -> ModuleType:
+    """The HTTP library that a response is of: httpx2, or httpx: of openai 2, or of a user's client."""
+    httpx2 = sys.modules.get("httpx2")
+    return httpx2 if httpx2 and isinstance(response, httpx2.Response) else sys.modules["httpx"]
+
+
+def _tee_class(streams: ModuleType, *, is_async: bool) -> type[Any]:
+    """The class of such streams: httpx asks of one that it descends from its own."""
+    found = _tee_classes.get((streams.__name__, is_async))
+    if found is None:
+        base = streams.AsyncByteStream if is_async else streams.SyncByteStream
+        found = type("TeedStream", (_AsyncTee if is_async else _SyncTee, base), {})
+        _tee_classes[streams.__name__, is_async] = found
+    return found
+
+
+_tee_classes: dict[tuple[str, bool], type[Any]] = {}
+
+
+class _Tee:
+    def __init__(self, stream: Any, call: RunningCall) -> None:
+        self._stream = stream
+        self._call = call
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)  # such as `elapsed`
+
+
+class _SyncTee(_Tee):
+    def __iter__(self) -> Iterator[bytes]:
+        for chunk in self._stream:
+            self._call.chunk(chunk)
+            yield chunk
+
+    def close(self) -> None:
+        try:
+            self._stream.close()
+        finally:
+            self._call.ended()
+
+
+class _AsyncTee(_Tee):
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        inner = self._stream.__aiter__()
+        try:
+            async for chunk in inner:
+                self._call.chunk(chunk)
+                yield chunk
+        finally:
+            if hasattr(inner, "aclose"):
+                await inner.aclose()
+
+    async def aclose(self) -> None:
+        try:
+            await self._stream.aclose()
+        finally:
+            self._call.ended()

@@ -1,0 +1,71 @@
+"""Keep secrets out of the journal: the bodies of requests have some, for tools that the service calls."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from typing import Any
+
+from trajkit._core import secrets as _secrets
+from trajkit._core.secrets import HIDDEN
+
+_NAMES = frozenset({"authorization", "headers", "extra_headers", "api_key", "domain_secrets", "access_token"})
+_SIGNS = tuple(f'"{name}'.encode() for name in sorted(_NAMES))
+_CONTENT = frozenset({"messages", "input", "instructions", "response_format", "text", "functions"})
+"""What the model reads or a schema says: there these are words like any other."""
+
+
+def may_have_secrets(piece: bytes, keys: Collection[str]) -> bool:
+    """Whether a piece of a request has what a secret is named by, or a key."""
+    return any(sign in piece for sign in _SIGNS) or without_keys(piece, keys) != piece
+
+
+def without_secrets(body: bytes, keys: Collection[str]) -> bytes:
+    """A request body with the secrets in it hidden; the same bytes when there is none.
+
+    Args:
+        body: JSON as it was sent.
+        keys: The client's own keys, which nothing may hold.
+    """
+    if any(sign in body for sign in _SIGNS):
+        try:
+            value = json.loads(body)
+        except (ValueError, RecursionError):
+            value = None
+        if isinstance(value, dict) and _hide(value):
+            text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            body = text.encode("utf-8", "surrogatepass")
+    return without_keys(body, keys)
+
+
+def without_keys(body: bytes, keys: Collection[str]) -> bytes:
+    """The bytes without these keys and those of the environment."""
+    found = _secrets.without_keys(body.decode("utf-8", "surrogateescape"), *keys)
+    return found.text.encode("utf-8", "surrogateescape") if found.n_hidden else body
+
+
+def _hide(request: dict[str, Any]) -> bool:
+    found = False
+    for name, value in request.items():
+        if name in _NAMES:
+            request[name] = HIDDEN
+            found = True
+        elif name not in _CONTENT:
+            found |= _hide_in(value)
+    return found
+
+
+def _hide_in(value: Any) -> bool:
+    """Hide what is named as a secret, at any depth; a function's parameters are a schema and stay."""
+    found = False
+    if isinstance(value, list):
+        for item in value:
+            found |= _hide_in(item)
+    elif isinstance(value, dict) and value.get("type") not in ("function", "custom"):
+        for name, item in value.items():
+            if name.lower() in _NAMES and item is not None:
+                value[name] = HIDDEN
+                found = True
+            else:
+                found |= _hide_in(item)
+    return found

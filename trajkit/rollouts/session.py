@@ -1,0 +1,250 @@
+"""A rollout from what was prepared to what is left: play what is missing, log it, write a store."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+
+from pydantic import JsonValue
+
+import trajkit
+from trajkit._core.loop import run_to_end
+from trajkit.errors import TrajkitError
+from trajkit.rollouts.calling import Caller
+from trajkit.rollouts.cast import Cast
+from trajkit.rollouts.deliver import KIND, Prompts, Written, refuse_other, write_store
+from trajkit.rollouts.faults import Fault, FaultKind
+from trajkit.rollouts.journal import Journal, open_journal
+from trajkit.rollouts.limits import Budget, LimitReached
+from trajkit.rollouts.marking import mark_abandoned
+from trajkit.rollouts.options import PolicyKind
+from trajkit.rollouts.preparation import Session, prepare
+from trajkit.rollouts.priced import priced
+from trajkit.rollouts.record import RETURN_METRIC, Played, to_episode
+from trajkit.rollouts.rows import Checked, Stored, check_rows
+from trajkit.rollouts.runner import play
+from trajkit.rollouts.summary import Table, score
+from trajkit.schema import FeedbackKind, Left, LineageEntry, Metric, MetricLevel
+
+__all__ = ["Run", "Session", "open_run", "prepare", "run"]
+
+_MARKING_S = 30.0
+_LAST_MARKING_S = 5.0
+"""How long abandoned episodes are marked when the run is being stopped."""
+
+
+class Run:
+    """A session whose journal is open: what is missing can be played.
+
+    Args:
+        session: From `prepare`.
+        journal: Its journal.
+    """
+
+    def __init__(self, session: Session, journal: Journal) -> None:
+        self.session = session
+        self.journal = journal
+        self.plan = session.plan.model_copy(update={"run": journal.run})
+        self.n_before = journal.n_done
+        """Episodes that were done before."""
+        self.table = Table()
+        """All episodes that are done, and those that ended by an error now."""
+        for one in journal.scores():
+            self.table.add(one)
+        self.reached: LimitReached | None = None
+        """The limit that stopped the run."""
+        self._has_played = False
+        self.budget = Budget(session.options.limits, session.prices)
+        self.caller = Caller(
+            concurrency=self.plan.concurrency,
+            timeout_s=self.plan.timeout_s,
+            retries=self.plan.retries,
+            budget=self.budget,
+        )
+
+    @property
+    def n_left(self) -> int:
+        """Episodes that are still to be played."""
+        return self.plan.n_episodes - self.journal.n_done
+
+    def play(
+        self, *, on_played: Callable[[Played], None], on_step: Callable[[], None] = lambda: None
+    ) -> None:
+        """Play what is missing. Ctrl-C stops it: what was not finished is abandoned, the rest is kept.
+
+        Args:
+            on_played: Called with each episode when it ends.
+            on_step: Called after each step.
+
+        Raises:
+            ServiceError: The gateway, its database or the model is down.
+            RequestError: The gateway refuses every request of this kind.
+            RolloutError: The environment or the agent fails every time.
+            StoreError: The journal cannot be written.
+        """
+        run_to_end(self._play(on_played, on_step))
+
+    async def _play(self, on_played: Callable[[Played], None], on_step: Callable[[], None]) -> None:
+        session = self.session
+        async with contextlib.AsyncExitStack() as stack:
+            cast = Cast(session, self.plan, self.caller, stack)
+            if self.n_left == 0:
+                await self._mark_only(cast)
+                return
+            policies = await cast.policies()
+
+            def stepped() -> None:
+                self._has_played = True
+                on_step()
+
+            try:
+                self.reached = await play(
+                    self.plan,
+                    policies,
+                    on_played=lambda played: self._take(played, on_played),
+                    on_step=stepped,
+                    on_begun=self.journal.begin,
+                    is_done=self.journal.is_done,
+                    budget=self.budget,
+                )
+            except BaseException as error:
+                await self._leave(cast, error)
+                raise
+            if self.reached is not None:
+                self.journal.abandon_open(f"stopped by {self.reached.option}", str(self.reached))
+            await self._mark(cast, _MARKING_S)
+
+    def _take(self, played: Played, on_played: Callable[[Played], None]) -> None:
+        """An episode is in the journal before anybody hears of it."""
+        if played.fault is None:
+            episode = priced(to_episode(played), self.session.prices)
+            self.journal.finish(played.job, episode, score(played))
+        else:
+            self.journal.abandon(played.episode_id, played.fault.kind.value, played.fault.message)
+            if not self._may_have_rows(played, played.fault):
+                self.journal.mark(played.episode_id)  # there is nothing in the database to be marked
+        self.table.add(score(played))
+        on_played(played)
+
+    def _may_have_rows(self, played: Played, fault: Fault) -> bool:
+        """Whether the database may hold something of an episode that a fault ended."""
+        return self.session.venue is not None and (bool(played.answers()) or fault.kind in self._unsure)
+
+    @property
+    def _unsure(self) -> set[FaultKind]:
+        """Failures after which nobody knows whether the gateway has written what it was asked."""
+        unsure = {FaultKind.TIMEOUT, FaultKind.EPISODE_TIMEOUT, FaultKind.NOT_STORED}
+        if self.session.venue is not None and self.session.venue.gateway_url is not None:
+            unsure.add(FaultKind.CONNECTION)  # to a gateway in this process there is none to be lost
+        return unsure
+
+    async def _leave(self, cast: Cast, error: BaseException) -> None:
+        """Abandon what is half-played, in a run that ends by an error or by Ctrl-C."""
+        is_stopped = isinstance(error, asyncio.CancelledError)
+        with contextlib.suppress(TrajkitError):  # a disk that is full would hide what went wrong first
+            before = set(self.journal.unmarked)
+            self.journal.abandon_open("stopped", "the run was stopped" if is_stopped else "the run failed")
+            if not (is_stopped or self._has_played or self._unsure & set(self.caller.faults)):
+                for episode_id in self.journal.unmarked.keys() - before:
+                    self.journal.mark(episode_id)  # nothing was ever answered
+            await self._mark(cast, _LAST_MARKING_S)
+
+    async def _mark(self, cast: Cast, limit_s: float) -> None:
+        if self.journal.unmarked and (gateway := cast.opened_gateway) is not None:
+            await mark_abandoned(gateway, self.caller, self.journal, limit_s=limit_s)
+
+    async def _mark_only(self, cast: Cast) -> None:
+        """Everything is done; what an earlier run left to be marked still can be."""
+        if self.session.options.kind == PolicyKind.GATEWAY and self.journal.unmarked:
+            with contextlib.suppress(TrajkitError):
+                await cast.gateway()
+                await self._mark(cast, _MARKING_S)
+
+    def check_rows(self, stored: Stored) -> Checked:
+        """Compare the episodes that are done with what the gateway's database has of them."""
+        return check_rows(self.journal.episodes(), stored)
+
+    def write(self, prompts: Prompts | None = None) -> Written | None:
+        """Write the store from the journal; None when none was asked for, or nothing is done.
+
+        Args:
+            prompts: Looks up exact prompts; None leaves them unknown.
+
+        Raises:
+            StoreError: It cannot be written.
+        """
+        goal = self.session.options.store
+        if goal is None or self.journal.n_done == 0:
+            return None
+        source: dict[str, JsonValue] = {"kind": KIND, "env_id": self.plan.env_id, "run": self.plan.run}
+        if self.session.venue is not None:
+            source["gateway"] = self.session.venue.name
+        source |= self.session.remarks
+        return write_store(
+            self.journal,
+            goal,
+            source=source,
+            entry=self._entry(),
+            metrics=[_metric(self.session, name) for name in self.session.metrics],
+            prompts=prompts,
+        )
+
+    def _entry(self) -> LineageEntry:
+        journal = self.journal
+        arguments = {**self.session.arguments, "run": self.plan.run, "concurrency": self.plan.concurrency}
+        if journal.n_hidden:
+            arguments["n_keys_hidden"] = journal.n_hidden
+        arguments.pop("gateway", None)  # it names folders of this machine; the source has what it is called
+        return LineageEntry(
+            verb=KIND,
+            arguments=arguments,
+            n_episodes_in=journal.n_done + journal.abandoned.total(),
+            n_episodes_out=journal.n_done,
+            n_steps_in=journal.n_steps,
+            n_steps_out=journal.n_steps,
+            left=tuple(
+                Left(reason=f"abandoned: {reason}", n_episodes=n)
+                for reason, n in sorted(journal.abandoned.items())
+            ),
+            done_at=datetime.now(UTC),
+            trajkit_version=trajkit.__version__,
+        )
+
+
+@contextlib.contextmanager
+def open_run(session: Session) -> Iterator[Run]:
+    """Open the journal of a session for the time of a block.
+
+    Raises:
+        RolloutError: Another process plays this very run.
+        StoreError: The journal is damaged or cannot be written, or `-o` names something else.
+    """
+    options = session.options
+    with open_journal(session.plan, session.arguments, begin_anew=options.new_run) as journal:
+        if options.store is not None:
+            refuse_other(options.store, journal.run)
+        yield Run(session, journal)
+
+
+def run(
+    session: Session,
+    *,
+    on_played: Callable[[Played], None],
+    on_step: Callable[[], None] = lambda: None,
+    prompts: Prompts | None = None,
+) -> Written | None:
+    """Play what is missing of a session, and write its store; see `Run.play` and `Run.write`."""
+    with open_run(session) as opened:
+        opened.play(on_played=on_played, on_step=on_step)
+        return opened.write(prompts)
+
+
+def _metric(session: Session, name: str) -> Metric:
+    declared = session.venue.names.metrics.get(name) if session.venue and session.venue.names else None
+    if declared is not None:
+        optimize: str | None = declared.optimize
+    else:
+        optimize = "max" if name == RETURN_METRIC else None
+    return Metric(name=name, level=MetricLevel.EPISODE, kind=FeedbackKind.FLOAT, optimize=optimize)

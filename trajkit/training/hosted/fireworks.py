@@ -1,0 +1,274 @@
+"""Fine-tuning at Fireworks, over its REST API.
+
+The id of a job there is ours to choose: it is made of the job's mark, so that the service itself refuses to
+make the same job twice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Container, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from trajkit.errors import RequestError, ServiceError
+from trajkit.formats.base import PreferenceFormat, SftFormat
+from trajkit.schema.base import JsonObject
+from trajkit.training.hosted.answer import Refused
+from trajkit.training.hosted.facts import known_facts, price, slug, wrong_recipe
+from trajkit.training.hosted.fireworks_answers import Job, progress, state_of, steps
+from trajkit.training.hosted.fireworks_data import DIRECT_BYTES, Wire, upload
+from trajkit.training.hosted.fireworks_recipe import FireworksRecipe
+from trajkit.training.hosted.rest import Rest
+from trajkit.training.hosted.service import Checkpoint, Event, ModelFacts, Order, Sent, State
+from trajkit.training.job import JobStatus
+
+URL = "https://api.fireworks.ai"
+_KINDS = {"sft": ("supervisedFineTuningJobs", "supervisedFineTuningJobId"), "dpo": ("dpoJobs", "dpoJobId")}
+_ENDED_WITHOUT = (JobStatus.FAILED, JobStatus.CANCELLED)
+_MOST_ATTEMPTS = 50
+
+
+def connect(settings: JsonObject) -> Fireworks:
+    """Fireworks, with the key of FIREWORKS_API_KEY.
+
+    Args:
+        settings: `base_url`, for another address than Fireworks' own (else FIREWORKS_BASE_URL), and `account`
+            (else FIREWORKS_ACCOUNT_ID, else the only one that the key is of).
+
+    Raises:
+        RequestError: The address is none.
+    """
+    url = settings.get("base_url") or os.environ.get("FIREWORKS_BASE_URL") or URL
+    account = settings.get("account") or os.environ.get("FIREWORKS_ACCOUNT_ID")
+    whose = str(account).removeprefix("accounts/") if account else None
+    return Fireworks(str(url).rstrip("/").removesuffix("/v1"), account=whose)
+
+
+class Account(Wire):
+    """An account at Fireworks."""
+
+    name: str
+    """Its name, with `accounts/` before it."""
+    suspend_state: str | None = None
+    """Why it may do nothing; `UNSUSPENDED` or None where it may."""
+
+
+class Base(Wire):
+    """A model at Fireworks."""
+
+    tunable: bool | None = None
+    """Whether it can be tuned; None where nobody says."""
+    context_length: int | None = None
+    """Longest text."""
+    training_context_length: int | None = None
+    """Longest row."""
+    supports_tools: bool | None = None
+    """Whether it was made for tools."""
+
+
+class Fireworks:
+    """Fireworks' service.
+
+    Args:
+        url: Where its API is.
+        account: Whose jobs; None for the only account that the key is of.
+        direct_bytes: A larger file goes to an address of its own.
+    """
+
+    target = rules = "fireworks"
+    methods = ("sft", "dpo")
+    has_pause = False
+    listing_lag_s: float | None = None
+
+    def __init__(self, url: str, *, account: str | None, direct_bytes: int = DIRECT_BYTES) -> None:
+        self.where = url
+        self._rest = Rest(
+            "Fireworks",
+            url,
+            key_variable="FIREWORKS_API_KEY",
+            keys_at="https://app.fireworks.ai/settings/users/api-keys",
+        )
+        self._account = None if account is None else f"accounts/{account}"
+        self._direct_bytes = direct_bytes
+
+    @property
+    def settings(self) -> JsonObject:
+        """What `connect` needs; never a key."""
+        return {"base_url": self.where, "account": self._account}
+
+    def format(self, method: str) -> SftFormat | PreferenceFormat:
+        """How the rows are written."""
+        if method == "dpo":
+            from trajkit.formats.openai import OPENAI_DPO
+
+            return OPENAI_DPO
+        from trajkit.formats.fireworks import FIREWORKS
+
+        return FIREWORKS
+
+    def resolved(self, method: str, given: JsonObject) -> JsonObject:
+        """The recipe that is meant, with the defaults that are ours to choose."""
+        try:
+            recipe = FireworksRecipe.model_validate(given).of(method)
+        except ValidationError as error:
+            raise wrong_recipe(error, FireworksRecipe) from error
+        except ValueError as error:
+            raise RequestError(str(error)) from error
+        return recipe.model_dump(mode="json", exclude_none=True)
+
+    def epochs(self, recipe: JsonObject, n_rows: int) -> float | None:
+        """How often each row is learned."""
+        return float(FireworksRecipe.model_validate(recipe).epochs)
+
+    def known(self, model: str) -> ModelFacts:
+        """What is known of a model without asking anybody."""
+        return known_facts(
+            model,
+            "Fireworks says the price when the job is there: `trajkit jobs cancel` ends one that is too dear",
+            "a tuned model answers from a deployment of its own, which is paid for by the time it is up",
+            "rows of more than 8,192 tokens may be cut off unless max_context_length says more",
+        )
+
+    def preflight(self, model: str) -> ModelFacts:
+        """What Fireworks says of a model before anything is sent; it also takes or refuses the key."""
+        account = self._rest.read(Account, self._rest.get(f"/v1/{self._whose()}"))
+        if account.suspend_state not in (None, "", "UNSUSPENDED"):
+            raise ServiceError(
+                f"{account.name} is suspended: {account.suspend_state}",
+                hint="https://app.fireworks.ai/account/billing",
+            )
+        try:
+            base = self._rest.read(Base, self._rest.get(f"/v1/{_whole(model)}"))
+        except Refused as error:
+            if error.status not in (400, 404):
+                raise
+            raise ServiceError(
+                f"Fireworks has no model {model}: {error.said}",
+                hint="https://app.fireworks.ai/models lists them; those marked as tunable will do",
+            ) from error
+        if base.tunable is False:
+            raise ServiceError(
+                f"Fireworks does not tune {model}", hint="https://app.fireworks.ai/models lists those it does"
+            )
+        facts = self.known(model)
+        more = () if base.supports_tools is not False else (f"{model} was not made to call tools",)
+        longest = base.training_context_length or base.context_length or facts.max_tokens
+        return facts.model_copy(update={"max_tokens": longest, "warnings": (*facts.warnings, *more)})
+
+    def upload(self, path: Path, *, on_sent: Sent = lambda n_done, n_total: None) -> str:
+        """Send a file of rows; its id, once Fireworks is ready to read it."""
+        return upload(self._rest, self._whose(), path, on_sent=on_sent, direct_bytes=self._direct_bytes)
+
+    def find(self, order: Order) -> State | None:
+        """The job of this order that did not end without a model."""
+        found = self._last(order)[1]
+        return None if found is None or found.status in _ENDED_WITHOUT else found
+
+    def create(self, order: Order) -> State:
+        """Create the job, once: under the same id there is no second one."""
+        if order.method == "dpo" and order.validation_file is not None:
+            raise RequestError("Fireworks measures no pairs on the way", hint="leave --val out")
+        kind, parameter = _KINDS[order.method]
+        recipe = FireworksRecipe.model_validate(order.recipe)
+        number, last = self._last(order)
+        number += last is not None  # the last one ended without a model: this is the next attempt
+        model = f"{slug(recipe.output_model or order.name)[:40]}-{order.mark[:8]}"
+        if number > 1:
+            model += f"-{number}"
+        asked = recipe.request(
+            order.method, base=_whole(order.base), output_model=f"{self._whose()}/models/{model}"
+        )
+        asked |= {"displayName": order.name, "dataset": order.training_file}
+        if order.validation_file is not None:
+            asked["evaluationDataset"] = order.validation_file
+        job_id = _id(order, number)
+        try:
+            body = self._rest.post(f"/v1/{self._whose()}/{kind}", asked, **{parameter: job_id})
+        except Refused as error:
+            found = self.find(order) if error.status == 409 else None
+            if found is None:
+                raise
+            return found
+        return state_of(self._rest.read(Job, body))
+
+    def status(self, remote_id: str) -> State:
+        """How far it is."""
+        return state_of(self._job(remote_id))
+
+    def events(self, remote_id: str, known: Container[str] = ()) -> Sequence[Event]:
+        """What it told of a job, the oldest first, but for the events whose ids are known."""
+        job = self._job(remote_id)
+        address = job.metrics_file_signed_url
+        if address is None and "/dpoJobs/" in remote_id:
+            address = self._rest.get(f"/v1/{remote_id}:getMetricsFileEndpoint").get("signedUrl")
+        metrics = self._rest.text(str(address)) if address else None
+        every = [*price(state_of(job).facts.get("expected_usd")), *steps(metrics or ""), *progress(job)]
+        return [event for event in every if event.event_id not in known]
+
+    def checkpoints(self, remote_id: str) -> Sequence[Checkpoint]:
+        """Fireworks lists none."""
+        return ()
+
+    def cancel(self, remote_id: str) -> State:
+        """End it for good."""
+        self._rest.post(f"/v1/{remote_id}:cancel")
+        return self.status(remote_id)
+
+    def pause(self, remote_id: str) -> State:
+        """Fireworks alone halts jobs, when an account may not go on."""
+        raise RequestError("Fireworks cannot halt a job", hint="`trajkit jobs cancel` ends it for good")
+
+    def resume(self, remote_id: str) -> State:
+        """Go on with a job that Fireworks halted."""
+        self._rest.post(f"/v1/{remote_id}:resume")
+        return self.status(remote_id)
+
+    def delete_file(self, file_id: str) -> None:
+        """Remove an uploaded dataset; one that is gone already is no error."""
+        self._rest.delete(f"/v1/{file_id}")
+
+    def fetch(self, file_id: str, goal: Path) -> None:
+        """Fireworks leaves no result files: its losses are events."""
+        raise RequestError(f"Fireworks has no result file {file_id!r}")
+
+    def _whose(self) -> str:
+        """The account's name; asked for once where the user did not say it."""
+        if self._account is None:
+            found = self._rest.read_all(Account, self._rest.get("/v1/accounts"), "accounts")
+            if len(found) != 1:
+                names = ", ".join(each.name.removeprefix("accounts/") for each in found) or "none"
+                raise RequestError(
+                    "the key does not say which Fireworks account is meant",
+                    hint=f"export FIREWORKS_ACCOUNT_ID=…; accounts of this key: {names}",
+                )
+            self._account = found[0].name
+        return self._account
+
+    def _job(self, remote_id: str) -> Job:
+        return self._rest.read(Job, self._rest.get(f"/v1/{remote_id}"))
+
+    def _last(self, order: Order) -> tuple[int, State | None]:
+        """The last job that this order made, and its number; number 1 and None when there is none."""
+        last: tuple[int, State | None] = (1, None)
+        for number in range(1, _MOST_ATTEMPTS):
+            try:
+                state = self.status(f"{self._whose()}/{_KINDS[order.method][0]}/{_id(order, number)}")
+            except Refused as error:
+                if error.status != 404:
+                    raise
+                break
+            last = (number, state)
+            if state.status not in _ENDED_WITHOUT:
+                break
+        return last
+
+
+def _id(order: Order, number: int) -> str:
+    return f"trajkit-{order.mark[:24]}" + (f"-{number}" if number > 1 else "")
+
+
+def _whole(model: str) -> str:
+    """The whole name of a model: `qwen3-8b` is one of Fireworks' own."""
+    return model if "/" in model else f"accounts/fireworks/models/{model}"

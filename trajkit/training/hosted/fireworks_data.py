@@ -1,0 +1,131 @@
+"""Datasets at Fireworks: a record first, then its file, and it is ready when Fireworks has looked at it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+from pydantic import ConfigDict
+from pydantic.alias_generators import to_camel
+
+from trajkit.errors import ServiceError
+from trajkit.training.hosted.answer import Refused, Said
+from trajkit.training.hosted.rest import Rest
+from trajkit.training.hosted.service import Sent
+
+DIRECT_BYTES = 150_000_000
+"""A larger file goes to an address of its own."""
+_PATIENCE_S = 600.0
+
+
+class Wire(Said):
+    """An answer of Fireworks, whose names are `likeThis`."""
+
+    model_config = ConfigDict(alias_generator=to_camel)
+
+
+class Status(Wire):
+    """How something went."""
+
+    code: str | None = None
+    """`OK`, or what is wrong."""
+    message: str | None = None
+    """In words."""
+
+
+class Dataset(Wire):
+    """Rows at Fireworks."""
+
+    name: str
+    """Its whole name, with the account's."""
+    state: str | None = None
+    """`UPLOADING` or `READY`."""
+    status: Status | None = None
+    """What is wrong with it, where something is."""
+
+
+def upload(rest: Rest, account: str, path: Path, *, on_sent: Sent, direct_bytes: int) -> str:
+    """Send a file of rows, and wait until Fireworks is ready to read it; the name of the dataset.
+
+    Args:
+        rest: Its API.
+        account: The account's name, with `accounts/` before it.
+        path: The file.
+        on_sent: Told how many bytes are sent, and of how many.
+        direct_bytes: A larger file goes to an address of its own.
+
+    Raises:
+        ServiceError: It is not taken; what was made of it is removed again.
+    """
+    dataset_id = (
+        f"trajkit-{secrets.token_hex(8)}"  # a new one each time: removing it takes it from no other job
+    )
+    with path.open("rb") as file:
+        n_rows = sum(1 for _ in file)
+    about = {"userUploaded": {}, "exampleCount": str(n_rows)}
+    made = rest.post(f"/v1/{account}/datasets", {"datasetId": dataset_id, "dataset": about})
+    name = rest.read(Dataset, made).name
+    try:
+        if path.stat().st_size <= direct_bytes:
+            rest.post_file(f"/v1/{name}:upload", path, on_sent=on_sent)
+        else:
+            _put(rest, name, path, on_sent)
+        _ready(rest, name, path)
+    except BaseException:
+        with contextlib.suppress(ServiceError):
+            rest.delete(f"/v1/{name}")
+        raise
+    return name
+
+
+def _put(rest: Rest, name: str, path: Path, on_sent: Sent) -> None:
+    n_bytes = path.stat().st_size
+    asked = {"filenameToSize": {path.name: str(n_bytes)}}
+    given = rest.post(f"/v1/{name}:getUploadEndpoint", asked).get("filenameToSignedUrls")
+    address = given.get(path.name) if isinstance(given, dict) else None
+    if not isinstance(address, str):
+        raise ServiceError(f"Fireworks gave no address for {path.name}", hint="pip install -U trajkit")
+    headers = {"Content-Type": "application/octet-stream"}
+    signed = parse_qs(urlsplit(address).query).get("X-Goog-SignedHeaders", [""])[0].split(";")
+    if "x-goog-content-length-range" in signed:  # what an address is signed for has to be said
+        headers["x-goog-content-length-range"] = f"{n_bytes},{n_bytes}"
+    rest.put(address, path, start=0, n_bytes=n_bytes, headers=headers, on_sent=on_sent)
+    _patiently(lambda: rest.post(f"/v1/{name}:validateUpload"))
+
+
+def _patiently(ask: Callable[[], object]) -> None:
+    """Ask again while the service says that the bytes are still on their way."""
+    deadline, pause_s = time.monotonic() + _PATIENCE_S, 0.2
+    while True:
+        try:
+            ask()
+            return
+        except Refused as error:
+            is_early = "FAILED_PRECONDITION" in str(error.body) or error.body.get("code") == 9
+            if not is_early or time.monotonic() > deadline:
+                raise
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 10)
+
+
+def _ready(rest: Rest, name: str, path: Path) -> None:
+    deadline, pause_s = time.monotonic() + _PATIENCE_S, 0.2
+    while True:
+        found = rest.read(Dataset, rest.get(f"/v1/{name}"))
+        if found.state == "READY":
+            return
+        if found.status is not None and found.status.code not in (None, "OK"):
+            raise ServiceError(
+                f"Fireworks does not take {path.name}: {found.status.message or found.status.code}",
+                hint=f"`trajkit validate {path} --target fireworks` looks at the same rows",
+            )
+        if time.monotonic() > deadline:
+            raise ServiceError(
+                f"{name} is {found.state} still after {_PATIENCE_S:g} s", hint="try again later"
+            )
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 10)

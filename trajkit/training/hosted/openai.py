@@ -1,0 +1,261 @@
+"""Fine-tuning over OpenAI's API: at OpenAI, and wherever else it is spoken."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+from collections.abc import Container, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from trajkit._core.files import replacing
+from trajkit._core.lazy import need
+from trajkit.errors import ServiceError
+from trajkit.formats.base import PreferenceFormat, SftFormat
+from trajkit.formats.openai import OPENAI_DPO, OPENAI_SFT
+from trajkit.formats.validation.prices import load_prices
+from trajkit.schema.base import JsonObject
+from trajkit.training.hosted.openai_answer import checkpoint_of, day_of, event_of, state_of
+from trajkit.training.hosted.openai_client import Client, first_page, objects
+from trajkit.training.hosted.openai_profile import OPENAI, Profile, address_of
+from trajkit.training.hosted.openai_recipe import OpenAIRecipe, arguments_of, read_recipe, usual_epochs
+from trajkit.training.hosted.openai_upload import upload
+from trajkit.training.hosted.service import (
+    MOST_EVENTS,
+    Checkpoint,
+    Event,
+    ModelFacts,
+    Order,
+    Sent,
+    Service,
+    State,
+)
+from trajkit.training.job import JobStatus
+
+MARK = "trajkit_run"
+"""Under this name a job's metadata hold `Order.mark`."""
+_LONG_S = 600.0
+"""So long an upload or the creation of a job may take."""
+_MOST_JOBS, _MOST_CHECKPOINTS = 1000, 1000
+_NEVER_SUCCEED = (JobStatus.FAILED, JobStatus.CANCELLED)
+
+
+def connect(settings: JsonObject) -> Service:
+    """The service that settings name: `profile` and `base_url`, see `openai_profile.address_of`."""
+    return OpenAIService(*address_of(settings))
+
+
+class OpenAIService:
+    """Anyone who speaks OpenAI's fine-tuning API.
+
+    Args:
+        profile: Who it is.
+        url: The address of the API, up to `/v1`.
+    """
+
+    target = "openai"
+    methods: Sequence[str] = ("sft", "dpo")
+    has_pause = True
+
+    def __init__(self, profile: Profile, url: str) -> None:
+        self.profile, self.where, self.rules = profile, url, profile.rules
+        self.listing_lag_s: float | None = profile.listing_lag_s
+        self._is_openai = profile.name == OPENAI.name
+        self._client = Client(profile, url)
+
+    @property
+    def usual_model(self) -> str | None:
+        """Tuned where nobody says what; None: somebody must."""
+        return self.profile.default_model
+
+    @property
+    def settings(self) -> JsonObject:
+        """Profile and address."""
+        return {"profile": self.profile.name, "base_url": self.where}
+
+    def format(self, method: str) -> SftFormat | PreferenceFormat:
+        """OpenAI's rows."""
+        return OPENAI_SFT if method == "sft" else OPENAI_DPO
+
+    def resolved(self, method: str, given: JsonObject) -> JsonObject:
+        """The recipe that is meant."""
+        return read_recipe(given, method=method, rules=self.rules).model_dump(mode="json")
+
+    def epochs(self, recipe: JsonObject, n_rows: int) -> float | None:
+        """How often each row is learned."""
+        asked = OpenAIRecipe.model_validate(recipe).n_epochs
+        if asked != "auto":
+            return asked
+        return usual_epochs(n_rows) if self._is_openai else None
+
+    def known(self, model: str) -> ModelFacts:
+        """What trajkit's own file says: prices and dates are OpenAI's alone."""
+        prices = load_prices()
+        found = prices.find(model)
+        notes = () if self.profile.note is None else (self.profile.note,)
+        if found is None:
+            return ModelFacts(model=model, warnings=notes)
+        facts = ModelFacts(model=model, max_tokens=found.max_tokens, encoding=found.encoding, warnings=notes)
+        if not self._is_openai:
+            return facts
+        return facts.model_copy(
+            update={
+                "usd_per_million_tokens": found.usd_per_million_tokens,
+                "price_as_of": prices.as_of,
+                "last_job_on": found.last_job_on,
+                "shutdown_on": found.shutdown_on,
+            }
+        )
+
+    def preflight(self, model: str) -> ModelFacts:
+        """Ask for the model and for earlier jobs, which is where a closed organisation shows first."""
+        facts = self.known(model)
+        found = self._model(model)
+        update: dict[str, Any] = {}
+        if found is None:
+            update["warnings"] = (
+                *facts.warnings,
+                f"{self.where} does not list {model}: is it the right name?",
+            )
+            found = {}
+        dates = found.get("deprecation")
+        dates = dates if isinstance(dates, Mapping) else {}  # Azure's: of tuning and of use
+        for name, value in (
+            ("shutdown_on", found.get("shutdown_date") or dates.get("inference")),
+            ("last_job_on", dates.get("fine_tune")),
+        ):
+            if (day := day_of(value)) is not None:
+                update[name] = day
+        facts = facts.model_copy(update=update)
+        with self._client.talk("asking for earlier jobs") as client:
+            n_jobs = len(first_page(client.fine_tuning.jobs.list(limit=1)))
+        if self._is_openai and not n_jobs:
+            said = (
+                "this project has no earlier job: since 2026-05-07 OpenAI takes jobs only from organisations"
+                " that have, and the job may be refused"
+            )
+            facts = facts.model_copy(update={"warnings": (*facts.warnings, said)})
+        return facts
+
+    def _model(self, model: str) -> Mapping[str, Any] | None:
+        """What the service says about a model; None where one that is not OpenAI does not know it."""
+        openai = need("openai", extra="openai")
+        with self._client.talk(f"asking for {model}") as client:
+            try:
+                return self._client.read(client.models.retrieve(model), "asking for the model")
+            except openai.NotFoundError as error:
+                if not self._is_openai:
+                    return None
+                known = ", ".join(each.name for each in load_prices().models if each.last_job_on is not None)
+                raise ServiceError(
+                    f"no model {model!r} at {self.where}: {self._client.failures.safe(error.message)}",
+                    hint=f"models that can be tuned: {known}",
+                ) from None
+
+    def upload(self, path: Path, *, on_sent: Sent = lambda n_done, n_total: None) -> str:
+        """Send a file, in parts where it is large."""
+        with self._client.talk(f"uploading {path.name}", timeout_s=_LONG_S) as client:
+            sent = upload(client, path, parts_from=self.profile.parts_from, on_sent=on_sent)
+        return str(self._client.read(sent, "uploading")["id"])
+
+    def find(self, order: Order) -> State | None:
+        """By the mark in the metadata, and by the file."""
+        with self._client.talk("looking for the job") as client:
+            jobs = client.fine_tuning.jobs
+            listings: list[Any] = []
+            if self.profile.has_metadata:
+                listings.append(jobs.list(limit=100, metadata={MARK: order.mark}))
+            if order.training_file is not None:  # where metadata are not kept or not searched
+                listings.append(jobs.list(limit=100))
+            for listing in listings:
+                for job in objects(listing, _MOST_JOBS):
+                    metadata = job.get("metadata")
+                    mark = metadata.get(MARK) if isinstance(metadata, Mapping) else None
+                    is_ours = mark == order.mark or (
+                        order.training_file is not None and job.get("training_file") == order.training_file
+                    )
+                    if is_ours and (state := state_of(job)).status not in _NEVER_SUCCEED:
+                        return state
+        return None
+
+    def create(self, order: Order) -> State:
+        """Create the job; the client does not try twice."""
+        recipe = OpenAIRecipe.model_validate(order.recipe)
+        arguments = arguments_of(recipe, method=order.method, has_method=self.profile.has_method)
+        if self.profile.has_metadata:
+            arguments["metadata"] = {MARK: order.mark, "trajkit_job": order.name[:512]}
+        if order.validation_file is not None:
+            arguments["validation_file"] = order.validation_file
+        with self._client.talk("creating the job", max_retries=0, timeout_s=_LONG_S) as client:
+            job = client.fine_tuning.jobs.create(
+                model=order.base, training_file=str(order.training_file), **arguments
+            )
+        return state_of(self._client.read(job, "creating the job"))
+
+    def status(self, remote_id: str) -> State:
+        """How far it is."""
+        with self._client.talk("asking for the job") as client:
+            return state_of(
+                self._client.read(client.fine_tuning.jobs.retrieve(remote_id), "asking for the job")
+            )
+
+    def events(self, remote_id: str, known: Container[str] = ()) -> Sequence[Event]:
+        """What is new; the service tells the newest first."""
+        found: list[Event] = []
+        with self._client.talk("asking for events") as client:
+            for event in objects(client.fine_tuning.jobs.list_events(remote_id, limit=100), MOST_EVENTS):
+                if str(event.get("id")) in known:
+                    break
+                if event.get("id"):
+                    found.append(event_of(event))
+        found.reverse()  # of those of one second the order stays
+        return sorted(found, key=lambda event: event.at.timestamp() if event.at else 0.0)
+
+    def checkpoints(self, remote_id: str) -> Sequence[Checkpoint]:
+        """Those that are kept; none where the service does not know the question."""
+        openai = need("openai", extra="openai")
+        with self._client.talk("asking for checkpoints") as client:
+            try:
+                pages = client.fine_tuning.jobs.checkpoints.list(remote_id, limit=100)
+                listed = list(objects(pages, _MOST_CHECKPOINTS))
+            except openai.NotFoundError:
+                return ()
+        found = [checkpoint for each in listed if (checkpoint := checkpoint_of(each)) is not None]
+        return tuple(sorted(found, key=lambda checkpoint: checkpoint.n_steps or 0))
+
+    def cancel(self, remote_id: str) -> State:
+        """End it for good."""
+        with self._client.talk("cancelling the job") as client:
+            return state_of(self._client.read(client.fine_tuning.jobs.cancel(remote_id), "cancelling"))
+
+    def pause(self, remote_id: str) -> State:
+        """Halt it."""
+        with self._client.talk("halting the job") as client:
+            return state_of(self._client.read(client.fine_tuning.jobs.pause(remote_id), "halting"))
+
+    def resume(self, remote_id: str) -> State:
+        """Go on with it."""
+        with self._client.talk("resuming the job") as client:
+            return state_of(self._client.read(client.fine_tuning.jobs.resume(remote_id), "resuming"))
+
+    def delete_file(self, file_id: str) -> None:
+        """Remove an uploaded file."""
+        openai = need("openai", extra="openai")
+        with self._client.talk(f"removing {file_id}") as client, contextlib.suppress(openai.NotFoundError):
+            client.files.delete(file_id)
+
+    def fetch(self, file_id: str, goal: Path) -> None:
+        """Write a result file; one that comes as base64, as OpenAI's tables of losses do, is decoded."""
+        with self._client.talk(f"fetching {file_id}") as client:
+            content = client.files.content(file_id).read()
+        with replacing(goal) as temporary:
+            temporary.write_bytes(self._client.masked(_plain(content)))
+
+
+def _plain(content: bytes) -> bytes:
+    with contextlib.suppress(binascii.Error, ValueError):
+        decoded = base64.b64decode(content.strip(), validate=True)
+        if "," in decoded.decode("utf-8"):
+            return decoded
+    return content

@@ -1,0 +1,264 @@
+"""What comes before a job at a service: its rows, what they cost, the proof that nothing leaked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+from trajkit._core.files import building_folder
+from trajkit.curation.leak_report import LeakReport
+from trajkit.curation.rows.request import Overlong
+from trajkit.errors import RequestError
+from trajkit.formats.base import Unit
+from trajkit.formats.think import Thoughts
+from trajkit.formats.validation.prices import Prices
+from trajkit.schema import Model
+from trajkit.schema.base import JsonObject, Name
+from trajkit.training.hosted.failure import MissingKey, Unreachable
+from trajkit.training.hosted.remote import Estimate, Remote, order_of
+from trajkit.training.hosted.rows import TRAIN, VALIDATION, Rows, counter_of, write_rows
+from trajkit.training.hosted.service import ModelFacts, Service
+from trajkit.training.job import TuneJob, key_of
+from trajkit.training.new_job import begin_job, name_for, same_job
+from trajkit.training.runs import Runs
+from trajkit.training.side import Side, digest_of, leak_of, open_side, origin_of_side
+
+Progress = Callable[[str, int, int | None], None]
+_SOON_DAYS = 60
+_DECIDING = ("openai", "tiktoken")
+
+
+class HostedRequest(Model):
+    """What is tuned on what."""
+
+    method: Annotated[str, Field(pattern="^(sft|dpo)$")] = "sft"
+    """How it learns."""
+    base: Name
+    """The model, as the service names it."""
+    train: Path
+    """The store that is learned; for `dpo` the pairs."""
+    validation: Path | None = None
+    """What measures on the way; None for none."""
+    recipe: JsonObject = {}
+    """Options of the service, by its own names."""
+    unit: Unit = Unit.EPISODE
+    """What becomes a row."""
+    thoughts: Thoughts = Thoughts.KEEP
+    """What becomes of thoughts."""
+    overlong: Overlong = Overlong.ERROR
+    """What becomes of rows that are longer than the limit."""
+    max_length: int | None = None
+    """Most tokens of a row; None for the model's own limit, or none."""
+    tokenizer: str | None = None
+    """What counts tokens; None for the model's own where it is public."""
+    allow_leak: bool = False
+    """Train although the two stores share what they must not; the report says so."""
+
+
+class Prepared(NamedTuple):
+    """A job that can be started."""
+
+    job: TuneJob
+    """The job, saved."""
+    leak: LeakReport
+    """What the stores have in common."""
+    facts: ModelFacts
+    """What is known of the model."""
+    notes: tuple[str, ...]
+    """What a user should know before paying."""
+    is_new: bool
+    """False when the same job was there already: that is the one."""
+
+
+def prepare(
+    request: HostedRequest,
+    service: Service,
+    runs: Runs,
+    *,
+    name: str | None = None,
+    prices: Prices | None = None,
+    is_dry_run: bool = False,
+    on_progress: Progress = lambda what, n_done, n_total: None,
+) -> Prepared:
+    """Ask the service about the model, write the rows and check them, and say what the job costs.
+
+    Nothing is sent and nothing is started. The same data, model and recipe at the same service give the same
+    job: it is found and not made twice.
+
+    Args:
+        request: What is asked for.
+        service: Who trains.
+        runs: Where jobs are kept.
+        name: Name of the job; None for one made of the model and the store.
+        prices: The user's own, over what the service and trajkit say.
+        is_dry_run: Go on without a key or a network, with what is known already.
+        on_progress: Told what is being done, how far it is, and of how much (None when unknown).
+
+    Raises:
+        RequestError: There is no key, an option makes no sense, the model is shut down, or the name is taken.
+        ServiceError: The service cannot be reached, has no such model, or takes no jobs.
+        DataError: The stores leak, or the service would refuse a row.
+        NothingMatched: No step is learned.
+        StoreError: A store cannot be read.
+    """
+    recipe, sides = _opened(request, service)
+    on_progress(f"asking {service.where}", 0, None)
+    facts = _with_prices(_facts(service, request.base, is_dry_run=is_dry_run), prices)
+    today = datetime.now(UTC).date()
+    _refuse_shut_down(facts, today)
+    on_progress("looking for leaks", 0, None)
+    report = leak_of(sides[TRAIN], sides.get(VALIDATION)).checked(allow_leak=request.allow_leak)
+    about_rows = request.model_dump(mode="json", include={"unit", "thoughts", "overlong", "max_length"})
+    whole = recipe | {"rows": about_rows, "allow_leak": request.allow_leak}
+    key = key_of(
+        target=f"{service.target} {service.where}",
+        method=request.method,
+        base=request.base,
+        recipe=whole,
+        digests=tuple(digest_of(side) for side in sides.values()),
+    )
+    warnings = (*_warnings(facts, today), *_once(service))
+    if (found := same_job(runs, key, name)) is not None:
+        return Prepared(found, report, facts, warnings, is_new=False)
+    job_id = name_for(runs, name, base=request.base, data=request.train, method=request.method)
+    with building_folder(runs.path(job_id)) as folder:
+        rows = _rows(request, service, facts, sides, folder, on_progress)
+        remote = Remote(
+            where=service.where,
+            settings=service.settings,
+            estimate=_estimate(service, recipe, rows[TRAIN], facts),
+        )
+        job = begin_job(
+            folder,
+            job_id=job_id,
+            key=key,
+            target=service.target,
+            method=request.method,
+            base=request.base,
+            recipe=whole,
+            train=rows[TRAIN].data,
+            validation=rows[VALIDATION].data if VALIDATION in rows else None,
+            leak=report,
+            origin=origin_of_side(sides[TRAIN]),
+            packages=_DECIDING,
+            remote=remote.model_dump(mode="json"),
+        )
+    about = [words for made in rows.values() for words in made.warnings]
+    if not is_dry_run and (there := service.find(order_of(job, remote))) is not None:
+        name = f"{there.remote_id} ({there.said})"
+        about.append(f"{service.target} has this job already, as {name}: nothing is paid again")
+    return Prepared(job, report, facts, tuple(dict.fromkeys((*warnings, *about))), is_new=True)
+
+
+def _opened(request: HostedRequest, service: Service) -> tuple[JsonObject, dict[str, Side]]:
+    """The recipe that is meant, and what is learned and what measures."""
+    if request.method not in service.methods:
+        raise RequestError(
+            f"{service.target} has no {request.method}", hint=f"it has {', '.join(service.methods)}"
+        )
+    recipe = service.resolved(request.method, request.recipe)
+    sides = {TRAIN: open_side(request.train, request.method)}
+    if request.validation is not None:
+        sides[VALIDATION] = open_side(request.validation, request.method)
+    return recipe, sides
+
+
+def _rows(
+    request: HostedRequest,
+    service: Service,
+    facts: ModelFacts,
+    sides: Mapping[str, Side],
+    folder: Path,
+    on_progress: Progress,
+) -> dict[str, Rows]:
+    counter = counter_of(facts, request.tokenizer)
+    return {
+        side: write_rows(
+            data,
+            folder,
+            side,
+            form=service.format(request.method),
+            rules=service.rules,
+            unit=request.unit,
+            thoughts=request.thoughts,
+            counter=counter,
+            max_tokens=request.max_length or facts.max_tokens,
+            overlong=request.overlong,
+            on_progress=on_progress,
+        )
+        for side, data in sides.items()
+    }
+
+
+def _facts(service: Service, model: str, *, is_dry_run: bool) -> ModelFacts:
+    try:
+        return service.preflight(model)
+    except (MissingKey, Unreachable) as error:
+        if not is_dry_run:
+            raise
+        facts = service.known(model)
+        said = f"the service was not asked: {error.message}"
+        return facts.model_copy(update={"warnings": (*facts.warnings, said)})
+
+
+def _with_prices(facts: ModelFacts, prices: Prices | None) -> ModelFacts:
+    """The facts, with what the user's own file says over them."""
+    known = None if prices is None else prices.find(facts.model)
+    if prices is None or known is None:
+        return facts
+    own = {
+        name: value
+        for name in ("usd_per_million_tokens", "max_tokens", "encoding", "last_job_on", "shutdown_on")
+        if (value := getattr(known, name)) is not None
+    }
+    if known.usd_per_million_tokens is not None:
+        own["price_as_of"] = prices.as_of
+    return facts.model_copy(update=own)
+
+
+def _refuse_shut_down(facts: ModelFacts, today: date) -> None:
+    if facts.shutdown_on is not None and facts.shutdown_on <= today:
+        raise RequestError(
+            f"{facts.model} was shut down on {facts.shutdown_on}",
+            hint="choose another --model; `trajkit sft local` needs no service",
+        )
+
+
+def _warnings(facts: ModelFacts, today: date) -> Iterator[str]:
+    if facts.last_job_on is not None and facts.last_job_on < today:
+        yield f"no job on {facts.model} can be created since {facts.last_job_on}: the service may refuse it"
+    elif facts.last_job_on is not None and (facts.last_job_on - today).days <= _SOON_DAYS:
+        n_days = (facts.last_job_on - today).days
+        yield f"jobs on {facts.model} can be created until {facts.last_job_on}: {n_days} days from now"
+    if facts.shutdown_on is not None:
+        yield f"{facts.model} and what is tuned from it end on {facts.shutdown_on}"
+    yield from facts.warnings
+
+
+def _once(service: Service) -> Iterator[str]:
+    if service.listing_lag_s is not None:
+        yield (
+            f"{service.target} makes a job as often as it is asked: trajkit looks for it first, but if"
+            f" another machine starts the same job within {service.listing_lag_s:g} s, both may be paid for"
+        )
+
+
+def _estimate(service: Service, recipe: JsonObject, rows: Rows, facts: ModelFacts) -> Estimate:
+    n_epochs = service.epochs(recipe, rows.data.n_rows)
+    n_tokens = None if n_epochs is None else round(rows.loss.n_within * n_epochs)
+    price = facts.usd_per_million_tokens
+    cost_usd = None if price is None or n_tokens is None else n_tokens / 1e6 * price
+    if cost_usd is not None and facts.least_usd is not None:
+        cost_usd = max(cost_usd, facts.least_usd)
+    return Estimate(
+        n_epochs=n_epochs,
+        n_trained_tokens=n_tokens,
+        is_exact=rows.loss.is_exact,
+        counted_by=rows.loss.tokenizer,
+        usd_per_million_tokens=price,
+        cost_usd=cost_usd,
+    )

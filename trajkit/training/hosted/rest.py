@@ -1,0 +1,263 @@
+"""A service's REST API: JSON in, JSON out, and refusals as errors with a way out. Nothing is tried twice."""
+
+from __future__ import annotations
+
+import json
+import re
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import ValidationError
+
+from trajkit._core.lazy import need
+from trajkit._core.secrets import hidden
+from trajkit._core.settings import secret_from_environment
+from trajkit.errors import DataError, ServiceError
+from trajkit.training.hosted.answer import Answer, Refused, Said, object_of, words_of
+from trajkit.training.hosted.failure import MissingKey, Unreachable
+from trajkit.training.hosted.service import Sent
+from trajkit.training.hosted.wire import checked_address, client
+
+if TYPE_CHECKING:
+    import httpx2
+
+Kind = TypeVar("Kind", bound=Said)
+
+_PIECE = 1 << 20
+_PATH = re.compile(r"(?:/[\w.:@+=~-]+)+")
+_MOVED = (301, 302, 303, 307, 308)
+_UNDONE = (408, 425, 429)  # another time it may be taken
+_BUSY = 503
+_LONGEST_KEPT = 20_000
+_HINTS = {
+    402: "the account has no credit left",
+    403: "the key, or its account, may not do this",
+    429: "the service asks for fewer requests: try again later",
+}
+
+
+class Rest:
+    """One service's API, reached with one key.
+
+    Args:
+        name: What people call the service.
+        url: Where it is, without a slash at the end.
+        key_variable: The environment variable that holds the key.
+        keys_at: Where a key is had.
+    """
+
+    def __init__(self, name: str, url: str, *, key_variable: str, keys_at: str) -> None:
+        self.name, self.url = name, checked_address(url)
+        self._key_variable, self._keys_at = key_variable, keys_at
+        self._http: httpx2.Client | None = None
+
+    def get(self, path: str, **query: str | int) -> dict[str, Any]:
+        """Ask for something.
+
+        Raises:
+            Refused: The service does not give it.
+            Unreachable: It cannot be reached.
+            MissingKey: There is no key.
+        """
+        return self.ask("GET", path, params=query).body
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None, **query: str | int) -> dict[str, Any]:
+        """Make something, or do something to it; errors as with `get`."""
+        return self.ask("POST", path, params=query, json=dict(body or {})).body
+
+    def delete(self, path: str) -> None:
+        """Remove something; that it is gone already is no error."""
+        try:
+            self.ask("DELETE", path)
+        except Refused as error:
+            if error.status not in (404, 410):
+                raise
+
+    def ask(self, method: str, path: str, *, accept: tuple[int, ...] = (), **options: Any) -> Answer:
+        """Send one request.
+
+        Args:
+            method: Of HTTP.
+            path: What comes after the address of the API.
+            accept: Statuses that are answers, beside those from 200 to 299.
+            options: As httpx takes them.
+        """
+        if not _PATH.fullmatch(path) or "/.." in path:  # a part of it may be an id that the service gave
+            raise ServiceError(
+                f"{path!r} cannot be asked for at {self.name}", hint="is the name or id right?"
+            )
+        headers = {"Authorization": f"Bearer {self._key()}", **options.pop("headers", {})}
+        with self._client() as http:
+            answer = http.request(method, self.url + path, headers=headers, **options)
+        found = self._checked(answer, accept)
+        if answer.content.strip() not in (b"", b"{}") and not found.body:
+            raise Unreachable(
+                f"{self.name} answered {path} with what is no JSON object: {answer.text[:60]!r}",
+                hint=f"is {self.url} the address of its API?",
+                answer=answer.text[:_LONGEST_KEPT],
+            )
+        return found
+
+    def read(self, kind: type[Kind], body: Mapping[str, Any]) -> Kind:
+        """An answer with types.
+
+        Raises:
+            Unreachable: It is not what such an answer is.
+        """
+        try:
+            return kind.model_validate(body)
+        except ValidationError as error:
+            first = error.errors()[0]
+            what = f"{'.'.join(map(str, first['loc']))}: {first['msg']}: {repr(first['input'])[:60]}"
+            raise self._unknown(what, body) from None
+
+    def read_all(self, kind: type[Kind], body: Mapping[str, Any], name: str) -> list[Kind]:
+        """The list of this name in an answer, with types; empty where it is null or not there."""
+        found = body.get(name)
+        if not isinstance(found, list | None):
+            raise self._unknown(f"{name}: no list: {repr(found)[:60]}", body)
+        return [self.read(kind, each) for each in found or ()]
+
+    def _unknown(self, what: str, body: Any) -> Unreachable:
+        return Unreachable(
+            f"{self.name} answered in an unknown way: {what}",
+            hint="pip install -U trajkit; its API may have changed",
+            answer=json.dumps(body, ensure_ascii=False)[:_LONGEST_KEPT],
+        )
+
+    def put(
+        self, url: str, path: Path, *, start: int, n_bytes: int, headers: Mapping[str, str], on_sent: Sent
+    ) -> Answer:
+        """Send a part of a file to an address that the service gave for it: without the key.
+
+        Args:
+            url: The address.
+            path: The file.
+            start: First byte.
+            n_bytes: How many.
+            headers: What the address wants beside the length.
+            on_sent: Told how many bytes of this part are sent, and of how many.
+        """
+        address = self._given(url)
+        for _ in range(5):
+            with self._client() as http:
+                answer = http.put(
+                    address,
+                    content=_pieces(path, start, n_bytes, on_sent),
+                    headers={**headers, "Content-Length": str(n_bytes)},
+                )
+            if answer.status_code not in _MOVED or "location" not in answer.headers:
+                return self._checked(answer, ())
+            here, address = address, address.join(self._given(str(address.join(answer.headers["location"]))))
+            if (here.scheme, here.netloc) != (address.scheme, address.netloc):
+                raise ServiceError(
+                    f"{here.host} sends the upload on to {address.host}, and the rows go to no other host",
+                    hint="report it to the service",
+                )
+        raise ServiceError(f"{self.name} sends the upload from one address to the next without end")
+
+    def post_file(self, path: str, file: Path, *, on_sent: Sent) -> Answer:
+        """Send a file as the form field `file`."""
+        mark = secrets.token_hex(16)
+        disposition = f'Content-Disposition: form-data; name="file"; filename="{file.name}"'
+        head = f"--{mark}\r\n{disposition}\r\nContent-Type: application/jsonl\r\n\r\n".encode()
+        tail = f"\r\n--{mark}--\r\n".encode()
+        n_bytes = file.stat().st_size
+
+        def content() -> Iterator[bytes]:
+            yield head
+            yield from _pieces(file, 0, n_bytes, on_sent)
+            yield tail
+
+        length = str(len(head) + n_bytes + len(tail))
+        form = {"Content-Type": f"multipart/form-data; boundary={mark}", "Content-Length": length}
+        return self.ask("POST", path, content=content(), headers=form)
+
+    def text(self, url: str) -> str | None:
+        """What is at an address that the service gave, without the key; None where nothing is yet."""
+        with self._client() as http:
+            answer = http.get(self._given(url))
+        if answer.status_code in (403, 404):  # storage says one or the other of what is not there
+            return None
+        self._checked(answer, ())
+        return answer.text
+
+    def _given(self, url: str) -> httpx2.URL:
+        """An address that the service gave: encrypted where the service itself is."""
+        httpx2 = need("httpx2", extra="hosted")
+        try:
+            address = httpx2.URL(url)
+        except (httpx2.InvalidURL, TypeError, ValueError) as error:
+            raise ServiceError(f"{self.name} gave what is no address: {str(url)[:60]!r}") from error
+        if address.scheme != "https" and (address.scheme != "http" or self.url.startswith("https://")):
+            raise ServiceError(f"{self.name} gave an address that is not encrypted: {str(url)[:60]!r}")
+        return address  # type: ignore[no-any-return]
+
+    @contextmanager
+    def _client(self) -> Iterator[httpx2.Client]:
+        """The client, for one request: what it cannot reach is an error with a way out."""
+        httpx2 = need("httpx2", extra="hosted")
+        if self._http is None:
+            self._http = client(
+                httpx2.Client,
+                secret_from_environment(self._key_variable),
+                timeout=httpx2.Timeout(60, connect=15, read=300),
+                limits=httpx2.Limits(max_keepalive_connections=0),  # so that nothing is left to be closed
+            )
+        try:
+            yield self._http
+        except httpx2.TransportError as error:
+            raise Unreachable(
+                f"{self.name} cannot be reached: {self._without_key(str(error)) or type(error).__name__}",
+                hint=f"is {self.url} the right address, and the network up? Then try again",
+            ) from None  # the request, and with it the key, is in the cause
+
+    def _checked(self, answer: httpx2.Response, accept: tuple[int, ...]) -> Answer:
+        status = answer.status_code
+        body = object_of(answer.content)
+        if 200 <= status < 300 or status in accept:
+            return Answer(status, answer.headers, body)
+        said = self._without_key(words_of(body) or answer.text[:300].strip() or answer.reason_phrase)
+        if status in _UNDONE or status >= 500:
+            raise Unreachable(
+                f"{self.name} has no answer now: {said} (HTTP {status})",
+                hint=_HINTS.get(status, "try again later"),
+                # a 503 in the API's own words is a refusal; one of a proxy may come after the work was done
+                is_undone=status in _UNDONE or (status == _BUSY and bool(body)),
+            )
+        hint = _HINTS.get(status)
+        if status in _MOVED:
+            hint = f"{self.url} sends elsewhere, which is not followed: name the address itself"
+        if status == 401:
+            hint = f"{self._key_variable} holds no key that is taken; keys are at {self._keys_at}"
+        message = f"{self.name} refused: {said} (HTTP {status})"
+        raise Refused(message, said=said, status=status, body=body, hint=hint)
+
+    def _key(self) -> str:
+        key = secret_from_environment(self._key_variable)
+        if key is None:
+            raise MissingKey(
+                f"no key for {self.name}: {self._key_variable} is not set",
+                hint=f"export {self._key_variable}=…; keys are at {self._keys_at}",
+            )
+        return key.get_secret_value()
+
+    def _without_key(self, text: str) -> str:
+        """What a service says may repeat the key that it was given."""
+        return hidden(text, secret_from_environment(self._key_variable))
+
+
+def _pieces(path: Path, start: int, n_bytes: int, on_sent: Sent) -> Iterator[bytes]:
+    n_sent = 0
+    with path.open("rb") as file:
+        file.seek(start)
+        while n_sent < n_bytes:
+            piece = file.read(min(_PIECE, n_bytes - n_sent))
+            if not piece:
+                raise DataError(f"{path} became shorter while it was sent")
+            yield piece
+            n_sent += len(piece)
+            on_sent(n_sent, n_bytes)

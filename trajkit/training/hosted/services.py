@@ -1,0 +1,29 @@
+"""The services by name. Each module has `connect(settings) -> Service`, and is imported when it is wanted."""
+
+from __future__ import annotations
+
+import importlib
+
+from trajkit.errors import RequestError
+from trajkit.schema.base import JsonObject
+from trajkit.training.hosted.service import Service
+
+_MODULES = {"openai": "openai", "together": "together", "fireworks": "fireworks"}
+
+
+def connect(target: str, settings: JsonObject) -> Service:
+    """A service by its name, with the key that the environment has for it.
+
+    Args:
+        target: What a user calls it.
+        settings: As `Service.settings` gave them, or those that a user chose; empty for the defaults.
+
+    Raises:
+        RequestError: There is no such service, or a setting makes no sense. That a key is missing is told
+            later, by the first call.
+    """
+    if target not in _MODULES:
+        raise RequestError(f"no service {target!r}", hint=f"services: {', '.join(_MODULES)}")
+    module = importlib.import_module(f"trajkit.training.hosted.{_MODULES[target]}")
+    service: Service = module.connect(settings)
+    return service

@@ -1,0 +1,154 @@
+"""Files at Together: it gives an address for the bytes, keeps the same bytes once, and looks at the rows."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import AliasChoices, Field
+
+from trajkit._core.files import sha256_file
+from trajkit.errors import ServiceError
+from trajkit.training.hosted.answer import Said
+from trajkit.training.hosted.rest import Rest
+from trajkit.training.hosted.service import Sent
+
+FILES = "/v1/files"
+PARTS_FROM = 5 * 2**30
+"""A file of more bytes is sent in parts."""
+PART_BYTES = 250 * 2**20
+_MOST_PARTS = 250
+_PATIENCE_S = 600.0
+
+
+class Report(Said):
+    """What Together found when it looked at a file."""
+
+    error: str | None = None
+    """What is wrong; None when nothing is."""
+
+
+class File(Said):
+    """A file at Together."""
+
+    id: str
+    """Its id."""
+    processing_status: str | None = None
+    """How far the looking is; None where nobody looks."""
+    validation_report: Report | None = None
+    """What was found."""
+
+
+def upload(rest: Rest, path: Path, *, on_sent: Sent, parts_from: int, part_bytes: int) -> str:
+    """Send a file of rows, and wait until Together has looked at it; its id.
+
+    Args:
+        rest: Its API.
+        path: The file.
+        on_sent: Told how many bytes are sent, and of how many.
+        parts_from: A file of more bytes is sent in parts.
+        part_bytes: Bytes of a part.
+
+    Raises:
+        ServiceError: It is not taken; when its rows are why, it is removed again.
+    """
+    about = {
+        "purpose": "fine-tune",
+        "file_name": path.name,
+        "file_type": "jsonl",
+        "checksum": sha256_file(path),
+    }
+    n_bytes = path.stat().st_size
+    if n_bytes > parts_from:
+        size = max(part_bytes, -(-n_bytes // _MOST_PARTS))
+        file_id = _in_parts(rest, path, about, size, on_sent)
+    else:
+        file_id = _whole(rest, path, about, on_sent)
+    return _looked_at(rest, file_id, path)
+
+
+def _whole(rest: Rest, path: Path, about: Mapping[str, str], on_sent: Sent) -> str:
+    form = {name: (None, value) for name, value in about.items()}
+    answer = rest.ask("POST", FILES, files=form, accept=(302, 409))
+    if answer.status == 409:  # the same bytes are there already
+        return _known(answer.body)
+    address, file_id = answer.headers.get("location"), answer.headers.get("x-together-file-id")
+    if not address or not file_id:
+        raise ServiceError(f"{rest.name} gave no address for {path.name}", hint="pip install -U trajkit")
+    rest.put(address, path, start=0, n_bytes=path.stat().st_size, headers={}, on_sent=on_sent)
+    return rest.read(File, rest.post(f"{FILES}/{file_id}/preprocess")).id
+
+
+def _in_parts(rest: Rest, path: Path, about: Mapping[str, str], size: int, on_sent: Sent) -> str:
+    n_bytes = path.stat().st_size
+    asked = {**about, "file_size": n_bytes, "num_parts": -(-n_bytes // size)}
+    answer = rest.ask("POST", f"{FILES}/multipart/initiate", json=asked, accept=(409,))
+    if answer.status == 409:
+        return _known(answer.body)
+    begun = rest.read(_Begun, answer.body)
+    ids = {"upload_id": begun.upload_id, "file_id": begun.file_id}
+    try:
+        parts = list(_sent(rest, path, begun.parts, size, on_sent))
+        done = rest.post(f"{FILES}/multipart/complete", {**ids, "parts": parts})
+    except BaseException:
+        with contextlib.suppress(ServiceError):
+            rest.post(f"{FILES}/multipart/abort", ids)
+        raise
+    return rest.read(File, done.get("file", done)).id
+
+
+class _Begun(Said):
+    upload_id: str
+    file_id: str
+    parts: list[_Part]
+
+
+class _Part(Said):
+    number: int | None = Field(default=None, validation_alias=AliasChoices("PartNumber", "part_number"))
+    url: str = Field(validation_alias=AliasChoices("URL", "UploadURL"))
+    headers: dict[str, str] | None = Field(default=None, validation_alias="Headers")
+
+
+def _sent(rest: Rest, path: Path, parts: list[_Part], size: int, on_sent: Sent) -> Iterator[dict[str, Any]]:
+    n_bytes = path.stat().st_size
+    for position, part in enumerate(parts):
+        number = part.number or position + 1
+        start = (number - 1) * size
+        if not 0 <= start < n_bytes:
+            raise ServiceError(f"{rest.name} asks for part {number}, which {path.name} does not have")
+        answer = rest.put(
+            part.url,
+            path,
+            start=start,
+            n_bytes=min(size, n_bytes - start),
+            headers=part.headers or {},
+            on_sent=lambda n_done, _, start=start: on_sent(start + n_done, n_bytes),  # type: ignore[misc]
+        )
+        yield {"part_number": number, "etag": answer.headers.get("etag", "").strip('"')}
+
+
+def _known(body: Mapping[str, Any]) -> str:
+    return str(body.get("file_id") or "")
+
+
+def _looked_at(rest: Rest, file_id: str, path: Path) -> str:
+    """Wait for what Together says of a file. If it takes its time, the job waits instead."""
+    deadline, pause_s = time.monotonic() + _PATIENCE_S, 0.2
+    while True:
+        found = rest.read(File, rest.get(f"{FILES}/{file_id}"))
+        if found.processing_status in ("INVALID_FORMAT", "FAILED"):
+            report = found.validation_report
+            why = report.error if report is not None and report.error else found.processing_status
+            rest.delete(f"{FILES}/{file_id}")
+            raise ServiceError(
+                f"Together does not take {path.name}: {why}",
+                hint=f"it is removed; `trajkit validate {path} --target together` looks at the same rows",
+            )
+        is_busy = found.processing_status in ("PENDING", "QUEUED", "RUNNING")
+        if not is_busy or time.monotonic() > deadline:
+            return file_id
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 10)

@@ -1,0 +1,116 @@
+"""Talk to a service over HTTP: no redirect is followed; answers are short, shallow and without the key."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from trajkit._core.secrets import hidden
+from trajkit.errors import RequestError
+from trajkit.schema.base import MOST
+from trajkit.training.hosted.failure import Unreachable
+
+MOST_BYTES, LONGEST_S = 32 << 20, 600.0
+"""A longer answer is not read, nor one that takes longer to come."""
+_LONGEST_TEXT, _DEEPEST = 8_000, 24
+"""Characters of a text, and levels of nesting. A signed address has two or three thousand characters."""
+
+
+def checked_address(url: str) -> str:
+    """Check that a URL is the address of an API, and holds no password.
+
+    Raises:
+        RequestError: It is none, or holds one.
+    """
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise RequestError(f"{url!r} is no address of an API", hint="such as https://api.openai.com/v1")
+    if "@" in parts.netloc:
+        raise RequestError(
+            f"the address of {parts.hostname} holds a password, and addresses are written down",
+            hint="keys come from the environment alone",
+        )
+    return url
+
+
+def client(kind: type[Any], key: SecretStr | None, **options: Any) -> Any:
+    """A client of httpx that follows no redirect and reads answers to the end, made harmless.
+
+    Args:
+        kind: The client's class; packages bring different ones.
+        key: Must not be in what is read.
+        options: Of the class.
+    """
+
+    class Client(kind):  # type: ignore[misc]
+        def send(self, request: Any, *, stream: bool = False, **more: Any) -> Any:
+            answer = super().send(request, stream=True, **more)
+            try:
+                content = _read(answer)
+            finally:
+                answer.close()
+            kept = [(name, value) for name, value in answer.headers.multi_items() if name not in _OF_BODY]
+            return type(answer)(
+                answer.status_code,
+                headers=kept,
+                content=harmless(content, key),
+                request=answer.request,
+                extensions=answer.extensions,
+            )
+
+    return Client(follow_redirects=False, **options)
+
+
+_OF_BODY = ("content-encoding", "content-length", "transfer-encoding")
+
+
+def _read(answer: Any) -> bytes:
+    content, deadline = bytearray(), time.monotonic() + LONGEST_S
+    for piece in answer.iter_bytes():
+        content += piece
+        if len(content) > MOST_BYTES or time.monotonic() > deadline:
+            limit = f"{MOST_BYTES >> 20} MiB" if len(content) > MOST_BYTES else f"{LONGEST_S:g} s"
+            raise Unreachable(
+                f"{answer.request.url.host} sends an answer of more than {limit}",
+                hint="is that the address of its API?",
+            )
+    return bytes(content)
+
+
+def harmless(content: bytes, *secrets: SecretStr | str | None) -> bytes:
+    """An answer without secrets; JSON without what breaks a reader: depth, endless texts, huge numbers, NaN.
+
+    Args:
+        content: As it came. The beginning of JSON that is too deep to be read becomes a JSON text.
+        secrets: What it must not hold.
+    """
+    text = content.decode("utf-8", "replace")
+    try:
+        value = json.loads(text)
+    except ValueError:
+        masked = hidden(text, *secrets)
+        return content if masked == text else masked.encode()
+    except RecursionError:
+        value = text
+    return hidden(json.dumps(_harmless(value, secrets), ensure_ascii=False), *secrets).encode()
+
+
+def _harmless(value: Any, secrets: tuple[SecretStr | str | None, ...], depth: int = 0) -> Any:
+    if isinstance(value, str):
+        if len(value) > _LONGEST_TEXT:  # masked first, so that no half of a key stays at the end
+            value = hidden(value, *secrets)[:_LONGEST_TEXT]
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int):
+        return value if abs(value) <= MOST else None
+    if isinstance(value, dict | list) and depth == _DEEPEST:
+        return None
+    if isinstance(value, dict):
+        return {_harmless(name, secrets): _harmless(each, secrets, depth + 1) for name, each in value.items()}
+    return [_harmless(each, secrets, depth + 1) for each in value] if isinstance(value, list) else value

@@ -1,0 +1,173 @@
+"""The model that a training starts from, with the adapter that is to be trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trajkit._core.lazy import need
+from trajkit._core.samples import pretrained
+from trajkit.errors import RequestError
+from trajkit.models.generation.old_names import old_names
+from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
+
+
+class Sizes(NamedTuple):
+    """How large a model is."""
+
+    n_weights: int
+    """Its weights, the adapter's included."""
+    n_trainable: int
+    """Those that are trained."""
+    n_positions: int | None
+    """Tokens that it can read at once; None where its configuration does not say."""
+    n_vocabulary: int
+    """Different tokens that it knows."""
+
+
+def settled(base: str) -> str:
+    """A model's name as the process that trains can use it, whose working folder is another one."""
+    return str(Path(base).resolve()) if Path(base).is_dir() else base
+
+
+def check_model(base: str) -> None:
+    """Read a model's configuration, so that a wrong name is said before anything is made for it.
+
+    Raises:
+        RequestError: There is no such model.
+        MissingExtra: transformers is not installed.
+    """
+    _config(base)
+
+
+def _config(base: str) -> Any:
+    try:
+        return pretrained(need("transformers", extra="local").AutoConfig, base)
+    except (OSError, ValueError) as error:
+        raise _no_model(base, error) from error
+
+
+def load_base(base: str, recipe: LocalRecipe) -> Any:
+    """The base model with the adapter that is to be trained.
+
+    Raises:
+        RequestError: There is no such model, or this machine cannot load it so.
+        MissingExtra: torch, transformers or peft is not installed.
+    """
+    torch = need("torch", extra="local")
+    transformers = need("transformers", extra="local")
+    torch.manual_seed(recipe.seed)
+    if recipe.load_in is not None and not torch.cuda.is_available():
+        raise RequestError(f"load_in {recipe.load_in} needs a GPU", hint="leave it out")
+    options: dict[str, Any] = {"dtype": torch.bfloat16 if precision(recipe) == "bf16" else torch.float32}
+    if recipe.lora is None:
+        options["dtype"] = torch.float32  # every weight is trained: what is rounded is lost
+    if recipe.load_in is not None:
+        need("bitsandbytes", extra="cuda")
+        quantised = {f"load_in_{recipe.load_in}": True}
+        options["quantization_config"] = transformers.BitsAndBytesConfig(**quantised)
+    try:
+        model = pretrained(transformers.AutoModelForCausalLM, base, **options)
+    except (OSError, ValueError) as error:
+        raise _no_model(base, error) from error
+    return model if recipe.lora is None else _with_adapter(model, recipe.lora)
+
+
+def measured(base: str, recipe: LocalRecipe) -> Sizes:
+    """How large a model is and how much of it is trained, from its configuration: no weight is read.
+
+    Raises:
+        RequestError: There is no such model, or it has none of the layers that are named.
+        MissingExtra: torch, transformers or peft is not installed.
+    """
+    torch = need("torch", extra="local")
+    transformers = need("transformers", extra="local")
+    config = _config(base)
+    try:
+        with torch.device("meta"):
+            model = transformers.AutoModelForCausalLM.from_config(config)
+            if recipe.lora is not None:
+                # DoRA would read the weights, and has one more for each output of a layer
+                plain = recipe.lora.model_copy(update={"use_dora": False})
+                model = _with_adapter(model, plain)
+    except (OSError, ValueError) as error:
+        raise _no_model(base, error) from error
+    n_weights, n_trainable = count(model)
+    if recipe.lora is not None and recipe.lora.use_dora:
+        n_more = sum(
+            module.lora_B["default"].out_features for module in model.modules() if hasattr(module, "lora_B")
+        )
+        n_weights, n_trainable = n_weights + n_more, n_trainable + n_more
+    return Sizes(n_weights, n_trainable, _positions(config), config.get_text_config().vocab_size)
+
+
+def least_memory(recipe: LocalRecipe, sizes: Sizes) -> int:
+    """Bytes of weights, gradients and the optimizer's state, which are there whatever the batch."""
+    per_weight = {"4bit": 0.5, "8bit": 1.0, None: 2.0 if precision(recipe) == "bf16" else 4.0}[recipe.load_in]
+    # adapters are kept in 32 bits, and so is a model of which every weight is trained
+    per_trained = 4 + 4 + (8 if recipe.optim.startswith("adam") else 2 if "8bit" in recipe.optim else 0)
+    return round((sizes.n_weights - sizes.n_trainable) * per_weight + sizes.n_trainable * per_trained)
+
+
+def _positions(config: Any) -> int | None:
+    """Tokens that a model can read at once, by its configuration; None where it does not say."""
+    found = getattr(config.get_text_config(), "max_position_embeddings", None)
+    return found if isinstance(found, int) and found > 0 else None
+
+
+def count(model: Any) -> tuple[int, int]:
+    """The weights of a model, and those of them that are trained."""
+    sizes = [(_n_weights(parameter), parameter.requires_grad) for parameter in model.parameters()]
+    return sum(size for size, _ in sizes), sum(size for size, is_trained in sizes if is_trained)
+
+
+def _n_weights(parameter: Any) -> int:
+    # four bits of two weights lie in each byte of a quantised layer
+    quantised = getattr(parameter, "quant_state", None)
+    return int(quantised.shape.numel()) if quantised is not None else int(parameter.numel())
+
+
+def precision(recipe: LocalRecipe) -> str:
+    """`fp32`, `bf16` or `fp16`: what the recipe says, or what this machine does best."""
+    if recipe.precision != "auto":
+        return recipe.precision
+    torch = need("torch", extra="local")
+    if not torch.cuda.is_available():
+        return "fp32"
+    return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+
+
+def merge(base: str, adapter: Path, goal: Path, recipe: LocalRecipe) -> None:
+    """Write base and adapter as one model, which needs no peft to be loaded.
+
+    Args:
+        base: Folder or id of the model.
+        adapter: Folder of the adapter.
+        goal: The folder that the model is written into.
+        recipe: What the adapter was trained by.
+    """
+    torch = need("torch", extra="local")
+    transformers = need("transformers", extra="local")
+    peft = need("peft", extra="local")
+    kind = torch.bfloat16 if precision(recipe) == "bf16" else torch.float32
+    model = pretrained(transformers.AutoModelForCausalLM, base, dtype=kind)
+    with old_names():
+        merged = peft.PeftModel.from_pretrained(model, adapter).merge_and_unload()
+    merged.save_pretrained(goal)
+
+
+def _with_adapter(model: Any, lora: LoraRecipe) -> Any:
+    peft = need("peft", extra="local")
+    options = lora.model_dump()
+    if isinstance(options["target_modules"], tuple):
+        options["target_modules"] = list(options["target_modules"])
+    try:
+        with old_names():
+            return peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **options))
+    except ValueError as error:  # no layer has such a name
+        raise RequestError(str(error).splitlines()[0], hint="target_modules: all-linear") from error
+
+
+def _no_model(base: str, error: Exception) -> RequestError:
+    hint = "a folder with config.json, or an id"
+    return RequestError(f"no model in {base}: {str(error).splitlines()[0]}", hint=hint)

@@ -1,0 +1,106 @@
+"""What a tuned model says about itself: the README of its folder."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from trajkit._core.files import write_text
+from trajkit.training.job import JobData, TuneJob
+from trajkit.training.local.train import Trained
+
+CARD = "README.md"
+
+
+def write_card(folder: Path, job: TuneJob, trained: Trained, *, is_adapter: bool) -> None:
+    """Write it.
+
+    Args:
+        folder: The model's.
+        job: What it came out of.
+        trained: What came out.
+        is_adapter: The folder holds an adapter and not a whole model.
+    """
+    write_text(folder / CARD, "\n".join(_lines(job, trained, is_adapter)) + "\n")
+
+
+def _lines(job: TuneJob, trained: Trained, is_adapter: bool) -> Iterator[str]:
+    yield from _front(job, is_adapter)
+    kind = "An adapter for" if is_adapter else "A model tuned from"
+    yield from ("", f"# {job.job_id}", "")
+    yield f"{kind} `{_plain(job.base)}`, trained by trajkit on what an agent did ({job.method})."
+    yield from ("", *_UNKNOWN, "", "## Data", "")
+    yield from _data(job)
+    yield from ("", "## Training", "")
+    yield from _training(trained)
+    yield from ("", "```json", json.dumps(job.recipe, indent=2, ensure_ascii=False), "```", "")
+    yield from ("## Made with", "")
+    yield ", ".join(f"{name} {version}" for name, version in job.versions.items()) + "."
+    commit = f"commit `{job.code_commit}`" if job.code_commit else "not under version control"
+    yield f"Working folder: {commit}. Prepared {job.created_at:%Y-%m-%d %H:%M} UTC."
+
+
+_UNKNOWN = (
+    "**Licence: unknown.** It follows from those of the base model and of the data, which trajkit does not",
+    "know.",
+    "",
+    "**Not evaluated.** The losses below say how well it tells recorded answers, not how well it acts.",
+)
+
+
+def _front(job: TuneJob, is_adapter: bool) -> Iterator[str]:
+    yield "---"
+    if not Path(job.base).is_absolute():  # the Hub looks for it by that name
+        yield f"base_model: {json.dumps(job.base, ensure_ascii=False)}"  # a string of JSON is one of YAML
+    yield f"library_name: {'peft' if is_adapter else 'transformers'}"
+    yield "pipeline_tag: text-generation"
+    yield f"tags: [trajkit, {job.method}{', lora' if job.recipe.get('lora') else ''}]"
+    yield "license: unknown"
+    yield "---"
+
+
+def _data(job: TuneJob) -> Iterator[str]:
+    yield "| | learned | measured |"
+    yield "|---|---|---|"
+    for name, said in _FACTS.items():
+        yield f"| {name} | {said(job.train)} | {'' if job.validation is None else said(job.validation)} |"
+    yield ""
+    if (job.leak or {}).get("is_allowed"):
+        yield "- **the two sides share what they must not**, which was allowed: its loss is too low"
+    for reason, number in job.train.left.items():
+        yield f"- not learned: {number:,} steps: {_plain(reason)}"
+    for kind, number in job.train.losses.items():
+        yield f"- left out of the rows: {number:,} {_plain(kind)}"
+    if job.function is not None:
+        variants = ", ".join(f"`{_plain(variant)}`" for variant in job.variants)
+        yield f"- function `{_plain(job.function)}`, answers of {variants or 'no known variant'}"
+
+
+_FACTS: dict[str, Callable[[JobData], str]] = {
+    "store": lambda data: f"`{_plain(data.store.name)}`",
+    "digest": lambda data: f"`{data.digest}`",
+    "episodes": lambda data: f"{data.n_episodes:,}",
+    "steps": lambda data: f"{data.n_steps:,}",
+    "learned steps": lambda data: f"{data.n_learned:,}",
+    "rows": lambda data: f"{data.n_rows:,}",
+    "tokens": lambda data: f"{data.n_tokens:,}",
+    "learned tokens": lambda data: f"{data.n_learned_tokens:,}",
+}
+
+
+def _training(trained: Trained) -> Iterator[str]:
+    yield f"- {trained.n_steps:,} steps of the optimizer"
+    yield f"- {trained.n_trainable:,} of {trained.n_weights:,} weights trained"
+    yield f"- mean training loss {trained.train_loss:.4f}"
+    if trained.episode_return is not None:
+        error = trained.episode_return_error or 0.0
+        yield f"- mean return {trained.episode_return:.3f} ± {error:.3f} (standard error) of the episodes by"
+        yield "  which this checkpoint was chosen: measure it on other seeds"
+    if trained.eval_loss is not None:
+        yield f"- validation loss {trained.eval_loss:.4f}, at step {trained.best_step}, which was kept"
+
+
+def _plain(text: str) -> str:
+    """A text that stays in its cell and its line."""
+    return "".join(c if c.isprintable() else " " for c in text).replace("|", "\\|").replace("`", "'")

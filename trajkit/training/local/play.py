@@ -1,0 +1,148 @@
+"""A model that is being trained plays episodes, so that the best checkpoint can be chosen by how it acts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trajkit._core.loop import run_to_end
+from trajkit._core.seeds import as_seeds
+from trajkit._core.settings import Reservation
+from trajkit.environments import environment_info
+from trajkit.errors import RequestError, TrainingError
+from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.models.generation.ask import Ask, Said
+from trajkit.models.generation.generate import generate
+from trajkit.models.generation.model import LocalModel
+from trajkit.rollouts.lockstep import LockStep
+from trajkit.rollouts.own_prompt import JsonMode
+from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.policies import Choice, Scripted, Situation
+from trajkit.rollouts.record import RETURN_METRIC, Played
+from trajkit.rollouts.runner import play
+from trajkit.rollouts.seeds import derived_seed
+from trajkit.rollouts.summary import Mean, Moments
+from trajkit.rollouts.variant_prompts import VariantOf, VariantPrompts
+from trajkit.schema import Message, Purpose, Role, TextBlock
+from trajkit.training.local.recipe import PlayRecipe
+
+_SIDE_BY_SIDE = 32
+
+
+class Stage(NamedTuple):
+    """What is played: a recipe whose every field is known."""
+
+    recipe: PlayRecipe
+    """Seeds, and how answers are drawn."""
+    prompts: VariantPrompts
+    """Writes the prompts, as the function's variant does at the gateway."""
+
+
+def open_stage(recipe: PlayRecipe, reserved: Sequence[Reservation] | None = None) -> Stage:
+    """Find what is needed to play.
+
+    Args:
+        recipe: With environment, tasks, function and variant.
+        reserved: What the project keeps for evaluation, where that is to be checked.
+
+    Raises:
+        RequestError: A seed is not reserved, or there is no such environment, task, function or variant.
+        ConfigError: The configuration cannot be used.
+        MissingExtra: The environment's package or minijinja is not installed.
+    """
+    seeds = as_seeds(recipe.seeds)
+    for task in recipe.tasks:
+        environment_info(recipe.env).make(task).close()
+        kept = [each.seeds for each in reserved or () if each.env == recipe.env and task in each.tasks]
+        if reserved is None:
+            continue
+        free = next((seed for seed in seeds if not any(seed in set(some) for some in kept)), None)
+        if free is not None:
+            raise RequestError(
+                f"seed {free} of {recipe.env} {task} is not reserved, so that episodes of it may be learned",
+                hint=f"trajkit reserve {recipe.env} --seeds {recipe.seeds}",
+            )
+    which = VariantOf(Path(recipe.config), recipe.function, recipe.variant)
+    # answers are read as the function reads them, and held to nothing: what the model has learned shows so
+    return Stage(recipe, VariantPrompts(which, history=recipe.history, mode=JsonMode.OFF))
+
+
+class Player:
+    """Plays with a model as it is now.
+
+    Args:
+        stage: What is played.
+        tokenizer: The model's.
+        seed: Of what is drawn: the same model plays the same.
+    """
+
+    def __init__(self, stage: Stage, tokenizer: ChatTemplate, *, seed: int) -> None:
+        self._stage, self._tokenizer, self._seed = stage, tokenizer, seed
+
+    def __call__(self, model: Any) -> Mean:
+        """The mean return of the episodes.
+
+        Raises:
+            TrainingError: An episode could not be played.
+        """
+        recipe = self._stage.recipe
+        plan = Plan(
+            env_id=recipe.env,
+            tasks=recipe.tasks,
+            variants=(recipe.variant,),
+            seeds=as_seeds(recipe.seeds),
+            purpose=Purpose.EVAL,
+            run_seed=self._seed,
+            history=recipe.history,
+            concurrency=_SIDE_BY_SIDE,
+        )
+        returns = Moments()
+
+        def take(played: Played) -> None:
+            if played.fault is not None:
+                raise TrainingError(f"an episode could not be played: {played.fault.message}")
+            returns.add(played.metrics[RETURN_METRIC])
+
+        model.eval()
+        # an adapter works from inside its base, which says itself what it takes
+        network = model.get_base_model() if hasattr(model, "get_base_model") else model
+        here = LocalModel.of(network, self._tokenizer)
+        run_to_end(self._play(plan, here, take))
+        mean = returns.mean()
+        assert mean is not None  # there is a seed
+        return mean
+
+    async def _play(self, plan: Plan, model: LocalModel, take: Callable[[Played], None]) -> None:
+        lock_step: LockStep[Ask, Said] = LockStep(lambda asks: self._answers(model, asks))
+        try:
+            policy = _ModelPolicy(self._stage, lock_step, self._seed)
+            await play(plan, {plan.variants[0]: policy}, on_played=take)
+        finally:
+            await lock_step.close()
+
+    def _answers(self, model: LocalModel, asks: Sequence[Ask]) -> list[Said]:
+        """What the model answers, to all at once."""
+        return generate(model, asks)
+
+
+class _ModelPolicy(Scripted):
+    """Asks the model; episodes that wait at the same time are answered at once."""
+
+    def __init__(self, stage: Stage, lock_step: LockStep[Ask, Said], seed: int) -> None:
+        self._stage, self._lock_step, self._seed = stage, lock_step, seed
+
+    async def act(self, situation: Situation) -> Choice:
+        """The action that the model names."""
+        job, recipe = situation.job, self._stage.recipe
+        prompt = self._stage.prompts.of(situation)
+        said = await self._lock_step.ask(
+            Ask(
+                prompt.messages,
+                max_new_tokens=recipe.max_new_tokens,
+                temperature=recipe.temperature,
+                seed=derived_seed("inference", self._seed, job.task, job.seed, situation.step_index),
+            )
+        )
+        answer = Message(role=Role.ASSISTANT, content=(TextBlock(text=said.text),))
+        return Choice(prompt.action(answer))

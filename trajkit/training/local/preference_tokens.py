@@ -1,0 +1,191 @@
+"""Preferences as rows of tokens, in a file that training maps into memory.
+
+TRL would write the tokens itself: it cuts what is longer than 1,024 tokens, drops what nothing is left of,
+and takes for the answer whatever a template writes differently after a prompt. Here the answer is what the
+template marks, with the token that ends the turn; the prompt is what stands before it; and nothing is cut.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+
+from trajkit._core.files import replacing
+from trajkit.errors import DataError, RequestError
+from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.training.local.tokenised import Limit, TokenTally
+
+_TOKENS = pa.list_(pa.int32())
+_SIDES = {"dpo": ("chosen", "rejected"), "kto": ("completion",)}
+SCHEMAS: dict[str, pa.Schema] = {
+    "dpo": pa.schema({"prompt_ids": _TOKENS, "chosen_ids": _TOKENS, "rejected_ids": _TOKENS}),
+    "kto": pa.schema({"prompt_ids": _TOKENS, "completion_ids": _TOKENS, "label": pa.bool_()}),
+}
+"""The columns that TRL's trainers read, by method."""
+
+_ROWS_PER_BATCH = 512
+_MOST_NAMED = 3
+
+
+class Verdicts(NamedTuple):
+    """How many answers are what."""
+
+    n_good: int
+    """Answers that the model shall give."""
+    n_bad: int
+    """Answers that it shall not."""
+
+
+class _Answer(NamedTuple):
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    has_end: bool
+
+
+class _Place(NamedTuple):
+    """A line of a file, to be named in an error."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file} line {self.line}"
+
+
+def tokenise_preferences(
+    rows: Path,
+    goal: Path,
+    tokenizer: ChatTemplate,
+    *,
+    method: str,
+    limit: Limit,
+    on_progress: Callable[[int], None] = lambda n_done: None,
+) -> TokenTally:
+    """Write a file of rows of tokens from rows of preferences (`trajkit.formats.trl`).
+
+    Args:
+        rows: JSON lines.
+        goal: The file that exists afterwards: a stream of Arrow, `SCHEMAS[method]`.
+        tokenizer: The model's own.
+        method: `dpo` or `kto`.
+        limit: A longer prompt with its answer is an error: nothing is ever cut off.
+        on_progress: Told how many rows are done.
+
+    Raises:
+        DataError: A row is too long, or teaches nothing.
+        RequestError: The chat template cannot write a row or does not say where its answers begin, or
+            the tokenizer is another model's.
+    """
+    n_rows = n_tokens = n_learned = n_endless = longest = 0
+    too_long: list[str] = []
+    schema = SCHEMAS[method]
+    with replacing(goal) as temporary, pa.OSFile(str(temporary), "wb") as file:
+        with pa.ipc.new_stream(file, schema) as writer:
+            for batch in _batches(rows):
+                made = []
+                for number, row in batch:
+                    place = _Place(rows.name, number)
+                    answers = _answers(row, place, tokenizer, _SIDES[method])
+                    _refuse_unknown(answers, tokenizer, limit)
+                    made.append(_tokens(row, answers, method))
+                    lengths = [len(answer.prompt) + len(answer.tokens) for answer in answers]
+                    n_rows += 1
+                    n_tokens += sum(lengths)
+                    n_learned += sum(len(answer.tokens) for answer in answers)
+                    n_endless += sum(not answer.has_end for answer in answers)
+                    longest = max(longest, *lengths)
+                    if max(lengths) > limit.n_tokens:
+                        too_long.append(f"line {number}: {max(lengths):,} tokens")
+                writer.write_batch(pa.RecordBatch.from_pylist(made, schema=schema))
+                on_progress(n_rows)
+        if too_long:
+            raise _overlong(too_long, limit)
+    return TokenTally(
+        n_rows=n_rows, n_tokens=n_tokens, n_learned=n_learned, longest=longest, n_endless=n_endless
+    )
+
+
+def verdicts_of(path: Path) -> Verdicts:
+    """Count the good and the bad answers of a file that `tokenise_preferences` wrote for `kto`."""
+    with pa.memory_map(str(path)) as source:
+        labels: list[Any] = pa.ipc.open_stream(source).read_all().column("label").to_pylist()
+    return Verdicts(sum(labels), len(labels) - sum(labels))
+
+
+def _tokens(row: Mapping[str, Any], answers: Sequence[_Answer], method: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"prompt_ids": answers[0].prompt}
+    made |= {f"{side}_ids": answer.tokens for side, answer in zip(_SIDES[method], answers, strict=True)}
+    return made | ({"label": row["label"]} if method == "kto" else {})
+
+
+def _answers(
+    row: Mapping[str, Any], place: _Place, tokenizer: ChatTemplate, sides: Sequence[str]
+) -> list[_Answer]:
+    found = [_answer(row["prompt"] + row[side], row.get("tools"), place, tokenizer) for side in sides]
+    if any(answer.prompt != found[0].prompt for answer in found):
+        raise RequestError(
+            f"{place}: the chat template of {tokenizer.name} writes another prompt before each answer",
+            hint="a template whose prompt depends on what is said after it cannot be learned from pairs",
+        )
+    if len(found) > 1 and found[0].tokens == found[1].tokens:
+        raise DataError(
+            f"{place}: the chat template of {tokenizer.name} writes both answers alike",
+            hint="does it leave out tool calls? Such a model cannot tell one from the other",
+        )
+    return found
+
+
+def _answer(messages: Sequence[Any], tools: Any, place: _Place, tokenizer: ChatTemplate) -> _Answer:
+    try:
+        rendered = tokenizer.render(messages, tools)
+    except RequestError as error:
+        raise RequestError(f"{place}: {error.message}", hint=error.hint) from error
+    start, end = rendered.spans[-1]
+    if not rendered.is_sure and rendered.tokens[:start] != tokenizer.prompt(messages[:-1], tools):
+        raise RequestError(
+            f"{place}: the chat template of {tokenizer.name} does not mark its answers, and writes the prompt"
+            " in another way once there is one",
+            hint="--chat-template with one that marks what the assistant says with {% generation %}",
+        )
+    if start == end:
+        raise DataError(
+            f"{place}: the chat template of {tokenizer.name} gives the answer no token",
+            hint="mark what the assistant says with {% generation %} and {% endgeneration %}",
+        )
+    tokens = rendered.tokens
+    ends = [at + 1 for at in range(start, end) if tokens[at] in tokenizer.stops]
+    if not ends and end < len(tokens) and tokens[end] in tokenizer.stops:
+        ends = [end + 1]  # templates mark an answer and forget what ends it
+    # what a template writes after the end of a turn is said by nobody
+    return _Answer(tokens[:start], tokens[start : ends[-1] if ends else end], bool(ends))
+
+
+def _batches(rows: Path) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+    with rows.open(encoding="utf-8") as file:
+        numbered = ((number, json.loads(line)) for number, line in enumerate(file, start=1))
+        while batch := list(islice(numbered, _ROWS_PER_BATCH)):
+            yield batch
+
+
+def _refuse_unknown(answers: Sequence[_Answer], tokenizer: ChatTemplate, limit: Limit) -> None:
+    highest = max(max(*answer.prompt, *answer.tokens) for answer in answers)
+    if limit.n_vocabulary is not None and highest >= limit.n_vocabulary:
+        raise RequestError(
+            f"the tokenizer {tokenizer.name} says token {highest:,}, and the model knows"
+            f" {limit.n_vocabulary:,}",
+            hint="take the tokenizer that the model was made with",
+        )
+
+
+def _overlong(found: Sequence[str], limit: Limit) -> DataError:
+    named = "; ".join(found[:_MOST_NAMED])
+    more = f"; and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
+    rows = f"{len(found):,} {'row is' if len(found) == 1 else 'rows are'}"
+    most = f"{limit.n_tokens:,} tokens" + (f", which is all that {limit.of} can read" if limit.of else "")
+    longer = "a model with a longer context" if limit.of else "--max-length allows longer rows"
+    return DataError(f"{rows} longer than {most}: {named}{more}", hint=f"{longer}; shorter episodes pair too")

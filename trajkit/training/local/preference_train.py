@@ -1,0 +1,188 @@
+"""Train a model on preferences: from rows of tokens to a folder with an adapter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trajkit._core.lazy import need
+from trajkit._core.samples import pretrained
+from trajkit.errors import DataError
+from trajkit.models.generation.old_names import old_names
+from trajkit.training.local.arguments import arguments_of, callbacks_of, mean_loss
+from trajkit.training.local.base_model import count, load_base
+from trajkit.training.local.checkpoint import last_checkpoint
+from trajkit.training.local.preference_recipe import DpoRecipe, KtoRecipe
+from trajkit.training.local.preference_trainer import (
+    collator,
+    configuration,
+    rows_of,
+    trainer_class,
+)
+from trajkit.training.local.shortage import sparing
+from trajkit.training.local.train import Trained, set_threads
+from trajkit.training.step import Step
+
+_REWARDS = {
+    "margin": "rewards/margins",
+    "accuracy": "rewards/accuracies",
+    "chosen": "rewards/chosen",
+    "rejected": "rewards/rejected",
+}
+
+
+class Rewards(NamedTuple):
+    """How far a model has moved to the better answers: its log-probabilities less the base's, times beta."""
+
+    n_done: int
+    """Steps of the optimizer."""
+    is_validation: bool
+    """Of the validation split; else of the rows since the last time."""
+    margin: float | None
+    """Mean reward of better answers less that of worse ones: 0 before the training."""
+    accuracy: float | None
+    """Share of pairs whose better answer has more; None for `kto`, which knows no pairs."""
+    chosen: float | None
+    """Mean reward of the better answers."""
+    rejected: float | None
+    """Mean reward of the worse ones."""
+
+
+class PreferenceTrained(Trained):
+    """What came out."""
+
+    margin: float | None
+    """Of the validation that is kept, else of the last rows: mean reward of better less worse answers."""
+    accuracy: float | None
+    """Of the same: share of pairs whose better answer has more; None for `kto`."""
+
+
+class _Places(NamedTuple):
+    base: str
+    tokens: Path
+    validation: Path | None
+    goal: Path
+    workspace: Path
+    tokenizer: str
+
+
+def train_preference(
+    base: str,
+    tokens: Path,
+    goal: Path,
+    recipe: DpoRecipe | KtoRecipe,
+    *,
+    method: str,
+    tokenizer: str,
+    validation: Path | None = None,
+    workspace: Path,
+    on_step: Callable[[Step], None] = lambda step: None,
+    on_rewards: Callable[[Rewards], None] = lambda rewards: None,
+    on_message: Callable[[str], None] = lambda message: None,
+) -> PreferenceTrained:
+    """Train, and save what was trained.
+
+    A run that was stopped goes on from its last checkpoint in `workspace`, to the same result.
+
+    Args:
+        base: Folder or id of the model.
+        tokens: What `tokenise_preferences` wrote.
+        goal: The folder that the adapter (or the whole model, where every weight is trained) is saved in.
+        recipe: How.
+        method: `dpo` or `kto`.
+        tokenizer: Folder of the tokenizer that wrote the rows.
+        validation: The same for a split that is not learned; the best checkpoint by its loss is kept.
+        workspace: Folder for checkpoints.
+        on_step: Told of every loss.
+        on_rewards: Told of every margin.
+        on_message: Told what else happens.
+
+    Raises:
+        RequestError: There is no such model, or this machine cannot do what the recipe says.
+        DataError: There is nothing to learn.
+        TrainingError: Memory or disk ran out; the message says what to change.
+        MissingExtra: torch, transformers, peft or trl is not installed.
+    """
+    places = _Places(base, tokens, validation, goal, workspace, tokenizer)
+    return sparing(
+        lambda now: _train(places, now, method, on_step, on_rewards), recipe, workspace, on_message
+    )
+
+
+def _train(
+    places: _Places,
+    recipe: DpoRecipe | KtoRecipe,
+    method: str,
+    on_step: Callable[[Step], None],
+    on_rewards: Callable[[Rewards], None],
+) -> PreferenceTrained:
+    transformers = need("transformers", extra="local")
+    rows = rows_of(places.tokens)
+    if not len(rows):
+        raise DataError(f"{places.tokens} has no row", hint="choose more episodes")
+    model = load_base(places.base, recipe)
+    n_weights, n_trainable = count(model)
+    set_threads(recipe, n_weights)
+    kept: list[Rewards] = []
+    has_validation = places.validation is not None
+
+    def keep(logs: dict[str, Any], n_done: int) -> None:
+        kept.append(_rewards(logs, n_done, is_validation="eval_loss" in logs))
+        on_rewards(kept[-1])
+
+    arguments = arguments_of(recipe, places.workspace, has_validation=has_validation)
+    with old_names():
+        trainer = trainer_class(method)(
+            model=model,
+            args=configuration(method, **arguments, **recipe.method_arguments()),
+            train_dataset=rows,
+            eval_dataset=None if places.validation is None else rows_of(places.validation),
+            processing_class=pretrained(transformers.AutoTokenizer, places.tokenizer),
+            data_collator=collator(
+                method, padding=model.config.pad_token_id or 0, compares=recipe.loss_type == "kto"
+            ),
+            callbacks=callbacks_of(
+                recipe, places.workspace, on_step, has_validation=has_validation, on_logs=keep
+            ),
+        )
+        trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
+    if trainer.is_world_process_zero():
+        trainer.model.save_pretrained(places.goal)
+    state = trainer.state
+    best = _rewards_at(state, kept)
+    return PreferenceTrained(
+        n_steps=state.global_step,
+        n_trainable=n_trainable,
+        n_weights=n_weights,
+        train_loss=mean_loss(state.log_history),
+        eval_loss=state.best_metric,
+        best_step=state.best_global_step or None,
+        was_stopped_early=has_validation and state.global_step < state.max_steps,
+        per_device_train_batch_size=recipe.per_device_train_batch_size,
+        margin=best.margin if best else None,
+        accuracy=best.accuracy if best else None,
+    )
+
+
+def _rewards(logs: dict[str, Any], n_done: int, *, is_validation: bool) -> Rewards:
+    prefix = "eval_" if is_validation else ""
+    found = {ours: logs.get(f"{prefix}{theirs}") for ours, theirs in _REWARDS.items()}
+    known = {name: value for name, value in found.items() if value is not None and math.isfinite(value)}
+    return Rewards(n_done, is_validation, *(known.get(name) for name in _REWARDS))
+
+
+def _rewards_at(state: Any, kept: list[Rewards]) -> Rewards | None:
+    """Those of the checkpoint that is kept; of the last rows where nothing measured."""
+    if state.best_global_step:
+        at = [each for each in kept if each.is_validation and each.n_done == state.best_global_step]
+        if not at:  # a run that went on: an earlier process measured it, and the state of the training knows
+            logs = [each for each in state.log_history if "eval_loss" in each]
+            at = [
+                _rewards(each, each["step"], is_validation=True)
+                for each in logs
+                if each["step"] == state.best_global_step
+            ]
+        return at[-1] if at else None
+    return kept[-1] if kept else None

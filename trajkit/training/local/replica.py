@@ -1,0 +1,43 @@
+"""One of several processes of a training, as torch's launcher starts it.
+
+python -m trajkit.training.local.replica RUNS JOB
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from trajkit._core.files import write_text
+from trajkit.errors import TrajkitError
+from trajkit.schema.base import JsonObject
+from trajkit.training.local.replicas import FAILURE, RESULT
+from trajkit.training.local.worker import train_here
+from trajkit.training.runs import Runs
+
+
+def main(arguments: list[str]) -> int:
+    """Train; the first process writes down what happens and what came of it."""
+    runs, job_id = Runs(Path(arguments[0])), arguments[1]
+    folder, is_first = runs.path(job_id), os.environ["RANK"] == "0"
+
+    def tell(event: JsonObject) -> None:
+        if is_first:
+            runs.add_event(job_id, event)
+
+    try:
+        trained = train_here(runs, runs.load(job_id), tell)
+    except TrajkitError as error:
+        write_text(folder / FAILURE, str(error))
+        raise
+    except (RuntimeError, ValueError, OSError, MemoryError) as error:
+        write_text(folder / FAILURE, (str(error).splitlines() or [type(error).__name__])[0])
+        raise
+    if is_first:
+        write_text(folder / RESULT, trained.model_dump_json())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

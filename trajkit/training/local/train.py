@@ -1,0 +1,168 @@
+"""Train a model on this machine: from rows of tokens to a folder with an adapter."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from trajkit._core.lazy import need
+from trajkit.errors import DataError
+from trajkit.rollouts.record import RETURN_METRIC
+from trajkit.rollouts.summary import Mean
+from trajkit.schema import Model
+from trajkit.training.local.arguments import arguments_of, callbacks_of, mean_loss
+from trajkit.training.local.base_model import count, load_base
+from trajkit.training.local.batch import TokenRows, collate
+from trajkit.training.local.checkpoint import last_checkpoint
+from trajkit.training.local.packing import pack
+from trajkit.training.local.recipe import LocalRecipe
+from trajkit.training.local.shortage import sparing
+from trajkit.training.local.tokenised import open_tokens
+from trajkit.training.local.trainer import trainer_class
+from trajkit.training.step import Step
+
+_SMALL = 10_000_000
+
+
+class Trained(Model):
+    """What came out."""
+
+    n_steps: int
+    """Steps of the optimizer."""
+    n_trainable: int
+    """Weights that were trained."""
+    n_weights: int
+    """Weights of the model, the adapter's included."""
+    train_loss: float
+    """Mean over the whole training."""
+    eval_loss: float | None
+    """Of the validation that was kept; None without a validation split."""
+    episode_return: float | None = None
+    """Mean return of the episodes that it played there; None where none were played."""
+    episode_return_error: float | None = None
+    """Its standard error."""
+    best_step: int | None
+    """The step that it was at, which is what was kept; None without a validation split."""
+    was_stopped_early: bool
+    """Whether patience ran out."""
+    per_device_train_batch_size: int
+    """Rows in a batch: fewer than were asked for where memory ran out."""
+
+
+def train(
+    base: str,
+    tokens: Path,
+    goal: Path,
+    recipe: LocalRecipe,
+    *,
+    validation: Path | None = None,
+    workspace: Path,
+    player: Callable[[Any], Mean] | None = None,
+    on_step: Callable[[Step], None] = lambda step: None,
+    on_message: Callable[[str], None] = lambda message: None,
+) -> Trained:
+    """Train, and save what was trained.
+
+    A run that was stopped goes on from its last checkpoint in `workspace`, to the same result.
+
+    Args:
+        base: Folder or id of the model.
+        tokens: What `tokenise` wrote.
+        goal: The folder that the adapter (or the whole model, where every weight is trained) is saved in.
+        recipe: How.
+        validation: The same for a split that is not learned; the best checkpoint by its loss is kept.
+        workspace: Folder for checkpoints.
+        player: Plays at each validation; the best checkpoint by its return is kept then.
+        on_step: Told of every loss.
+        on_message: Told what else happens.
+
+    Raises:
+        RequestError: There is no such model, or this machine cannot do what the recipe says.
+        DataError: There is nothing to learn.
+        TrainingError: Memory or disk ran out; the message says what to change.
+        MissingExtra: torch, transformers or peft is not installed.
+    """
+    places = _Places(base, tokens, validation, goal, workspace, player)
+    return sparing(lambda now: _train(places, now, on_step), recipe, workspace, on_message)
+
+
+class _Places(NamedTuple):
+    base: str
+    tokens: Path
+    validation: Path | None
+    goal: Path
+    workspace: Path
+    player: Callable[[Any], Mean] | None
+
+
+def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]) -> Trained:
+    model = load_base(places.base, recipe)
+    n_weights, n_trainable = count(model)
+    set_threads(recipe, n_weights)
+    rows = _rows(places.tokens, recipe)
+    if not len(rows):
+        raise DataError(f"{places.tokens} has no row", hint="choose more episodes")
+    validation = None if places.validation is None else _rows(places.validation, recipe, is_packed=False)
+    transformers = need("transformers", extra="local")
+    has_validation = validation is not None
+    most = None if places.player is None else RETURN_METRIC
+    arguments = arguments_of(recipe, places.workspace, has_validation=has_validation, most=most)
+    trainer = trainer_class()(
+        model=model,
+        args=transformers.TrainingArguments(
+            **arguments, ddp_find_unused_parameters=False, remove_unused_columns=False
+        ),
+        player=places.player,
+        train_dataset=rows,
+        eval_dataset=validation,
+        data_collator=functools.partial(collate, padding=_padding(model)),
+        buckets_seed=recipe.seed if recipe.group_by_length else None,
+        callbacks=callbacks_of(recipe, places.workspace, on_step, has_validation=has_validation),
+    )
+    trainer.train(resume_from_checkpoint=last_checkpoint(places.workspace))
+    if trainer.is_world_process_zero():
+        trainer.model.save_pretrained(places.goal)
+    state = trainer.state
+    kept = _kept(state)
+    return Trained(
+        n_steps=state.global_step,
+        n_trainable=n_trainable,
+        n_weights=n_weights,
+        train_loss=mean_loss(state.log_history),
+        eval_loss=kept.get("eval_loss"),
+        episode_return=kept.get(f"eval_{RETURN_METRIC}"),
+        episode_return_error=kept.get(f"eval_{RETURN_METRIC}_error"),
+        best_step=state.best_global_step or None,
+        was_stopped_early=has_validation and state.global_step < state.max_steps,
+        per_device_train_batch_size=recipe.per_device_train_batch_size,
+    )
+
+
+def _kept(state: Any) -> dict[str, float]:
+    """What the validation said of the checkpoint that is kept."""
+    at = state.best_global_step
+    found = [entry for entry in state.log_history if entry["step"] == at and "eval_loss" in entry]
+    return found[-1] if found else {}
+
+
+def _rows(path: Path, recipe: LocalRecipe, *, is_packed: bool | None = None) -> TokenRows:
+    found = open_tokens(path)
+    if not (recipe.packing if is_packed is None else is_packed):
+        return TokenRows(found.table)
+    return TokenRows(found.table, pack(found.lengths, recipe.max_length))
+
+
+def set_threads(recipe: LocalRecipe, n_weights: int) -> None:
+    """Use as many threads as the recipe says; by itself one for a small model."""
+    torch = need("torch", extra="local")
+    if recipe.num_threads is not None:
+        torch.set_num_threads(recipe.num_threads)
+    elif n_weights < _SMALL:
+        torch.set_num_threads(1)  # for so little work threads wait for each other longer than they work
+
+
+def _padding(model: Any) -> int:
+    """Any token will do: what is padding has no weight and is seen by nothing."""
+    return model.config.pad_token_id or 0

@@ -1,0 +1,104 @@
+"""The folder where jobs are kept, so that any process finds them again, also after a reboot."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from trajkit._core.files import write_text
+from trajkit.errors import DataError, RequestError
+from trajkit.training.job import TuneJob
+
+_UNFIT = re.compile(r"[^\w.@-]+")
+JOB_FILE, EVENTS_FILE = "job.json", "events.jsonl"
+
+
+class Runs:
+    """Jobs, each in a folder of its own.
+
+    Args:
+        folder: Holds them; made when the first one is.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, job_id: str) -> Path:
+        """The folder of a job."""
+        return self.folder / job_id
+
+    def save(self, job: TuneJob) -> None:
+        """Write what is known of a job, at once."""
+        write_text(self.path(job.job_id) / JOB_FILE, job.model_dump_json(indent=2) + "\n")
+
+    def load(self, job_id: str) -> TuneJob:
+        """A job by its name.
+
+        Raises:
+            RequestError: There is none; the hint lists those that there are.
+            DataError: Its file is damaged.
+        """
+        path = self.path(job_id) / JOB_FILE
+        if not path.is_file():
+            known = ", ".join(job.job_id for job in self.all()) or "none"
+            raise RequestError(f"no job {job_id!r} in {self.folder}", hint=f"jobs: {known}")
+        return _read(path)
+
+    def all(self) -> Iterator[TuneJob]:
+        """Every job, the newest first."""
+        found = [_read(path) for path in self.folder.glob(f"*/{JOB_FILE}")]
+        yield from sorted(found, key=lambda job: (job.created_at, job.job_id), reverse=True)
+
+    def find(self, key: str) -> TuneJob | None:
+        """The newest job with this key; None when there is none."""
+        return next((job for job in self.all() if job.key == key), None)
+
+    def remove(self, job_id: str) -> None:
+        """Forget a job that was never started."""
+        shutil.rmtree(self.path(job_id))
+
+    def new_name(self, stem: str) -> str:
+        """A name that no job has: the stem, or the stem and a number, without what no folder may have."""
+        stem = _UNFIT.sub("-", stem).strip("-.") or "job"
+        name, number = stem, 2
+        while self.path(name).exists():
+            name, number = f"{stem}-{number}", number + 1
+        return name
+
+    def add_event(self, job_id: str, event: dict[str, Any]) -> None:
+        """Write down what happened."""
+        with (self.path(job_id) / EVENTS_FILE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(event, ensure_ascii=False) + "\n")
+
+    def events(self, job_id: str, *, start: int = 0) -> list[dict[str, Any]]:
+        """What happened, from the event of this number on. A line that is being written is not there yet."""
+        path = self.path(job_id) / EVENTS_FILE
+        if not path.is_file():
+            return []
+        lines = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1]
+        return [_event(line) for line in lines[start:]]
+
+
+def _event(line: str) -> dict[str, Any]:
+    """What a line says; one that a process did not write to its end, or that is none, says that."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        event = None
+    if isinstance(event, dict) and "kind" in event:
+        return event
+    return {"kind": "message", "level": "error", "message": f"a line of {EVENTS_FILE} cannot be read"}
+
+
+def _read(path: Path) -> TuneJob:
+    try:
+        job = TuneJob.model_validate_json(path.read_text(encoding="utf-8"))
+        return job.model_copy(update={"job_id": path.parent.name})  # a name in a file chooses no folder
+    except (ValidationError, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} is damaged: {str(error).splitlines()[0]}") from error
