@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from trajkit.commands.checks import check_env, leak, redact, replay, reserve
     from trajkit.commands.checkup.doctor import doctor
     from trajkit.commands.credit import mask, pairs, score, weight
+    from trajkit.commands.dedupe import dedupe
     from trajkit.commands.evaluate import evaluate
     from trajkit.commands.export import export
     from trajkit.commands.files import convert, import_, tokens, validate
@@ -25,13 +26,15 @@ if TYPE_CHECKING:
     from trajkit.commands.jobs import jobs_cancel, jobs_list, jobs_pause, jobs_resume, jobs_show, jobs_wait
     from trajkit.commands.local_training import dpo_local, kto_local, sft_local
     from trajkit.commands.look import info, lineage, query, show, stats
+    from trajkit.commands.merge import merge
     from trajkit.commands.pull import pull
     from trajkit.commands.push import push
     from trajkit.commands.register import register
     from trajkit.commands.report import report
     from trajkit.commands.rollout import rollout
-    from trajkit.commands.selection import dedupe, merge, select, split
+    from trajkit.commands.select import select
     from trajkit.commands.services import down, serve, status, up
+    from trajkit.commands.split import split
     from trajkit.commands.try_ import try_
     from trajkit.errors import TrajkitError
     from trajkit.evaluation.report_object import Report
@@ -126,7 +129,7 @@ _MODULE_BY_NAME = {
     "archive_verify": "trajkit.commands.archive",
     "check_env": "trajkit.commands.checks",
     "convert": "trajkit.commands.files",
-    "dedupe": "trajkit.commands.selection",
+    "dedupe": "trajkit.commands.dedupe",
     "doctor": "trajkit.commands.checkup.doctor",
     "down": "trajkit.commands.services",
     "dpo_fireworks": "trajkit.commands.hosted_preference",
@@ -147,7 +150,7 @@ _MODULE_BY_NAME = {
     "leak": "trajkit.commands.checks",
     "lineage": "trajkit.commands.look",
     "mask": "trajkit.commands.credit",
-    "merge": "trajkit.commands.selection",
+    "merge": "trajkit.commands.merge",
     "open_dataset": "trajkit.store.dataset",
     "pairs": "trajkit.commands.credit",
     "pull": "trajkit.commands.pull",
@@ -161,14 +164,14 @@ _MODULE_BY_NAME = {
     "rollout": "trajkit.commands.rollout",
     "run": "trajkit.cli.recipe_run",
     "score": "trajkit.commands.credit",
-    "select": "trajkit.commands.selection",
+    "select": "trajkit.commands.select",
     "serve": "trajkit.commands.services",
     "sft_fireworks": "trajkit.commands.hosted_training",
     "sft_local": "trajkit.commands.local_training",
     "sft_openai": "trajkit.commands.hosted_training",
     "sft_together": "trajkit.commands.hosted_training",
     "show": "trajkit.commands.look",
-    "split": "trajkit.commands.selection",
+    "split": "trajkit.commands.split",
     "stats": "trajkit.commands.look",
     "status": "trajkit.commands.services",
     "tokens": "trajkit.commands.files",

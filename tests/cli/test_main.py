@@ -19,9 +19,8 @@ def test_help_lists_every_command_on_stdout(capsys):
     assert run(["--help"]) == 0
     shown = capsys.readouterr()
     assert shown.err == ""
-    listed = [
-        line.split()[0] for line in shown.out.partition("Commands:\n")[2].splitlines() if line[2:3].strip()
-    ]
+    jobs = shown.out.partition("--help")[2].split("\n\n")[1:]
+    listed = [line.split()[0] for job in jobs for line in job.splitlines()[1:] if line[2:3].strip()]
     assert listed == list(COMMANDS)
 
 
@@ -30,6 +29,25 @@ def test_a_command_that_does_not_exist_is_a_wrong_request(capsys):
     shown = capsys.readouterr()
     assert "No such command 'levitate'" in shown.err
     assert shown.out == ""
+
+
+def test_a_mistyped_command_gets_a_suggestion(capsys):
+    assert run(["exprot"]) == 2
+    assert "No such command 'exprot'. Did you mean 'export'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", [["--version"], ["-V"], ["select", "-V"]])
+def test_the_version_is_told_everywhere(place, capsys):
+    assert run(place) == 0
+    assert capsys.readouterr().out == f"trajkit, version {trajkit.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [["-q", "split"], ["split", "-q"]])
+def test_quiet_leaves_out_notes_in_every_place(arguments, capsys):
+    assert run([*arguments, "sample:babyai", "--dry-run"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err == ""
+    assert "train" in shown.out
 
 
 def test_an_option_that_does_not_exist_is_a_wrong_request(capsys):

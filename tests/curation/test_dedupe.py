@@ -381,12 +381,11 @@ def test_the_command_says_what_now_exists(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(main.COMMANDS, "dedupe", ("dedupe", "Take duplicates out."))
     store = attempts([attempt("a", prompts=["see", "see"]), attempt("b")])
     assert main.run(["dedupe", str(store.path), "--exact", "-o", "out"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[-3].split() == ["of", "them", "not", "learned:", *SAME_STEP.split(), "1"]
-    assert lines[-1] == "out.duplicates.parquet  what was dropped, and for what"
+    assert lines[-1] == "out.duplicates.parquet  the dropped rows and their groups"
     assert main.run(["dedupe", str(store.path)]) == 2
     assert capsys.readouterr().err == (
         "error: nothing to look for\nhint: --exact, --episodes or --near 0.9 (near=0.9)\n"

@@ -394,7 +394,6 @@ def test_the_command_prints_the_tally_and_remembers_the_store(
     seeds: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(main.COMMANDS, "select", ("select", "Choose episodes."))
     where = "0 < avg < 1 and rank == 1"
     assert main.run(["select", str(seeds.path), "--where", where, "--control", "-o", "best"]) == 0
     printed = capsys.readouterr().out.splitlines()
@@ -418,7 +417,6 @@ def test_the_command_fails_with_a_line_and_a_hint(
     seeds: Store, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setitem(main.COMMANDS, "select", ("select", "Choose episodes."))
     path = str(seeds.path)
     assert main.run(["select", path, "--where", "rnak = 1", "--dry-run"]) == 2
     assert capsys.readouterr().err == (

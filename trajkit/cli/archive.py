@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit._core.console import Cell, Meter, count, plural, result, result_json, size, table, talk
 from trajkit._core.settings import project
-from trajkit.cli.output import Cell, Meter, count, plural, result, result_json, size, table, talk
 from trajkit.cli.server_options import access_of, server_options
 from trajkit.errors import RequestError, TrajkitError
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.settings import env_set
 
 if TYPE_CHECKING:
@@ -60,14 +60,14 @@ def check_env(
 
     chosen = list(chosen_seeds(seeds=seeds))
     found: list[Check] = []
-    with kept_stdout(), overheard(), output.Meter() as meter:
+    with kept_stdout(), overheard(), console.Meter() as meter:
         wanted = checked_tasks(tasks)
         for one in check(env_id, env_settings, tasks=wanted, seeds=chosen, n_steps=steps, limit_s=timeout):
             found.append(one)
             meter.show(f"{one.task}: {one.name}", len(found), None)
     n_failed = sum(one.status == Status.FAILED for one in found)
     if as_json:
-        output.result_json(_document(env_id, env_settings, chosen, found))
+        console.result_json(_document(env_id, env_settings, chosen, found))
     else:
         _print(env_id, found)
     return 1 if n_failed else 0
@@ -99,8 +99,8 @@ def _print(env_id: str, found: Sequence[Check]) -> None:
     for one in found:
         groups.setdefault((one.name, one.status), []).append(one)
     n_tasks = len({one.task for one in found})
-    output.table(
-        [output.Cell("check"), output.Cell("result"), output.Cell("task"), output.Cell("seen")],
+    console.table(
+        [console.Cell("check"), console.Cell("result"), console.Cell("task"), console.Cell("seen")],
         [
             (name, status, _tasks_of(group, n_tasks), group[0].detail)
             for (name, status), group in groups.items()
@@ -108,9 +108,9 @@ def _print(env_id: str, found: Sequence[Check]) -> None:
     )
     for (name, _), group in groups.items():
         if group[0].hint:
-            output.talk(f"{name}: {group[0].hint}")
+            console.talk(f"{name}: {group[0].hint}")
     said = [f"{n:,} {status}" for status, n in _tally(found).items() if n]
-    output.result(f"{env_id}  {output.plural(len(found), 'check')}: {', '.join(said)}")
+    console.result(f"{env_id}  {console.plural(len(found), 'check')}: {', '.join(said)}")
 
 
 def _tasks_of(group: Sequence[Check], n_tasks: int) -> str:

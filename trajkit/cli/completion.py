@@ -20,7 +20,7 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from trajkit.cli import output
+from trajkit._core import console
 
 PROGRAM = "trajkit"
 ASKED = "_TRAJKIT_COMPLETE"
@@ -69,7 +69,7 @@ def completion(shell: str) -> None:
     """
     from trajkit.cli.main import cli
 
-    output.result_text(_CLASSES[shell](cli, {}, PROGRAM, ASKED).source().rstrip())
+    console.result_text(_CLASSES[shell](cli, {}, PROGRAM, ASKED).source().rstrip())
 
 
 def answer() -> NoReturn:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit._core import console
 from trajkit._core.memory import keeping_freed_memory
-from trajkit.cli import output
 from trajkit.commands.place import last_store
 
 if TYPE_CHECKING:
@@ -101,10 +101,10 @@ def convert(store: str | None, to: str, goal: Path, where: str | None, as_json: 
         raise click.UsageError("-o is a file: it exists only when every row has been checked")
     asked = {name: value for name, value in options.items() if value not in (None, False)}
     with keeping_freed_memory():
-        made = _made(store or last_store(output.talk), goal, to, where, asked)
+        made = _made(store or last_store(console.talk), goal, to, where, asked)
     _talk(made)
     if as_json:
-        output.result_json(made.model_dump(mode="json"))
+        console.result_json(made.model_dump(mode="json"))
     else:
         _print(made)
 
@@ -121,7 +121,7 @@ def _made(store: str, goal: Path, to: str, where: str | None, asked: dict[str, A
         pairs = open_pairs(store)
         return convert_pairs(pairs, goal, to=to, source=pairs.path, digest=pairs.manifest.digest, **asked)
     dataset = open_dataset(store)
-    with output.Meter() as meter:
+    with console.Meter() as meter:
         return convert_dataset(
             dataset.where(where) if where else dataset,
             goal,
@@ -135,10 +135,10 @@ def _print(made: Conversion) -> None:
     noun = "line" if made.data.suffix != ".parquet" else "row"
     tokens = ""
     if made.n_tokens is not None:
-        tokens = f"  {'' if made.is_exact else 'about '}{output.plural(made.n_tokens, 'token')}"
+        tokens = f"  {'' if made.is_exact else 'about '}{console.plural(made.n_tokens, 'token')}"
     beside = f"  and {made.provenance.name}" if made.provenance and made.data == made.path else ""
-    output.result(
-        f"{made.path}  {output.plural(made.n_rows, noun)}{tokens}  {output.size(made.n_bytes)}{beside}"
+    console.result(
+        f"{made.path}  {console.plural(made.n_rows, noun)}{tokens}  {console.size(made.n_bytes)}{beside}"
     )
 
 
@@ -146,21 +146,21 @@ def _talk(made: Conversion) -> None:
     from trajkit.curation.rows.tally import counted
 
     for reason, n_steps in made.left.items():
-        output.talk(f"not learned: {output.plural(n_steps, 'step')}: {reason}")
+        console.talk(f"not learned: {console.plural(n_steps, 'step')}: {reason}")
     if made.losses:
-        output.talk(f"left out: {counted(made.losses)} ({made.format} cannot carry them)")
+        console.talk(f"left out: {counted(made.losses)} ({made.format} cannot carry them)")
     if made.n_stripped:
-        output.talk(f"stripped as asked: {output.plural(made.n_stripped, 'thought')}")
+        console.talk(f"stripped as asked: {console.plural(made.n_stripped, 'thought')}")
     if made.n_trimmed:
-        output.talk(
-            f"trimmed: {output.plural(made.n_trimmed, 'row')} by "
-            f"{output.plural(made.n_turns_trimmed, 'turn')} of history"
+        console.talk(
+            f"trimmed: {console.plural(made.n_trimmed, 'row')} by "
+            f"{console.plural(made.n_turns_trimmed, 'turn')} of history"
         )
     if made.saving and made.saving.n < made.saving.n_by_step:
         times = made.saving.n_by_step / made.saving.n
-        output.talk(
-            f"merged: {output.count(made.saving.n)} {made.saving.measure} of messages, where a row for each "
-            f"step would take {output.count(made.saving.n_by_step)} ({times:.1f} times as many)"
+        console.talk(
+            f"merged: {console.count(made.saving.n)} {made.saving.measure} of messages, where a row for each "
+            f"step would take {console.count(made.saving.n_by_step)} ({times:.1f} times as many)"
         )
     for warning in made.warnings:
-        output.talk(f"warning: {warning}")
+        console.talk(f"warning: {warning}")

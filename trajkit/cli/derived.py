@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli.output import Cell, count, plural, result, result_json, table, talk
+from trajkit._core.console import Cell, count, plural, result, result_json, table, talk
 from trajkit.commands.place import remember_store
 
 if TYPE_CHECKING:

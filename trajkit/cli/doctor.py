@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit.cli import output
-from trajkit.cli.output import Styled, styled
+from trajkit._core import console
+from trajkit._core.console import Styled, styled
 
 if TYPE_CHECKING:
     from trajkit.commands.checkup.check import Check, Checkup, Standing
@@ -45,7 +45,7 @@ def doctor(online: bool, as_json: bool) -> int:
 
     found = examined(online=online)
     if as_json:
-        output.result_json({"is_well": found.is_well, **found.model_dump(mode="json")})
+        console.result_json({"is_well": found.is_well, **found.model_dump(mode="json")})
     else:
         _print(found)
     return 0 if found.is_well else 1
@@ -53,15 +53,15 @@ def doctor(online: bool, as_json: bool) -> int:
 
 def _print(found: Checkup) -> None:
     width = max(_NARROWEST, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _UNBOUND
-    output.result(styled(f"trajkit {found.trajkit_version} in {found.folder}", bold=True))
+    console.result(styled(f"trajkit {found.trajkit_version} in {found.folder}", bold=True))
     for section in found.sections:
-        output.result()
-        output.result(styled(section.name, bold=True))
+        console.result()
+        console.result(styled(section.name, bold=True))
         for check in section.checks:
             for line in _lines(check, width):
-                output.result(*line)
-    output.result()
-    output.result(*_verdict(found))
+                console.result(*line)
+    console.result()
+    console.result(*_verdict(found))
 
 
 def _lines(check: Check, width: int) -> Iterator[tuple[str | Styled, ...]]:
@@ -92,8 +92,8 @@ def _sign(standing: Standing) -> str:
 
 
 def _verdict(found: Checkup) -> tuple[Styled, str]:
-    notes = f"; {output.plural(found.n_notes, 'note')}" if found.n_notes else ""
+    notes = f"; {console.plural(found.n_notes, 'note')}" if found.n_notes else ""
     if found.is_well:
         return styled("all that is configured works", fg="green", bold=True), notes
-    said = "1 thing does" if found.n_broken == 1 else f"{output.count(found.n_broken)} things do"
+    said = "1 thing does" if found.n_broken == 1 else f"{console.count(found.n_broken)} things do"
     return styled(f"{said} not work", fg="red", bold=True), notes

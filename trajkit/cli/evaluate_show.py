@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from trajkit.cli.output import Cell, count, plural, result, result_json, table, talk
+from trajkit._core.console import Cell, count, plural, result, result_json, table, talk
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit._core.console import Cell, Meter, count, plural, result, result_json, table, talk
 from trajkit._core.memory import leave_pandas
 from trajkit._core.settings import project
-from trajkit.cli.output import Cell, Meter, count, plural, result, result_json, table, talk
 from trajkit.cli.server_options import access_of, server_options
 from trajkit.commands.export import export_goal, export_request
 from trajkit.commands.place import remember_store

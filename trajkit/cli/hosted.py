@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output, training
+from trajkit._core import console
+from trajkit.cli import training
 from trajkit.cli.launch import carry_out
 from trajkit.cli.option import Command, adding, overlong_option
 from trajkit.cli.preference import LAST_PAIRS, pair_sides
@@ -91,7 +92,7 @@ def train_hosted(
             else pair_sides(method, asked, made)
         )
         request = hosted_request(method, base, nested(asked["more"], recipe, read=_value), sides, asked)
-        with output.Meter() as meter:
+        with console.Meter() as meter:
             prepared = prepare(
                 request,
                 service,
@@ -124,10 +125,10 @@ def _started(runs: Runs, job_id: str) -> TuneJob:
     from trajkit.training.jobs import start
 
     try:
-        with output.Meter() as meter:
+        with console.Meter() as meter:
             return start(runs, job_id, on_progress=meter.show, on_message=meter.say)
     except KeyboardInterrupt:
-        output.talk(f"job {job_id} may not be created yet: `trajkit jobs resume {job_id}` goes on with it")
+        console.talk(f"job {job_id} may not be created yet: `trajkit jobs resume {job_id}` goes on with it")
         raise
 
 
@@ -162,7 +163,7 @@ def _price(estimate: Estimate, prepared: Prepared) -> Iterator[str]:
         by = "the characters" if estimate.counted_by == "estimate" else estimate.counted_by
         about = "" if estimate.is_exact else f", an estimate by {by}"
         yield (
-            f"tokens    {output.count(estimate.n_trained_tokens)} to pay for, in"
+            f"tokens    {console.count(estimate.n_trained_tokens)} to pay for, in"
             f" {estimate.n_epochs:g} epoch{'' if estimate.n_epochs == 1 else 's'}{about}"
         )
     if estimate.cost_usd is None:

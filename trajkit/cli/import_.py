@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from trajkit._core.console import Meter, count, plural, result, result_json, talk
 from trajkit._core.settings import remember
 from trajkit.cli.derived import print_entry
-from trajkit.cli.output import Meter, count, plural, result, result_json, talk
 from trajkit.commands.place import goal_of
 
 if TYPE_CHECKING:

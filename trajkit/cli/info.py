@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit._core import console
 from trajkit._core.settings import project
-from trajkit.cli import output
 from trajkit.cli.server_options import access_of, server_options
 from trajkit.commands.place import last_store
 from trajkit.commands.server import refuse_server_options
@@ -80,7 +80,7 @@ def _describe_database(location: Location, access: Access, as_json: bool) -> Non
 
     look = look_at(location, access)
     if as_json:
-        output.result_json(look.model_dump(mode="json"))
+        console.result_json(look.model_dump(mode="json"))
     else:
         print_look(look)
 
@@ -91,10 +91,10 @@ def _describe(store: str, check: bool, as_json: bool) -> None:
 
     summary = summarize(open_store(store), deep=check)
     if as_json:
-        output.result_json(summary.model_dump(mode="json"))
+        console.result_json(summary.model_dump(mode="json"))
         return
     for line in _lines(summary):
-        output.result(line)
+        console.result(line)
     _groups("task", summary.tasks, summary.n_tasks)
     _groups("variant", summary.variants, summary.n_variants)
     _metrics(summary)
@@ -106,8 +106,8 @@ def _lines(summary: Summary) -> Iterator[str]:
     checked = "checksums, digest and every value are right" if summary.is_recomputed else "checksums match"
     yield f"{summary.path}: {summary.kind}, {checked}"
     yield (
-        f"{output.plural(counts.n_episodes, 'episode')}  {output.plural(counts.n_steps, 'step')}  "
-        f"{output.count(counts.n_feedback)} feedback  {output.size(summary.n_bytes)}"
+        f"{console.plural(counts.n_episodes, 'episode')}  {console.plural(counts.n_steps, 'step')}  "
+        f"{console.count(counts.n_feedback)} feedback  {console.size(summary.n_bytes)}"
     )
     yield f"digest    {summary.digest[:16]}  (store version {summary.format_version})"
     as_of = f", source read at {_time(summary.as_of)}" if summary.as_of else ""
@@ -128,49 +128,49 @@ def _lines(summary: Summary) -> Iterator[str]:
 def _tokens(summary: Summary) -> str:
     if summary.n_input_tokens is None and summary.n_output_tokens is None:
         return "unknown"
-    missing = f" ({output.plural(summary.n_steps_uncounted, 'step')} not counted)"
+    missing = f" ({console.plural(summary.n_steps_uncounted, 'step')} not counted)"
     sums = (summary.n_input_tokens, summary.n_output_tokens)
-    n_in, n_out = ("unknown" if number is None else output.count(number) for number in sums)
+    n_in, n_out = ("unknown" if number is None else console.count(number) for number in sums)
     return f"{n_in} in, {n_out} out{missing if summary.n_steps_uncounted else ''}"
 
 
 def _groups(noun: str, groups: tuple[GroupSummary, ...], n_groups: int) -> None:
     if not groups:
         return
-    output.result()
-    output.table(
+    console.result()
+    console.table(
         [
-            output.Cell(noun),
-            output.Cell("episodes", is_number=True),
-            output.Cell("steps", is_number=True),
-            output.Cell("success", is_number=True),
+            console.Cell(noun),
+            console.Cell("episodes", is_number=True),
+            console.Cell("steps", is_number=True),
+            console.Cell("success", is_number=True),
         ],
         [
             (
                 "unknown" if group.name is None else group.name,
-                output.count(group.n_episodes),
-                output.count(group.n_steps),
-                output.count(group.n_success),
+                console.count(group.n_episodes),
+                console.count(group.n_steps),
+                console.count(group.n_success),
             )
             for group in groups
         ],
     )
     if n_groups > len(groups):
-        output.result(f"… and {output.plural(n_groups - len(groups), noun)} more")
+        console.result(f"… and {console.plural(n_groups - len(groups), noun)} more")
 
 
 def _metrics(summary: Summary) -> None:
     if not summary.metrics:
         return
-    output.result()
-    numbers = [output.Cell(heading, is_number=True) for heading in ("measured", "min", "mean", "max")]
-    output.table(
-        [output.Cell("metric"), output.Cell("of"), *numbers],
+    console.result()
+    numbers = [console.Cell(heading, is_number=True) for heading in ("measured", "min", "mean", "max")]
+    console.table(
+        [console.Cell("metric"), console.Cell("of"), *numbers],
         [
             (
                 metric.name,
                 metric.level,
-                output.count(metric.n),
+                console.count(metric.n),
                 *(
                     "-" if value is None else f"{value:.4g}"
                     for value in (metric.least, metric.mean, metric.most)
@@ -185,13 +185,13 @@ def _lineage(summary: Summary) -> None:
     from trajkit.store.tally import lines_of
 
     for entry in summary.lineage:
-        output.result()
+        console.result()
         for line in lines_of(entry):
-            output.result(line)
+            console.result(line)
 
 
 def _tally(numbers: dict[str, int]) -> str:
-    return ", ".join(f"{name} {output.count(number)}" for name, number in numbers.items()) or "none"
+    return ", ".join(f"{name} {console.count(number)}" for name, number in numbers.items()) or "none"
 
 
 def _time(moment: object) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.commands.jobs import find_job
 from trajkit.errors import RequestError
 
@@ -49,14 +49,14 @@ def list_jobs(runs_folder: Path, as_json: bool) -> None:
     runs = Runs(runs_folder)
     found = [_as_it_is(runs, job) for job in runs.all()]
     if as_json:
-        output.result_json([job.model_dump(mode="json") for job in found])
+        console.result_json([job.model_dump(mode="json") for job in found])
         return
     rows = [
         (job.job_id, job.status, job.target, job.base, f"{job.created_at:%Y-%m-%d %H:%M}", _outcome(job))
         for job in found
     ]
     headings = ("job", "status", "target", "model", "since (UTC)", "outcome")
-    output.table([output.Cell(heading) for heading in headings], rows)
+    console.table([console.Cell(heading) for heading in headings], rows)
 
 
 @jobs.command()
@@ -123,14 +123,14 @@ def resume(job: str | None, runs_folder: Path, again: bool, detach: bool, as_jso
 
     runs, job_id = find_job(job, runs_folder)
     try:
-        found = go_on(runs, job_id, again=again, on_message=output.talk)
+        found = go_on(runs, job_id, again=again, on_message=console.talk)
     except Uncertain as error:
-        if not (sys.stdin.isatty() and output.is_terminal()):
+        if not (sys.stdin.isatty() and console.is_terminal()):
             raise
-        output.talk(error.message)
+        console.talk(error.message)
         if not click.confirm("Create it again?", err=True):
             raise click.exceptions.Exit(1) from error
-        found = go_on(runs, job_id, again=True, on_message=output.talk)
+        found = go_on(runs, job_id, again=True, on_message=console.talk)
     if not detach:
         found = Follower(runs, job_id, None).wait()
     print_job(runs, found, as_json=as_json)
@@ -149,7 +149,7 @@ class Follower:
     def __init__(self, runs: Runs, job_id: str, n_steps: int | None) -> None:
         self._runs, self._job_id, self._n_steps = runs, job_id, n_steps
         self._words = "starting"
-        self._meter = output.Meter()
+        self._meter = console.Meter()
 
     def __enter__(self) -> Self:
         self._meter.__enter__()
@@ -181,7 +181,7 @@ class Follower:
         except TimeoutError as error:
             raise RequestError(str(error), hint=self._again) from error
         except KeyboardInterrupt:
-            output.talk(f"job {self._job_id} goes on: `{self._again}` waits for it again")
+            console.talk(f"job {self._job_id} goes on: `{self._again}` waits for it again")
             raise
 
     @property
@@ -205,17 +205,17 @@ class Follower:
 def print_job(runs: Runs, job: TuneJob, *, as_json: bool, is_long: bool = False) -> None:
     """What became of a job; the last line says what now exists."""
     if as_json:
-        output.result_json(job.model_dump(mode="json"))
+        console.result_json(job.model_dump(mode="json"))
         return
     if is_long:
         told = [event["message"] for event in runs.events(job.job_id) if event.get("message")]
         facts = [*_facts(job), *(("told", message) for message in told[-_MOST_TOLD:])]
-        output.table([output.Cell("job"), output.Cell(job.job_id)], facts)
+        console.table([console.Cell("job"), console.Cell(job.job_id)], facts)
     if job.error is not None:
-        output.talk(f"{job.job_id}: {job.error}")
+        console.talk(f"{job.job_id}: {job.error}")
     outcome = _outcome(job)
     line = f"{runs.path(job.job_id)}  {job.status}"
-    output.result(f"{line}  {outcome}" if outcome else line)
+    console.result(f"{line}  {outcome}" if outcome else line)
 
 
 def _as_it_is(runs: Runs, job: TuneJob) -> TuneJob:
@@ -225,7 +225,7 @@ def _as_it_is(runs: Runs, job: TuneJob) -> TuneJob:
     try:
         return refreshed(runs, job.job_id)
     except (ServiceError, RequestError, MissingExtra) as error:
-        output.talk(f"{job.job_id}: as it was last seen: {error.message}")
+        console.talk(f"{job.job_id}: as it was last seen: {error.message}")
         return job
 
 
@@ -234,7 +234,7 @@ def _outcome(job: TuneJob) -> str:
     result: dict[str, Any] = job.result
     parts = [result["model"]] if result.get("model") else []
     if result.get("n_steps") is not None:
-        parts.append(output.plural(result["n_steps"], "step"))
+        parts.append(console.plural(result["n_steps"], "step"))
     if result.get("train_loss") is not None:
         parts.append(f"loss {result['train_loss']:.3f}")
     if result.get("eval_loss") is not None:
@@ -261,7 +261,10 @@ def _facts(job: TuneJob) -> list[tuple[str, str]]:
         ("status", str(job.status)),
         ("target", job.target),
         ("model", job.base),
-        ("learned", f"{job.train.store} ({job.train.digest[:12]}), {output.plural(job.train.n_rows, 'row')}"),
+        (
+            "learned",
+            f"{job.train.store} ({job.train.digest[:12]}), {console.plural(job.train.n_rows, 'row')}",
+        ),
     ]
     if job.validation is not None:
         facts.append(("measured", f"{job.validation.store} ({job.validation.digest[:12]})"))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit._core import console
 from trajkit._core.settings import remember
-from trajkit.cli import output, training
+from trajkit.cli import training
 from trajkit.cli.jobs import Follower, print_job
 from trajkit.commands.started import forget, is_under_way
 from trajkit.errors import RequestError
@@ -48,11 +49,11 @@ def carry_out(
         The exit code.
     """
     for line in plan:
-        output.talk(line)
+        console.talk(line)
     job_id = prepared.job.job_id
     if asked["dry_run"]:
         forget(prepared, runs)
-        output.talk(f"dry run: {nothing}")
+        console.talk(f"dry run: {nothing}")
         return 0
     if not is_under_way(prepared.job):
         _agree(prepared, runs, question, yes=asked["yes"])
@@ -62,7 +63,7 @@ def carry_out(
         job = Follower(runs, job_id, n_steps).wait()
     if job.target == "local":
         for line in left_lines(runs, job):
-            output.talk(line)
+            console.talk(line)
     print_job(runs, job, as_json=asked["as_json"])
     return 1 if job.status in ("failed", "cancelled") else 0
 

@@ -7,7 +7,7 @@ from typing import Literal
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 
 _EPILOG = """\
 A shared episode id, world (environment, task and seed) or initial state is a leak, and so is an episode of a
@@ -62,10 +62,10 @@ def leak(
         return
     report = find_leaks(train, evaluation, strict_text=strict_text, near=near)
     for line in report.unchecked():
-        output.talk(line)
+        console.talk(line)
     if as_json:
-        output.result_json({"leaks": report.leaks, **report.model_dump(mode="json")})
+        console.result_json({"leaks": report.leaks, **report.model_dump(mode="json")})
     else:
         for line in report.lines():
-            output.result(line)
+            console.result(line)
     report.checked()

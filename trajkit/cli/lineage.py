@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.training import near
 from trajkit.errors import ConfigError
@@ -45,13 +45,13 @@ def lineage(thing: str | None, runs_folder: Path, as_json: bool) -> None:
 
     found = answers(lineage_in(runs_folder), thing or last_job())
     if as_json:
-        output.result_json([each.model_dump(mode="json") for each in found])
+        console.result_json([each.model_dump(mode="json") for each in found])
         return
     for number, each in enumerate(found):
         if number:
-            output.result()
+            console.result()
         for line in _lines(each):
-            output.result(line)
+            console.result(line)
 
 
 def _lines(found: ModelLineage | StoreLineage | EpisodeLineage) -> Iterator[str]:
@@ -125,13 +125,13 @@ def _learned_lines(
         return
     n_learned = sum(use.n_learned for use in uses)
     yield (
-        f"          {output.plural(len(uses), 'episode')}, {output.count(n_learned)} of"
-        f" {output.plural(sum(use.n_steps for use in uses), 'step')} in its rows"
+        f"          {console.plural(len(uses), 'episode')}, {console.count(n_learned)} of"
+        f" {console.plural(sum(use.n_steps for use in uses), 'step')} in its rows"
     )
     for use in uses[:_MOST_SHOWN]:
-        yield f"          {use.episode_id}  {output.count(use.n_learned)} of {use.n_steps}"
+        yield f"          {use.episode_id}  {console.count(use.n_learned)} of {use.n_steps}"
     if len(uses) > _MOST_SHOWN:
-        yield f"          … and {output.count(len(uses) - _MOST_SHOWN)} more: --json has them all"
+        yield f"          … and {console.count(len(uses) - _MOST_SHOWN)} more: --json has them all"
 
 
 def _store_lines(found: StoreLineage) -> Iterator[str]:
@@ -161,7 +161,7 @@ def _episode_lines(found: EpisodeLineage) -> Iterator[str]:
         title = "learned" if sight.side == "train" else "measured"
         yield (
             f"{_model_line(title, sight.model)}"
-            f"  {output.count(sight.use.n_learned)} of {output.plural(sight.use.n_steps, 'step')}"
+            f"  {console.count(sight.use.n_learned)} of {console.plural(sight.use.n_steps, 'step')}"
         )
         yield from _variant_lines(sight.variants)
     for doubt in found.doubts:

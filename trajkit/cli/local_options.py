@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.option import Command, adding
 from trajkit.cli.settings import settings_option
 
@@ -94,10 +94,10 @@ def weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
         kind = "all weights are trained"
     else:
         kind = f"LoRA of rank {recipe.lora.r}, alpha {recipe.lora.lora_alpha:g}"
-    trained, of = output.count(sizes.n_trainable), output.count(sizes.n_weights)
+    trained, of = console.count(sizes.n_trainable), console.count(sizes.n_weights)
     yield f"model     {base}, {kind}"
     yield f"weights   {trained} of {of} are trained ({sizes.n_trainable / sizes.n_weights:.2%})"
-    least = output.size(least_memory(recipe, sizes))
+    least = console.size(least_memory(recipe, sizes))
     yield f"memory    {least} for weights, gradients and optimizer; what a batch takes comes on top"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trajkit.cli import output
+from trajkit._core import console
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -24,44 +24,44 @@ _LONGEST_VALUE = 40
 def print_look(look: DatabaseLook) -> None:
     """Print it on stdout; on stderr what is missing."""
     for line in _lines(look):
-        output.result(line)
+        console.result(line)
     _functions(look)
     _metrics(look)
     _thresholds(look)
     _tags(look)
     for what, why in look.unknown.items():
-        output.talk(f"not known: {what}: {why}")
+        console.talk(f"not known: {what}: {why}")
 
 
 def _lines(look: DatabaseLook) -> Iterator[str]:
     level = "" if look.schema_level is None else f", schema level {look.schema_level}"
     yield f"{look.url}: TensorZero, {_KINDS.get(look.kind, look.kind)}{level}"
     if look.n_inferences is not None and look.n_episodes is not None:
-        text = f"  {output.size(look.n_text_bytes)} of text" if look.n_text_bytes else ""
-        counts = output.plural(look.n_inferences, "inference"), output.plural(look.n_episodes, "episode")
+        text = f"  {console.size(look.n_text_bytes)} of text" if look.n_text_bytes else ""
+        counts = console.plural(look.n_inferences, "inference"), console.plural(look.n_episodes, "episode")
         yield f"{'  '.join(counts)}{text}"
     if look.first_at is not None and look.last_at is not None:
         yield f"from      {_time(look.first_at)} to {_time(look.last_at)}"
-    feedback = ", ".join(f"{kind} {output.count(n)}" for kind, n in look.n_feedback.items())
+    feedback = ", ".join(f"{kind} {console.count(n)}" for kind, n in look.n_feedback.items())
     yield f"feedback  {feedback or 'none'}"
 
 
 def _functions(look: DatabaseLook) -> None:
     if not look.functions:
         return
-    numbers = [output.Cell(heading, is_number=True) for heading in ("inferences", "episodes")]
+    numbers = [console.Cell(heading, is_number=True) for heading in ("inferences", "episodes")]
     rows = []
     for function in look.functions:
         rows.append((function.name, function.function_type, *_counted(function)))
         rows += [(f"  {variant.name}", "", *_counted(variant)) for variant in function.variants]
-    output.result()
-    output.table(
+    console.result()
+    console.table(
         [
-            output.Cell("function, variant"),
-            output.Cell("type"),
+            console.Cell("function, variant"),
+            console.Cell("type"),
             *numbers,
-            output.Cell("first"),
-            output.Cell("last"),
+            console.Cell("first"),
+            console.Cell("last"),
         ],
         rows,
     )
@@ -70,8 +70,8 @@ def _functions(look: DatabaseLook) -> None:
 
 def _counted(one: FunctionLook | VariantLook) -> tuple[str, str, str, str]:
     return (
-        output.count(one.n_inferences),
-        output.count(one.n_episodes),
+        console.count(one.n_inferences),
+        console.count(one.n_episodes),
         "-" if one.first_at is None else f"{one.first_at:%Y-%m-%d}",
         "-" if one.last_at is None else f"{one.last_at:%Y-%m-%d}",
     )
@@ -81,14 +81,14 @@ def _metrics(look: DatabaseLook) -> None:
     if not look.metrics:
         return
     headings = ("measured", "min", "10%", "25%", "median", "75%", "90%", "max")
-    output.result()
-    output.table(
+    console.result()
+    console.table(
         [
-            output.Cell("metric"),
-            output.Cell("type"),
-            output.Cell("of"),
-            output.Cell("best"),
-            *(output.Cell(heading, is_number=True) for heading in headings),
+            console.Cell("metric"),
+            console.Cell("type"),
+            console.Cell("of"),
+            console.Cell("best"),
+            *(console.Cell(heading, is_number=True) for heading in headings),
         ],
         [
             (
@@ -96,7 +96,7 @@ def _metrics(look: DatabaseLook) -> None:
                 metric.kind,
                 _level(metric),
                 metric.optimize or "?",
-                output.count(metric.n_targets),
+                console.count(metric.n_targets),
                 *_quantiles(metric),
             )
             for metric in look.metrics
@@ -124,34 +124,34 @@ def _thresholds(look: DatabaseLook) -> None:
             continue
         name = metric.name
         bound = "--max" if metric.is_minimized else "--min"
-        rows.append((name, "", output.count(metric.n_episodes_kept)))
+        rows.append((name, "", console.count(metric.n_episodes_kept)))
         rows += [
-            ("", f"{bound} {threshold.value:g}", output.count(threshold.n_episodes))
+            ("", f"{bound} {threshold.value:g}", console.count(threshold.n_episodes))
             for threshold in metric.thresholds
         ]
     if rows:
-        output.result()
+        console.result()
         cells = [
-            output.Cell("export --metric"),
-            output.Cell("bound"),
-            output.Cell("episodes kept", is_number=True),
+            console.Cell("export --metric"),
+            console.Cell("bound"),
+            console.Cell("episodes kept", is_number=True),
         ]
-        output.table(cells, rows)
+        console.table(cells, rows)
 
 
 def _tags(look: DatabaseLook) -> None:
     if not look.tags:
         return
-    output.result()
-    numbers = [output.Cell(heading, is_number=True) for heading in ("inferences", "values")]
-    output.table(
-        [output.Cell("tag"), *numbers, output.Cell("most frequent")],
+    console.result()
+    numbers = [console.Cell(heading, is_number=True) for heading in ("inferences", "values")]
+    console.table(
+        [console.Cell("tag"), *numbers, console.Cell("most frequent")],
         [
             (
                 tag.key,
-                output.count(tag.n_inferences),
-                output.count(tag.n_values),
-                ", ".join(f"{_short(value)} ({output.count(n)})" for value, n in tag.values.items()),
+                console.count(tag.n_inferences),
+                console.count(tag.n_values),
+                ", ".join(f"{_short(value)} ({console.count(n)})" for value, n in tag.values.items()),
             )
             for tag in look.tags
         ],
@@ -165,7 +165,7 @@ def _short(value: str) -> str:
 
 def _more(n: int | None, n_listed: int, noun: str) -> None:
     if n is not None and n > n_listed:
-        output.result(f"… and {output.plural(n - n_listed, noun)} more")
+        console.result(f"… and {console.plural(n - n_listed, noun)} more")
 
 
 def _time(moment: datetime) -> str:

@@ -2,135 +2,171 @@
 
 from __future__ import annotations
 
+import difflib
 import gc
 import importlib
+import inspect
 import keyword
 import logging
 import os
+import re
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import click
 
 import trajkit
+from trajkit._core import console
 from trajkit._core.arguments import hide_passwords
+from trajkit._core.console import error_line, usage_error
 from trajkit._core.memory import prefer_little_memory
-from trajkit._core.outside import visible
 from trajkit._core.secrets import hidden
-from trajkit.cli.output import error_line, usage_error
+from trajkit.cli.flags import everywhere, show_logs, without_secrets
 from trajkit.errors import TrajkitError
 
-# name -> (module, what --help of the group says); loaded only when called, so that --help stays quick
-COMMANDS = {
-    "up": ("up", "Start the local services: ClickHouse with TensorZero's schema, and a stand-in model."),
-    "status": ("up", "Show the local services."),
-    "down": ("up", "Stop the local services."),
-    "rollout": ("rollout", "Play seeded episodes of an environment with a policy."),
-    "check-env": ("check_env", "Check that an environment keeps what every environment promises."),
-    "export": ("export", "Turn logged inferences and feedback into a store."),
-    "archive": ("archive", "Copy a TensorZero database into a folder that needs none."),
-    "info": ("info", "Describe a store, or what a database holds."),
-    "show": ("show", "Print one episode of a store."),
-    "query": ("query", "Ask a store with one SQL SELECT."),
-    "stats": ("stats", "Numbers about a dataset, with their intervals."),
-    "select": ("select", "Choose episodes, with a control to compare against."),
-    "dedupe": ("dedupe", "Leave out what is there more than once."),
-    "split": ("split", "Cut a store into sides that share nothing."),
-    "merge": ("merge", "Put the episodes of several stores into one."),
-    "leak": ("leak", "Check that two stores share nothing that would spoil a measurement."),
-    "reserve": ("reserve", "Keep seeds for evaluation."),
-    "mask": ("mask", "Keep steps as context that are not worth learning."),
-    "weight": ("weight", "Give each step its weight in training."),
-    "redact": ("redact", "Take secrets and personal data out of a store."),
-    "pairs": ("pairs", "Write preference pairs from the episodes of a store."),
-    "score": ("score", "Add a metric from a function of your own."),
-    "replay": ("replay", "Play a store's episodes again and compare every value."),
-    "import": ("import_", "Bring in files that other tools wrote."),
-    "convert": ("convert", "Write a training file from a store."),
-    "sft": ("sft", "Tune a model on the steps of a store."),
-    "dpo": ("dpo", "Tune a model on pairs of a better and a worse answer."),
-    "kto": ("kto", "Tune a model on answers that are good or bad."),
-    "jobs": ("jobs", "List, watch, end and resume fine-tuning jobs."),
-    "try": ("try_", "Print what a tuned model and its base answer to one prompt of a store."),
-    "serve": ("serve", "Serve tuned models of this machine as an OpenAI-compatible API."),
-    "register": ("register", "Add a tuned model to a gateway's configuration as a variant."),
-    "evaluate": ("evaluate", "Compare variants on held-out seeds."),
-    "report": ("report", "Say how variants did and how they differ, with charts."),
-    "lineage": ("lineage", "Say what a model learned from, and which models saw an episode."),
-    "validate": ("validate", "Say what a service or a trainer would refuse in a training file."),
-    "tokens": ("tokens", "Count the tokens of a training file, and what they cost."),
-    "view": ("view", "Look at episodes in a browser of this machine."),
-    "push": ("push", "Publish stores or a tuned model on the Hugging Face Hub."),
-    "pull": ("pull", "Read a dataset from the Hugging Face Hub into a store."),
-    "run": ("run", "Run a recipe: several commands from one YAML file."),
-    "doctor": ("doctor", "Say what is installed, configured and reachable, and what to do."),
-    "completion": ("completion", "Print the script that lets a shell complete."),
+JOBS = {
+    "Play": ("up", "status", "down", "rollout", "check-env"),
+    "Bring in": ("export", "archive", "import", "pull"),
+    "Look": ("info", "show", "query", "stats", "view"),
+    "Choose": (
+        "select",
+        "dedupe",
+        "split",
+        "merge",
+        "leak",
+        "reserve",
+        "mask",
+        "weight",
+        "redact",
+        "score",
+        "replay",
+        "pairs",
+    ),
+    "Write training files": ("convert", "validate", "tokens"),
+    "Train": ("sft", "dpo", "kto", "jobs"),
+    "Deploy": ("try", "serve", "register", "lineage"),
+    "Measure": ("evaluate", "report"),
+    "Share": ("push",),
+    "Set up": ("run", "doctor", "completion"),
 }
-
+"""The commands by job, in the order in which they are used. `trajkit/commands/NAME.py` has each."""
+COMMANDS = tuple(name for names in JOBS.values() for name in names)
 
 STOPPED = 130
 """Exit code of a command that Ctrl-C ended: 128 and the number of the signal."""
 
 
 class Commands(click.Group):
-    """A group that imports a subcommand's module when it is called."""
+    """Commands that are imported when they are called; their short help is read from the source."""
+
+    def __init__(self, *arguments: Any, jobs: Mapping[str, Sequence[str]], **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._jobs = jobs
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order in which they are used."""
-        return list(COMMANDS)
+        return [name for names in self._jobs.values() for name in names]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The subcommand; None when there is none of that name."""
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"trajkit.cli.{COMMANDS[cmd_name][0]}")
-        name = cmd_name.replace("-", "_")
-        command = getattr(module, f"{name}_" if keyword.iskeyword(name) else name)
-        assert isinstance(command, click.Command)
-        return command
+        """The command; None when there is none of that name."""
+        return _load(cmd_name) if cmd_name in self.list_commands(ctx) else None
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command that is called; a mistyped name gets a suggestion."""
+        if args and not args[0].startswith("-") and self.get_command(ctx, args[0]) is None:
+            near = difflib.get_close_matches(args[0], self.list_commands(ctx), n=1)
+            ctx.fail(f"No such command {args[0]!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the subcommands without importing them."""
-        with formatter.section("Commands"):
-            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+        """List the commands by job without importing them."""
+        width = max(map(len, self.list_commands(ctx)))
+        for job, names in self._jobs.items():
+            with formatter.section(job):
+                formatter.write_dl([(name.ljust(width), short_help(name)) for name in names])
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.version_option(trajkit.__version__, prog_name="trajkit")
-@click.option("--debug", is_flag=True, help="Show the traceback of an error, and what the library logs.")
+def _load(name: str) -> click.Command:
+    if (old := _old(name)) is not None:
+        found = getattr(importlib.import_module(f"trajkit.cli.{old.stem}"), _function(name))
+        assert isinstance(found, click.Command)
+        return found
+    from trajkit.cli.command import command
+
+    module = importlib.import_module(f"trajkit.commands.{_function(name)}")
+    parts = re.findall(rf"^def {name.replace('-', '_')}_(\w+)\(", _source(name), re.MULTILINE)
+    if not parts:
+        return command(getattr(module, _function(name)))
+    whole = command(getattr(module, _function(name))) if hasattr(module, _function(name)) else None
+    group = click.Group(
+        name,
+        callback=None if whole is None else whole.callback,
+        params=[] if whole is None else whole.params,
+        invoke_without_command=whole is not None,
+        help=inspect.getdoc(module) if whole is None else whole.help,
+        short_help=short_help(name),
+    )
+    for part in parts:
+        typed = part.replace("_", "-")
+        group.add_command(command(getattr(module, f"{name.replace('-', '_')}_{part}"), name=typed))
+    return group
+
+
+def _function(name: str) -> str:
+    name = name.replace("-", "_")
+    return f"{name}_" if keyword.iskeyword(name) else name
+
+
+def _source(name: str) -> str:
+    path = Path(trajkit.__file__).parent / "commands" / f"{_function(name)}.py"
+    return (_old(name) or path).read_text(encoding="utf-8")
+
+
+def _old(name: str) -> Path | None:
+    """The file of a command that is still written with click, in this package; None for all others."""
+    path = Path(__file__).with_name("up.py" if name in ("status", "down") else f"{_function(name)}.py")
+    return path if path.exists() else None
+
+
+def short_help(name: str) -> str:
+    """The first sentence of a command's docstring: of its function, else of its module."""
+    found = re.search(
+        rf'^def {_function(name)}\(.*?"""(.+?)(?:\n\n|""")', _source(name), re.MULTILINE | re.DOTALL
+    )
+    found = found or re.match(r'"""(.+?)(?:\n\n|""")', _source(name), re.DOTALL)
+    return "" if found is None else " ".join(found[1].split())
+
+
+@click.group(
+    cls=Commands,
+    jobs=JOBS,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of an error, and what the libraries log.")
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
     """Turn what an LLM agent lived through into a better agent."""
     ctx.obj = {"debug": debug}
     if debug:
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(_WithoutSecrets("%(name)s: %(message)s"))
-        logging.basicConfig(level=logging.INFO, handlers=[handler])
+        show_logs()
     else:
         # without any handler Python prints other libraries' warnings on stderr, between our own lines
         logging.getLogger().addHandler(logging.NullHandler())
+    ctx.with_resource(console.opened())
 
 
-class _WithoutSecrets(logging.Formatter):
-    """Writes what libraries log, which may be an address with a password or a header with a key."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """One record, with the traceback that belongs to it."""
-        return _safe(super().format(record))
-
-
-def _safe(text: str) -> str:
-    """Tracebacks and logs without the values that libraries quote in them."""
-    typed = (word.partition("=")[2] if word.startswith("-") else word for word in sys.argv[1:])
-    return visible(hidden(text, *(word for word in typed if "://" in word)), is_line=False)
+cli.params[:0] = everywhere()
 
 
 def _print_traceback(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    sys.stderr.write(_safe("".join(traceback.format_exception(kind, error, trace))))
+    sys.stderr.write(without_secrets("".join(traceback.format_exception(kind, error, trace))))
 
 
 def _print_of_thread(of: threading.ExceptHookArgs) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit.cli.output import Cell, count, plural, table, talk
+from trajkit._core.console import Cell, count, plural, table, talk
 
 if TYPE_CHECKING:
     from trajkit.curation.mask import MaskReport

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from trajkit._core import console
 from trajkit._core.outside import visible
-from trajkit.cli import output
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -36,7 +36,7 @@ class Page:
     def heading(self, text: str) -> None:
         """A line that starts something, with an empty one before it unless it is the first."""
         if self._has_text:
-            output.result()
+            console.result()
             self.n_lines += 1
         self._put(visible(text), "bold")
 
@@ -50,7 +50,7 @@ class Page:
         self._put(text, style, indent=_INDENT)
 
     def _is_too_wide(self, line: str) -> bool:
-        return self._console.is_terminal and output.width_of(line) > self._console.width
+        return self._console.is_terminal and console.width_of(line) > self._console.width
 
     def _put(self, text: str, style: str, *, indent: int = 0) -> None:
         self._has_text = True

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit._core.console import count, plural, result, result_json, talk
 from trajkit._core.settings import remember
 from trajkit.cli.derived import columns_given
-from trajkit.cli.output import count, plural, result, result_json, talk
 
 if TYPE_CHECKING:
     from trajkit.curation.pairs import PairsReport

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajkit.cli import output, training
+from trajkit._core import console
+from trajkit.cli import training
 from trajkit.cli.launch import carry_out
 from trajkit.cli.local_options import price_lines
 
@@ -42,7 +43,7 @@ def train_here(method: str, asked: Mapping[str, Any], *names: str) -> int:
         request = preference_request(
             method, asked, lambda: pair_sides(method, asked, made), names, read=training.read_setting
         )
-        with output.Meter() as meter:
+        with console.Meter() as meter:
             prepared = prepare_preference(request, runs, name=asked["name"], on_progress=meter.show)
         return carry_out(
             prepared,
@@ -58,7 +59,7 @@ def pair_sides(method: str, asked: Mapping[str, Any], made: list[Path]) -> Sides
     """What is learned and what measures; without `--val` one is cut. `made` gets what is written for that."""
     from trajkit.commands.sides import pair_sides as found
 
-    return found(method, asked["train"], asked["val"], asked["val_fraction"], made=made, say=output.talk)
+    return found(method, asked["train"], asked["val"], asked["val_fraction"], made=made, say=console.talk)
 
 
 def _plan(prepared: PreparedPreference, request: PreferenceRequest) -> Iterator[str]:
@@ -69,28 +70,28 @@ def _plan(prepared: PreparedPreference, request: PreferenceRequest) -> Iterator[
     sides = [("learned", job.train)] + ([("measured", job.validation)] if job.validation is not None else [])
     for name, data in sides:
         yield (
-            f"{name:9} {training.near(data.store)}  {output.plural(data.n_episodes, 'episode')}"
-            f"  {output.plural(data.n_rows, noun)}  {output.count(data.n_tokens)} tokens,"
-            f" {output.count(data.n_learned_tokens)} of them answers; longest {output.count(data.longest)}"
+            f"{name:9} {training.near(data.store)}  {console.plural(data.n_episodes, 'episode')}"
+            f"  {console.plural(data.n_rows, noun)}  {console.count(data.n_tokens)} tokens,"
+            f" {console.count(data.n_learned_tokens)} of them answers; longest {console.count(data.longest)}"
         )
         for reason, number in data.left.items():
-            yield f"          not learned: {output.plural(number, noun)}: {reason}"
+            yield f"          not learned: {console.plural(number, noun)}: {reason}"
     for kind, number in job.train.losses.items():
-        yield f"          left out: {output.plural(number, kind)}"
+        yield f"          left out: {console.plural(number, kind)}"
     if job.validation is None:
         yield "measured  nothing: the last checkpoint is kept, not the best"
     yield training.leak_line(prepared.leak)
     sizes = prepared.sizes
     lora = recipe.lora
     how = "whole" if lora is None else f"LoRA of rank {lora.r}, alpha {lora.lora_alpha:g}"
-    trained = f"{output.count(sizes.n_trainable)} of {output.count(sizes.n_weights)} weights are trained"
+    trained = f"{console.count(sizes.n_trainable)} of {console.count(sizes.n_weights)} weights are trained"
     yield f"model     {job.base}, {how}: {trained}"
     loss = recipe.loss_type if isinstance(recipe.loss_type, str) else " + ".join(recipe.loss_type)
     yield f"loss      {loss}, beta {recipe.beta:g}"
     yield from _balance(prepared, request)
     size = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
     rate = f"learning rate {recipe.learning_rate:g}"
-    yield f"steps     {output.count(prepared.n_steps)} of {size} {noun}s, {rate}"
+    yield f"steps     {console.count(prepared.n_steps)} of {size} {noun}s, {rate}"
     yield from price_lines(recipe)
 
 
@@ -99,7 +100,7 @@ def _balance(prepared: PreparedPreference, request: PreferenceRequest) -> Iterat
     found, recipe = prepared.verdicts, request.recipe
     if found is None:
         return
-    yield f"answers   {output.count(found.n_good)} good, {output.count(found.n_bad)} bad"
+    yield f"answers   {console.count(found.n_good)} good, {console.count(found.n_bad)} bad"
     desirable, undesirable = (getattr(recipe, f"{name}_weight") for name in ("desirable", "undesirable"))
     ratio = desirable * found.n_good / (undesirable * found.n_bad)
     if not 1 <= round(ratio, 2) <= round(_WIDEST, 2):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.derived import print_entry
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def pull(
     from trajkit.sources.files.importing import Wish
 
     name, _, revision = repository.partition("@")
-    with output.Meter() as meter:
+    with console.Meter() as meter:
         pulled = read(
             Hub(found_token()),
             name,
@@ -72,18 +72,18 @@ def pull(
         )
     remember("last_store", {"path": str(pulled.stores[0].path.absolute())})
     if as_json:
-        output.result_json(pulled.model_dump(mode="json"))
+        console.result_json(pulled.model_dump(mode="json"))
         return
     _print(pulled)
 
 
 def _print(pulled: Pulled) -> None:
-    output.talk(f"{pulled.repository} at {pulled.commit[:12]}")
+    console.talk(f"{pulled.repository} at {pulled.commit[:12]}")
     if pulled.imported is not None and pulled.entry is not None:
-        output.talk(f"read as {pulled.imported.format}")
+        console.talk(f"read as {pulled.imported.format}")
         for problem in pulled.imported.problems:
-            output.talk(f"left out: {problem}")
+            console.talk(f"left out: {problem}")
         print_entry(pulled.entry)
     for store in pulled.stores:
-        kept = f"{output.plural(store.n_episodes, 'episode')}  {output.plural(store.n_steps, 'step')}"
-        output.result(f"{store.path}  {kept}  digest {store.digest[:12]}")
+        kept = f"{console.plural(store.n_episodes, 'episode')}  {console.plural(store.n_steps, 'step')}"
+        console.result(f"{store.path}  {kept}  digest {store.digest[:12]}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.push_plan import (
     content_lines,
@@ -109,7 +109,7 @@ def push(
     wish, hub = begun(repository, asked, is_private=is_private, dry_run=dry_run)
     with tempfile.TemporaryDirectory(prefix="trajkit-push-") as name:
         folder = Path(name)
-        with output.Meter() as meter:
+        with console.Meter() as meter:
             ready = make(
                 what,
                 folder,
@@ -124,36 +124,36 @@ def push(
             )
         plan = planned(hub, repository, folder, ready, wish, is_private=is_private, tag=tag)
         for line in plan_lines(plan, wish.license, is_seen=hub is not None):
-            output.talk(line)
+            console.talk(line)
         if dry_run or hub is None:
             _show(plan, wish.license, (folder / CARD).read_text(encoding="utf-8"), as_json=as_json)
             asked_hub = "" if hub is not None else ", and without a token nobody looked at the Hub"
-            output.talk(f"dry run: nothing was published{asked_hub}")
+            console.talk(f"dry run: nothing was published{asked_hub}")
             return
         if plan.changes_anything:
             confirm("Publish?", yes=yes, verb="publishes", refused="nothing was published")
-        with output.Meter() as meter:
+        with console.Meter() as meter:
             published = sent(hub, plan, ready, say=meter.say)
         if published.warning is not None:
-            output.talk(f"warning: {published.warning}")
+            console.talk(f"warning: {published.warning}")
     pushed = published.pushed
     assert pushed is not None  # it was no dry run
     if as_json:
-        output.result_json(_as_json(plan, pushed.commit, pushed.address, is_new=pushed.is_new))
+        console.result_json(_as_json(plan, pushed.commit, pushed.address, is_new=pushed.is_new))
         return
     done = "commit" if pushed.is_new else "nothing had changed: commit"
-    output.result(f"{pushed.address}  {done} {pushed.commit[:12]}{f'  tag {tag}' if tag else ''}")
+    console.result(f"{pushed.address}  {done} {pushed.commit[:12]}{f'  tag {tag}' if tag else ''}")
 
 
 def _show(plan: PushPlan, licence: str | None, card: str, *, as_json: bool) -> None:
     """What a dry run would have published: the card, and as JSON every file as well."""
     if not as_json:
         for line in card.splitlines():
-            output.result(line)
+            console.result(line)
         return
     files = {path: file.stat().st_size for path, file in sorted(plan.change.add.items())}
     shown = _as_json(plan, None, None, is_new=plan.changes_anything)
-    output.result_json({**shown, "licence": licence, "files": files, "card": card})
+    console.result_json({**shown, "licence": licence, "files": files, "card": card})
 
 
 def _as_json(plan: PushPlan, commit: str | None, address: str | None, *, is_new: bool) -> dict[str, Any]:

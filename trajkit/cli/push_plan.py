@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from trajkit.cli import output
+from trajkit._core import console
 
 if TYPE_CHECKING:
     from trajkit.curation.redact_gate import Opinion
@@ -37,7 +37,7 @@ def fact_lines(facts: Facts) -> Iterator[str]:
 def scanned_lines(report: RedactReport, where: str = "files") -> Iterator[str]:
     """What the search for secrets found, by kind and place."""
     if not report.n_found:
-        yield f"secrets: {where}: nothing found in {output.plural(report.n_texts, 'text')}"
+        yield f"secrets: {where}: nothing found in {console.plural(report.n_texts, 'text')}"
     for found in report.found:
         yield f"secrets: {where}: {found.n_found:,} {found.kind} in {found.place}"
 
@@ -51,16 +51,16 @@ def opinion_line(opinion: Opinion) -> str:
 def content_lines(contents: Contents) -> Iterator[str]:
     """Rows by split, and what is in none."""
     for rows in contents.rows:
-        yield f"sft: {rows.split}: {output.plural(rows.n_rows, 'row')} to train on"
+        yield f"sft: {rows.split}: {console.plural(rows.n_rows, 'row')} to train on"
         for reason, number in rows.left.items():
-            yield f"  in no row: {output.plural(number, 'step')}: {reason}"
+            yield f"  in no row: {console.plural(number, 'step')}: {reason}"
         for kind, number in rows.losses.items():
             yield f"  left out of the rows: {number:,} {kind}"
         if rows.n_evaluation_left:
-            yield f"  in no row: {output.plural(rows.n_evaluation_left, 'evaluation episode')}"
+            yield f"  in no row: {console.plural(rows.n_evaluation_left, 'evaluation episode')}"
     for moved in contents.record.moved:
         what = "row" if moved.table == "sft" else "value"
-        yield f"too wide for the viewer: {output.plural(moved.n_values, what)} of {moved.table}, in moved/"
+        yield f"too wide for the viewer: {console.plural(moved.n_values, what)} of {moved.table}, in moved/"
 
 
 def plan_lines(plan: PushPlan, licence: str | None, *, is_seen: bool = True) -> Iterator[str]:
@@ -83,10 +83,10 @@ def plan_lines(plan: PushPlan, licence: str | None, *, is_seen: bool = True) -> 
         yield "nothing has changed: there is nothing to send"
         return
     yield (
-        f"files: {len(change.add):,} to send ({output.size(change.n_bytes)}), "
+        f"files: {len(change.add):,} to send ({console.size(change.n_bytes)}), "
         f"{change.n_same:,} there already, {len(change.delete):,} to remove"
     )
     for path, file in sorted(change.add.items())[:_MOST_FILES]:
-        yield f"  {path}  {output.size(file.stat().st_size)}"
+        yield f"  {path}  {console.size(file.stat().st_size)}"
     if len(change.add) > _MOST_FILES:
         yield f"  and {len(change.add) - _MOST_FILES:,} more"

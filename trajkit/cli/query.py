@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 
 if TYPE_CHECKING:
     from trajkit.store.query import Answer
@@ -76,12 +76,14 @@ def query(
             _print_table(answer, shown)
         n_more = sum(1 for _ in rows)
     if n_more:
-        output.talk(f"… {output.plural(n_more, 'row')} more; --limit {(limit or 0) + n_more} prints them all")
+        console.talk(
+            f"… {console.plural(n_more, 'row')} more; --limit {(limit or 0) + n_more} prints them all"
+        )
 
 
 def _print_json(answer: Answer, rows: Iterable[Sequence[Any]]) -> None:
     for row in rows:
-        output.result_json_line(
+        console.result_json_line(
             {
                 name: json.loads(value) if is_json and value is not None else _json_value(value)
                 for name, value, is_json in zip(answer.columns, row, answer.is_json, strict=True)
@@ -93,14 +95,15 @@ def _print_csv(answer: Answer, rows: Iterable[Sequence[Any]]) -> None:
     for row in itertools.chain([answer.columns], rows):
         line = io.StringIO()
         csv.writer(line, lineterminator="").writerow(["" if value is None else _text(value) for value in row])
-        output.result_text(line.getvalue())
+        console.result_text(line.getvalue())
 
 
 def _print_table(answer: Answer, rows: Iterable[Sequence[Any]]) -> None:
     cells = [
-        output.Cell(name, is_number) for name, is_number in zip(answer.columns, answer.is_number, strict=True)
+        console.Cell(name, is_number)
+        for name, is_number in zip(answer.columns, answer.is_number, strict=True)
     ]
-    output.table(cells, [["" if value is None else _text(value) for value in row] for row in rows])
+    console.table(cells, [["" if value is None else _text(value) for value in row] for row in rows])
 
 
 def _text(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit.cli.output import Cell, count, plural, size, table, talk
+from trajkit._core.console import Cell, count, plural, size, table, talk
 from trajkit.cli.settings import settings_option
 
 if TYPE_CHECKING:

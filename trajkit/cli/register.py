@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.training import confirm, near
 
@@ -115,11 +115,11 @@ def _register(found: Candidate, ledger: Ledger, asked: dict[str, Any]) -> None:
     if not asked["as_json"]:
         print_diff(planned.diff)
     for note in planned.notes:
-        output.talk(f"note: {note}")
+        console.talk(f"note: {note}")
     if planned.diff:
-        output.talk("the gateway loads it")
+        console.talk("the gateway loads it")
     if planned.placeholders:
-        output.talk(
+        console.talk(
             f"not set on this machine, and needed where the gateway runs: {', '.join(planned.placeholders)}"
         )
     said: dict[str, Any] = {
@@ -146,21 +146,21 @@ def print_diff(lines: list[str]) -> None:
     """A diff on stdout, in colour on a terminal only."""
     for line in lines:
         style = _STYLES.get(line[:1]) if line[:3] not in ("+++", "---") else None
-        output.result(output.styled(line, fg=style, bold=line[:3] in ("+++", "---")))
+        console.result(console.styled(line, fg=style, bold=line[:3] in ("+++", "---")))
 
 
 def _print_outcome(said: dict[str, Any], asked: dict[str, Any]) -> None:
     if asked["as_json"]:
-        output.result_json(said)
+        console.result_json(said)
     if asked["dry_run"]:
-        output.talk("dry run: nothing was written")
+        console.talk("dry run: nothing was written")
         return
     if said["is_written"]:
-        output.talk(f"what was there before: {', '.join(str(near(Path(each))) for each in said['backups'])}")
-        output.talk(RESTART)
+        console.talk(f"what was there before: {', '.join(str(near(Path(each))) for each in said['backups'])}")
+        console.talk(RESTART)
     if said["serve"] is not None:
-        output.talk("the model is served by")
-        output.talk(f"  {said['serve']}")
+        console.talk("the model is served by")
+        console.talk(f"  {said['serve']}")
     if not asked["as_json"]:
         new = "registered" if said["is_written"] else "as it was"
-        output.result(f"{said['config']}  {said['function']}/{said['variant']}  {new}  {said['model']}")
+        console.result(f"{said['config']}  {said['function']}/{said['variant']}  {new}  {said['model']}")

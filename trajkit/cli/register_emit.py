@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from trajkit.cli import output
+from trajkit._core import console
 
 if TYPE_CHECKING:
     from trajkit.commands.candidate import Candidate
@@ -16,12 +16,12 @@ def print_settings(found: Candidate, asked: dict[str, Any]) -> None:
 
     value = emitted(found, asked)
     for note in found.notes:
-        output.talk(f"note: {note}")
+        console.talk(f"note: {note}")
     if found.command is not None:
-        output.talk("the model is served by")
-        output.talk(f"  {found.command}")
+        console.talk("the model is served by")
+        console.talk(f"  {found.command}")
     if asked["goal"] is None:
-        output.result_json(value.model_dump(mode="json"))
+        console.result_json(value.model_dump(mode="json"))
         return
     model = served_model(found)
-    output.result(f"{asked['goal']}  {model.model_name} at {model.api_base}")
+    console.result(f"{asked['goal']}  {model.model_name} at {model.api_base}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.register import RESTART, UNCHANGED, print_diff
 from trajkit.cli.training import confirm, near
 
@@ -28,10 +28,10 @@ def undo_last(ledger: Ledger, job: str | None, asked: dict[str, Any]) -> None:
         take_back(ledger, last)
     said = {"registration_id": last.registration_id, "diff": lines, "is_written": not asked["dry_run"]}
     if asked["as_json"]:
-        output.result_json(said)
+        console.result_json(said)
     if asked["dry_run"]:
-        output.talk("dry run: nothing was written")
+        console.talk("dry run: nothing was written")
         return
-    output.talk(RESTART)
+    console.talk(RESTART)
     if not asked["as_json"]:
-        output.result(f"{near(Path(last.config))}  {last.function}/{last.variant}  taken back")
+        console.result(f"{near(Path(last.config))}  {last.function}/{last.variant}  taken back")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.settings import env_set
 from trajkit.commands.place import last_store
 from trajkit.errors import DataError
@@ -71,9 +71,9 @@ def replay(
 
     if goal is None and (fill or only_verified) and not dry_run:
         goal = goal_of("replay", None)
-    with output.Meter() as meter:
+    with console.Meter() as meter:
         done = replay_store(
-            store or last_store(output.talk),
+            store or last_store(console.talk),
             None if dry_run else goal,
             fill=fill,
             only_verified=only_verified,
@@ -96,10 +96,10 @@ def _print(done: Replayed, goal: Path | None, *, as_json: bool) -> None:
         more = {"replay": _as_json(done.replay)}
         if not as_json:
             _table(done.replay)
-            output.result()
+            console.result()
         print_derived(done.entry, done.manifest, goal, as_json=as_json, more=more)
     elif as_json:
-        output.result_json(_as_json(done.replay))
+        console.result_json(_as_json(done.replay))
     else:
         _table(done.replay)
 
@@ -111,22 +111,22 @@ def _as_json(found: Replay) -> dict[str, Any]:
 def _table(found: Replay) -> None:
     rows = [("verified", found.n_verified), ("different", found.n_different)]
     rows += [(f"not replayed: {reason}", n) for reason, n in found.unchecked.items()]
-    output.table(
-        [output.Cell(""), output.Cell("episodes", is_number=True), output.Cell("share", is_number=True)],
-        [(name, output.count(n), f"{n / found.n_episodes:.1%}") for name, n in rows],
+    console.table(
+        [console.Cell(""), console.Cell("episodes", is_number=True), console.Cell("share", is_number=True)],
+        [(name, console.count(n), f"{n / found.n_episodes:.1%}") for name, n in rows],
     )
-    steps = f"{output.count(found.n_steps_verified)} of {output.plural(found.n_steps_replayed, 'step')}"
-    output.result(f"{steps} verified, {output.plural(found.n_values, 'value')} compared")
+    steps = f"{console.count(found.n_steps_verified)} of {console.plural(found.n_steps_replayed, 'step')}"
+    console.result(f"{steps} verified, {console.plural(found.n_values, 'value')} compared")
     if found.n_steps_filled:
-        output.result(f"{output.plural(found.n_steps_filled, 'step')} filled")
+        console.result(f"{console.plural(found.n_steps_filled, 'step')} filled")
     for difference in found.differences:
-        output.result(str(difference))
+        console.result(str(difference))
     if more := found.n_differences - len(found.differences):
-        output.result(f"… and {output.plural(more, 'difference')} more")
+        console.result(f"… and {console.plural(more, 'difference')} more")
 
 
 def _different(found: Replay) -> DataError:
-    episodes = output.plural(found.n_different, "episode")
+    episodes = console.plural(found.n_different, "episode")
     verb = "is" if found.n_different == 1 else "are"
     return DataError(
         f"{episodes} of {found.store} {verb} not what the environment gives: {found.differences[0]}",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.derived import columns_given
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.option import confidence_option
@@ -123,7 +123,7 @@ def report(
     if goal is not None:
         refuse_existing(goal)
     found = report_of(
-        *(stores or (last_evaluation(output.talk),)),
+        *(stores or (last_evaluation(console.talk),)),
         baseline=baselines,
         across_decodings=across_decodings,
         trained_on=trained_on,
@@ -137,16 +137,16 @@ def report(
         one.of(found)  # a requirement about nothing is wrong before anything is written
     files = [] if goal is None else found.save(goal)
     if as_json:
-        output.result_json(found.model_dump(mode="json"))
+        console.result_json(found.model_dump(mode="json"))
     else:
         _print(found)
     if goal is not None:
-        output.talk(f"{goal}  {output.plural(len(files), 'file')}: {goal / 'report.html'} is the page")
+        console.talk(f"{goal}  {console.plural(len(files), 'file')}: {goal / 'report.html'} is the page")
     elif not as_json:
-        output.talk("-o FOLDER writes a page with charts, Markdown and JSON")
+        console.talk("-o FOLDER writes a page with charts, Markdown and JSON")
     require(found, wanted)
     for each in wanted:
-        output.talk(f"holds: {each.text}")
+        console.talk(f"holds: {each.text}")
 
 
 def _named(trained: tuple[str, ...]) -> dict[str, str]:
@@ -172,7 +172,7 @@ def _print(found: ReportData) -> None:
         said_of,
     )
 
-    output.result(said_of(found))
+    console.result(said_of(found))
     for table in (
         group_table(found),
         difference_table(found.comparisons),
@@ -185,17 +185,17 @@ def _print(found: ReportData) -> None:
     if found.unaliased is not None:
         _unaliased(found, found.unaliased)
     for text in (*found.notes, *notes(found.comparisons)):
-        output.talk(f"note: {text}")
+        console.talk(f"note: {text}")
 
 
 def _unaliased(found: ReportData, rest: Unaliased) -> None:
     from trajkit.evaluation.report_text import difference_table, group_table
 
-    output.result()
+    console.result()
     others = "; the others alone:" if rest.n_aliased and rest.groups else ""
-    output.result(f"aliased text: {rest.n_aliased:,} of {rest.n_worlds:,} worlds{others}")
+    console.result(f"aliased text: {rest.n_aliased:,} of {rest.n_worlds:,} worlds{others}")
     for text in rest.leaks:
-        output.talk(f"leak: {text}")
+        console.talk(f"leak: {text}")
     if others:
         _table(group_table(found, rest.groups))
         _table(difference_table(rest.comparisons))
@@ -205,8 +205,8 @@ def _table(table: Table) -> None:
     """A table after an empty line; nothing where it has no rows."""
     if not table.rows:
         return
-    output.result()
+    console.result()
     cells = [
-        output.Cell(heading, is_number=place >= table.n_text) for place, heading in enumerate(table.headings)
+        console.Cell(heading, is_number=place >= table.n_text) for place, heading in enumerate(table.headings)
     ]
-    output.table(cells, table.rows)
+    console.table(cells, table.rows)

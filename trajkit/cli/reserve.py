@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.settings import env_set
 from trajkit.errors import RequestError
 
@@ -64,14 +64,14 @@ def reserve(
     )
     if as_json:
         more = {"path": str(done.path), "is_new": done.is_new}
-        output.result_json({**more, **_shown(done.reservation)})
+        console.result_json({**more, **_shown(done.reservation)})
     else:
-        n_states = output.plural(len(done.reservation.states), "initial state")
-        output.result(f"{done.path}  {done.reservation}  {n_states}")
+        n_states = console.plural(len(done.reservation.states), "initial state")
+        console.result(f"{done.path}  {done.reservation}  {n_states}")
     if not done.is_new:
-        output.talk("it was reserved already: nothing was written")
+        console.talk("it was reserved already: nothing was written")
     elif dry_run:
-        output.talk("dry run: nothing was written")
+        console.talk("dry run: nothing was written")
 
 
 def _list(as_json: bool) -> None:
@@ -79,12 +79,12 @@ def _list(as_json: bool) -> None:
 
     found = [(path, each) for path in project_files() for each in project(path.parent).reserved]
     if as_json:
-        output.result_json([{"path": str(path), **_shown(each)} for path, each in found])
+        console.result_json([{"path": str(path), **_shown(each)} for path, each in found])
         return
     for path, each in found:
-        output.result(f"{path}  {each}  {output.plural(len(each.states), 'initial state')}")
+        console.result(f"{path}  {each}  {console.plural(len(each.states), 'initial state')}")
     if not found:
-        output.talk("nothing is reserved")
+        console.talk("nothing is reserved")
 
 
 def _shown(reservation: Reservation) -> dict[str, Any]:

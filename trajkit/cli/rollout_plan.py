@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit.cli.output import count, is_terminal, plural, result, result_json, talk
+from trajkit._core.console import count, is_terminal, plural, result, result_json, talk
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:

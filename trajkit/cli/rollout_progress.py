@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from trajkit.cli.output import count, plural, talk
+from trajkit._core.console import count, plural, talk
 from trajkit.schema import Outcome
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from trajkit.cli.output import Cell, count, plural, result_json_line, table, talk
+from trajkit._core.console import Cell, count, plural, result_json_line, table, talk
 from trajkit.cli.rollout_plan import heading
 from trajkit.cli.rollout_progress import Progress
 from trajkit.errors import TrajkitError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.settings import settings_option
 from trajkit.errors import RequestError
 
@@ -67,9 +67,9 @@ def run(
     check_same(loaded, folder)
     before = states(steps, folder)
     for line in _plan(loaded, steps, before, goal):
-        output.talk(line)
+        console.talk(line)
     if dry_run:
-        output.talk("dry run: nothing was run")
+        console.talk("dry run: nothing was run")
         return 0
     if any(status != "done" for status in before.values()):
         _confirm(yes=yes)
@@ -79,7 +79,7 @@ def run(
         with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
             report = run_steps(loaded, steps, verbs, folder, agreed=yes, on_step=_Teller(len(steps)))
     except KeyboardInterrupt:
-        output.talk(f"`{again}` goes on from here")
+        console.talk(f"`{again}` goes on from here")
         raise
     return _print(report, folder, again, time.monotonic() - started, as_json=as_json)
 
@@ -88,7 +88,7 @@ def _plan(
     loaded: Loaded, steps: Sequence[PlannedStep], before: dict[str, StepStatus | None], goal: Path
 ) -> Iterator[str]:
     recipe = loaded.recipe
-    yield f"{recipe.name}  {output.plural(len(steps), 'step')} in {goal}  ({loaded.located.path})"
+    yield f"{recipe.name}  {console.plural(len(steps), 'step')} in {goal}  ({loaded.located.path})"
     facts = {"needs": recipe.needs, "minutes": recipe.minutes, "cost": recipe.cost, "leaves": recipe.leaves}
     for name, text in facts.items():
         if text is not None:
@@ -137,16 +137,16 @@ class _Teller:
     def __call__(self, number: int, step: PlannedStep, is_done: bool) -> None:
         """Say it."""
         what = "is done" if is_done else _typed(step)
-        output.talk(f"[{number}/{self._n_steps}] {step.name}: {what}")
+        console.talk(f"[{number}/{self._n_steps}] {step.name}: {what}")
 
 
 def _confirm(*, yes: bool) -> None:
     if yes:
         return
-    if not (sys.stdin.isatty() and output.is_terminal()):
+    if not (sys.stdin.isatty() and console.is_terminal()):
         raise RequestError("nobody is here to ask", hint="--yes runs it, --dry-run shows the plan alone")
     if not click.confirm("Run?", err=True):
-        output.talk("nothing was run")
+        console.talk("nothing was run")
         raise click.exceptions.Exit(1)
 
 
@@ -154,11 +154,11 @@ def _print(report: Report, folder: RunFolder, again: str, seconds: float, *, as_
     failed = report.failed
     if as_json:
         records = [record.model_dump(mode="json") for record in report.records]
-        output.result_json({"run": str(folder.path), "recipe": folder.facts().recipe, "steps": records})
+        console.result_json({"run": str(folder.path), "recipe": folder.facts().recipe, "steps": records})
     if failed is not None:
         hint = f"{failed.hint}; then `{again}` goes on there" if failed.hint else f"`{again}` goes on there"
-        output.error_line(f"step {failed.name} failed: {failed.error}", hint=hint)
+        console.error_line(f"step {failed.name} failed: {failed.error}", hint=hint)
         return failed.exit_code or 1
     if not as_json:
-        output.result(f"{folder.path}  {output.plural(len(report.records), 'step')} done  {seconds:.0f} s")
+        console.result(f"{folder.path}  {console.plural(len(report.records), 'step')} done  {seconds:.0f} s")
     return 0

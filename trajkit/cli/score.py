@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.commands.place import last_store
 
 _EPILOG = """\
@@ -64,20 +64,20 @@ def score(store: str | None, goal: Path | None, dry_run: bool, as_json: bool, **
     from trajkit.curation.score import score as score_store
 
     goal = None if dry_run else goal_of("score", goal)
-    with output.Meter() as meter:
-        done = score_store(store or last_store(output.talk), goal, on_progress=meter.show, **options)
+    with console.Meter() as meter:
+        done = score_store(store or last_store(console.talk), goal, on_progress=meter.show, **options)
     if done.n_resumed:
-        output.talk(f"{output.plural(done.n_resumed, 'episode')} were scored by an earlier run")
+        console.talk(f"{console.plural(done.n_resumed, 'episode')} were scored by an earlier run")
     for bad in done.bad:
-        output.talk(f"not scored: {bad}")
+        console.talk(f"not scored: {bad}")
     if more := done.n_bad - len(done.bad):
-        output.talk(f"… and {output.count(more)} more")
+        console.talk(f"… and {console.count(more)} more")
     if not as_json:
-        what = output.plural(done.n_scored, options["per"])
+        what = console.plural(done.n_scored, options["per"])
         mean = "" if done.mean is None else f", mean {done.mean:.4g}"
-        nothing = f"; nothing said of {output.count(done.n_none)}" if done.n_none else ""
-        failed = f"; failed on {output.count(done.n_bad)}" if done.n_bad else ""
-        output.result(f"{options['name']}: {what} scored{mean}{nothing}{failed}")
+        nothing = f"; nothing said of {console.count(done.n_none)}" if done.n_none else ""
+        failed = f"; failed on {console.count(done.n_bad)}" if done.n_bad else ""
+        console.result(f"{options['name']}: {what} scored{mean}{nothing}{failed}")
     more_fields = {
         "n_scored": done.n_scored,
         "n_none": done.n_none,

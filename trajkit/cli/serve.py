@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.jobs import runs_option
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -80,15 +80,15 @@ def serve(
     key = api_key(api_key_location)
     served = served_models(wanted_models(models, names, base, runs_folder))
     loaded = served.open(device=device)
-    output.talk(f"loaded {', '.join(loaded.names)} on {loaded.voice(None).device}")
+    console.talk(f"loaded {', '.join(loaded.names)} on {loaded.voice(None).device}")
     if host not in _LOOPBACK and key is None:
-        output.talk(f"note: whoever reaches {host} can use it; --api-key-location asks for a key")
+        console.talk(f"note: whoever reaches {host} can use it; --api-key-location asks for a key")
 
     def announce(url: str) -> None:
         if as_json:
-            output.result_json_line({"url": url, "models": list(loaded.names), "pid": os.getpid()})
+            console.result_json_line({"url": url, "models": list(loaded.names), "pid": os.getpid()})
         else:
-            output.result(url)
+            console.result(url)
 
     try:
         loaded.use_threads(threads)
@@ -103,4 +103,4 @@ def serve(
         )
     finally:
         loaded.close()
-    output.talk("ended")
+    console.talk("ended")

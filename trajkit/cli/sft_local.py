@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output, training
+from trajkit._core import console
+from trajkit.cli import training
 from trajkit.cli.launch import carry_out
 from trajkit.cli.local_options import (
     base_option,
@@ -61,7 +62,7 @@ def local(**asked: Any) -> int:
     runs = Runs(asked["runs_folder"])
     with unless_used(runs) as made:
         request = local_request(asked, lambda: training.sides(asked, made), read=training.read_setting)
-        with output.Meter() as meter:
+        with console.Meter() as meter:
             prepared = prepare(request, runs, name=asked["name"], on_progress=meter.show)
         return carry_out(
             prepared,
@@ -85,7 +86,7 @@ def _plan(prepared: Prepared, request: LocalRequest) -> Iterator[str]:
     size = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
     rows = "lines" if recipe.packing else "rows"
     rate = f"learning rate {recipe.learning_rate:g}"
-    yield f"steps     {output.count(prepared.n_steps)} of {size} {rows}, {rate}"
+    yield f"steps     {console.count(prepared.n_steps)} of {size} {rows}, {rate}"
     if (told := job.recipe.get("play")) is not None:
         played = PlayRecipe.model_validate(told)
         worlds = f"{played.env} {', '.join(played.tasks)}, seeds {played.seeds}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.page import Page
 from trajkit.cli.step_text import Shown, number, print_step
 from trajkit.errors import RequestError
@@ -43,7 +43,7 @@ def show(
     found = dataset.episode(episode)
     wanted = range(found.n_steps) if steps is None else _range(steps, found.n_steps)
     if as_json:
-        output.result_json(_json(found, full_prompts))
+        console.result_json(_json(found, full_prompts))
         return
     page = Page()
     _head(page, found)
@@ -114,9 +114,9 @@ def _hint(page: Page, dataset: Dataset, store: str, episode: str) -> None:
     if height is None or not sys.stderr.isatty():
         return
     typed = shlex.join(["trajkit", "show", store])
-    output.talk("")
+    console.talk("")
     if page.n_lines > height:
-        output.talk(f"{page.n_lines:,} lines: --steps 0:5 for some, or `| less`")
+        console.talk(f"{page.n_lines:,} lines: --steps 0:5 for some, or `| less`")
     n_episodes = dataset.store.manifest.counts.n_episodes
     if episode.isdecimal() and int(episode) + 1 < n_episodes:
-        output.talk(f"next of {n_episodes:,}: {typed} {int(episode) + 1}")
+        console.talk(f"next of {n_episodes:,}: {typed} {int(episode) + 1}")

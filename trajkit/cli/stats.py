@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.option import confidence_option
 from trajkit.commands.place import last_store
 
@@ -74,7 +74,7 @@ def stats(
     if html is not None:
         refuse_existing(html)
     found = stats_of(
-        *(stores or (last_store(output.talk),)),
+        *(stores or (last_store(console.talk),)),
         score=score,
         confidence=confidence,
         resamples=resamples or 0,
@@ -83,40 +83,40 @@ def stats(
     if html is not None:
         write_text(html, page(found))
     if as_json:
-        output.result_json(found.model_dump(mode="json"))
+        console.result_json(found.model_dump(mode="json"))
     else:
         _print(found)
     if html is not None:
-        output.talk(f"{html}  {output.size(html.stat().st_size)}")
+        console.talk(f"{html}  {console.size(html.stat().st_size)}")
 
 
 def _print(found: Stats) -> None:
     from trajkit.curation.stats_page import shown_groups
     from trajkit.curation.stats_text import facts, funnel_rows, group_rows, spread_rows
 
-    output.result(output.styled(", ".join(map(str, found.stores)), bold=True))
-    output.result(f"{100 * found.confidence:.4g}% intervals: Wilson for success, {found.interval} for means")
-    output.result()
+    console.result(console.styled(", ".join(map(str, found.stores)), bold=True))
+    console.result(f"{100 * found.confidence:.4g}% intervals: Wilson for success, {found.interval} for means")
+    console.result()
     groups = shown_groups(found)
     _table(group_rows(found, groups))
     unjudged = next(group.n_unjudged for group in groups if group.by == "all")
     if unjudged:
-        output.result(f"success leaves out {output.plural(unjudged, 'episode')} whose outcome is not known")
+        console.result(f"success leaves out {console.plural(unjudged, 'episode')} whose outcome is not known")
     for by, n_groups in found.n_groups.items():
         n_shown = sum(group.by == by for group in groups)
         if n_shown and n_groups > n_shown:
-            output.result(f"… and {output.plural(n_groups - n_shown, by)} more")
-    output.result()
+            console.result(f"… and {console.plural(n_groups - n_shown, by)} more")
+    console.result()
     _table(spread_rows(found.spreads))
-    output.result()
+    console.result()
     lines = list(facts(found))
     width = max(len(name) for name, _ in lines)
     for name, text in lines:
-        output.result(output.styled(f"{name:<{width}}", dim=True), f"  {text}")
+        console.result(console.styled(f"{name:<{width}}", dim=True), f"  {text}")
     if found.coverage.actions:
-        output.result()
+        console.result()
         _table(_actions(found))
-    output.result()
+    console.result()
     _table(funnel_rows(found))
 
 
@@ -124,7 +124,7 @@ def _actions(found: Stats) -> Table:
     """Which actions there were; on a terminal with a bar for each share."""
     total = found.n_steps - found.coverage.n_without_action
     rows: list[tuple[str, ...]] = [
-        (_cut(one.action), output.count(one.n), f"{one.n / total:.1%}") for one in found.coverage.actions
+        (_cut(one.action), console.count(one.n), f"{one.n / total:.1%}") for one in found.coverage.actions
     ]
     if not sys.stdout.isatty():
         return ("action", "steps", "share"), rows
@@ -145,13 +145,13 @@ def _table(table: Table) -> None:
     headings, rows = table
     blocks = [tuple(range(len(headings)))]
     if sys.stdout.isatty():
-        widths = [max(map(output.width_of, column)) for column in zip(headings, *rows, strict=True)]
+        widths = [max(map(console.width_of, column)) for column in zip(headings, *rows, strict=True)]
         blocks = list(_blocks(widths, shutil.get_terminal_size().columns))
     for n_before, block in enumerate(blocks):
         if n_before:
-            output.result()
-        cells = [output.Cell(headings[place], is_number=place > 0) for place in block]
-        output.table(cells, [[row[place] for place in block] for row in rows])
+            console.result()
+        cells = [console.Cell(headings[place], is_number=place > 0) for place in block]
+        console.table(cells, [[row[place] for place in block] for row in rows])
 
 
 def _blocks(widths: list[int], n_columns: int) -> Iterator[tuple[int, ...]]:

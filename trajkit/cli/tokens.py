@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.validate import TARGETS, print_loss
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def tokens(
     prices = load_prices(prices_file)
     if measure and not Path(model).is_dir():
         raise click.UsageError("--measure is for a model in a folder on this machine")
-    with output.Meter() as meter:
+    with console.Meter() as meter:
         found = count_tokens(
             file,
             target=target or ("openai" if prices.find(model) else "trl"),
@@ -83,7 +83,7 @@ def tokens(
             on_progress=lambda n_done, n_total: meter.show("reading", n_done, n_total),
         )
     if as_json:
-        output.result_json(found.model_dump(mode="json"))
+        console.result_json(found.model_dump(mode="json"))
     else:
         _print(found)
 
@@ -91,19 +91,19 @@ def tokens(
 def _print(found: TokenCount) -> None:
     print_loss(found.loss.model_copy(update={"notes": ()}))
     for note in found.notes:
-        output.talk(f"note: {note}")
-    epochs = output.plural(found.n_epochs, "epoch")
-    parts = [f"{output.count(found.n_trained_tokens)} tokens in {epochs}"]
+        console.talk(f"note: {note}")
+    epochs = console.plural(found.n_epochs, "epoch")
+    parts = [f"{console.count(found.n_trained_tokens)} tokens in {epochs}"]
     if found.cost_usd:
         sources = "; ".join(found.price_sources)
         cost = f"{found.cost_usd:,.2f}" if found.cost_usd >= _CENT else "less than 0.01"
         parts.append(f"{cost} USD (prices of {found.price_as_of})")
-        output.talk(f"sources: {sources}")
+        console.talk(f"sources: {sources}")
     elif found.cost_usd is None:
         parts.append("price unknown")
     if found.seconds is not None:
         parts.append(f"about {_duration(found.seconds)} on this machine")
-    output.result(f"{found.model}: {'  '.join(parts)}")
+    console.result(f"{found.model}: {'  '.join(parts)}")
 
 
 def _duration(seconds: float) -> str:

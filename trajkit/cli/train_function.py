@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 
 if TYPE_CHECKING:
     from trajkit.commands.sides import OfOneFunction
@@ -24,7 +24,7 @@ function_option = click.option(
 def _asked(functions: tuple[str, ...], store: Path) -> str:
     from trajkit.commands.sides import which_function
 
-    if not (sys.stdin.isatty() and output.is_terminal()):
+    if not (sys.stdin.isatty() and console.is_terminal()):
         return which_function(functions, store)
     answer: str = click.prompt("Which function is tuned?", type=click.Choice(functions), err=True)
     return answer

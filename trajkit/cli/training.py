@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.jobs import runs_option
 from trajkit.cli.option import Command, adding, thoughts_option
 from trajkit.commands.place import near as near
@@ -132,7 +132,7 @@ def sides(asked: Mapping[str, Any], made: list[Path], function: OfOneFunction | 
     from trajkit.commands.sides import sides as found
 
     given = (asked["train"], asked["val"], asked["val_fraction"])
-    return found(*given, function=function, made=made, say=output.talk)
+    return found(*given, function=function, made=made, say=console.talk)
 
 
 def read_setting(typed: str) -> Any:
@@ -150,16 +150,16 @@ def side_lines(job: TuneJob) -> Iterator[str]:
     sides = [("learned", job.train)] + ([("measured", job.validation)] if job.validation is not None else [])
     for name, data in sides:
         yield (
-            f"{name:9} {near(data.store)}  {output.plural(data.n_episodes, 'episode')}"
-            f"  {output.plural(data.n_rows, 'row')}  {output.count(data.n_tokens)} tokens,"
-            f" {output.count(data.n_learned_tokens)} of them learned; longest {output.count(data.longest)}"
+            f"{name:9} {near(data.store)}  {console.plural(data.n_episodes, 'episode')}"
+            f"  {console.plural(data.n_rows, 'row')}  {console.count(data.n_tokens)} tokens,"
+            f" {console.count(data.n_learned_tokens)} of them learned; longest {console.count(data.longest)}"
         )
     for reason, number in job.train.left.items():
-        yield f"          not learned: {output.plural(number, 'step')}: {reason}"
+        yield f"          not learned: {console.plural(number, 'step')}: {reason}"
         if reason == _NEGATIVE:
             yield "          so only what was better than its group is learned, and nothing is unlearned"
     for kind, number in job.train.losses.items():
-        yield f"          left out: {output.plural(number, kind)}"
+        yield f"          left out: {console.plural(number, kind)}"
     if job.validation is None:
         yield "measured  nothing: the last checkpoint is kept, not the best"
 
@@ -191,8 +191,8 @@ def confirm(
     """
     if yes:
         return
-    if not (sys.stdin.isatty() and output.is_terminal()):
+    if not (sys.stdin.isatty() and console.is_terminal()):
         raise RequestError("nobody is here to ask", hint=f"--yes {verb}, --dry-run shows the plan alone")
     if not click.confirm(question, err=True):
-        output.talk(refused)
+        console.talk(refused)
         raise click.exceptions.Exit(1)

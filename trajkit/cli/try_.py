@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.cli.jobs import runs_option
 from trajkit.errors import RequestError
 
@@ -83,31 +83,31 @@ def try_(
         agree=lambda plan: _agree(plan, drawn, yes=yes, dry_run=dry_run),
     )
     if as_json:
-        output.result_json(_document(asked, drawn, answers))
+        console.result_json(_document(asked, drawn, answers))
         return
     _print(answers)
     if any(answer.is_cut for answer in answers):
-        most = output.plural(drawn.max_new_tokens, "token")
-        output.talk(f"note: cut after {most}; --max-new-tokens for more")
+        most = console.plural(drawn.max_new_tokens, "token")
+        console.talk(f"note: cut after {most}; --max-new-tokens for more")
 
 
 def _agree(plan: ChatPlan, drawn: Sampling, *, yes: bool, dry_run: bool) -> bool:
     """Say what a service is asked, and ask whether to."""
-    output.talk(f"asks      {plan.url}, with the key of {plan.key_variable}")
-    output.talk(f"models    {plan.base} and {plan.tuned}")
-    output.talk(
-        f"requests  {output.plural(plan.n_requests, 'request')}, each of about "
-        f"{output.plural(plan.n_prompt_tokens, 'token')} and an answer of up to {drawn.max_new_tokens:,}"
+    console.talk(f"asks      {plan.url}, with the key of {plan.key_variable}")
+    console.talk(f"models    {plan.base} and {plan.tuned}")
+    console.talk(
+        f"requests  {console.plural(plan.n_requests, 'request')}, each of about "
+        f"{console.plural(plan.n_prompt_tokens, 'token')} and an answer of up to {drawn.max_new_tokens:,}"
     )
-    output.talk("price     the service's own for so many tokens")
+    console.talk("price     the service's own for so many tokens")
     if dry_run:
-        output.talk("dry run: nobody was asked")
+        console.talk("dry run: nobody was asked")
         raise click.exceptions.Exit(0)
     if not yes:
-        if not (sys.stdin.isatty() and output.is_terminal()):
+        if not (sys.stdin.isatty() and console.is_terminal()):
             raise RequestError("asking a service costs money", hint="--yes asks, --dry-run does not")
         if not click.confirm("Ask?", err=True):
-            output.talk("nobody was asked")
+            console.talk("nobody was asked")
             raise click.exceptions.Exit(1)
     return True
 
@@ -120,14 +120,14 @@ def _talk(asked: Question) -> None:
         world.append(f"seed {episode.seed}")
     where = f"  {' '.join(world)}" if world else ""
     last = episode.n_steps - 1
-    output.talk(f"episode {episode.episode_id}{where}  step {asked.step.step_index} of 0 to {last}")
+    console.talk(f"episode {episode.episode_id}{where}  step {asked.step.step_index} of 0 to {last}")
     tools = ", ".join(str(tool.get("name")) for tool in asked.step.tools or ())
     offers = f"; tools: {tools}" if tools else ""
-    output.talk(f"prompt  {output.plural(len(asked.prompt), 'message')}{offers}; the last one ends:")
+    console.talk(f"prompt  {console.plural(len(asked.prompt), 'message')}{offers}; the last one ends:")
     for line in asked.prompt[-1].text[-_PROMPT_END:].splitlines():
-        output.talk(f"        {line}")
+        console.talk(f"        {line}")
     if asked.losses:
-        output.talk(f"left out of the prompt: {', '.join(asked.losses)}")
+        console.talk(f"left out of the prompt: {', '.join(asked.losses)}")
 
 
 def _print(answers: list[Answered]) -> None:
@@ -136,11 +136,11 @@ def _print(answers: list[Answered]) -> None:
     width = _width(answers)
     for answer in answers:
         lines = _lines(answer, width)
-        n_tokens = "" if answer.n_tokens is None else output.count(answer.n_tokens)
+        n_tokens = "" if answer.n_tokens is None else console.count(answer.n_tokens)
         rows.append((answer.by, answer.model or "", n_tokens, lines[0]))
         rows += [("", "", "", line) for line in lines[1:]]
-    cells = [output.Cell(heading, is_number=heading == "tokens") for heading in _HEADINGS]
-    output.table(cells, rows)
+    cells = [console.Cell(heading, is_number=heading == "tokens") for heading in _HEADINGS]
+    console.table(cells, rows)
 
 
 def _width(answers: list[Answered]) -> int | None:

@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 import click
 
+from trajkit._core.console import Cell, count, result, result_json, table, talk
 from trajkit.cli.jobs import runs_option
-from trajkit.cli.output import Cell, count, result, result_json, table, talk
 
 if TYPE_CHECKING:
     from trajkit.stack.process import Process

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 
 if TYPE_CHECKING:
     from trajkit.formats.validation.file import Validation
@@ -58,7 +58,7 @@ def validate(
         raise click.UsageError("--fix and -o go together: the file itself is never changed")
     if max_length is not None and tokenizer is None:
         raise click.UsageError("--max-length is in tokens: say who counts them with --tokenizer")
-    with output.Meter() as meter:
+    with console.Meter() as meter:
         found = validate_file(
             file,
             target=target,
@@ -69,7 +69,7 @@ def validate(
             on_progress=lambda n_done, n_total: meter.show("reading", n_done, n_total),
         )
     if as_json:
-        output.result_json(found.model_dump(mode="json"))
+        console.result_json(found.model_dump(mode="json"))
     else:
         _print(found)
     if found.n_errors:
@@ -78,27 +78,27 @@ def validate(
 
 def _print(found: Validation) -> None:
     for finding in found.findings:
-        output.result(f"{finding.severity}: {finding}")
-        output.result(f"    {finding.hint}")
+        console.result(f"{finding.severity}: {finding}")
+        console.result(f"    {finding.hint}")
     shown = {kind: sum(finding.kind == kind for finding in found.findings) for kind in found.counts}
     for kind, number in found.counts.items():
         if number > shown[kind]:
-            output.result(f"and {output.count(number - shown[kind])} more: {kind}")
+            console.result(f"and {console.count(number - shown[kind])} more: {kind}")
     if found.loss is not None:
         print_loss(found.loss)
     for what, number in found.repairs.items():
-        output.talk(f"repaired: {what}: {output.count(number)}")
+        console.talk(f"repaired: {what}: {console.count(number)}")
     if found.repaired_path is not None:
-        output.talk(f"{found.repaired_path} holds the repaired copy; what is said here is about it")
+        console.talk(f"{found.repaired_path} holds the repaired copy; what is said here is about it")
     verdict = "would be refused" if found.n_errors else "would be taken"
-    numbers = f"{output.plural(found.n_errors, 'error')}, {output.plural(found.n_warnings, 'warning')}"
-    rows = f"{output.plural(found.n_rows, 'row')}  {output.size(found.n_bytes)}"
-    output.result(f"{found.path}  {rows}  {numbers}: {verdict} by {found.target}")
+    numbers = f"{console.plural(found.n_errors, 'error')}, {console.plural(found.n_warnings, 'warning')}"
+    rows = f"{console.plural(found.n_rows, 'row')}  {console.size(found.n_bytes)}"
+    console.result(f"{found.path}  {rows}  {numbers}: {verdict} by {found.target}")
 
 
 def print_loss(loss: LossReport) -> None:
     """A table of what is learned, with what a user should know below it."""
-    limit = "" if loss.max_length is None else f" of at most {output.count(loss.max_length)} tokens"
+    limit = "" if loss.max_length is None else f" of at most {console.count(loss.max_length)} tokens"
     rows = [
         (f"rows{limit}", loss.n_rows),
         ("tokens", loss.n_tokens),
@@ -115,9 +115,9 @@ def print_loss(loss: LossReport) -> None:
     if loss.n_endless is not None:
         rows.append(("rows that do not learn to end", loss.n_endless))
     by = f"by {loss.tokenizer}"
-    output.table(
-        [output.Cell(by if loss.is_exact else f"{by} (an estimate)"), output.Cell("", is_number=True)],
-        [(name, output.count(number)) for name, number in rows],
+    console.table(
+        [console.Cell(by if loss.is_exact else f"{by} (an estimate)"), console.Cell("", is_number=True)],
+        [(name, console.count(number)) for name, number in rows],
     )
     for note in loss.notes:
-        output.talk(f"note: {note}")
+        console.talk(f"note: {note}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from trajkit.cli import output
+from trajkit._core import console
 from trajkit.commands.place import last_store
 
 
@@ -46,7 +46,7 @@ def view(
     for name, value in (("--port", port), ("--browser", browser)):
         if html is not None and value is not None:
             raise click.UsageError(f"{name} is for a page that is served, and --html writes a file")
-    named = stores or (str(last_store(output.talk)),)
+    named = stores or (str(last_store(console.talk)),)
     if html is not None:
         _write(named, where, html, limit, as_json)
         return
@@ -63,13 +63,13 @@ def _serve(stores: tuple[str, ...], where: str | None, port: int, *, browser: bo
         view_stores(*stores, where=where, port=port, browser=browser) as viewer,
     ):
         if as_json:
-            output.result_json_line({"url": viewer.url, "pid": os.getpid()})
+            console.result_json_line({"url": viewer.url, "pid": os.getpid()})
         else:
-            output.result(viewer.url)
-        output.talk(f"{output.plural(viewer.n_episodes, 'episode')}; Ctrl-C ends it")
+            console.result(viewer.url)
+        console.talk(f"{console.plural(viewer.n_episodes, 'episode')}; Ctrl-C ends it")
         sys.stdout.flush()
         viewer.wait()
-    output.talk("ended")
+    console.talk("ended")
 
 
 def _write(stores: tuple[str, ...], where: str | None, html: Path, limit: int | None, as_json: bool) -> None:
@@ -77,12 +77,12 @@ def _write(stores: tuple[str, ...], where: str | None, html: Path, limit: int | 
 
     found = view_stores(*stores, where=where, html=html, limit=limit)
     if as_json:
-        output.result_json({**found._asdict(), "path": str(found.path)})
+        console.result_json({**found._asdict(), "path": str(found.path)})
     else:
-        n_episodes = output.plural(found.n_episodes, "episode")
-        output.result(f"{found.path}  {n_episodes}  {output.size(found.n_bytes)}")
+        n_episodes = console.plural(found.n_episodes, "episode")
+        console.result(f"{found.path}  {n_episodes}  {console.size(found.n_bytes)}")
     if found.note is not None:
-        output.talk(found.note)
+        console.talk(found.note)
 
 
 def _has_browser() -> bool:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from trajkit._core.console import Cell, count, table, talk
 from trajkit.cli.derived import columns_given
-from trajkit.cli.output import Cell, count, table, talk
 
 if TYPE_CHECKING:
     from trajkit.curation.spread import Spread

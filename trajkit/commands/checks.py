@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, overload
 
-from trajkit.commands.made import Made
 from trajkit.commands.place import Many, Place, Settings, StoreLike, goal_of, many, store_path, texts
-from trajkit.commands.selection import kept
+from trajkit.commands.result import Made
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -79,7 +78,7 @@ def leak(
     refuse_nothing(mine, other)
     if drop is not None or output is not None or dry_run:
         made = cleaned(mine, other, drop, output, dry_run=dry_run, strict_text=strict_text, near=near)
-        return kept(made)
+        return made.kept()
     return find_leaks(mine, other, strict_text=strict_text, near=near)
 
 
@@ -248,7 +247,7 @@ def replay(
         processes=processes,
         dry_run=dry_run,
     )
-    made = None if done.entry is None else kept(Made(done.entry, goal, done.manifest, done.replay))
+    made = None if done.entry is None else Made(done.entry, goal, done.manifest, done.replay).kept()
     return Replayed(done.replay, made)
 
 
@@ -300,7 +299,7 @@ def redact(
     model = pii_model or (MODEL if pii else None)
     made = redact_store(store_path(store), goal, patterns=named, skip=many(skip), pii=model)
     opinion = second_opinion(goal) if gate and goal is not None else None
-    return Redacted(kept(Made(made.entry, goal, made.manifest, made.report)), made.report, opinion)
+    return Redacted(Made(made.entry, goal, made.manifest, made.report).kept(), made.report, opinion)
 
 
 def patterns_of(file: Path | None) -> dict[str, str]:

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from trajkit._core.settings import remember
-from trajkit.commands.made import Made
 from trajkit.commands.place import Many, Place, StoreLike, goal_of, many, store_path
-from trajkit.commands.selection import kept
+from trajkit.commands.result import Made
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +45,7 @@ def mask(
     reasons = many(reason) or (tuple(MaskReason) if dry_run else ())
     goal = None if dry_run else goal_of("mask", output)
     made = mask_store(store_path(store), goal, reasons=reasons, success=success)
-    return kept(Made(made.entry, goal, made.manifest, made.report))
+    return Made(made.entry, goal, made.manifest, made.report).kept()
 
 
 def weight(
@@ -96,7 +95,7 @@ def weight(
     goal = None if dry_run else goal_of("weight", output)
     options = {name: value for name, value in given.items() if value not in (None, ())}
     made = weight_store(store_path(store), goal, scheme=scheme, **options)
-    return kept(Made(made.entry, goal, made.manifest, made.report))
+    return Made(made.entry, goal, made.manifest, made.report).kept()
 
 
 def score(
@@ -144,7 +143,7 @@ def score(
         max_bad=max_bad,
         new_run=new_run,
     )
-    return kept(Made(done.entry, goal, done.manifest, done))
+    return Made(done.entry, goal, done.manifest, done).kept()
 
 
 @dataclass(frozen=True)

@@ -159,7 +159,7 @@ def stats(
 
 def store_paths(stores: StoreLike | Iterable[StoreLike] | None) -> list[str]:
     """Where some stores are; the last one that was written here where none is given."""
-    from trajkit.commands.made import Made
+    from trajkit.commands.result import Made
     from trajkit.store.dataset import Dataset
 
     if stores is None:

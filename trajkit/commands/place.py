@@ -2,35 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from trajkit._core.console import talk
 from trajkit._core.settings import project, remember, remembered
+from trajkit.commands.options import Many as Many
+from trajkit.commands.options import Place as Place
+from trajkit.commands.options import Settings as Settings
+from trajkit.commands.options import StoreLike as StoreLike
+from trajkit.commands.options import many as many
 from trajkit.errors import RequestError
 
-if TYPE_CHECKING:
-    from trajkit.commands.made import Made
-    from trajkit.store.dataset import Dataset
-
-Place: TypeAlias = str | Path
-"""A file or a folder."""
-StoreLike: TypeAlias = "str | Path | Dataset | Made"
-"""A store: its folder, `sample:NAME`, a dataset of all of it, or what a verb made."""
-Many: TypeAlias = str | Iterable[str]
-"""One text, or several."""
 Say: TypeAlias = Callable[[str], object]
 """Is told something that a person may want to know."""
-Settings: TypeAlias = Mapping[str, object]
-"""Values by name, as `NAME=VALUE` on the command line."""
 
 
-def nothing(text: str) -> None:
-    """Say nothing."""
-
-
-def last_store(say: Say = nothing) -> str:
+def last_store(say: Say = talk) -> str:
     """The store that a command in this folder wrote last.
 
     Args:
@@ -52,7 +42,7 @@ def near(path: Path) -> Path:
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
-def last_evaluation(say: Say = nothing) -> str:
+def last_evaluation(say: Say = talk) -> str:
     """The store that a report is about where none is named: the last one, unless it is to be learned.
 
     A side of a split, or a store without an evaluation episode, is not taken where an evaluation was played.
@@ -121,13 +111,6 @@ def store_path(store: StoreLike | None) -> str:
     if store.path is None:
         raise RequestError("what a dry run would have made is no store", hint="leave dry_run out")
     return str(store.path)
-
-
-def many(given: Many | None) -> tuple[str, ...]:
-    """One text, or several, as several."""
-    if given is None:
-        return ()
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def path_or_none(given: Place | None) -> Path | None:

@@ -9,8 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from trajkit._core.console import talk
 from trajkit._core.settings import project, remembered
-from trajkit.commands.place import Say, last_store, near, nothing
+from trajkit.commands.place import Say, last_store, near
 from trajkit.errors import NothingMatched, RequestError
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def sides(
     *,
     function: OfOneFunction | None = None,
     made: list[Path] | None = None,
-    say: Say = nothing,
+    say: Say = talk,
 ) -> Sides:
     """The two stores of a training, both without what was played for evaluation.
 
@@ -202,7 +203,7 @@ def pair_sides(
     fraction: float = FRACTION,
     *,
     made: list[Path] | None = None,
-    say: Say = nothing,
+    say: Say = talk,
 ) -> Sides:
     """What is learned of pairs, and what measures; as `sides` for stores.
 
@@ -231,7 +232,7 @@ def pair_sides(
     return sides(str(learned), val, fraction, made=made, say=say)
 
 
-def last_pairs(method: str, say: Say = nothing) -> str:
+def last_pairs(method: str, say: Say = talk) -> str:
     """The last pairs that were written here; for `kto` the last store, where no pairs were.
 
     Raises:
@@ -290,7 +291,7 @@ def of_function(
     *,
     choose: Choose = which_function,
     made: list[Path] | None = None,
-    say: Say = nothing,
+    say: Say = talk,
 ) -> OfFunction:
     """A store whose learned steps are of one function.
 

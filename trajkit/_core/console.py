@@ -1,15 +1,18 @@
-"""Everything that is printed: results on stdout, talk and progress on stderr.
+"""Everything that is printed: results on stdout, notes and progress on stderr.
 
-Any text may hold what somebody else wrote: every function here spells out what could steer a terminal.
+Any text may come from outside: every function here spells out characters that could steer a terminal. In a
+Python program (the console is not open) notes are log records, and there is no progress and no question.
 """
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import logging
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -17,9 +20,14 @@ import click
 
 from trajkit._core.outside import visible, visible_json
 from trajkit._core.secrets import hidden
+from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
+
+
+_is_open = False
+_is_quiet = False
 
 
 class Styled(NamedTuple):
@@ -56,8 +64,56 @@ def result_json_line(value: Any) -> None:
 
 
 def talk(text: str) -> None:
-    """Say in a line something that is not the result, on stderr."""
-    click.echo(visible(text), err=True)
+    """Print a line that is not part of the result on stderr; in a Python program, log it."""
+    if _is_open:
+        if not _is_quiet:
+            click.echo(visible(text), err=True)
+    else:
+        logging.getLogger("trajkit").info(visible(text))
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[None]:
+    """Let notes, progress and questions reach the terminal: the command line runs in this."""
+    global _is_open
+    before, _is_open = _is_open, True
+    try:
+        yield
+    finally:
+        _is_open = before
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Leave out notes and progress."""
+    global _is_quiet
+    before, _is_quiet = _is_quiet, True
+    try:
+        yield
+    finally:
+        _is_quiet = before
+
+
+def confirm(question: str, *, yes: bool, verb: str, refused: str) -> None:
+    """Ask before something is started; `yes` has answered.
+
+    Args:
+        question: The question, such as "Train?".
+        yes: Whether the answer was given beforehand.
+        verb: What --yes does, such as "trains", for the hint where no question can be asked.
+        refused: Printed when the answer was no.
+
+    Raises:
+        RequestError: No question can be asked here.
+        Exit: The answer was no.
+    """
+    if yes:
+        return
+    if not (_is_open and sys.stdin.isatty() and sys.stderr.isatty()):
+        raise RequestError("nobody is here to ask", hint=f"--yes {verb}, --dry-run shows the plan alone")
+    if not click.confirm(question, err=True):
+        talk(refused)
+        raise click.exceptions.Exit(1)
 
 
 def error_line(message: str, *, hint: str | None = None) -> None:
@@ -89,20 +145,32 @@ class Cell(NamedTuple):
     is_number: bool = False
 
 
+def line(text: str) -> str:
+    """A line of a result: control characters and line breaks in it are spelled out."""
+    return visible(text)
+
+
 def table(columns: Sequence[Cell], rows: Iterable[Sequence[str]], *, err: bool = False) -> None:
-    """Print a plain table: aligned, no borders but a rule under the headings; never cut to the terminal."""
-    lines = [[visible(text) for text in row] for row in ([cell.heading for cell in columns], *rows)]
-    widths = [max(width_of(line[i]) for line in lines) for i in range(len(columns))]
-    for number, line in enumerate(lines):
-        cells = [
+    """Print a plain table."""
+    click.echo(table_text(columns, rows), err=err)
+
+
+def table_text(columns: Sequence[Cell], rows: Iterable[Sequence[str]]) -> str:
+    """A plain table: aligned, no borders but a rule under the headings; never cut to the terminal."""
+    cells = [[visible(text) for text in row] for row in ([cell.heading for cell in columns], *rows)]
+    widths = [max(width_of(row[i]) for row in cells) for i in range(len(columns))]
+    lines = []
+    for number, row in enumerate(cells):
+        padded = [
             " " * (width - width_of(text)) + text
             if column.is_number
             else text + " " * (width - width_of(text))
-            for column, text, width in zip(columns, line, widths, strict=True)
+            for column, text, width in zip(columns, row, widths, strict=True)
         ]
-        click.echo("  ".join(cells).rstrip(), err=err)
+        lines.append("  ".join(padded).rstrip())
         if number == 0:
-            click.echo("  ".join("-" * width for width in widths), err=err)
+            lines.append("  ".join("-" * width for width in widths))
+    return "\n".join(lines)
 
 
 def width_of(text: str) -> int:
@@ -133,8 +201,8 @@ def plural(number: int, noun: str, many: str | None = None) -> str:
 
 
 def is_terminal() -> bool:
-    """Whether stderr is a terminal, so that progress may be drawn."""
-    return sys.stderr.isatty()
+    """Whether progress may be drawn: the console is open, not quiet, and stderr is a terminal."""
+    return _is_open and not _is_quiet and sys.stderr.isatty()
 
 
 class Meter:

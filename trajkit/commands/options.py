@@ -1,0 +1,64 @@
+"""How the parameters of a command are typed on the command line, where their types do not say it.
+
+A command is a function whose signature and docstring are its only declaration. `trajkit.cli.command` makes
+the command line of it. A parameter of a plain type needs nothing from here; others are `Annotated` with an
+`Option`, and the types below are those that several commands share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
+
+if TYPE_CHECKING:
+    from trajkit.commands.result import Made
+    from trajkit.store.dataset import Dataset
+
+
+@dataclass(frozen=True, kw_only=True)
+class Option:
+    """How one parameter is typed."""
+
+    metavar: str | None = None
+    """What stands for its value in the help, such as `SQL`."""
+    short: str | None = None
+    """Its short form, such as `-o`."""
+    least: float | None = None
+    """Smallest number that is accepted."""
+    most: float | None = None
+    """Largest number that is accepted."""
+    is_open: bool = False
+    """Whether `least` and `most` themselves are refused."""
+    is_repeated: bool = False
+    """Whether it may be typed several times; the function gets a tuple."""
+    is_list: bool = False
+    """Whether one value may hold several, separated by commas; the function gets a tuple."""
+    read: Callable[[str], Any] | None = None
+    """Turns each typed text into the value that the function takes; may raise a `TrajkitError`."""
+
+
+Place: TypeAlias = str | Path
+"""A file or a folder."""
+StoreLike: TypeAlias = Union[str, Path, "Dataset", "Made"]
+"""A store: its folder, `sample:NAME`, a dataset of all of it, or what a command made."""
+Many: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True)]
+"""One text, or several."""
+Columns: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True, is_list=True, metavar="COLUMNS")]
+"""Names of columns, metrics or `tags.NAME`."""
+Conditions: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True, metavar="SQL")]
+"""SQL expressions that all must be true."""
+Count: TypeAlias = Annotated[int, Option(least=1, metavar="N")]
+"""A whole number from 1 on."""
+Output: TypeAlias = Annotated[Place | None, Option(short="-o", metavar="PATH")]
+"""Where the result is written; None for a new name in the folder of stores."""
+Settings: TypeAlias = Annotated[Mapping[str, object], Option(is_repeated=True, metavar="NAME=VALUE")]
+"""Values by name."""
+
+
+def many(given: str | Iterable[str] | None) -> tuple[str, ...]:
+    """One text, or several, as a tuple."""
+    if given is None:
+        return ()
+    return (given,) if isinstance(given, str) else tuple(given)

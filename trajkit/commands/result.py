@@ -1,0 +1,110 @@
+"""What commands return: an object that prints itself, shows itself in a notebook, and is JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajkit._core.console import Cell, count, line, plural, table_text, talk
+from trajkit.commands.place import remember_store
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.schema import LineageEntry, Manifest
+    from trajkit.store.dataset import Dataset
+
+
+class Result:
+    """Base of what commands return. The command line prints `str(result)`, or `to_json()` with `--json`."""
+
+    exit_code = 0
+    """Exit code of the command that returned it."""
+
+    def to_json(self) -> Any:
+        """The result as values that JSON has."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+@dataclass(frozen=True, repr=False)
+class Made(Result):
+    """A new store and how it came to be; after a dry run only how it would."""
+
+    entry: LineageEntry
+    """What was done: episodes and steps in, out, and left by reason."""
+    path: Path | None = None
+    """The new store's folder; None after a dry run."""
+    manifest: Manifest | None = None
+    """The new store's manifest; None after a dry run."""
+    report: Any = None
+    """What else the command computed, such as the spread of weights; None where there is nothing else."""
+    more: Mapping[str, Any] = field(default_factory=dict)
+    """Further fields of the JSON."""
+    lines: tuple[str, ...] = ()
+    """Further lines of the text, after the store."""
+
+    @property
+    def dataset(self) -> Dataset:
+        """The new store's episodes.
+
+        Raises:
+            RequestError: It was a dry run.
+        """
+        from trajkit.store.dataset import open_dataset
+
+        if self.path is None:
+            raise RequestError("a dry run makes no store", hint="leave dry_run out")
+        return open_dataset(self.path)
+
+    def kept(self) -> Made:
+        """Remember the store as the last one; say so where nothing was written."""
+        if self.path is None or self.manifest is None:
+            talk("dry run: nothing was written")
+        else:
+            remember_store(self.path)
+        return self
+
+    def to_json(self) -> dict[str, Any]:
+        """The store, its digest and the entry of its lineage."""
+        return {
+            "store": None if self.path is None else str(self.path),
+            "digest": None if self.manifest is None else self.manifest.digest,
+            **self.entry.model_dump(mode="json"),
+            **self.more,
+        }
+
+    def __str__(self) -> str:
+        last = () if self.path is None or self.manifest is None else (store_line(self.path, self.manifest),)
+        return "\n".join((tally_text(self.entry), *last, *map(line, self.lines)))
+
+    def __repr__(self) -> str:
+        kept = f"{self.entry.n_episodes_out:,} of {self.entry.n_episodes_in:,} episodes"
+        return f"<{self.entry.verb}: {kept}, {self.path or 'dry run'}>"
+
+    def _repr_html_(self) -> str:
+        from trajkit.store.notebook import entry_html
+
+        return entry_html(self.entry, self.path)
+
+
+def tally_text(entry: LineageEntry) -> str:
+    """The table of a tally: seen, left by reason, kept."""
+    rows = [("seen", count(entry.n_episodes_in), count(entry.n_steps_in))]
+    rows += [(f"left: {left.reason}", count(left.n_episodes), count(left.n_steps)) for left in entry.left]
+    rows += [("kept", count(entry.n_episodes_out), count(entry.n_steps_out))]
+    rows += [
+        (f"  of them not learned: {masked.reason}", "", count(masked.n_steps)) for masked in entry.masked
+    ]
+    return table_text([Cell(""), Cell("episodes", is_number=True), Cell("steps", is_number=True)], rows)
+
+
+def store_line(path: Path, manifest: Manifest) -> str:
+    """The line that says which store now exists."""
+    counts = manifest.counts
+    kept = f"{plural(counts.n_episodes, 'episode')}  {plural(counts.n_steps, 'step')}"
+    return line(f"{path}  {kept}  digest {manifest.digest[:12]}")
