@@ -17,7 +17,7 @@ SYSTEM_PACKAGES := procps:ps postgresql:postgres chromium:chromium default-jre-h
 	openssl:openssl
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo loop test lint bench docs system clean
+.PHONY: help install demo loop test lint bench docs site system clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -49,6 +49,9 @@ lint: $(INSTALLED) ## Style, types, layers and spelling
 
 bench: $(INSTALLED) ## The benchmarks, one after the other
 	@missed=0; for file in $(BENCHMARKS); do echo "== $$file"; $(BIN)/python "$$file" || missed=1; done; exit $$missed
+
+site: $(INSTALLED) ## Build the static site of docs/ in site/
+	$(BIN)/zensical build --clean --strict
 
 docs: $(INSTALLED) ## Write again what is generated: docs/cli.md and schemas/
 	$(BIN)/python docs/generate.py

@@ -97,6 +97,13 @@ def test_links_lead_to_files_that_exist():
             assert "://" in target or (path.parent / target).exists(), f"{document}: {target}"
 
 
+def test_links_of_the_pages_into_the_repository_lead_to_files_that_exist():
+    for page in (ROOT / "docs").glob("*.md"):
+        address = r"https://github\.com/trajkit/trajkit/(?:blob|tree)/main/([^)#]+)"
+        for target in re.findall(address, page.read_text(encoding="utf-8")):
+            assert (ROOT / target).exists(), f"{page.name}: {target}"
+
+
 def test_the_first_screen_shows_the_two_commands():
     first_screen = "\n".join(README.splitlines()[:24])
     assert "make demo" in first_screen
