@@ -106,8 +106,8 @@ def _bounded(sandbox: Any) -> Any:
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            self.filters = {name: guarded(name, each) for name, each in self.filters.items()}
-            self.filters |= {"bounded": bounded, "checked": checked}
+            self.filters.update({name: guarded(name, each) for name, each in self.filters.items()})
+            self.filters.update(bounded=bounded, checked=checked)
             self.globals.pop("lipsum", None)
 
         def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
