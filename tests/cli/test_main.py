@@ -63,6 +63,13 @@ def test_an_error_is_a_line_and_a_hint(capsys, tmp_path, monkeypatch):
     assert second.startswith("hint: ")
 
 
+def test_a_long_argument_is_searched_for_passwords_in_a_moment():
+    """A pattern with a free beginning took 60 s for these 90,000 letters."""
+    command = [sys.executable, "-m", "trajkit", "info", "x" * 90_000]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    assert done.returncode == 1
+
+
 def test_debug_shows_the_traceback(tmp_path):
     command = [sys.executable, "-m", "trajkit", "--debug", "info", "nowhere"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)

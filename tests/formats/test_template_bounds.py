@@ -28,6 +28,18 @@ ENDLESS = {
     "a text that doubles": f"{{% set n = namespace(x='x') %}}{LONG}{{% set n.x = n.x + n.x %}}{END}",
     "a number that squares": f"{{% set n = namespace(x=9) %}}{LONG}{{% set n.x = n.x * n.x %}}{END}",
     "a wide number": "{{ '%1000000000d' % 1 }}",
+    "a text joined to itself": "{% set a = 'x' ~ 'x' %}" + "{% set a = a ~ a %}" * 40,
+    "a block within a block": "{% set a %}x{% endset %}" + "{% set a %}{{ a }}{{ a }}{% endset %}" * 40,
+    "a centred text": "{{ 'x'|center(5000000000) }}",
+    "an aligned text": "{{ 'x'.ljust(5000000000) }}",
+    "an indented text": "{{ ('x\\n' * 10000)|indent(width=100000) }}",
+    "a wide field": "{{ '{:>5000000000}'.format('x') }}",
+    "a wide field of a filter": "{{ '%*d'|format(2000000000, 1) }}",
+    "a text put in for each letter": "{% set a = 'x' * 9000 %}" + "{% set a = a|replace('x', a) %}" * 3,
+    "a long text between": "{{ ('x' * 3000000).join('y' * 99999) }}{{ range(99999)|join('x' * 3000000) }}",
+    "many slices": "{{ [1]|slice(1000000000)|list }}",
+    "a wide indentation": "{{ [[1]]|tojson(indent=2000000000) }}",
+    "many words": "{{ lipsum(n=10000000) }}",
     "a division by zero": "{{ 1 / 0 }}",
 }
 

@@ -10,9 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-_PASSWORD = re.compile(
-    rb"[a-z][a-z0-9+.-]*://[^/?#\s\0:@]*:([^/?#\s\0]+)@|[?&]password=([^&#\s\0]+)", re.IGNORECASE
-)
+_PASSWORD = re.compile(rb"://[^/?#\s\0:@]*:([^/?#\s\0]+)@|[?&]password=([^&#\s\0]+)", re.IGNORECASE)
 _ARG_START, _ARG_END = 48, 49  # proc(5), /proc/PID/stat, counted from 1
 
 

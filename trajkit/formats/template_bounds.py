@@ -18,7 +18,8 @@ _LONGEST_S = 2.0
 _LONGEST_VALUE = 10**7
 _MOST_BITS = 4096
 _MOST_POWER = 64
-_WIDTH = re.compile(r"%[^a-zA-Z%]*(\d{4}|\*)")
+_WIDTH = re.compile(r"%[^a-zA-Z%]*(\d{4}|\*)|\{[^{}]*:[^{}]*(\d{4}|\{)")
+_WIDENING = frozenset({"batch", "center", "expandtabs", "indent", "ljust", "rjust", "slice", "zfill"})
 
 
 @functools.cache
@@ -48,6 +49,46 @@ def _bounded(sandbox: Any) -> Any:
             check(context)
             yield value
 
+    def bounded(value: Any) -> Any:
+        if isinstance(value, str | list | tuple) and len(value) > _LONGEST_VALUE:
+            raise jinja.TemplateRuntimeError("it makes a value that is too large")
+        return value
+
+    surroundings = (nodes.EvalContext, jinja.Environment, jinja.runtime.Context)
+
+    def guarded(name: str, made_by: Any) -> Any:
+        @functools.wraps(made_by)  # what jinja2 is to pass to a filter is an attribute of it
+        def made(*args: Any, **kwargs: Any) -> Any:
+            given = [each for each in (*args, *kwargs.values()) if not isinstance(each, surroundings)]
+            if _widens(name, given):
+                raise jinja.TemplateRuntimeError(f"its {name} makes a value that is too large")
+            return bounded(made_by(*args, **kwargs))
+
+        return made
+
+    class Bounder(jinja.visitor.NodeTransformer):  # type: ignore[misc,name-defined]
+        def visit_For(self, node: Any) -> Any:
+            self.generic_visit(node)
+            node.iter = self._through(node.iter, "checked", node.lineno)
+            return node
+
+        def visit_Concat(self, node: Any) -> Any:
+            return self._through(self.generic_visit(node), "bounded", node.lineno)
+
+        def visit_AssignBlock(self, node: Any) -> Any:
+            self.generic_visit(node)
+            node.filter = self._through(node.filter, "bounded", node.lineno)
+            return node
+
+        @staticmethod
+        def _through(node: Any, name: str, lineno: int) -> Any:
+            return nodes.Filter(node, name, [], [], None, None).set_lineno(lineno)
+
+    class Template(jinja.Template):  # type: ignore[misc,name-defined]
+        def render(self, *args: Any, **kwargs: Any) -> str:
+            text: str = bounded(super().render(*args, **kwargs))
+            return text
+
     class Context(jinja.runtime.Context):  # type: ignore[misc,name-defined]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
@@ -60,15 +101,21 @@ def _bounded(sandbox: Any) -> Any:
 
     class Environment(sandbox):  # type: ignore[misc]
         context_class = Context
+        template_class = Template
         intercepted_binops = frozenset({"+", "*", "**", "%"})
 
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            self.filters["checked"] = checked
+            self.filters.update({name: guarded(name, each) for name, each in self.filters.items()})
+            self.filters.update(bounded=bounded, checked=checked)
+            self.globals.pop("lipsum", None)
 
         def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
             check(__context)
-            return super().call(__context, __obj, *args, **kwargs)
+            text, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
+            if isinstance(text, str) and _widens(name, [text, *args, *kwargs.values()]):
+                raise jinja.TemplateRuntimeError(f"its {name} makes a value that is too large")
+            return bounded(super().call(__context, __obj, *args, **kwargs))
 
         def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
             if _is_too_large(operator, left, right):
@@ -76,9 +123,9 @@ def _bounded(sandbox: Any) -> Any:
             return super().call_binop(context, operator, left, right)
 
         def _generate(self, source: Any, *args: Any, **kwargs: Any) -> str:
-            for loop in list(source.find_all(nodes.For)):
-                loop.iter = nodes.Filter(loop.iter, "checked", [], [], None, None).set_lineno(loop.lineno)
-            written: str = super()._generate(source, *args, **kwargs)
+            if not hasattr(self.filters["tojson"], "__wrapped__"):  # transformers puts its own there
+                self.filters["tojson"] = guarded("tojson", self.filters["tojson"])
+            written: str = super()._generate(Bounder().visit(source), *args, **kwargs)
             return written
 
     return Environment
@@ -97,3 +144,22 @@ def _is_too_large(operator: str, left: Any, right: Any) -> bool:
         return sum(each or 0 for each in lengths) > _LONGEST_VALUE
     times = next((each for each in (left, right) if isinstance(each, int)), 0)
     return operator == "*" and max(each or 0 for each in lengths) * times > _LONGEST_VALUE
+
+
+def _widens(name: str, values: list[Any]) -> bool:
+    """Whether a filter or a method makes a long text or list of these short values, the first its subject."""
+    subject, *others = values or [None]
+    if name == "format":
+        return isinstance(subject, str) and _WIDTH.search(subject) is not None
+    if name == "tojson":
+        return any(isinstance(each, int) and each > _MOST_POWER for each in others)
+    if name in _WIDENING:
+        n_lines = subject.count("\n") + subject.count("\t") + 1 if isinstance(subject, str) else 1
+        return any(isinstance(each, int) and each * n_lines > _LONGEST_VALUE for each in others)
+    if name == "join" and others and all(hasattr(each, "__len__") for each in (subject, others[0])):
+        between, parts = (subject, others[0]) if isinstance(subject, str) else (others[0], subject)
+        lengths = map(len, filter(lambda part: isinstance(part, str), parts))
+        return sum(lengths) + len(str(between)) * len(parts) > _LONGEST_VALUE
+    if name == "replace" and isinstance(subject, str) and len(others) > 1:
+        return len(subject) + subject.count(str(others[0])) * len(str(others[1])) > _LONGEST_VALUE
+    return False
