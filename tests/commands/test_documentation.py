@@ -12,7 +12,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="ut
 
 
 def test_its_code_runs(folder):
-    (code,) = blocks(PAGE, "python")
+    code, classes = blocks(PAGE, "python")
+    subprocess.run([sys.executable, "-c", classes], cwd=folder, check=True, capture_output=True)
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False
     )

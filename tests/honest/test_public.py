@@ -1,4 +1,4 @@
-"""The public names are what the README says they are."""
+"""The public names are those that docs/python.md documents."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ ROOT = Path(__file__).parent.parent.parent
 
 
 def documented() -> set[str]:
-    """The names in the first columns of the tables in the README and in the page about Python."""
-    section = (
-        (ROOT / "README.md").read_text(encoding="utf-8").partition("## In Python")[2].partition("\n## ")[0]
-    )
-    functions = (ROOT / "docs" / "python.md").read_text(encoding="utf-8").partition("## The functions")[2]
-    rows = [line.split("|")[1] for line in f"{section}{functions}".splitlines() if line.startswith("| `")]
+    """The names in the first columns of the tables in the page about Python."""
+    page = (ROOT / "docs" / "python.md").read_text(encoding="utf-8").partition("## Classes and helpers")[2]
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
     return {name for cell in rows for name in re.findall(r"`(\w+)", cell)}
 
 

@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import click
-import pytest
 
-from tests.pages import BIN, blocks, printed
-from trajkit.cli.main import COMMANDS, cli
+from tests.pages import console, printed
+from trajkit.cli.main import JOBS, cli
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -23,41 +21,32 @@ DEMO = (ROOT / "recipes" / "demo.sh").read_text(encoding="utf-8")
 
 
 def trajkit_commands() -> list[list[str]]:
-    """The arguments of every `trajkit` call in any block of commands, and in the demo."""
-    lines = (
-        "".join([*blocks(README, "console"), *blocks(README, "sh"), DEMO]).replace("\\\n", "").splitlines()
-    )
-    code = [line.partition(" #")[0] for line in lines if not line.startswith("#")]
-    return [
-        shlex.split(call[1])
-        for line in code
-        for call in re.finditer(r"(?<![./])\btrajkit ([a-z](?:'[^']*'|[^&|>'])*)", line)
-    ]
+    """The arguments of every `trajkit` call in the README, in blocks and in sentences, and in the demo."""
+    lines = [shown.command for shown in console(README)]
+    lines += re.findall(r"`(trajkit [^`]+)`", README)
+    lines += re.findall(r"^run (trajkit .+)$", DEMO.replace("\\\n", ""), re.MULTILINE)
+    return [shlex.split(line)[1:] for line in lines]
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """A working folder of its own, whose services are stopped at the end."""
-    yield tmp_path
-    subprocess.run([BIN / "trajkit", "down", "--delete-data"], cwd=tmp_path, check=False, capture_output=True)
+def test_the_story_runs_as_typed_and_prints_what_is_shown(tmp_path):
+    shutil.copytree(ROOT / "recipes" / "babyai", tmp_path / "recipes" / "babyai")
+    (tmp_path / "first").mkdir()
+    assert len(printed(README, tmp_path / "first", COLUMNS="100", OMP_NUM_THREADS="1")) == 8
+    assert "after" in (tmp_path / "first" / "report" / "report.html").read_text(encoding="utf-8")
 
 
-def test_console_blocks_run_and_print_what_is_shown(folder):
-    assert len(printed(README, folder, COLUMNS="100")) >= 6
+def test_the_readme_fits_on_three_screens():
+    assert len(README.splitlines()) <= 120
 
 
-def test_python_blocks_run(folder):
-    assert blocks(README, "python")
-    for block in blocks(README, "python"):
-        done = subprocess.run(
-            [sys.executable, "-c", block], cwd=folder, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, f"{block}\n{done.stderr}"
+def test_the_table_of_commands_is_that_of_the_help():
+    rows = re.findall(r"^\| ([A-Z][\w ]+) \| (.+?) \| .+ \|$", README, re.MULTILINE)
+    assert {job: tuple(re.findall(r"`([\w-]+)`", re.sub(r"\(.*?\)", "", cell))) for job, cell in rows} == JOBS
 
 
 def test_every_trajkit_call_names_a_command_and_options_that_exist():
     calls = trajkit_commands()
-    assert {call[0] for call in calls} == set(COMMANDS)
+    assert {"select", "split", "export", "sft", "evaluate"} <= {call[0] for call in calls}
     context = click.Context(cli, info_name="trajkit")
     for name, *arguments in calls:
         command = cli.get_command(context, name)
