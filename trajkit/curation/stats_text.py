@@ -66,7 +66,7 @@ def spread_rows(spreads: Sequence[Spread]) -> Table:
 
 def metric_rows(stats: Stats) -> Table:
     """A row per metric of the feedback that anything has."""
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (each.name, str(each.level), f"{each.value.n:,}", estimate_text(each.value, is_share=each.is_share))
         for each in stats.metrics
         if each.value is not None
