@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from trajkit.cli.main import run
 from trajkit.rollouts.options import Options
 from trajkit.rollouts.session import prepare
 from trajkit.rollouts.session import run as play
-from trajkit.schema import Episode, Transition, message
+from trajkit.schema import Episode, LineageEntry, Transition, message
 from trajkit.stack.clickhouse import ClickHouse
 from trajkit.stack.gateway_config import prepare_config
 from trajkit.stack.local import recipe_config, start_stack, stop_stack
@@ -252,7 +253,7 @@ def test_models_of_this_machine_are_compared_without_a_gateway(capsys: pytest.Ca
     assert (episodes[0].origin or {})["mission"] in str(step.messages[0])
 
 
-def learned(path: str, seeds: range, *, env: str = "babyai") -> Path:
+def learned(path: str, seeds: range, *, env: str = "babyai", lineage: Sequence[LineageEntry] = ()) -> Path:
     """A store of episodes that somebody learns from."""
     step = Transition(
         step_index=0,
@@ -265,13 +266,13 @@ def learned(path: str, seeds: range, *, env: str = "babyai") -> Path:
         Episode(episode_id=f"e{seed}", source="test", env_id=env, task="goto", seed=seed, steps=(step,))
         for seed in seeds
     ]
-    write_episodes(Path(path), episodes, kind="test")
+    write_episodes(Path(path), episodes, kind="test", lineage=lineage)
     return Path(path)
 
 
-def tuned(seeds: range, **fields: Any) -> None:
+def tuned(seeds: range, *, lineage: Sequence[LineageEntry] = (), **fields: Any) -> None:
     """A job `tiny` that has learned these seeds, whose model is the sample's."""
-    a_job(learned("good", seeds), **fields)
+    a_job(learned("good", seeds, lineage=lineage), **fields)
     shutil.rmtree("runs/tiny/model")
     shutil.copytree(Path(__file__).parents[2] / "data" / "tiny-base", "runs/tiny/model")
 
@@ -368,6 +369,46 @@ def test_who_learned_no_functions_prompts_plays_without(capsys: pytest.CaptureFi
     command = ["--variants", "base=sample:tiny-base,tuned=tiny", *SHORT, "--seeds", "200:201", "-o", "out"]
     evaluated(capsys, *command)
     assert {step.function_name for one in open_dataset("out") for step in one.steps} == {None}
+
+
+@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.parametrize(
+    ("template", "said"),
+    [
+        ("baseline", "tuned learned the prompts of history_and_reasoning, and is given those of baseline"),
+        ("history_and_reasoning", None),
+    ],
+)
+def test_a_model_that_is_given_other_prompts_than_it_learned_is_named(
+    capsys: pytest.CaptureFixture[str], template: str, said: str | None
+) -> None:
+    tuned(range(5))
+    prompts = ("--config", "babyai/tensorzero.toml", "--template-variant", template)
+    command = ("--variants", "base=sample:tiny-base,tuned=tiny", *prompts, *SHORT, "--seeds", "200:201")
+    assert run(["evaluate", "babyai", *command, "--dry-run"]) == 0
+    told = capsys.readouterr().err
+    assert (f"warning: {said}" in told) if said else "learned the prompts" not in told
+    document = evaluated(capsys, *command, "-o", "out")
+    assert document["evaluation"]["other_prompts"] == ([] if said is None else [said])
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_model_that_learned_the_prompts_of_an_agent_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    played = LineageEntry(
+        verb="rollout",
+        arguments={"policy": "my_pkg.agent:Agent"},
+        n_episodes_in=5,
+        n_episodes_out=5,
+        n_steps_in=5,
+        n_steps_out=5,
+        done_at=datetime(2026, 11, 24, tzinfo=UTC),
+        trajkit_version="0.1.0",
+    )
+    tuned(range(5), function=None, variants=("my_pkg.agent:Agent",), lineage=(played,))
+    command = ["--variants", "base=sample:tiny-base,tuned=tiny", *SHORT, "--seeds", "200:201", "--dry-run"]
+    assert run(["evaluate", "babyai", *command]) == 0
+    said = capsys.readouterr().err
+    assert "tuned learned the prompts of my_pkg.agent:Agent, and is given trajkit's own" in said
 
 
 @pytest.mark.usefixtures("elsewhere")

@@ -154,6 +154,8 @@ def _tell(evaluation: Evaluation) -> None:
         talk(f"not held out (--allow-leak): {overlap}")
     for unsure in evaluation.exposure.unsure:
         talk(str(unsure))
+    for other in evaluation.other_prompts:
+        talk(f"warning: {other}: what it learned may not show")
     if not evaluation.is_reserved:
         plan = evaluation.session.plan
         talk(

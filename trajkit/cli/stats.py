@@ -92,7 +92,7 @@ def stats(
 
 def _print(found: Stats) -> None:
     from trajkit.curation.stats_page import shown_groups
-    from trajkit.curation.stats_text import facts, funnel_rows, group_rows, spread_rows
+    from trajkit.curation.stats_text import facts, funnel_rows, group_rows, metric_rows, spread_rows
 
     console.result(console.styled(", ".join(map(str, found.stores)), bold=True))
     console.result(f"{100 * found.confidence:.4g}% intervals: Wilson for success, {found.interval} for means")
@@ -109,6 +109,10 @@ def _print(found: Stats) -> None:
     console.result()
     _table(spread_rows(found.spreads))
     console.result()
+    headings, rows = metric_rows(found)
+    if rows:
+        _table((headings, rows))
+        console.result()
     lines = list(facts(found))
     width = max(len(name) for name, _ in lines)
     for name, text in lines:

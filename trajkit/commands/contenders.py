@@ -111,6 +111,8 @@ class Behind(NamedTuple):
     """What the model of a variant is called, where that is known."""
     seen: tuple[Seen, ...]
     """What they were trained and chosen on."""
+    other_prompts: tuple[str, ...] = ()
+    """Which of them are given other prompts than they learned."""
 
 
 def models_behind(session: Session, known: Lineage) -> Behind:

@@ -32,6 +32,8 @@ class Evaluated:
     """What was not held out, where that was allowed."""
     unsure: tuple[str, ...] = ()
     """What nobody knows of the models behind the variants."""
+    other_prompts: tuple[str, ...] = ()
+    """Which models are given other prompts than they learned."""
     is_reserved: bool = False
     """Whether the project keeps every world for evaluation."""
     report: Report | None = None
@@ -154,11 +156,12 @@ def evaluate(
     exposure = found.exposure
     leaks, unsure = tuple(map(str, exposure.overlaps)), tuple(map(str, exposure.unsure))
     if dry_run:
-        return Evaluated(Rollout(found.session.estimate()), leaks, unsure, found.is_reserved)
+        played = Rollout(found.session.estimate())
+        return Evaluated(played, leaks, unsure, found.other_prompts, found.is_reserved)
     refuse_unpaid(found.session, yes=yes)
     done = _play(found)
     report = None if done.path is None else report_of(str(done.path))
-    return Evaluated(done, leaks, unsure, found.is_reserved, report)
+    return Evaluated(done, leaks, unsure, found.other_prompts, found.is_reserved, report)
 
 
 def prepared(
@@ -252,7 +255,14 @@ def _in_process(
         settings=asked.pop("policy_settings"),
     )
     session = _session(asked, policy="local", players=cast.players)
-    return evaluation(session, seen=cast.behind.seen, models=cast.behind.models, allow_leak=allow_leak)
+    behind = cast.behind
+    return evaluation(
+        session,
+        seen=behind.seen,
+        models=behind.models,
+        other_prompts=behind.other_prompts,
+        allow_leak=allow_leak,
+    )
 
 
 def _actions(asked: Mapping[str, Any]) -> Actions:

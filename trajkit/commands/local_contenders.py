@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -40,6 +40,8 @@ class _Chosen(NamedTuple):
     """The function whose prompts it learned; None when it learned none, or nobody knows."""
     variants: tuple[str, ...]
     """The variants of it."""
+    agents: tuple[str, ...] = ()
+    """The agents of the user's own whose prompts it learned, as `--policy` names them."""
     is_job: bool = False
     """A job made it, so that what it learned is known."""
 
@@ -104,7 +106,8 @@ def cast_of(
     ]
     for each in chosen:
         seen += seen_by_sample(each.contender.name, each.model.base or each.model.model)
-    return Cast(players, Behind({each.contender.name: each.model.called for each in chosen}, tuple(seen)))
+    models = {each.contender.name: each.model.called for each in chosen}
+    return Cast(players, Behind(models, tuple(seen), tuple(_other_prompts(chosen, stage, prompts))))
 
 
 def _chosen(contender: Contender, known: Lineage, stage: Stage | None, runs_folder: Path) -> _Chosen:
@@ -121,8 +124,11 @@ def _chosen(contender: Contender, known: Lineage, stage: Stage | None, runs_fold
     own = tuned_model(runs, job)  # it may be in another folder of jobs
     if all(each.job_key != own.job_key for each in tuned):
         tuned.append(own)
-    variants = template_variants(own.train.history if own.train else ()) or job.variants
-    return _Chosen(contender, found, tuple(tuned), job.function, variants, is_job=True)
+    history = own.train.history if own.train else ()
+    played = [entry.arguments.get("policy") for entry in history if entry.verb == "rollout"]
+    agents = tuple(dict.fromkeys(policy for policy in played if isinstance(policy, str) and ":" in policy))
+    variants = template_variants(history) or job.variants
+    return _Chosen(contender, found, tuple(tuned), job.function, variants, agents, is_job=True)
 
 
 def _fitting(
@@ -189,6 +195,21 @@ def _prompts(
         else:
             found[name] = _only(own or list(learned) or list(stage.variants), name, stage)
     return found
+
+
+def _other_prompts(
+    chosen: Sequence[_Chosen], stage: Stage | None, prompts: Mapping[str, str | None]
+) -> Iterator[str]:
+    """Each model that is given other prompts than those that it learned."""
+    for each in chosen:
+        given = prompts[each.contender.name]
+        own = [] if stage is None else [variant for variant in each.variants if variant in stage.variants]
+        learned = own or each.agents
+        if learned and given not in learned:
+            whose = "trajkit's own" if given is None else f"those of {given}"
+            yield f"{each.contender.name} learned the prompts of {', '.join(learned)}, and is given {whose}"
+        elif given is not None and each.has_own_prompts:
+            yield f"{each.contender.name} learned the prompts of no function, and is given those of {given}"
 
 
 def _only(variants: Sequence[str], name: str, stage: Stage) -> str:

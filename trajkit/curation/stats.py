@@ -20,8 +20,16 @@ from trajkit.curation.intervals import (
     wilson,
 )
 from trajkit.curation.stats_counts import coverage, duplicates, weights
-from trajkit.curation.stats_model import Estimate, Group, Spread, Stats
-from trajkit.curation.stats_read import DIMENSIONS, grouped_values, one, read, score_name, values_of
+from trajkit.curation.stats_model import Estimate, Group, Measured, Spread, Stats
+from trajkit.curation.stats_read import (
+    DIMENSIONS,
+    grouped_values,
+    metric_values,
+    one,
+    read,
+    score_name,
+    values_of,
+)
 from trajkit.errors import NothingMatched, RequestError, StoreError
 from trajkit.store.engine import connect, first_line, interruptible
 from trajkit.store.layout import MANIFEST_NAME
@@ -129,6 +137,15 @@ def _described(
         groups=tuple(listed),
         n_groups={by: len(groups[by]) for by in groups},
         spreads=tuple(_spreads(connection, named or "score")),
+        metrics=tuple(
+            Measured(
+                name=name,
+                level=level,
+                is_share=is_share,
+                value=_of_metric(values, is_share, means, confidence),
+            )
+            for name, level, is_share, values in metric_values(connection, stores)
+        ),
         coverage=coverage(connection),
         duplicates=duplicates(connection),
         weights=learned,
@@ -164,6 +181,12 @@ def _groups(
             success=_estimate(wilson(n_success, n_episodes - n_unjudged, confidence=confidence)),
             **{field: found[field].get(name) for field in _MEASURES},
         )
+
+
+def _of_metric(values: Values, is_share: bool, means: Intervals, confidence: float) -> Estimate | None:
+    if not is_share:
+        return _estimate(means(values))
+    return _estimate(wilson(int(values.value @ values.times), values.n, confidence=confidence))
 
 
 def _estimate(interval: Interval | None, *, is_count: bool = False) -> Estimate | None:

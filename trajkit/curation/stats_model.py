@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trajkit.schema import Left, Model
+from trajkit.schema import Left, MetricLevel, Model
 
 
 class Estimate(Model):
@@ -17,7 +17,7 @@ class Estimate(Model):
     high: float | None
     """Upper bound."""
     n: int
-    """How many episodes were measured."""
+    """How many episodes, or steps, were measured."""
 
 
 class Group(Model):
@@ -169,6 +169,19 @@ class Stage(Model):
     """What it left behind, and what it keeps as context only, by reason."""
 
 
+class Measured(Model):
+    """A metric of the feedback, over all that have it."""
+
+    name: str
+    """Its name."""
+    level: MetricLevel
+    """Whether it is about episodes or about steps."""
+    is_share: bool
+    """Whether it is a yes or no, so that its value is the share of yes."""
+    value: Estimate | None
+    """Its mean, or the share; None when nothing has it."""
+
+
 class Stats(Model):
     """Numbers about a store, or about several that belong together."""
 
@@ -192,6 +205,8 @@ class Stats(Model):
     """How many groups there are of each kind; more than are listed when there are very many."""
     spreads: tuple[Spread, ...]
     """Of what was measured at all."""
+    metrics: tuple[Measured, ...]
+    """Each metric that a store has a column for, by level and name."""
     coverage: Coverage
     """How much of the world the episodes have seen."""
     duplicates: Duplicates

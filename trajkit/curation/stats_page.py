@@ -8,7 +8,14 @@ from html import escape
 from trajkit.curation.chart import Bar, Point, bars, brief, histogram, intervals
 from trajkit.curation.html_page import document, html_table
 from trajkit.curation.stats_model import Estimate, Group, Spread, Stats
-from trajkit.curation.stats_text import estimate_text, facts, funnel_rows, group_rows, spread_rows
+from trajkit.curation.stats_text import (
+    estimate_text,
+    facts,
+    funnel_rows,
+    group_rows,
+    metric_rows,
+    spread_rows,
+)
 
 _MOST_ROWS = 30
 
@@ -24,6 +31,7 @@ def page(stats: Stats) -> str:
             f"{escape(', '.join(digest[:12] for digest in stats.digests))}.</p>",
             *_estimates(stats),
             *_spreads(stats.spreads),
+            *_metrics(stats),
             *_actions(stats),
             *_funnel(stats),
             "<h2>More numbers</h2>",
@@ -77,6 +85,12 @@ def _spreads(spreads: Sequence[Spread]) -> Iterator[str]:
         yield histogram(spread.edges, spread.heights, title=f"Histogram of {spread.of}")
     headings, rows = spread_rows(spreads)
     yield f"<h3>Percentiles</h3>{html_table(headings, rows)}"
+
+
+def _metrics(stats: Stats) -> Iterator[str]:
+    headings, rows = metric_rows(stats)
+    if rows:
+        yield f"<h2>Metrics</h2>{html_table(headings, rows)}"
 
 
 def _actions(stats: Stats) -> Iterator[str]:

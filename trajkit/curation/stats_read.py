@@ -11,6 +11,7 @@ import numpy as np
 from trajkit.curation.intervals import Values
 from trajkit.environments.guard import RETURN_NAME
 from trajkit.errors import QueryError
+from trajkit.schema import FeedbackKind, MetricLevel
 from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
 from trajkit.store.reader import Store
@@ -111,6 +112,24 @@ def _score(store: Store, name: str | None) -> str:
         return TOTAL_REWARD
     has_it = any(m.name == name and m.level == "episode" for m in store.manifest.metrics)
     return f"CAST(metrics.{quoted(str(name))} AS DOUBLE)" if has_it else "CAST(NULL AS DOUBLE)"
+
+
+def metric_values(
+    connection: duckdb.DuckDBPyConnection, stores: Sequence[Store]
+) -> Iterator[tuple[str, MetricLevel, bool, Values]]:
+    """Name, level, whether it is a yes or no everywhere, and the values of each metric of the stores."""
+    found: dict[tuple[MetricLevel, str], list[tuple[int, bool]]] = {}
+    for number, store in enumerate(stores):
+        for metric in store.manifest.metrics:
+            is_share = metric.kind == FeedbackKind.BOOLEAN
+            found.setdefault((metric.level, metric.name), []).append((number, is_share))
+    for (level, name), places in sorted(found.items()):
+        table = "episodes" if level == MetricLevel.EPISODE else "steps"
+        values = " UNION ALL ".join(
+            f"SELECT CAST(metrics.{quoted(name)} AS DOUBLE) FROM store{number}.{table}"
+            for number, _ in places
+        )
+        yield name, level, all(is_share for _, is_share in places), values_of(connection, values)
 
 
 def grouped_values(

@@ -64,6 +64,16 @@ def spread_rows(spreads: Sequence[Spread]) -> Table:
     return headings, rows
 
 
+def metric_rows(stats: Stats) -> Table:
+    """A row per metric of the feedback that anything has."""
+    rows: list[tuple[str, ...]] = [
+        (each.name, str(each.level), f"{each.value.n:,}", estimate_text(each.value, is_share=each.is_share))
+        for each in stats.metrics
+        if each.value is not None
+    ]
+    return ("metric", "level", "n", "mean or share"), rows
+
+
 def funnel_rows(stats: Stats) -> Table:
     """A row per stage, and below it one per reason for which something left."""
     rows: list[tuple[str, ...]] = []

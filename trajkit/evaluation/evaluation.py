@@ -29,6 +29,8 @@ class Evaluation(NamedTuple):
     """What the models have seen of these worlds; overlaps only where they were allowed."""
     is_reserved: bool
     """Whether the project keeps every world for evaluation."""
+    other_prompts: tuple[str, ...] = ()
+    """Which models are given other prompts than they learned."""
 
 
 def evaluation(
@@ -36,6 +38,7 @@ def evaluation(
     *,
     seen: Sequence[Seen] = (),
     models: Mapping[str, str] | None = None,
+    other_prompts: Sequence[str] = (),
     allow_leak: bool = False,
 ) -> Evaluation:
     """Make an evaluation of a rollout that was prepared.
@@ -44,6 +47,7 @@ def evaluation(
         session: From `trajkit.rollouts.session.prepare`, with the purpose `eval`.
         seen: What the models behind the variants were trained and chosen on.
         models: The models by variant, as far as they are known, for the store to say.
+        other_prompts: Which models are given other prompts than they learned, for the store to say.
         allow_leak: Play also what a model has seen; the store says so.
 
     Raises:
@@ -64,8 +68,9 @@ def evaluation(
         "is_reserved": kept,
         "leaks": [str(one) for one in found.overlaps],
         "unsure": [str(one) for one in found.unsure],
+        "other_prompts": list(other_prompts),
     }
-    return Evaluation(session._replace(remarks={EVALUATION: said}), found, kept)
+    return Evaluation(session._replace(remarks={EVALUATION: said}), found, kept, tuple(other_prompts))
 
 
 def with_store(run: Run) -> Session:

@@ -202,6 +202,58 @@ def test_a_live_recorder_is_not_recovered(client, store):
         trajkit.Recorder.recover(store.with_name("other"))
 
 
+def test_a_recorder_for_each_day_keeps_an_episode_that_runs_past_midnight(client, server, wire, store):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    yesterday = trajkit.Recorder(client, store=store.with_name("2026-11-24"))
+    with yesterday.episode(task="late") as late:
+        yesterday.client.chat.completions.create(**ASK)
+        today = trajkit.Recorder(client, store=store.with_name("2026-11-25"))
+        with today.episode(task="early"):
+            today.client.chat.completions.create(**ASK)
+        yesterday.client.chat.completions.create(**ASK)
+    late.metric("solved", True)  # hours later
+    yesterday.close()
+    today.client.chat.completions.create(**ASK)
+    today.close()
+    found = {
+        name: sorted(
+            (episode.task or "outside", episode.n_steps, episode.metrics)
+            for episode in trajkit.open_dataset(store.with_name(name))
+        )
+        for name in ("2026-11-24", "2026-11-25")
+    }
+    assert found == {
+        "2026-11-24": [("late", 2, {"solved": True})],
+        "2026-11-25": [("early", 1, {}), ("outside", 1, {})],
+    }
+
+
+def test_what_a_live_recorder_has_finished_is_written_beside_it(client, server, wire, store, episodes):
+    server.reply = lambda request: wire.Answer(wire.completion(f"answer {len(server.requests)}"))
+    early = store.with_name("early")
+    with trajkit.Recorder(client, store=store) as recorder:
+        with recorder.episode(task="ended") as ended:
+            recorder.client.chat.completions.create(**ASK)
+        recorder.client.chat.completions.create(**ASK)
+        ended.metric("success", True)
+        with recorder.episode(task="open") as e:
+            recorder.client.chat.completions.create(**ASK)
+            manifest = trajkit.Recorder.recover(store, so_far=early)
+            with pytest.raises(StoreError, match="early exists already"):
+                trajkit.Recorder.recover(store, so_far=early)
+            e.reward(1.0)
+        ended.comment("hours later")
+    (entry,) = manifest.lineage
+    assert [(one.reason, one.n_episodes) for one in entry.left] == [("still open", 1)]
+    assert (entry.n_episodes_in, entry.n_episodes_out) == (3, 2)
+    first, outside = sorted(trajkit.open_dataset(early), key=lambda one: one.task or "none")
+    assert (first.task, first.outcome, first.metrics) == ("ended", Outcome.SUCCESS, {"success": True})
+    assert outside.origin == {"outside": True}
+    assert [one.task for one in episodes()] == ["ended", None, "open"]  # nothing is missing in the whole
+    with pytest.raises(StoreError, match=r"other\.journal cannot be read"):
+        trajkit.Recorder.recover(store.with_name("other"), so_far=store.with_name("more"))
+
+
 def test_a_killed_process_loses_at_most_the_running_call(client, server, wire, store, episodes):
     server.reply = lambda request: wire.Answer(wire.completion(f"answer {len(server.requests)}"))
     body = """

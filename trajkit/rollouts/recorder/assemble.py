@@ -40,10 +40,17 @@ class Tally:
         """Rewards and the like for a call that was not recorded."""
         self.n_bytes_unread = 0
         """Bytes of the journal that are no whole record."""
+        self.n_open = 0
+        """Episodes that had not ended, where only ended ones were asked for."""
 
 
-def episodes(path: Path, tally: Tally) -> Iterator[Episode]:
+def episodes(path: Path, tally: Tally, *, only_ended: bool = False) -> Iterator[Episode]:
     """Every episode of a journal, in the order begun.
+
+    Args:
+        path: The journal.
+        tally: Takes the counts.
+        only_ended: Leave out the episodes that are open, of a journal that is still being written.
 
     Raises:
         StoreError: It is no journal, or cannot be read.
@@ -53,12 +60,15 @@ def episodes(path: Path, tally: Tally) -> Iterator[Episode]:
         offsets: dict[str, list[int]] = {}
         for place in reader.places():
             offsets.setdefault(place.header["episode"], []).append(place.offset)
-        tally.n_bytes_unread = reader.n_bytes_unread
+        if not only_ended:  # what is being written now is not lost
+            tally.n_bytes_unread = reader.n_bytes_unread
         for episode_id, places in offsets.items():
             assembly = _Assembly(episode_id, chains, tally)
             for offset in places:
                 assembly.take(reader.record(offset))
-            if not assembly.is_empty:
+            if only_ended and assembly.is_open:
+                tally.n_open += 1
+            elif not assembly.is_empty:
                 yield assembly.episode()
 
 
@@ -82,6 +92,11 @@ class _Assembly:
     def is_empty(self) -> bool:
         """Whether there is nothing but requests outside any episode that were not answered."""
         return not self._begun and not self._calls and not self._notes.is_any
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was begun and has not ended."""
+        return bool(self._begun) and self._ended is None
 
     def take(self, record: Record) -> None:
         header = record.header

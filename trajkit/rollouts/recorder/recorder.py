@@ -137,13 +137,22 @@ class Recorder(Generic[ClientT]):
             return self._manifest
 
     @staticmethod
-    def recover(store: str | Path) -> Manifest:
+    def recover(store: str | Path, *, so_far: str | Path | None = None) -> Manifest:
         """Write the store of a recorder that did not come to its end, from its journal.
 
+        Args:
+            store: The store that the recorder was to write.
+            so_far: Write the episodes that have ended to this store instead, and leave the journal as it is.
+                The recorder may still be at work, in this process or another one.
+
         Raises:
-            StoreError: There is no such journal, it is still being written, or the store exists.
+            StoreError: There is no such journal, the store to write exists, or the journal is still being
+                written and `so_far` names no store.
         """
         path = Path(store).expanduser().absolute()
+        if so_far is not None:
+            manifest, _ = _write(Path(so_far).expanduser().absolute(), None, journal_path(path), is_live=True)
+            return manifest
         refuse_existing(path)
         with abandoned(path):
             manifest, _ = _write(path, None)
@@ -211,19 +220,21 @@ def _recover_elsewhere(store: Path) -> bool:
     return done.returncode == 0
 
 
-def _write(store: Path, counts: Counts | None) -> tuple[Manifest, Tally]:
-    """Write the store of a journal.
+def _write(
+    store: Path, counts: Counts | None, journal: Path | None = None, *, is_live: bool = False
+) -> tuple[Manifest, Tally]:
+    """Write the store of a journal: of its own, unless another is named.
 
     Raises:
         StoreError: The store cannot be written; the journal stays.
     """
-    path = journal_path(store)
+    path = journal or journal_path(store)
     tally = Tally()
     source: dict[str, JsonValue] = {"kind": "recorder"}
     lineage: list[LineageEntry] = []
 
     def told() -> Iterator[Episode]:
-        yield from episodes(path, tally)
+        yield from episodes(path, tally, only_ended=is_live)
         # the writer looks at these when it has taken all episodes
         source["services"] = list[JsonValue](sorted(tally.services))
         lineage.append(_entry(tally, counts))
@@ -231,6 +242,8 @@ def _write(store: Path, counts: Counts | None) -> tuple[Manifest, Tally]:
     try:
         manifest = write_episodes(store, told(), kind="recorder", source=source, lineage=lineage)
     except TrajkitError as error:
+        if is_live:
+            raise
         raise type(error)(
             error.message,
             hint=f"{path} has what was recorded: trajkit.Recorder.recover({str(store)!r}) writes it",
@@ -245,12 +258,14 @@ def _entry(tally: Tally, counts: Counts | None) -> LineageEntry:
         "could not be recorded": counts.n_lost_calls if counts else 0,
     }
     left = tuple(Left(reason=reason, n_steps=n) for reason, n in n_by_reason.items() if n)
+    if tally.n_open:
+        left += (Left(reason="still open", n_episodes=tally.n_open),)
     if tally.n_bytes_unread:
         left += (Left(reason="half written when the process ended"),)  # a call, or something said about one
     return LineageEntry(
         verb="record",
         arguments={"n_calls_with_hidden": counts.n_hidden} if counts and counts.n_hidden else {},
-        n_episodes_in=tally.n_episodes,
+        n_episodes_in=tally.n_episodes + tally.n_open,
         n_episodes_out=tally.n_episodes,
         n_steps_in=tally.n_steps + sum(one.n_steps for one in left),
         n_steps_out=tally.n_steps,
