@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from trajkit.commands.archive import archive, archive_verify
     from trajkit.commands.checks import check_env, leak, redact, replay, reserve
     from trajkit.commands.checkup.doctor import doctor
-    from trajkit.commands.credit import mask, pairs, score, weight
     from trajkit.commands.dedupe import dedupe
     from trajkit.commands.evaluate import evaluate
     from trajkit.commands.export import export
@@ -26,16 +25,20 @@ if TYPE_CHECKING:
     from trajkit.commands.jobs import jobs_cancel, jobs_list, jobs_pause, jobs_resume, jobs_show, jobs_wait
     from trajkit.commands.local_training import dpo_local, kto_local, sft_local
     from trajkit.commands.look import info, lineage, query, show, stats
+    from trajkit.commands.mask import mask
     from trajkit.commands.merge import merge
+    from trajkit.commands.pairs import pairs
     from trajkit.commands.pull import pull
     from trajkit.commands.push import push
     from trajkit.commands.register import register
     from trajkit.commands.report import report
     from trajkit.commands.rollout import rollout
+    from trajkit.commands.score import score
     from trajkit.commands.select import select
     from trajkit.commands.services import down, serve, status, up
     from trajkit.commands.split import split
     from trajkit.commands.try_ import try_
+    from trajkit.commands.weight import weight
     from trajkit.errors import TrajkitError
     from trajkit.evaluation.report_object import Report
     from trajkit.rollouts.recorder.recorder import Recorder
@@ -149,10 +152,10 @@ _MODULE_BY_NAME = {
     "kto_local": "trajkit.commands.local_training",
     "leak": "trajkit.commands.checks",
     "lineage": "trajkit.commands.look",
-    "mask": "trajkit.commands.credit",
+    "mask": "trajkit.commands.mask",
     "merge": "trajkit.commands.merge",
     "open_dataset": "trajkit.store.dataset",
-    "pairs": "trajkit.commands.credit",
+    "pairs": "trajkit.commands.pairs",
     "pull": "trajkit.commands.pull",
     "push": "trajkit.commands.push",
     "query": "trajkit.commands.look",
@@ -163,7 +166,7 @@ _MODULE_BY_NAME = {
     "reserve": "trajkit.commands.checks",
     "rollout": "trajkit.commands.rollout",
     "run": "trajkit.cli.recipe_run",
-    "score": "trajkit.commands.credit",
+    "score": "trajkit.commands.score",
     "select": "trajkit.commands.select",
     "serve": "trajkit.commands.services",
     "sft_fireworks": "trajkit.commands.hosted_training",
@@ -179,7 +182,7 @@ _MODULE_BY_NAME = {
     "up": "trajkit.commands.services",
     "validate": "trajkit.commands.files",
     "view": "trajkit.viewer.view",
-    "weight": "trajkit.commands.credit",
+    "weight": "trajkit.commands.weight",
     "write_episodes": "trajkit.store.writer",
 }
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import builtins
 import inspect
 import re
+import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -70,11 +71,15 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
             return 0
         if as_json:
             console.result_json(result.to_json())
+        elif sys.stdout.isatty() and hasattr(result, "print_on_terminal"):
+            result.print_on_terminal()
         elif text := str(result):
             console.result_text(text)
+        if (failure := result.failure()) is not None:
+            raise failure
         return int(result.exit_code)
 
-    text = told.summary + (f"\n\n{told.text}" if told.text else "")
+    text = "\n\n".join((told.summary, *map(_as_it_is, told.text.split("\n\n")))).rstrip()
     if told.example:
         text += f"\n\n\b\n{told.example}"
     return click.Command(
@@ -84,6 +89,11 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
         help=text,
         short_help=told.summary,
     )
+
+
+def _as_it_is(paragraph: str) -> str:
+    """A paragraph that click wraps, unless it is set in, such as code or a list."""
+    return f"\b\n{paragraph}" if paragraph.startswith(" ") else paragraph
 
 
 def _parameters(function: Callable[..., Any], told: dict[str, str]) -> Iterator[click.Parameter]:
@@ -123,12 +133,13 @@ def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
 def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
     kind = _kind(hint)
     flag = f"--{parameter.name.rstrip('_').replace('_', '-')}"
-    flags = [parameter.name, *([kind.option.short] if kind.option.short else []), flag]
+    flags = [parameter.name, *filter(None, (kind.option.short, kind.option.alias)), flag]
     default = None if parameter.default is inspect.Parameter.empty else parameter.default
     is_shown = default is not None and not isinstance(default, bool) and default not in ("", ())
     if kind.is_flag and default is True:
         flags[-1] += f"/--no-{flag[2:]}"
     reads = kind.option.read is not None or kind.option.is_list
+    callback = _reading(kind.option) if reads else None
     return click.Option(
         flags,
         is_flag=kind.is_flag,
@@ -139,8 +150,19 @@ def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
         show_default=is_shown and not kind.option.is_repeated,
         metavar=kind.option.metavar,
         help=text,
-        callback=_reading(kind.option) if reads else None,
+        callback=_reading_settings(flag) if kind.is_mapping else callback,
     )
+
+
+def _reading_settings(flag: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A callback of click that makes a dictionary of NAME=VALUE."""
+
+    def read(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+        from trajkit.environments.settings import typed
+
+        return typed(value, option=flag)
+
+    return read
 
 
 def _reading(option: Option) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -163,6 +185,7 @@ class _Kind(NamedTuple):
     type: click.ParamType[Any]
     is_flag: bool
     option: Option
+    is_mapping: bool = False
 
 
 def _kind(hint: Any) -> _Kind:
@@ -181,6 +204,8 @@ def _kind(hint: Any) -> _Kind:
                 hint = str
         else:
             break
+    if option.is_repeated and get_origin(hint) is Mapping:
+        return _Kind(click.STRING, False, option, is_mapping=True)
     if get_origin(hint) is Literal:
         return _Kind(click.Choice([str(each) for each in get_args(hint)]), False, option)
     if hint is bool:

@@ -25,6 +25,8 @@ class Option:
     """What stands for its value in the help, such as `SQL`."""
     short: str | None = None
     """Its short form, such as `-o`."""
+    alias: str | None = None
+    """A second name of it, such as `--game`."""
     least: float | None = None
     """Smallest number that is accepted."""
     most: float | None = None
@@ -32,7 +34,7 @@ class Option:
     is_open: bool = False
     """Whether `least` and `most` themselves are refused."""
     is_repeated: bool = False
-    """Whether it may be typed several times; the function gets a tuple."""
+    """Whether it may be typed several times; the function gets a tuple, or a dictionary of NAME=VALUE."""
     is_list: bool = False
     """Whether one value may hold several, separated by commas; the function gets a tuple."""
     read: Callable[[str], Any] | None = None
