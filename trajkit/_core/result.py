@@ -5,21 +5,19 @@ from __future__ import annotations
 from html import escape
 from typing import Any
 
-from trajkit.errors import TrajkitError
-
 
 class Result:
     """Base of what commands return. The command line prints `str(result)`, or `to_json()` with `--json`.
 
-    A result that looks different on a terminal has a method `print_on_terminal`.
+    A result that looks different on a terminal has a method `print_text`, which prints it; one that is
+    printed row by row has `print_json` too. A property `failure` is the error with which the command line
+    ends after it printed the result.
     """
 
-    exit_code = 0
-    """Exit code of the command that returned it."""
-
-    def failure(self) -> TrajkitError | None:
-        """The error with which the command line ends after it printed the result; None where it is good."""
-        return None
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command that returned it."""
+        return 0
 
     def to_json(self) -> Any:
         """The result as values that JSON has."""

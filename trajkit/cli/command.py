@@ -10,7 +10,6 @@ from __future__ import annotations
 import builtins
 import inspect
 import re
-import sys
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -69,13 +68,14 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
         result = function(**given)
         if result is None:
             return 0
-        if as_json:
+        own = getattr(result, "print_json" if as_json else "print_text", None)
+        if own is not None:
+            own()
+        elif as_json:
             console.result_json(result.to_json())
-        elif sys.stdout.isatty() and hasattr(result, "print_on_terminal"):
-            result.print_on_terminal()
         elif text := str(result):
             console.result_text(text)
-        if (failure := result.failure()) is not None:
+        if (failure := getattr(result, "failure", None)) is not None:
             raise failure
         return int(result.exit_code)
 
@@ -119,13 +119,14 @@ def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
     kind = _kind(hint)
     is_many = parameter.kind is inspect.Parameter.VAR_POSITIONAL or kind.option.is_repeated
     is_required = parameter.default is inspect.Parameter.empty
+    metavar = kind.option.metavar
     return click.Argument(
         [parameter.name],
         nargs=-1 if is_many else 1,
         required=is_required,
         type=kind.type,
-        metavar=kind.option.metavar,
-        default=None if is_required or is_many else parameter.default,
+        metavar=metavar if metavar is None or is_required else f"[{metavar}]",
+        **({} if is_required or is_many else {"default": parameter.default}),
         callback=None if kind.option.read is None else _reading(kind.option),
     )
 
@@ -133,20 +134,20 @@ def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
 def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
     kind = _kind(hint)
     flag = f"--{parameter.name.rstrip('_').replace('_', '-')}"
-    flags = [parameter.name, *filter(None, (kind.option.short, kind.option.alias)), flag]
-    default = None if parameter.default is inspect.Parameter.empty else parameter.default
+    is_required = parameter.default is inspect.Parameter.empty
+    default = None if is_required else parameter.default
     is_shown = default is not None and not isinstance(default, bool) and default not in ("", ())
     if kind.is_flag and default is True:
-        flags[-1] += f"/--no-{flag[2:]}"
+        flag += f"/--no-{flag[2:]}"
     reads = kind.option.read is not None or kind.option.is_list
     callback = _reading(kind.option) if reads else None
     return click.Option(
-        flags,
+        [parameter.name, *filter(None, (kind.option.short, flag, kind.option.alias))],
         is_flag=kind.is_flag,
         multiple=kind.option.is_repeated,
-        required=parameter.default is inspect.Parameter.empty,
+        required=is_required,
         type=None if kind.is_flag else kind.type,
-        default=None if kind.option.is_repeated else default,
+        **({} if is_required else {"default": None if kind.option.is_repeated else default}),
         show_default=is_shown and not kind.option.is_repeated,
         metavar=kind.option.metavar,
         help=text,

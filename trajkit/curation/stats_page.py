@@ -8,9 +8,14 @@ from html import escape
 from trajkit.curation.chart import Bar, Point, bars, brief, histogram, intervals
 from trajkit.curation.html_page import document, html_table
 from trajkit.curation.stats_model import Estimate, Group, Spread, Stats
-from trajkit.curation.stats_text import estimate_text, facts, funnel_rows, group_rows, spread_rows
-
-_MOST_ROWS = 30
+from trajkit.curation.stats_text import (
+    estimate_text,
+    facts,
+    funnel_rows,
+    group_rows,
+    shown_groups,
+    spread_rows,
+)
 
 
 def page(stats: Stats) -> str:
@@ -49,16 +54,6 @@ def _estimates(stats: Stats) -> Iterator[str]:
             yield intervals(points, title=heading, is_share=is_share)
     headings, rows_text = group_rows(stats, shown_groups(stats))
     yield f"<details><summary>As a table</summary>{html_table(headings, rows_text)}</details>"
-
-
-def shown_groups(stats: Stats) -> list[Group]:
-    """The groups worth a row: the largest of each kind, and none that only says that nothing is known."""
-    shown: list[Group] = []
-    for by in stats.n_groups:
-        mine = [group for group in stats.groups if group.by == by]
-        if by == "all" or [group.name for group in mine] != [None]:
-            shown += mine[:_MOST_ROWS]
-    return shown
 
 
 def _point(group: Group, estimate: Estimate, is_share: bool) -> Point:
