@@ -141,13 +141,14 @@ def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
         flag += f"/--no-{flag[2:]}"
     reads = kind.option.read is not None or kind.option.is_list
     callback = _reading(kind.option) if reads else None
+    given: dict[str, Any] = {} if is_required else {"default": None if kind.option.is_repeated else default}
     return click.Option(
         [parameter.name, *filter(None, (kind.option.short, flag, kind.option.alias))],
         is_flag=kind.is_flag,
         multiple=kind.option.is_repeated,
         required=is_required,
         type=None if kind.is_flag else kind.type,
-        **({} if is_required else {"default": None if kind.option.is_repeated else default}),
+        **given,
         show_default=is_shown and not kind.option.is_repeated,
         metavar=kind.option.metavar,
         help=text,
