@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core.console import line, plural, talk
 from trajkit.commands.options import Option, Settings, Tasks, many
 from trajkit.commands.place import texts
 from trajkit.commands.result import Result
-from trajkit.curation.reserve import Reserved
 from trajkit.errors import RequestError
 
+if TYPE_CHECKING:
+    from trajkit.curation.reserve import Reserved
 
-class Reservations(list[Reserved], Result):
-    """The worlds that are reserved, each with the file that says so."""
 
-    is_list = False
-    """Whether they were listed, and not made."""
+class Reservations(list["Reserved"], Result):
+    """The worlds that are reserved, each with the file that says so.
+
+    Args:
+        reserved: The worlds.
+        is_list: Whether the JSON is a list: they were listed, and not made.
+    """
+
+    def __init__(self, reserved: Iterable[Reserved], *, is_list: bool = False) -> None:
+        super().__init__(reserved)
+        self._is_list = is_list
 
     def to_json(self) -> Any:
         """A reservation with its file; a list of them where they were listed."""
-        if self.is_list:
+        if self._is_list:
             return [{"path": str(each.path), **each.reservation.model_dump(mode="json")} for each in self]
         (new,) = self
         return {"path": str(new.path), "is_new": new.is_new, **new.reservation.model_dump(mode="json")}
@@ -63,17 +72,17 @@ def reserve(
         trajkit reserve babyai --seeds 200:220
     """
     from trajkit._core.settings import project, project_files
+    from trajkit.curation.reserve import Reserved
     from trajkit.curation.reserve import reserve as keep
 
     if env_id is None:
         if seeds or many(task) or env_set or no_states or dry_run:
             raise RequestError("no ENVIRONMENT given", hint="trajkit reserve babyai --seeds 200:220")
+        each_file = ((path, project(path.parent)) for path in project_files())
         listed = Reservations(
-            Reserved(path, each, is_new=False)
-            for path in project_files()
-            for each in project(path.parent).reserved
+            (Reserved(path, each, is_new=False) for path, found in each_file for each in found.reserved),
+            is_list=True,
         )
-        listed.is_list = True
         if not listed:
             talk("nothing is reserved")
         return listed
