@@ -14,28 +14,39 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trajkit.cli.recipe_run import run
     from trajkit.commands.archive import archive, archive_verify
-    from trajkit.commands.checks import check_env, leak, redact, replay, reserve
+    from trajkit.commands.check_env import check_env
     from trajkit.commands.checkup.doctor import doctor
-    from trajkit.commands.credit import mask, pairs, score, weight
     from trajkit.commands.dedupe import dedupe
     from trajkit.commands.evaluate import evaluate
     from trajkit.commands.export import export
     from trajkit.commands.files import convert, import_, tokens, validate
     from trajkit.commands.hosted_preference import dpo_fireworks, dpo_openai, dpo_together
     from trajkit.commands.hosted_training import sft_fireworks, sft_openai, sft_together
+    from trajkit.commands.info import info
     from trajkit.commands.jobs import jobs_cancel, jobs_list, jobs_pause, jobs_resume, jobs_show, jobs_wait
+    from trajkit.commands.leak import leak
+    from trajkit.commands.lineage import lineage
     from trajkit.commands.local_training import dpo_local, kto_local, sft_local
-    from trajkit.commands.look import info, lineage, query, show, stats
+    from trajkit.commands.mask import mask
     from trajkit.commands.merge import merge
+    from trajkit.commands.pairs import pairs
     from trajkit.commands.pull import pull
     from trajkit.commands.push import push
+    from trajkit.commands.query import query
+    from trajkit.commands.redact import redact
     from trajkit.commands.register import register
+    from trajkit.commands.replay import replay
     from trajkit.commands.report import report
+    from trajkit.commands.reserve import reserve
     from trajkit.commands.rollout import rollout
+    from trajkit.commands.score import score
     from trajkit.commands.select import select
     from trajkit.commands.services import down, serve, status, up
+    from trajkit.commands.show import show
     from trajkit.commands.split import split
+    from trajkit.commands.stats import stats
     from trajkit.commands.try_ import try_
+    from trajkit.commands.weight import weight
     from trajkit.errors import TrajkitError
     from trajkit.evaluation.report_object import Report
     from trajkit.rollouts.recorder.recorder import Recorder
@@ -127,7 +138,7 @@ _MODULE_BY_NAME = {
     "Transition": "trajkit.schema",
     "archive": "trajkit.commands.archive",
     "archive_verify": "trajkit.commands.archive",
-    "check_env": "trajkit.commands.checks",
+    "check_env": "trajkit.commands.check_env",
     "convert": "trajkit.commands.files",
     "dedupe": "trajkit.commands.dedupe",
     "doctor": "trajkit.commands.checkup.doctor",
@@ -139,7 +150,7 @@ _MODULE_BY_NAME = {
     "evaluate": "trajkit.commands.evaluate",
     "export": "trajkit.commands.export",
     "import_": "trajkit.commands.files",
-    "info": "trajkit.commands.look",
+    "info": "trajkit.commands.info",
     "jobs_cancel": "trajkit.commands.jobs",
     "jobs_list": "trajkit.commands.jobs",
     "jobs_pause": "trajkit.commands.jobs",
@@ -147,39 +158,39 @@ _MODULE_BY_NAME = {
     "jobs_show": "trajkit.commands.jobs",
     "jobs_wait": "trajkit.commands.jobs",
     "kto_local": "trajkit.commands.local_training",
-    "leak": "trajkit.commands.checks",
-    "lineage": "trajkit.commands.look",
-    "mask": "trajkit.commands.credit",
+    "leak": "trajkit.commands.leak",
+    "lineage": "trajkit.commands.lineage",
+    "mask": "trajkit.commands.mask",
     "merge": "trajkit.commands.merge",
     "open_dataset": "trajkit.store.dataset",
-    "pairs": "trajkit.commands.credit",
+    "pairs": "trajkit.commands.pairs",
     "pull": "trajkit.commands.pull",
     "push": "trajkit.commands.push",
-    "query": "trajkit.commands.look",
-    "redact": "trajkit.commands.checks",
+    "query": "trajkit.commands.query",
+    "redact": "trajkit.commands.redact",
     "register": "trajkit.commands.register",
-    "replay": "trajkit.commands.checks",
+    "replay": "trajkit.commands.replay",
     "report": "trajkit.commands.report",
-    "reserve": "trajkit.commands.checks",
+    "reserve": "trajkit.commands.reserve",
     "rollout": "trajkit.commands.rollout",
     "run": "trajkit.cli.recipe_run",
-    "score": "trajkit.commands.credit",
+    "score": "trajkit.commands.score",
     "select": "trajkit.commands.select",
     "serve": "trajkit.commands.services",
     "sft_fireworks": "trajkit.commands.hosted_training",
     "sft_local": "trajkit.commands.local_training",
     "sft_openai": "trajkit.commands.hosted_training",
     "sft_together": "trajkit.commands.hosted_training",
-    "show": "trajkit.commands.look",
+    "show": "trajkit.commands.show",
     "split": "trajkit.commands.split",
-    "stats": "trajkit.commands.look",
+    "stats": "trajkit.commands.stats",
     "status": "trajkit.commands.services",
     "tokens": "trajkit.commands.files",
     "try_": "trajkit.commands.try_",
     "up": "trajkit.commands.services",
     "validate": "trajkit.commands.files",
     "view": "trajkit.viewer.view",
-    "weight": "trajkit.commands.credit",
+    "weight": "trajkit.commands.weight",
     "write_episodes": "trajkit.store.writer",
 }
 

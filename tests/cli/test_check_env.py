@@ -8,7 +8,7 @@ from typing import Any
 import click
 import pytest
 
-from trajkit.cli.check_env import check_env
+from trajkit.cli.main import cli
 from trajkit.errors import RequestError
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
@@ -44,7 +44,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def run(*arguments: str) -> Any:
     """Run the command; its exit code."""
-    return check_env.main(list(arguments), standalone_mode=False)
+    return cli.main(["check-env", *arguments], standalone_mode=False)
 
 
 def test_an_environment_that_keeps_its_promises_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:

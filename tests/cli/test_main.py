@@ -102,3 +102,17 @@ def test_a_reader_that_goes_away_is_not_an_error():
 def test_every_kind_of_error_has_its_exit_code(error, code):
     assert error("it was wrong", hint="do that").exit_code == code
     assert str(error("it was wrong", hint="do that")) == "it was wrong (do that)"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "missing"),
+    [
+        (["weight", "sample:babyai", "--dry-run"], "Missing option '--scheme'"),
+        (["check-env"], "Missing argument 'ENVIRONMENT'"),
+    ],
+)
+def test_a_command_names_the_option_or_argument_that_it_lacks(
+    arguments: list[str], missing: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(arguments) == 2
+    assert missing in capsys.readouterr().err

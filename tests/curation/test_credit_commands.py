@@ -11,9 +11,7 @@ import click
 import pytest
 
 from trajkit._core.settings import remembered
-from trajkit.cli.mask import mask
-from trajkit.cli.pairs import pairs
-from trajkit.cli.weight import weight
+from trajkit.cli.main import cli
 from trajkit.curation.mask import MaskReason
 from trajkit.curation.pair_file import open_pairs
 from trajkit.curation.pair_request import Level, Match
@@ -29,9 +27,9 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     """Run a command in an empty folder; what it printed on stdout and on stderr."""
     monkeypatch.chdir(tmp_path)
 
-    def run(command: click.Command, *arguments: str) -> tuple[str, str]:
+    def run(*arguments: str) -> tuple[str, str]:
         capsys.readouterr()
-        command.main(list(arguments), standalone_mode=False)
+        cli.main(list(arguments), standalone_mode=False)
         printed = capsys.readouterr()
         return printed.out, printed.err
 
@@ -39,14 +37,14 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
 
 
 def test_mask_then_weight_go_on_from_the_last_store(typed: Typed, tmp_path: Path) -> None:
-    out, _ = typed(mask, "sample:babyai", "--reason", "loop", "--reason", "invalid", "-o", "masked")
+    out, _ = typed("mask", "sample:babyai", "--reason", "loop", "--reason", "invalid", "-o", "masked")
     n_loops = next(line for line in out.splitlines() if line.startswith("loop")).split()
     assert out.splitlines()[-1].startswith("masked  55 episodes  1,892 steps  digest ")
     assert remembered("last_store") == {"path": str(tmp_path / "masked")}
     found = [step.mask_reason for one in open_dataset("masked") for step in one.steps]
     assert found.count("loop") == int(n_loops[1])
     assert found.count("invalid action") == 11
-    out, _ = typed(weight, "--scheme", "exponential", "--temperature", "0.1", "--normalize", "task")
+    out, _ = typed("weight", "--scheme", "exponential", "--temperature", "0.1", "--normalize", "task")
     assert out.splitlines()[-1].startswith("stores/weight-")
     assert "effective episodes" in out.splitlines()[0]
     newest = open_dataset(remembered("last_store")["path"])
@@ -63,14 +61,14 @@ def test_mask_then_weight_go_on_from_the_last_store(typed: Typed, tmp_path: Path
 
 
 def test_a_dry_run_of_mask_counts_every_reason_and_writes_nothing(typed: Typed, tmp_path: Path) -> None:
-    out, err = typed(mask, "sample:babyai", "--dry-run")
+    out, err = typed("mask", "sample:babyai", "--dry-run")
     assert [line.split()[0] for line in out.splitlines()[2 : 2 + len(MaskReason)]] == list(MaskReason)
     assert "dry run: nothing was written" in err
     assert list(tmp_path.iterdir()) == []
 
 
 def test_json_is_one_document(typed: Typed) -> None:
-    out, _ = typed(mask, "sample:babyai", "--reason", "invalid", "--dry-run", "--json")
+    out, _ = typed("mask", "sample:babyai", "--reason", "invalid", "--dry-run", "--json")
     document = json.loads(out)
     assert document["store"] is None
     assert document["report"]["reasons"][0] == {
@@ -79,18 +77,18 @@ def test_json_is_one_document(typed: Typed) -> None:
         "n_matched": 11,
         "n_unjudged": 0,
     }
-    out, _ = typed(weight, "sample:babyai", "--scheme", "uniform", "--json", "-o", "even")
+    out, _ = typed("weight", "sample:babyai", "--scheme", "uniform", "--json", "-o", "even")
     document = json.loads(out)
     assert document["report"]["all"]["n_effective_steps"] == 1892
     assert document["digest"] == open_dataset("even").store.manifest.digest
-    out, _ = typed(pairs, "sample:babyai", "--margin", "0.1", "--json", "-o", "out")
+    out, _ = typed("pairs", "sample:babyai", "--margin", "0.1", "--json", "-o", "out")
     document = json.loads(out)
     assert document["pairs"] == "out"
     assert document["report"]["n_pairs"] == document["report"]["n_verified"] == len(open_pairs("out"))
 
 
 def test_pairs_are_written_and_the_last_store_stays_what_it_was(typed: Typed) -> None:
-    out, err = typed(pairs, "sample:babyai", "--margin", "0.1")
+    out, err = typed("pairs", "sample:babyai", "--margin", "0.1")
     line = out.splitlines()[-1]
     assert line.startswith("stores/pairs-")
     assert "  8 pairs  digest " in line
@@ -102,31 +100,31 @@ def test_pairs_are_written_and_the_last_store_stays_what_it_was(typed: Typed) ->
 
 def test_requests_that_make_no_sense_are_told(typed: Typed) -> None:
     with pytest.raises(RequestError, match="nothing is masked unasked"):
-        typed(mask, "sample:babyai")
+        typed("mask", "sample:babyai")
     with pytest.raises(RequestError, match="needs --gamma"):
-        typed(weight, "sample:babyai", "--scheme", "return-to-go")
+        typed("weight", "sample:babyai", "--scheme", "return-to-go")
     with pytest.raises(RequestError, match="no --margin"):
-        typed(pairs, "sample:babyai")
+        typed("pairs", "sample:babyai")
     with pytest.raises(NothingMatched):
-        typed(pairs, "sample:babyai", "--match", "demonstration")
+        typed("pairs", "sample:babyai", "--match", "demonstration")
     with pytest.raises(RequestError, match="no STORE given"):
-        typed(mask, "--reason", "loop")
+        typed("mask", "--reason", "loop")
 
 
 @pytest.mark.parametrize(
     ("command", "name", "known"),
     [
-        (mask, "reasons", MaskReason),
-        (weight, "scheme", Scheme),
-        (weight, "baseline", Baseline),
-        (weight, "normalize", Normalization),
-        (pairs, "match", Match),
-        (pairs, "level", Level),
+        ("mask", "reason", MaskReason),
+        ("weight", "scheme", Scheme),
+        ("weight", "baseline", Baseline),
+        ("weight", "normalize", Normalization),
+        ("pairs", "match", Match),
+        ("pairs", "level", Level),
     ],
 )
-def test_the_words_of_a_command_are_those_of_the_library(
-    command: click.Command, name: str, known: Any
-) -> None:
-    (option,) = [each for each in command.params if each.name == name]
+def test_the_words_of_a_command_are_those_of_the_library(command: str, name: str, known: Any) -> None:
+    found = cli.get_command(click.Context(cli), command)
+    assert found is not None
+    (option,) = [each for each in found.params if each.name == name]
     assert isinstance(option.type, click.Choice)
     assert list(option.type.choices) == [each.value for each in known]

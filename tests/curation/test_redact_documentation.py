@@ -7,8 +7,10 @@ import re
 import string
 from pathlib import Path
 
+import click
+
 from tests.pages import printed
-from trajkit.cli.redact import redact
+from trajkit.cli.main import cli
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
@@ -42,5 +44,7 @@ def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_page_names_only_options_that_there_are() -> None:
+    redact = cli.get_command(click.Context(cli), "redact")
+    assert redact is not None
     known = {name for each in redact.params for name in (*each.opts, *each.secondary_opts)}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) <= known

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trajkit.cli.replay import replay as command
+from trajkit.cli.main import cli
 from trajkit.curation.derive import deriving
 from trajkit.curation.recorded import stored
 from trajkit.curation.replay import replay
@@ -351,7 +351,7 @@ def test_the_command_says_what_was_verified_and_ends_with_the_difference(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write(six)
-    done = CliRunner().invoke(command, ["store"], catch_exceptions=False)
+    done = CliRunner().invoke(cli, ["replay", "store"], catch_exceptions=False)
     n_steps = sum(episode.n_steps for episode in six)
     assert done.stdout.splitlines() == [
         "           episodes   share",
@@ -364,10 +364,10 @@ def test_the_command_says_what_was_verified_and_ends_with_the_difference(
     with pytest.raises(
         DataError, match=f"1 episode of .* {six[0].episode_id} step 2: reward is 0.5"
     ) as caught:
-        CliRunner().invoke(command, ["altered"], catch_exceptions=False)
+        CliRunner().invoke(cli, ["replay", "altered"], catch_exceptions=False)
     assert caught.value.exit_code == 1
     left_out = CliRunner().invoke(
-        command, ["altered", "--only-verified", "-o", "good"], catch_exceptions=False
+        cli, ["replay", "altered", "--only-verified", "-o", "good"], catch_exceptions=False
     )
     assert left_out.stdout.splitlines()[-1].startswith(
         f"good  5 episodes  {n_steps - six[0].n_steps} steps  digest "
@@ -380,11 +380,12 @@ def test_the_command_fills_into_the_stores_folder_by_default(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write([exported(episode) for episode in six])
-    dry = CliRunner().invoke(command, ["store", "--fill", "--dry-run", "--json"], catch_exceptions=False)
+    asked = ["replay", "store", "--fill"]
+    dry = CliRunner().invoke(cli, [*asked, "--dry-run", "--json"], catch_exceptions=False)
     told = json.loads(dry.stdout)["replay"]
     assert (told["n_steps_filled"], told["share_verified"]) == (sum(episode.n_steps for episode in six), 1.0)
     assert not Path("stores").exists()
-    CliRunner().invoke(command, ["store", "--fill"], catch_exceptions=False)
+    CliRunner().invoke(cli, asked, catch_exceptions=False)
     (filled,) = Path("stores").glob("replay-*")
     assert list(open_dataset(filled)) == six
 

@@ -329,15 +329,15 @@ def test_the_command_prints_the_tally_and_remembers_the_store(
     Path("scorers.py").write_text("def fn(episode): return episode.seed > 0 or None\n")
     from click.testing import CliRunner
 
-    from trajkit.cli.score import score as command
+    from trajkit.cli.main import cli
 
-    asked = ["store", "--with", "scorers.py:fn", "--name", "good", "-o", "out"]
-    done = CliRunner().invoke(command, asked, catch_exceptions=False)
-    assert done.stdout.splitlines()[0] == "good: 3 episodes scored, mean 1; nothing said of 1"
+    asked = ["score", "store", "--with", "scorers.py:fn", "--name", "good", "-o", "out"]
+    done = CliRunner().invoke(cli, asked, catch_exceptions=False)
+    assert done.stdout.splitlines()[0] == "good: 3 episodes scored, mean 1; no score for 1"
     assert done.stdout.splitlines()[-1].startswith("out  4 episodes  12 steps  digest ")
     remembered = json.loads(Path(".trajkit/last_store.json").read_text())
     assert remembered == {"path": str(tmp_path / "out")}
-    again = CliRunner().invoke(command, [*asked[:-1], "again", "--json"], catch_exceptions=False)
+    again = CliRunner().invoke(cli, [*asked[:-1], "again", "--json"], catch_exceptions=False)
     assert json.loads(again.stdout)["n_none"] == 1
 
 

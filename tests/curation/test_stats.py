@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 import pytest
 from click.testing import CliRunner
 
-from trajkit.cli.stats import stats as command
+from trajkit.cli.main import cli
 from trajkit.curation.stats import stats
 from trajkit.curation.stats_model import Group, Stats
 from trajkit.curation.stats_page import page
@@ -420,7 +420,7 @@ def test_names_from_elsewhere_cannot_become_markup(write: Write) -> None:
 
 
 def test_the_command_prints_a_table_and_writes_the_page(ten: Path) -> None:
-    done = CliRunner().invoke(command, ["store", "--html", "stats.html"], catch_exceptions=False)
+    done = CliRunner().invoke(cli, ["stats", "store", "--html", "stats.html"], catch_exceptions=False)
     lines = done.stdout.splitlines()
     assert lines[1] == "95% intervals: Wilson for success, Student's t for means"
     assert lines[3].split() == [
@@ -441,9 +441,9 @@ def test_the_command_prints_a_table_and_writes_the_page(ten: Path) -> None:
     assert done.stderr.startswith("stats.html  ")
     assert Path("stats.html").read_text() == page(stats("store"))
     with pytest.raises(StoreError, match="exists already"):
-        CliRunner().invoke(command, ["store", "--html", "stats.html"], catch_exceptions=False)
+        CliRunner().invoke(cli, ["stats", "store", "--html", "stats.html"], catch_exceptions=False)
 
 
 def test_json_is_the_model(ten: Path) -> None:
-    done = CliRunner().invoke(command, ["store", "--json", "--bootstrap", "200"], catch_exceptions=False)
+    done = CliRunner().invoke(cli, ["stats", "store", "--json", "--bootstrap", "200"], catch_exceptions=False)
     assert Stats.model_validate_json(done.stdout) == stats("store", resamples=200)

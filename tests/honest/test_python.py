@@ -18,11 +18,8 @@ import pytest
 import trajkit
 from trajkit.cli.main import cli
 
-SHOWING = {"json", "quiet", "csv"}
+SHOWING = {"json", "quiet"}
 """Options that say how a result is printed: in Python it is a value."""
-
-SHOWING_OF = {"show": {"full_prompts", "steps", "thoughts"}}
-"""The same of one command: `show` gives the whole episode."""
 
 NEEDS_NO_YES = {"sft local", "dpo local", "kto local"}
 """Trainings on this machine, which cost nothing: a call is the answer that a command asks for."""
@@ -61,7 +58,7 @@ def python_name(words: str) -> str:
 
 def options(name: str) -> dict[str, click.Parameter]:
     """What a function must take, by its name there."""
-    left_out = SHOWING | SHOWING_OF.get(name, set()) | ({"yes"} if name in NEEDS_NO_YES else set())
+    left_out = SHOWING | ({"yes"} if name in NEEDS_NO_YES else set())
     found = {}
     for parameter in COMMANDS[name].params:
         if isinstance(parameter, click.Option):

@@ -200,6 +200,11 @@ def plural(number: int, noun: str, many: str | None = None) -> str:
     return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
 
 
+def is_open() -> bool:
+    """Whether this is the command line, which prints what a command returns."""
+    return _is_open
+
+
 def is_terminal() -> bool:
     """Whether progress may be drawn: the console is open, not quiet, and stderr is a terminal."""
     return _is_open and not _is_quiet and sys.stderr.isatty()

@@ -12,7 +12,7 @@ import inspect
 import re
 import textwrap
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
@@ -68,13 +68,18 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
         result = function(**given)
         if result is None:
             return 0
-        if as_json:
+        own = getattr(result, "print_json" if as_json else "print_text", None)
+        if own is not None:
+            own()
+        elif as_json:
             console.result_json(result.to_json())
         elif text := str(result):
             console.result_text(text)
+        if (failure := getattr(result, "failure", None)) is not None:
+            raise failure
         return int(result.exit_code)
 
-    text = told.summary + (f"\n\n{told.text}" if told.text else "")
+    text = "\n\n".join((told.summary, *map(_as_it_is, told.text.split("\n\n")))).rstrip()
     if told.example:
         text += f"\n\n\b\n{told.example}"
     return click.Command(
@@ -84,6 +89,11 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
         help=text,
         short_help=told.summary,
     )
+
+
+def _as_it_is(paragraph: str) -> str:
+    """A paragraph that click wraps, unless it is set in, such as code or a list."""
+    return f"\b\n{paragraph}" if paragraph.startswith(" ") else paragraph
 
 
 def _parameters(function: Callable[..., Any], told: dict[str, str]) -> Iterator[click.Parameter]:
@@ -109,13 +119,14 @@ def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
     kind = _kind(hint)
     is_many = parameter.kind is inspect.Parameter.VAR_POSITIONAL or kind.option.is_repeated
     is_required = parameter.default is inspect.Parameter.empty
+    metavar = kind.option.metavar
     return click.Argument(
         [parameter.name],
         nargs=-1 if is_many else 1,
         required=is_required,
         type=kind.type,
-        metavar=kind.option.metavar,
-        default=None if is_required or is_many else parameter.default,
+        metavar=metavar if metavar is None or is_required else f"[{metavar}]",
+        **({} if is_required or is_many else {"default": parameter.default}),
         callback=None if kind.option.read is None else _reading(kind.option),
     )
 
@@ -123,24 +134,37 @@ def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
 def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
     kind = _kind(hint)
     flag = f"--{parameter.name.rstrip('_').replace('_', '-')}"
-    flags = [parameter.name, *([kind.option.short] if kind.option.short else []), flag]
-    default = None if parameter.default is inspect.Parameter.empty else parameter.default
+    is_required = parameter.default is inspect.Parameter.empty
+    default = None if is_required else parameter.default
     is_shown = default is not None and not isinstance(default, bool) and default not in ("", ())
     if kind.is_flag and default is True:
-        flags[-1] += f"/--no-{flag[2:]}"
+        flag += f"/--no-{flag[2:]}"
     reads = kind.option.read is not None or kind.option.is_list
+    callback = _reading(kind.option) if reads else None
+    given: dict[str, Any] = {} if is_required else {"default": None if kind.option.is_repeated else default}
     return click.Option(
-        flags,
+        [parameter.name, *filter(None, (kind.option.short, flag, kind.option.alias))],
         is_flag=kind.is_flag,
         multiple=kind.option.is_repeated,
-        required=parameter.default is inspect.Parameter.empty,
+        required=is_required,
         type=None if kind.is_flag else kind.type,
-        default=None if kind.option.is_repeated else default,
+        **given,
         show_default=is_shown and not kind.option.is_repeated,
         metavar=kind.option.metavar,
         help=text,
-        callback=_reading(kind.option) if reads else None,
+        callback=_reading_settings(flag) if kind.is_mapping else callback,
     )
+
+
+def _reading_settings(flag: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A callback of click that makes a dictionary of NAME=VALUE."""
+
+    def read(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+        from trajkit.environments.settings import typed
+
+        return typed(value, option=flag)
+
+    return read
 
 
 def _reading(option: Option) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -163,6 +187,7 @@ class _Kind(NamedTuple):
     type: click.ParamType[Any]
     is_flag: bool
     option: Option
+    is_mapping: bool = False
 
 
 def _kind(hint: Any) -> _Kind:
@@ -181,6 +206,8 @@ def _kind(hint: Any) -> _Kind:
                 hint = str
         else:
             break
+    if option.is_repeated and get_origin(hint) is Mapping:
+        return _Kind(click.STRING, False, option, is_mapping=True)
     if get_origin(hint) is Literal:
         return _Kind(click.Choice([str(each) for each in get_args(hint)]), False, option)
     if hint is bool:

@@ -80,7 +80,7 @@ def _models(context: click.Context) -> Iterator[str]:
 
 
 def _jobs(context: click.Context) -> Iterator[str]:
-    folder = Path(context.params.get("runs_folder") or _RUNS)
+    folder = Path(context.params.get("runs") or context.params.get("runs_folder") or _RUNS)
     yield from sorted(path.parent.name for path in folder.glob("*/job.json"))
 
 
@@ -164,7 +164,7 @@ _OFFERS: dict[str, Callable[[click.Context], Iterable[str]]] = {
     "job": _jobs,
     **dict.fromkeys(("model", "models", "served", "base"), _models),
     **dict.fromkeys(("env_id", "env"), _environments),
-    "tasks": _tasks,
+    **dict.fromkeys(("task", "tasks"), _tasks),
     **dict.fromkeys(("function", "functions", "train_function", "train_functions"), _functions),
     **dict.fromkeys(("variant", "variants", "baselines", "template_variant"), _variants),
     **dict.fromkeys(("metric", "metrics", "score"), _metrics),

@@ -25,6 +25,8 @@ class Option:
     """What stands for its value in the help, such as `SQL`."""
     short: str | None = None
     """Its short form, such as `-o`."""
+    alias: str | None = None
+    """A second name of it, such as `--game`."""
     least: float | None = None
     """Smallest number that is accepted."""
     most: float | None = None
@@ -32,7 +34,7 @@ class Option:
     is_open: bool = False
     """Whether `least` and `most` themselves are refused."""
     is_repeated: bool = False
-    """Whether it may be typed several times; the function gets a tuple."""
+    """Whether it may be typed several times; the function gets a tuple, or a dictionary of NAME=VALUE."""
     is_list: bool = False
     """Whether one value may hold several, separated by commas; the function gets a tuple."""
     read: Callable[[str], Any] | None = None
@@ -51,8 +53,18 @@ Conditions: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True, 
 """SQL expressions that all must be true."""
 Count: TypeAlias = Annotated[int, Option(least=1, metavar="N")]
 """A whole number from 1 on."""
+Confidence: TypeAlias = Annotated[float, Option(least=0, most=1, is_open=True)]
+"""The confidence of an interval, such as 0.95."""
 Output: TypeAlias = Annotated[Place | None, Option(short="-o", metavar="PATH")]
 """Where the result is written; None for a new name in the folder of stores."""
+File: TypeAlias = Annotated[Place | None, Option(metavar="FILE")]
+"""A file."""
+ServerMemory: TypeAlias = Annotated[int | str | None, Option(metavar="SIZE")]
+"""Memory of a database's server: a number of bytes, or a text such as `2GB`."""
+RunsFolder: TypeAlias = Annotated[Place, Option(metavar="FOLDER")]
+"""The folder where jobs are kept."""
+Tasks: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True, alias="--game", metavar="TASK")]
+"""Tasks of an environment, or games; none for all."""
 Settings: TypeAlias = Annotated[Mapping[str, object], Option(is_repeated=True, metavar="NAME=VALUE")]
 """Values by name."""
 

@@ -102,7 +102,7 @@ def push(
         DataError: The search found secrets.
         ServiceError: There is no token, or the Hub refused.
     """
-    from trajkit.commands.look import store_paths
+    from trajkit.commands.place import store_paths
 
     asked = {
         "licence": license,

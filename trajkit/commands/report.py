@@ -85,8 +85,7 @@ def report(
 
 def named(stores: StoreLike | Iterable[StoreLike] | Mapping[str, StoreLike] | None) -> list[str]:
     """Where the stores are, as `NAME=STORE` where they are named."""
-    from trajkit.commands.look import store_paths
-    from trajkit.commands.place import last_evaluation, store_path
+    from trajkit.commands.place import last_evaluation, store_path, store_paths
 
     if stores is None:
         return [last_evaluation()]

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import StrEnum
+from typing import Any
 
+from trajkit._core.console import line
+from trajkit._core.result import Result
 from trajkit.errors import DataError
 from trajkit.schema import Model
 from trajkit.schema.base import Count, Name, Text
@@ -144,7 +147,7 @@ class LeakSide(Model):
             )
 
 
-class LeakReport(Model):
+class LeakReport(Model, Result):
     """What a training store and an evaluation store have in common; it holds for these digests."""
 
     train: LeakSide
@@ -183,10 +186,17 @@ class LeakReport(Model):
         Raises:
             DataError: It leaks and that is not allowed; the message says what leaks.
         """
-        if not self.leaks:
+        if (failure := self.failure) is None:
             return self
         if allow_leak:
             return self.model_copy(update={"is_allowed": True})
+        raise failure
+
+    @property
+    def failure(self) -> DataError | None:
+        """What leaks, as an error; None where nothing does."""
+        if not self.leaks:
+            return None
         found = ", ".join(
             f"{finding.n_blocking:,} {NAMES[finding.kind][finding.n_blocking != 1]}"
             for finding in self.blocking
@@ -198,10 +208,17 @@ class LeakReport(Model):
             else "`trajkit split --by prompt` cuts one store without a leak, and `trajkit leak --drop eval` "
             "cleans a side"
         )
-        raise DataError(
+        return DataError(
             f"{self.train.path} leaks: it shares with {other}: {found}",
             hint=f"{way_out}; --allow-leak trains all the same",
         )
+
+    def to_json(self) -> dict[str, Any]:
+        """Whether anything leaks, and the report."""
+        return {"leaks": self.leaks, **self.model_dump(mode="json")}
+
+    def __str__(self) -> str:
+        return "\n".join(map(line, self.lines()))
 
     def lines(self) -> Iterator[str]:
         """The report to be read by people."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
+from typing import Any
 
+from trajkit._core import console
+from trajkit._core.result import Result
 from trajkit.schema import Left, MetricLevel, Model
 
 
@@ -182,7 +187,7 @@ class Measured(Model):
     """Its mean, or the share; None when nothing has it."""
 
 
-class Stats(Model):
+class Stats(Model, Result):
     """Numbers about a store, or about several that belong together."""
 
     stores: tuple[Path, ...]
@@ -215,3 +220,23 @@ class Stats(Model):
     """What training will learn from."""
     funnel: tuple[Stage, ...]
     """From what was exported to what is learned."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The numbers."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        from trajkit.curation.stats_text import lines
+
+        return "\n".join(
+            "".join(console.line(piece if isinstance(piece, str) else piece.text) for piece in pieces)
+            for pieces in lines(self)
+        )
+
+    def print_text(self) -> None:
+        """Print the numbers on stdout; on a terminal with bars, and no wider than it."""
+        from trajkit.curation.stats_text import lines
+
+        n_columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        for pieces in lines(self, n_columns):
+            console.result(*pieces)

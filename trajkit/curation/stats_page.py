@@ -14,10 +14,9 @@ from trajkit.curation.stats_text import (
     funnel_rows,
     group_rows,
     metric_rows,
+    shown_groups,
     spread_rows,
 )
-
-_MOST_ROWS = 30
 
 
 def page(stats: Stats) -> str:
@@ -57,16 +56,6 @@ def _estimates(stats: Stats) -> Iterator[str]:
             yield intervals(points, title=heading, is_share=is_share)
     headings, rows_text = group_rows(stats, shown_groups(stats))
     yield f"<details><summary>As a table</summary>{html_table(headings, rows_text)}</details>"
-
-
-def shown_groups(stats: Stats) -> list[Group]:
-    """The groups worth a row: the largest of each kind, and none that only says that nothing is known."""
-    shown: list[Group] = []
-    for by in stats.n_groups:
-        mine = [group for group in stats.groups if group.by == by]
-        if by == "all" or [group.name for group in mine] != [None]:
-            shown += mine[:_MOST_ROWS]
-    return shown
 
 
 def _point(group: Group, estimate: Estimate, is_share: bool) -> Point:

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from trajkit._core.console import Cell, Styled, count, plural, styled, table_text, width_of
 from trajkit.curation.chart import brief
 from trajkit.curation.stats_model import Estimate, Group, Spread, Stats
+
+_MOST_ROWS = 30
+"""Groups of a kind that are shown."""
+_LONGEST = 60
+"""Characters of an action that are shown."""
+_BAR = 30
+"""Columns of a bar that is all."""
+_GAP = 2
+"""Columns between those of a table."""
 
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 """Headings, and rows of the same length."""
@@ -138,3 +148,96 @@ def _with_unknown(n: int, n_unknown: int, what: str) -> str:
 
 def _unknown(n: int, what: str) -> str:
     return f" ({n:,} {what})" if n else ""
+
+
+def shown_groups(stats: Stats) -> list[Group]:
+    """The groups worth a row: the largest of each kind, and none that only says that nothing is known."""
+    shown: list[Group] = []
+    for by in stats.n_groups:
+        mine = [group for group in stats.groups if group.by == by]
+        if by == "all" or [group.name for group in mine] != [None]:
+            shown += mine[:_MOST_ROWS]
+    return shown
+
+
+def lines(stats: Stats, n_columns: int | None = None) -> Iterator[tuple[str | Styled, ...]]:
+    """The statistics as `trajkit stats` prints them, each line in pieces.
+
+    Args:
+        stats: The statistics.
+        n_columns: Width of the terminal: it gets bars, and a wide table in parts. None for any other reader.
+    """
+    yield (styled(", ".join(map(str, stats.stores)), bold=True),)
+    yield (f"{100 * stats.confidence:.4g}% intervals: Wilson for success, {stats.interval} for means",)
+    yield ()
+    groups = shown_groups(stats)
+    yield from _table(group_rows(stats, groups), n_columns)
+    unjudged = next(group.n_unjudged for group in groups if group.by == "all")
+    if unjudged:
+        yield (f"success leaves out {plural(unjudged, 'episode')} whose outcome is not known",)
+    for by, n_groups in stats.n_groups.items():
+        n_shown = sum(group.by == by for group in groups)
+        if n_shown and n_groups > n_shown:
+            yield (f"… and {plural(n_groups - n_shown, by)} more",)
+    yield ()
+    yield from _table(spread_rows(stats.spreads), n_columns)
+    yield ()
+    headings, metrics = metric_rows(stats)
+    if metrics:
+        yield from _table((headings, metrics), n_columns)
+        yield ()
+    told = list(facts(stats))
+    width = max(len(name) for name, _ in told)
+    for name, text in told:
+        yield styled(f"{name:<{width}}", dim=True), f"  {text}"
+    if stats.coverage.actions:
+        yield ()
+        yield from _table(_action_rows(stats, has_bars=n_columns is not None), n_columns)
+    yield ()
+    yield from _table(funnel_rows(stats), n_columns)
+
+
+def _action_rows(stats: Stats, *, has_bars: bool) -> Table:
+    total = stats.n_steps - stats.coverage.n_without_action
+    rows: list[tuple[str, ...]] = [
+        (_cut(one.action), count(one.n), f"{one.n / total:.1%}") for one in stats.coverage.actions
+    ]
+    if not has_bars:
+        return ("action", "steps", "share"), rows
+    bars = [(*row, _bar(one.n / total)) for row, one in zip(rows, stats.coverage.actions, strict=True)]
+    return ("action", "steps", "share", f"{'of all':<{_BAR}}"), bars
+
+
+def _bar(share: float) -> str:
+    return f"{'━' * round(_BAR * share):<{_BAR}}"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _table(table: Table, n_columns: int | None) -> Iterator[tuple[str]]:
+    """A table; on a terminal that is narrower, several with the same first column."""
+    headings, rows = table
+    blocks = [tuple(range(len(headings)))]
+    if n_columns is not None:
+        widths = [max(map(width_of, column)) for column in zip(headings, *rows, strict=True)]
+        blocks = list(_blocks(widths, n_columns))
+    for n_before, block in enumerate(blocks):
+        if n_before:
+            yield ("",)
+        cells = [Cell(headings[place], is_number=place > 0) for place in block]
+        text = table_text(cells, [[row[place] for place in block] for row in rows])
+        yield from ((line,) for line in text.split("\n"))
+
+
+def _blocks(widths: list[int], n_columns: int) -> Iterator[tuple[int, ...]]:
+    """The columns of each part: the first, and as many as fit, at least one."""
+    block, taken = [0], widths[0]
+    for place, width in enumerate(widths[1:], start=1):
+        if len(block) > 1 and taken + _GAP + width > n_columns:
+            yield tuple(block)
+            block, taken = [0], widths[0]
+        block.append(place)
+        taken += _GAP + width
+    yield tuple(block)

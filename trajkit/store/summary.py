@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import duckdb
 
+from trajkit._core.result import Result
 from trajkit.errors import StoreError
 from trajkit.schema import Counts, LineageEntry, Metric, Model, Published
 from trajkit.schema.base import JsonObject, UtcTime
@@ -51,7 +53,7 @@ class MetricSummary(Model):
     """Largest value."""
 
 
-class Summary(Model):
+class Summary(Model, Result):
     """What `trajkit info` says about a store whose checksums and digest match."""
 
     path: Path
@@ -103,6 +105,15 @@ class Summary(Model):
     is_recomputed: bool
     """Whether every value was checked and the digest computed from them; else it is that of the hashes which
     the store keeps of its episodes."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        from trajkit.store.summary_text import text
+
+        return text(self)
 
 
 def summarize(store: Store, *, deep: bool = False) -> Summary:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from trajkit._core.result import Result
 from trajkit.schema import Model
 from trajkit.schema.base import UtcTime
 
@@ -94,7 +97,7 @@ class TagLook(Model):
     """The most frequent values, each with its inferences."""
 
 
-class DatabaseLook(Model):
+class DatabaseLook(Model, Result):
     """A TensorZero database."""
 
     kind: str
@@ -129,3 +132,12 @@ class DatabaseLook(Model):
     """How many there are."""
     unknown: dict[str, str]
     """What was too much work for the server, and why."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        from trajkit.sources.tensorzero.look_text import text
+
+        return text(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -18,12 +18,23 @@ _INDENT = 2
 
 
 class Page:
-    """Prints headings and texts on stdout; on a terminal in colour and wrapped at its width, else plain."""
+    """Writes headings and texts; on a terminal in colour and wrapped at its width, else plain.
 
-    def __init__(self) -> None:
+    Args:
+        file: Where it writes.
+    """
+
+    def __init__(self, file: TextIO) -> None:
         from rich.console import Console
 
-        self._console: Console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False)
+        self._file = file
+        self._console: Console = Console(
+            file=file,
+            force_terminal=None if file is sys.stdout else False,
+            highlight=False,
+            markup=False,
+            emoji=False,
+        )
         self._has_text = False
         self.n_lines = 0
         """Lines that were printed on a terminal."""
@@ -36,7 +47,7 @@ class Page:
     def heading(self, text: str) -> None:
         """A line that starts something, with an empty one before it unless it is the first."""
         if self._has_text:
-            console.result()
+            click.echo(file=self._file)
             self.n_lines += 1
         self._put(visible(text), "bold")
 
@@ -56,13 +67,13 @@ class Page:
         self._has_text = True
         if not self._console.is_terminal:  # as it is: what comes next may look for a line
             margin = " " * indent
-            click.echo("\n".join(f"{margin}{line}" for line in text.split("\n")))
+            click.echo("\n".join(f"{margin}{line}" for line in text.split("\n")), file=self._file)
             return
         for line in text.split("\n"):
             printed = self._wrapped(line, style, indent)
             self.n_lines += printed.count("\n")
             # click writes it, so that a reader that goes away (`| head`) ends the command like any other
-            click.echo(printed, nl=False, color=True)
+            click.echo(printed, file=self._file, nl=False, color=True)
 
     def _wrapped(self, line: str, style: str, indent: int) -> str:
         """A line at the width of the terminal; what is wrapped stays behind its own margin."""

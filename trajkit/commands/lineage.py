@@ -1,57 +1,94 @@
-"""`trajkit lineage`: what a model, a variant, a store or an episode has to do with the others."""
+"""Show where a model, a variant, a store or an episode comes from, and what came of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
-import click
-
-from trajkit._core import console
-from trajkit.cli.jobs import runs_option
-from trajkit.cli.training import near
-from trajkit.errors import ConfigError
+from trajkit._core.console import count, line, plural
+from trajkit._core.settings import remembered
+from trajkit.commands.options import RunsFolder
+from trajkit.commands.place import near
+from trajkit.commands.result import Result
+from trajkit.errors import ConfigError, RequestError, StoreError
 
 if TYPE_CHECKING:
     from trajkit.registry.ledger import Learned, Registration, TunedModel
-    from trajkit.registry.lineage import EpisodeLineage, ModelLineage, StoreLineage
+    from trajkit.registry.lineage import EpisodeLineage, Lineage, ModelLineage, StoreLineage
     from trajkit.registry.use import Unknown, Use
     from trajkit.schema import LineageEntry
 
 _MOST_SHOWN = 5
-
-_EPILOG = """\
-THING is a model (its name, its job, its folder), a variant (NAME or FUNCTION/NAME), a store (its folder, or
-the beginning of its digest), or the id of an episode. Models are those of the jobs under --runs and of
-`trajkit register`, whose ledger is there too. What was learned is read from the rows that a job keeps, else
-from its store.
-"""
+_Known: TypeAlias = Union["ModelLineage", "StoreLineage", "EpisodeLineage"]
 
 
-@click.command(epilog=_EPILOG)
-@click.argument("thing", required=False)
-@runs_option
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document, with every episode.")
-def lineage(thing: str | None, runs_folder: Path, as_json: bool) -> None:
-    """Say where THING comes from and what came of it; without one, the model of the last job.
+class Origins(list[_Known], Result):
+    """The lineage of each thing that has the name."""
 
-    \b
-    trajkit lineage history_and_reasoning_sft     which episodes trained this variant?
-    trajkit lineage 0190a1b2-…                    which models saw this episode?
-    """  # noqa: D301 -- click looks for the backspace itself: it keeps the lines below it as they are
-    from trajkit.commands.ancestry import answers, last_job
+    def to_json(self) -> list[dict[str, Any]]:
+        """Each with every episode."""
+        return [each.model_dump(mode="json") for each in self]
+
+    def __str__(self) -> str:
+        return "\n\n".join("\n".join(map(line, _lines(each))) for each in self)
+
+
+def lineage(thing: str | None = None, *, runs: RunsFolder = "runs") -> Origins:
+    """Show where a model, a variant, a store or an episode comes from, and what came of it.
+
+    THING is a model (its name, its job, its folder), a variant (NAME or FUNCTION/NAME), a store (its folder,
+    or the beginning of its digest), or the id of an episode. Models are those of the jobs under --runs and of
+    `trajkit register`, whose ledger is there too. The learned episodes are read from the rows that a job
+    keeps, else from its store.
+
+    Args:
+        thing: A model, a variant, a store or the id of an episode. Default: the model of the last job.
+        runs: The folder where jobs are kept.
+
+    Raises:
+        RequestError: Nothing has this name.
+
+    Example:
+        trajkit lineage history_and_reasoning_sft     which episodes trained this variant?
+        trajkit lineage 0190a1b2-…                    which models saw this episode?
+    """
     from trajkit.commands.contenders import lineage_in
 
-    found = answers(lineage_in(runs_folder), thing or last_job())
-    if as_json:
-        console.result_json([each.model_dump(mode="json") for each in found])
-        return
-    for number, each in enumerate(found):
-        if number:
-            console.result()
-        for line in _lines(each):
-            console.result(line)
+    if thing is None:
+        last = remembered("last_job")
+        if last is None:
+            raise RequestError("whose lineage?", hint="a model, a variant, a store or an episode")
+        thing = str(last["job_id"])
+    return Origins(_answers(lineage_in(Path(runs)), thing))
+
+
+def _answers(known: Lineage, thing: str) -> tuple[_Known, ...]:
+    if (store := _store(known, thing)) is not None:
+        return (store,)
+    if models := known.find_models(thing):
+        return tuple(known.of_model(model) for model in models)
+    if digests := known.find_digests(thing):
+        return tuple(known.of_store(digest) for digest in digests)
+    episode = known.of_episode(thing)
+    if episode.sights:
+        return (episode,)
+    from trajkit.store.nameable import nearest
+
+    unknown = "; ".join(f"not known of {doubt.model.name}: {doubt.reason}" for doubt in episode.doubts)
+    hint = f"no episode of that id was learned; {nearest(thing, known.names)}"
+    raise RequestError(f"nothing is known of {thing!r}", hint=f"{hint}; {unknown}" if unknown else hint)
+
+
+def _store(known: Lineage, thing: str) -> StoreLineage | None:
+    """A store or pairs by their folder; None when it is neither."""
+    from trajkit.commands.tuned import manifest_of
+
+    try:
+        manifest = manifest_of(thing)
+    except StoreError:
+        return None
+    return known.of_store(manifest.digest, path=thing, history=manifest.lineage)
 
 
 def _lines(found: ModelLineage | StoreLineage | EpisodeLineage) -> Iterator[str]:
@@ -97,10 +134,10 @@ def _model_line(title: str, model: TunedModel) -> str:
 
 def _variant_lines(variants: Sequence[Registration]) -> Iterator[str]:
     for each in variants:
-        line = f"variant   {each.function}/{each.variant}  in {near(Path(each.config))}"
+        text = f"variant   {each.function}/{each.variant}  in {near(Path(each.config))}"
         since = f"since {each.registered_at:%Y-%m-%d %H:%M} UTC"
         gone = "" if _is_there(each) else "; it is not there any more"
-        yield f"{line}  {since}, with the prompts of {each.template_variant}{gone}"
+        yield f"{text}  {since}, with the prompts of {each.template_variant}{gone}"
 
 
 def _is_there(registration: Registration) -> bool:
@@ -125,13 +162,13 @@ def _learned_lines(
         return
     n_learned = sum(use.n_learned for use in uses)
     yield (
-        f"          {console.plural(len(uses), 'episode')}, {console.count(n_learned)} of"
-        f" {console.plural(sum(use.n_steps for use in uses), 'step')} in its rows"
+        f"          {plural(len(uses), 'episode')}, {count(n_learned)} of"
+        f" {plural(sum(use.n_steps for use in uses), 'step')} in its rows"
     )
     for use in uses[:_MOST_SHOWN]:
-        yield f"          {use.episode_id}  {console.count(use.n_learned)} of {use.n_steps}"
+        yield f"          {use.episode_id}  {count(use.n_learned)} of {use.n_steps}"
     if len(uses) > _MOST_SHOWN:
-        yield f"          … and {console.count(len(uses) - _MOST_SHOWN)} more: --json has them all"
+        yield f"          … and {count(len(uses) - _MOST_SHOWN)} more: --json has them all"
 
 
 def _store_lines(found: StoreLineage) -> Iterator[str]:
@@ -161,7 +198,7 @@ def _episode_lines(found: EpisodeLineage) -> Iterator[str]:
         title = "learned" if sight.side == "train" else "measured"
         yield (
             f"{_model_line(title, sight.model)}"
-            f"  {console.count(sight.use.n_learned)} of {console.plural(sight.use.n_steps, 'step')}"
+            f"  {count(sight.use.n_learned)} of {plural(sight.use.n_steps, 'step')}"
         )
         yield from _variant_lines(sight.variants)
     for doubt in found.doubts:

@@ -1,0 +1,91 @@
+"""Add a metric that a function of your own computes."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from trajkit._core.console import Meter, count, line, plural, talk
+from trajkit.commands.options import Count, Option, Output, StoreLike
+from trajkit.commands.place import goal_of, store_path
+from trajkit.commands.result import Made
+
+
+def score(
+    store: StoreLike | None = None,
+    *,
+    with_: Annotated[str, Option(metavar="SCORER")],
+    name: str,
+    per: Literal["episode", "step"] = "episode",
+    optimize: Literal["max", "min"] | None = None,
+    processes: Count = 1,
+    max_bad: Annotated[int, Option(least=0)] = 0,
+    new_run: bool = False,
+    output: Output = None,
+    dry_run: bool = False,
+) -> Made:
+    """Add a metric that a function of your own computes.
+
+    A scorer takes an episode (with --per step: a step, or a step and its episode) and returns a number, True
+    or False, or None where it has no score:
+
+        def has_answer(episode):
+            return "answer:" in episode.steps[-1].completion.content[0].text
+
+    An exception and NaN count as failed. The scores are kept in .trajkit until the store is written: the same
+    command continues where it was stopped.
+
+    Args:
+        store: The store. Default: the last store that was written here.
+        with_: The function: my.py:fn, or my_pkg.module:fn.
+        name: The metric's name.
+        per: Score episodes, or steps.
+        optimize: Whether more is better, or less. Default: not known.
+        processes: Processes that score side by side; each makes a scorer of its own.
+        max_bad: How many may fail; their score stays unknown.
+        new_run: Score everything again and ignore what an earlier run kept.
+        output: The store to write.
+        dry_run: Score, print the tally and write no store.
+
+    Raises:
+        RequestError: The function does not exist, or the metric does already.
+        DataError: More than `max_bad` failed.
+        StoreError: The store cannot be read, or `output` exists.
+
+    Example:
+        trajkit score stores/train --with checks.py:has_answer --name has_answer -o stores/scored
+    """
+    from trajkit.curation.score import score as score_episodes
+
+    goal = None if dry_run else goal_of("score", output)
+    with Meter() as meter:
+        done = score_episodes(
+            store_path(store),
+            goal,
+            scorer=with_,
+            name=name,
+            per=per,
+            optimize=optimize,
+            processes=processes,
+            max_bad=max_bad,
+            new_run=new_run,
+            on_progress=meter.show,
+        )
+    if done.n_resumed:
+        talk(f"{plural(done.n_resumed, 'episode')} were scored by an earlier run")
+    for bad in done.bad:
+        talk(f"not scored: {bad}")
+    if n_more := done.n_bad - len(done.bad):
+        talk(f"… and {count(n_more)} more")
+    mean = "" if done.mean is None else f", mean {done.mean:.4g}"
+    nothing = f"; no score for {count(done.n_none)}" if done.n_none else ""
+    failed = f"; failed on {count(done.n_bad)}" if done.n_bad else ""
+    head = line(f"{name}: {plural(done.n_scored, per)} scored{mean}{nothing}{failed}")
+    more = {
+        "n_scored": done.n_scored,
+        "n_none": done.n_none,
+        "n_bad": done.n_bad,
+        "n_resumed": done.n_resumed,
+        "mean": done.mean,
+        "bad": [bad._asdict() for bad in done.bad],
+    }
+    return Made(done.entry, goal, done.manifest, done, more, head=head).kept()

@@ -1,0 +1,65 @@
+"""Describe a dataset in numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from trajkit._core.console import size, talk
+from trajkit.commands.options import Confidence, Option, Place, StoreLike
+from trajkit.commands.place import store_paths
+
+if TYPE_CHECKING:
+    from trajkit.curation.stats_model import Stats
+
+
+def stats(
+    stores: Annotated[
+        StoreLike | Iterable[StoreLike] | None, Option(is_repeated=True, metavar="STORE")
+    ] = None,
+    *,
+    score: Annotated[str | None, Option(metavar="METRIC")] = None,
+    confidence: Confidence = 0.95,
+    bootstrap: Annotated[int | None, Option(least=100, metavar="N")] = None,
+    seed: Annotated[int, Option(least=0)] = 0,
+    html: Annotated[Place | None, Option(metavar="FILE")] = None,
+) -> Stats:
+    """Describe a dataset in numbers, with their intervals.
+
+    Several stores, or a folder of stores such as `split` leaves, are taken together and compared by split.
+    Shares have Wilson's interval, means Student's t, or with --bootstrap the percentiles of N resamples. The
+    intervals take episodes as independent: several attempts at one seed are not, and their intervals are too
+    narrow.
+
+    Args:
+        stores: One store or several, or a folder of stores. Default: the last store that was written here.
+        score: The metric whose mean is shown. Default: episode_return, else total_reward.
+        confidence: Confidence of every interval.
+        bootstrap: Compute intervals of means from N resamples instead of Student's t.
+        seed: Seed of the bootstrap.
+        html: Also write a page of charts.
+
+    Raises:
+        RequestError: A number is out of its range.
+        QueryError: There is no such metric.
+        StoreError: A store cannot be read, or `html` exists.
+
+    Example:
+        trajkit stats stores/train --html stats.html
+    """
+    from trajkit._core.files import refuse_existing, write_text
+    from trajkit.curation.stats import stats as measure
+
+    page_path = None if html is None else Path(html)
+    if page_path is not None:
+        refuse_existing(page_path)
+    found = measure(
+        *store_paths(stores), score=score, confidence=confidence, resamples=bootstrap or 0, seed=seed
+    )
+    if page_path is not None:
+        from trajkit.curation.stats_page import page
+
+        write_text(page_path, page(found))
+        talk(f"{page_path}  {size(page_path.stat().st_size)}")
+    return found
