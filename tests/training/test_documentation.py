@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from trajkit.cli.jobs import jobs
+from trajkit.cli.main import cli
 from trajkit.cli.sft_local import local
 from trajkit.training.local.recipe import LocalRecipe
 
@@ -29,4 +29,11 @@ def test_what_the_page_sets_is_in_the_recipe() -> None:
 
 def test_the_commands_on_jobs_exist() -> None:
     named = set(re.findall(r"trajkit jobs ([a-z]+)", PAGE))
-    assert named == set(jobs.list_commands(click.Context(jobs))) - {"show", "pause"}
+    assert named == commands_on_jobs() - {"show", "pause"}
+
+
+def commands_on_jobs() -> set[str]:
+    """The names of the commands on jobs."""
+    jobs = cli.get_command(click.Context(cli), "jobs")
+    assert isinstance(jobs, click.Group)
+    return set(jobs.list_commands(click.Context(jobs)))

@@ -10,7 +10,7 @@ import click
 from trajkit._core import console
 from trajkit._core.settings import remember
 from trajkit.cli import training
-from trajkit.cli.jobs import Follower, print_job
+from trajkit.commands.jobs import Follower, ended
 from trajkit.commands.started import forget, is_under_way
 from trajkit.errors import RequestError
 
@@ -64,8 +64,12 @@ def carry_out(
     if job.target == "local":
         for line in left_lines(runs, job):
             console.talk(line)
-    print_job(runs, job, as_json=asked["as_json"])
-    return 1 if job.status in ("failed", "cancelled") else 0
+    shown = ended(job, runs)
+    if asked["as_json"]:
+        console.result_json(shown.to_json())
+    else:
+        console.result_text(str(shown))
+    return shown.exit_code
 
 
 def left_lines(runs: Runs, job: TuneJob) -> Iterator[str]:

@@ -80,7 +80,7 @@ def _models(context: click.Context) -> Iterator[str]:
 
 
 def _jobs(context: click.Context) -> Iterator[str]:
-    folder = Path(context.params.get("runs_folder") or _RUNS)
+    folder = Path(context.params.get("runs") or context.params.get("runs_folder") or _RUNS)
     yield from sorted(path.parent.name for path in folder.glob("*/job.json"))
 
 

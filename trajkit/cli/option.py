@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -51,3 +52,13 @@ confidence_option = click.option(
     help="Of every interval.",
 )
 """How sure the intervals are that a command tells, as `confidence`."""
+
+runs_option = click.option(
+    "--runs",
+    "runs_folder",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="The folder where jobs are kept.",
+)
+"""Where jobs are, as `runs_folder`."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit._core import console
-from trajkit.cli.jobs import runs_option
+from trajkit.cli.option import runs_option
 from trajkit.cli.push_plan import (
     content_lines,
     fact_lines,

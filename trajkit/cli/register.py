@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit._core import console
-from trajkit.cli.jobs import runs_option
+from trajkit.cli.option import runs_option
 from trajkit.cli.training import confirm, near
 
 if TYPE_CHECKING:

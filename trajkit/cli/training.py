@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit._core import console
-from trajkit.cli.jobs import runs_option
-from trajkit.cli.option import Command, adding, thoughts_option
+from trajkit.cli.option import Command, adding, runs_option, thoughts_option
 from trajkit.commands.place import near as near
 from trajkit.errors import RequestError
 

@@ -53,6 +53,8 @@ Count: TypeAlias = Annotated[int, Option(least=1, metavar="N")]
 """A whole number from 1 on."""
 Output: TypeAlias = Annotated[Place | None, Option(short="-o", metavar="PATH")]
 """Where the result is written; None for a new name in the folder of stores."""
+RunsFolder: TypeAlias = Annotated[Place, Option(metavar="FOLDER")]
+"""The folder where jobs are kept."""
 Settings: TypeAlias = Annotated[Mapping[str, object], Option(is_repeated=True, metavar="NAME=VALUE")]
 """Values by name."""
 

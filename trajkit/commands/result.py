@@ -4,31 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajkit._core.console import Cell, count, line, plural, table_text, talk
+from trajkit._core.result import Result as Result
 from trajkit.commands.place import remember_store
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry, Manifest
     from trajkit.store.dataset import Dataset
-
-
-class Result:
-    """Base of what commands return. The command line prints `str(result)`, or `to_json()` with `--json`."""
-
-    exit_code = 0
-    """Exit code of the command that returned it."""
-
-    def to_json(self) -> Any:
-        """The result as values that JSON has."""
-        raise NotImplementedError
-
-    def _repr_html_(self) -> str:
-        return f"<pre>{escape(str(self))}</pre>"
 
 
 @dataclass(frozen=True, repr=False)
