@@ -18,13 +18,12 @@ if TYPE_CHECKING:
     from trajkit.commands.checkup.doctor import doctor
     from trajkit.commands.credit import mask, pairs, score, weight
     from trajkit.commands.dedupe import dedupe
+    from trajkit.commands.dpo import dpo_fireworks, dpo_local, dpo_openai, dpo_together
     from trajkit.commands.evaluate import evaluate
     from trajkit.commands.export import export
     from trajkit.commands.files import convert, import_, tokens, validate
-    from trajkit.commands.hosted_preference import dpo_fireworks, dpo_openai, dpo_together
-    from trajkit.commands.hosted_training import sft_fireworks, sft_openai, sft_together
     from trajkit.commands.jobs import jobs_cancel, jobs_list, jobs_pause, jobs_resume, jobs_show, jobs_wait
-    from trajkit.commands.local_training import dpo_local, kto_local, sft_local
+    from trajkit.commands.kto import kto_local
     from trajkit.commands.look import info, lineage, query, show, stats
     from trajkit.commands.merge import merge
     from trajkit.commands.pull import pull
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from trajkit.commands.rollout import rollout
     from trajkit.commands.select import select
     from trajkit.commands.services import down, serve, status, up
+    from trajkit.commands.sft import sft_fireworks, sft_local, sft_openai, sft_together
     from trajkit.commands.split import split
     from trajkit.commands.try_ import try_
     from trajkit.errors import TrajkitError
@@ -132,10 +132,10 @@ _MODULE_BY_NAME = {
     "dedupe": "trajkit.commands.dedupe",
     "doctor": "trajkit.commands.checkup.doctor",
     "down": "trajkit.commands.services",
-    "dpo_fireworks": "trajkit.commands.hosted_preference",
-    "dpo_local": "trajkit.commands.local_training",
-    "dpo_openai": "trajkit.commands.hosted_preference",
-    "dpo_together": "trajkit.commands.hosted_preference",
+    "dpo_fireworks": "trajkit.commands.dpo",
+    "dpo_local": "trajkit.commands.dpo",
+    "dpo_openai": "trajkit.commands.dpo",
+    "dpo_together": "trajkit.commands.dpo",
     "evaluate": "trajkit.commands.evaluate",
     "export": "trajkit.commands.export",
     "import_": "trajkit.commands.files",
@@ -146,7 +146,7 @@ _MODULE_BY_NAME = {
     "jobs_resume": "trajkit.commands.jobs",
     "jobs_show": "trajkit.commands.jobs",
     "jobs_wait": "trajkit.commands.jobs",
-    "kto_local": "trajkit.commands.local_training",
+    "kto_local": "trajkit.commands.kto",
     "leak": "trajkit.commands.checks",
     "lineage": "trajkit.commands.look",
     "mask": "trajkit.commands.credit",
@@ -166,10 +166,10 @@ _MODULE_BY_NAME = {
     "score": "trajkit.commands.credit",
     "select": "trajkit.commands.select",
     "serve": "trajkit.commands.services",
-    "sft_fireworks": "trajkit.commands.hosted_training",
-    "sft_local": "trajkit.commands.local_training",
-    "sft_openai": "trajkit.commands.hosted_training",
-    "sft_together": "trajkit.commands.hosted_training",
+    "sft_fireworks": "trajkit.commands.sft",
+    "sft_local": "trajkit.commands.sft",
+    "sft_openai": "trajkit.commands.sft",
+    "sft_together": "trajkit.commands.sft",
     "show": "trajkit.commands.look",
     "split": "trajkit.commands.split",
     "stats": "trajkit.commands.look",

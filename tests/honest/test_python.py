@@ -24,9 +24,6 @@ SHOWING = {"json", "quiet", "csv"}
 SHOWING_OF = {"show": {"full_prompts", "steps", "thoughts"}}
 """The same of one command: `show` gives the whole episode."""
 
-NEEDS_NO_YES = {"sft local", "dpo local", "kto local"}
-"""Trainings on this machine, which cost nothing: a call is the answer that a command asks for."""
-
 NOT_IN_PYTHON = {"completion"}
 """What is about the shell alone."""
 
@@ -61,7 +58,7 @@ def python_name(words: str) -> str:
 
 def options(name: str) -> dict[str, click.Parameter]:
     """What a function must take, by its name there."""
-    left_out = SHOWING | SHOWING_OF.get(name, set()) | ({"yes"} if name in NEEDS_NO_YES else set())
+    left_out = SHOWING | SHOWING_OF.get(name, set())
     found = {}
     for parameter in COMMANDS[name].params:
         if isinstance(parameter, click.Option):

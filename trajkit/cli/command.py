@@ -7,19 +7,19 @@ command prints what the function returns: as text, or as JSON with `--json`.
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import re
 import textwrap
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import click
 
 from trajkit._core import console
 from trajkit.cli.flags import everywhere
+from trajkit.commands.option_group import type_hints
 from trajkit.commands.options import Option
 
 _SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Example):$", re.MULTILINE)
@@ -87,22 +87,12 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
 
 
 def _parameters(function: Callable[..., Any], told: dict[str, str]) -> Iterator[click.Parameter]:
-    hints = get_type_hints(function, localns=_Names(function), include_extras=True)
+    hints = type_hints(function)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             yield _option(parameter, hints[parameter.name], told[parameter.name])
         else:
             yield _argument(parameter, hints[parameter.name])
-
-
-class _Names(dict[str, Any]):
-    """The names of a function's module; those imported for type checkers alone stand for anything."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__({**vars(builtins), **function.__globals__})
-
-    def __missing__(self, name: str) -> Any:
-        return object
 
 
 def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
@@ -126,21 +116,36 @@ def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
     flags = [parameter.name, *([kind.option.short] if kind.option.short else []), flag]
     default = None if parameter.default is inspect.Parameter.empty else parameter.default
     is_shown = default is not None and not isinstance(default, bool) and default not in ("", ())
-    if kind.is_flag and default is True:
+    if kind.is_flag and default is not False:
         flags[-1] += f"/--no-{flag[2:]}"
     reads = kind.option.read is not None or kind.option.is_list
+    callback = _reading(kind.option) if reads else None
     return click.Option(
         flags,
         is_flag=kind.is_flag,
         multiple=kind.option.is_repeated,
         required=parameter.default is inspect.Parameter.empty,
         type=None if kind.is_flag else kind.type,
-        default=None if kind.option.is_repeated else default,
-        show_default=is_shown and not kind.option.is_repeated,
+        default=default or None if kind.option.is_repeated else default,
+        show_default=is_shown,
         metavar=kind.option.metavar,
         help=text,
-        callback=_reading(kind.option) if reads else None,
+        callback=_reading_settings(flag, kind.option) if kind.is_mapping else callback,
     )
+
+
+def _reading_settings(flag: str, option: Option) -> Callable[[click.Context, click.Parameter, Any], Any]:
+    """A callback of click that makes a dictionary of NAME=VALUE."""
+
+    def read(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, Any]:
+        from trajkit.environments.settings import typed
+
+        return {
+            name: option.read(text) if option.read else text
+            for name, text in typed(value, option=flag).items()
+        }
+
+    return read
 
 
 def _reading(option: Option) -> Callable[[click.Context, click.Parameter, Any], Any]:
@@ -163,15 +168,17 @@ class _Kind(NamedTuple):
     type: click.ParamType[Any]
     is_flag: bool
     option: Option
+    is_mapping: bool = False
 
 
 def _kind(hint: Any) -> _Kind:
     """What click must know of a type."""
-    option = Option()
+    found: Option | None = None
     while True:
         if get_origin(hint) is Annotated:
             hint, *marks = get_args(hint)
-            option = next((mark for mark in marks if isinstance(mark, Option)), option)
+            outer = next((mark for mark in reversed(marks) if isinstance(mark, Option)), None)
+            found = found or outer
         elif get_origin(hint) in (Union, types.UnionType):
             known = [each for each in get_args(hint) if each is not type(None)]
             marked = [each for each in known if get_origin(each) in (Annotated, Literal)]
@@ -181,6 +188,9 @@ def _kind(hint: Any) -> _Kind:
                 hint = str
         else:
             break
+    option = found or Option()
+    if option.is_repeated and get_origin(hint) is Mapping:
+        return _Kind(click.STRING, False, option, is_mapping=True)
     if get_origin(hint) is Literal:
         return _Kind(click.Choice([str(each) for each in get_args(hint)]), False, option)
     if hint is bool:

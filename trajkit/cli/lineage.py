@@ -10,7 +10,7 @@ import click
 
 from trajkit._core import console
 from trajkit.cli.option import runs_option
-from trajkit.cli.training import near
+from trajkit.commands.place import near
 from trajkit.errors import ConfigError
 
 if TYPE_CHECKING:

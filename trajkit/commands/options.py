@@ -32,11 +32,13 @@ class Option:
     is_open: bool = False
     """Whether `least` and `most` themselves are refused."""
     is_repeated: bool = False
-    """Whether it may be typed several times; the function gets a tuple."""
+    """Whether it may be typed several times; the function gets a tuple, or a dictionary of NAME=VALUE."""
     is_list: bool = False
     """Whether one value may hold several, separated by commas; the function gets a tuple."""
     read: Callable[[str], Any] | None = None
     """Turns each typed text into the value that the function takes; may raise a `TrajkitError`."""
+    default: Any = None
+    """Default of an option of a group, where no signature has it."""
 
 
 Place: TypeAlias = str | Path
