@@ -17,16 +17,15 @@ if TYPE_CHECKING:
     from trajkit.commands.check_env import check_env
     from trajkit.commands.checkup.doctor import doctor
     from trajkit.commands.dedupe import dedupe
+    from trajkit.commands.dpo import dpo_fireworks, dpo_local, dpo_openai, dpo_together
     from trajkit.commands.evaluate import evaluate
     from trajkit.commands.export import export
     from trajkit.commands.files import convert, import_, tokens, validate
-    from trajkit.commands.hosted_preference import dpo_fireworks, dpo_openai, dpo_together
-    from trajkit.commands.hosted_training import sft_fireworks, sft_openai, sft_together
     from trajkit.commands.info import info
     from trajkit.commands.jobs import jobs_cancel, jobs_list, jobs_pause, jobs_resume, jobs_show, jobs_wait
+    from trajkit.commands.kto import kto_local
     from trajkit.commands.leak import leak
     from trajkit.commands.lineage import lineage
-    from trajkit.commands.local_training import dpo_local, kto_local, sft_local
     from trajkit.commands.mask import mask
     from trajkit.commands.merge import merge
     from trajkit.commands.pairs import pairs
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from trajkit.commands.score import score
     from trajkit.commands.select import select
     from trajkit.commands.services import down, serve, status, up
+    from trajkit.commands.sft import sft_fireworks, sft_local, sft_openai, sft_together
     from trajkit.commands.show import show
     from trajkit.commands.split import split
     from trajkit.commands.stats import stats
@@ -143,10 +143,10 @@ _MODULE_BY_NAME = {
     "dedupe": "trajkit.commands.dedupe",
     "doctor": "trajkit.commands.checkup.doctor",
     "down": "trajkit.commands.services",
-    "dpo_fireworks": "trajkit.commands.hosted_preference",
-    "dpo_local": "trajkit.commands.local_training",
-    "dpo_openai": "trajkit.commands.hosted_preference",
-    "dpo_together": "trajkit.commands.hosted_preference",
+    "dpo_fireworks": "trajkit.commands.dpo",
+    "dpo_local": "trajkit.commands.dpo",
+    "dpo_openai": "trajkit.commands.dpo",
+    "dpo_together": "trajkit.commands.dpo",
     "evaluate": "trajkit.commands.evaluate",
     "export": "trajkit.commands.export",
     "import_": "trajkit.commands.files",
@@ -157,7 +157,7 @@ _MODULE_BY_NAME = {
     "jobs_resume": "trajkit.commands.jobs",
     "jobs_show": "trajkit.commands.jobs",
     "jobs_wait": "trajkit.commands.jobs",
-    "kto_local": "trajkit.commands.local_training",
+    "kto_local": "trajkit.commands.kto",
     "leak": "trajkit.commands.leak",
     "lineage": "trajkit.commands.lineage",
     "mask": "trajkit.commands.mask",
@@ -177,10 +177,10 @@ _MODULE_BY_NAME = {
     "score": "trajkit.commands.score",
     "select": "trajkit.commands.select",
     "serve": "trajkit.commands.services",
-    "sft_fireworks": "trajkit.commands.hosted_training",
-    "sft_local": "trajkit.commands.local_training",
-    "sft_openai": "trajkit.commands.hosted_training",
-    "sft_together": "trajkit.commands.hosted_training",
+    "sft_fireworks": "trajkit.commands.sft",
+    "sft_local": "trajkit.commands.sft",
+    "sft_openai": "trajkit.commands.sft",
+    "sft_together": "trajkit.commands.sft",
     "show": "trajkit.commands.show",
     "split": "trajkit.commands.split",
     "stats": "trajkit.commands.stats",

@@ -21,8 +21,6 @@ from trajkit.cli.main import cli
 SHOWING = {"json", "quiet"}
 """Options that say how a result is printed: in Python it is a value."""
 
-NEEDS_NO_YES = {"sft local", "dpo local", "kto local"}
-"""Trainings on this machine, which cost nothing: a call is the answer that a command asks for."""
 
 NOT_IN_PYTHON = {"completion"}
 """What is about the shell alone."""
@@ -58,7 +56,7 @@ def python_name(words: str) -> str:
 
 def options(name: str) -> dict[str, click.Parameter]:
     """What a function must take, by its name there."""
-    left_out = SHOWING | ({"yes"} if name in NEEDS_NO_YES else set())
+    left_out = SHOWING
     found = {}
     for parameter in COMMANDS[name].params:
         if isinstance(parameter, click.Option):

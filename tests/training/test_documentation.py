@@ -7,15 +7,14 @@ from pathlib import Path
 
 import click
 
-from trajkit.cli.jobs import jobs
-from trajkit.cli.sft_local import local
+from trajkit.cli.main import cli
 from trajkit.training.local.recipe import LocalRecipe
 
 PAGE = (Path(__file__).parents[2] / "docs" / "train.md").read_text(encoding="utf-8")
 
 
 def test_the_options_that_the_page_names_exist() -> None:
-    known = {name for parameter in local.params for name in parameter.opts}
+    known = {name for parameter in group("sft").commands["local"].params for name in parameter.opts}
     named = set(re.findall(r"`(--[a-z-]+)", PAGE))
     assert len(named) > 8
     assert named <= known
@@ -29,4 +28,11 @@ def test_what_the_page_sets_is_in_the_recipe() -> None:
 
 def test_the_commands_on_jobs_exist() -> None:
     named = set(re.findall(r"trajkit jobs ([a-z]+)", PAGE))
-    assert named == set(jobs.list_commands(click.Context(jobs))) - {"show", "pause"}
+    assert named == set(group("jobs").commands) - {"show", "pause"}
+
+
+def group(name: str) -> click.Group:
+    """The command of this name, which has others below it."""
+    found = cli.get_command(click.Context(cli), name)
+    assert isinstance(found, click.Group)
+    return found

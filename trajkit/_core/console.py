@@ -109,11 +109,27 @@ def confirm(question: str, *, yes: bool, verb: str, refused: str) -> None:
     """
     if yes:
         return
-    if not (_is_open and sys.stdin.isatty() and sys.stderr.isatty()):
+    if not can_ask():
         raise RequestError("nobody is here to ask", hint=f"--yes {verb}, --dry-run shows the plan alone")
     if not click.confirm(question, err=True):
         talk(refused)
         raise click.exceptions.Exit(1)
+
+
+def choose(question: str, names: Sequence[str]) -> str:
+    """Ask for one of several names; `can_ask` says whether that is possible."""
+    chosen: str = click.prompt(question, type=click.Choice(names), err=True)
+    return chosen
+
+
+def can_ask() -> bool:
+    """Whether a question reaches a person: the console is open, on a terminal."""
+    return _is_open and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def is_open() -> bool:
+    """Whether this is the command line; False in a Python program, where nothing is printed or asked."""
+    return _is_open
 
 
 def error_line(message: str, *, hint: str | None = None) -> None:
@@ -198,11 +214,6 @@ def size(n_bytes: int) -> str:
 def plural(number: int, noun: str, many: str | None = None) -> str:
     """`1 episode`, `1,200 episodes`."""
     return f"{count(number)} {noun if number == 1 else many or noun + 's'}"
-
-
-def is_open() -> bool:
-    """Whether this is the command line, which prints what a command returns."""
-    return _is_open
 
 
 def is_terminal() -> bool:

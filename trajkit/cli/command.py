@@ -7,19 +7,19 @@ command prints what the function returns: as text, or as JSON with `--json`.
 
 from __future__ import annotations
 
-import builtins
 import inspect
 import re
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import click
 
 from trajkit._core import console
 from trajkit.cli.flags import everywhere
+from trajkit.commands.option_group import type_hints
 from trajkit.commands.options import Option
 
 _SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Example):$", re.MULTILINE)
@@ -97,22 +97,12 @@ def _as_it_is(paragraph: str) -> str:
 
 
 def _parameters(function: Callable[..., Any], told: dict[str, str]) -> Iterator[click.Parameter]:
-    hints = get_type_hints(function, localns=_Names(function), include_extras=True)
+    hints = type_hints(function)
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             yield _option(parameter, hints[parameter.name], told[parameter.name])
         else:
             yield _argument(parameter, hints[parameter.name])
-
-
-class _Names(dict[str, Any]):
-    """The names of a function's module; those imported for type checkers alone stand for anything."""
-
-    def __init__(self, function: Callable[..., Any]) -> None:
-        super().__init__({**vars(builtins), **function.__globals__})
-
-    def __missing__(self, name: str) -> Any:
-        return object
 
 
 def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
@@ -137,11 +127,13 @@ def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
     is_required = parameter.default is inspect.Parameter.empty
     default = None if is_required else parameter.default
     is_shown = default is not None and not isinstance(default, bool) and default not in ("", ())
-    if kind.is_flag and default is True:
+    if kind.is_flag and default is not False:
         flag += f"/--no-{flag[2:]}"
     reads = kind.option.read is not None or kind.option.is_list
     callback = _reading(kind.option) if reads else None
-    given: dict[str, Any] = {} if is_required else {"default": None if kind.option.is_repeated else default}
+    given: dict[str, Any] = (
+        {} if is_required else {"default": default or None if kind.option.is_repeated else default}
+    )
     return click.Option(
         [parameter.name, *filter(None, (kind.option.short, flag, kind.option.alias))],
         is_flag=kind.is_flag,
@@ -149,20 +141,23 @@ def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
         required=is_required,
         type=None if kind.is_flag else kind.type,
         **given,
-        show_default=is_shown and not kind.option.is_repeated,
+        show_default=is_shown,
         metavar=kind.option.metavar,
         help=text,
-        callback=_reading_settings(flag) if kind.is_mapping else callback,
+        callback=_reading_settings(flag, kind.option) if kind.is_mapping else callback,
     )
 
 
-def _reading_settings(flag: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
+def _reading_settings(flag: str, option: Option) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """A callback of click that makes a dictionary of NAME=VALUE."""
 
-    def read(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, str]:
+    def read(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, Any]:
         from trajkit.environments.settings import typed
 
-        return typed(value, option=flag)
+        return {
+            name: option.read(text) if option.read else text
+            for name, text in typed(value, option=flag).items()
+        }
 
     return read
 
@@ -192,11 +187,12 @@ class _Kind(NamedTuple):
 
 def _kind(hint: Any) -> _Kind:
     """What click must know of a type."""
-    option = Option()
+    found: Option | None = None
     while True:
         if get_origin(hint) is Annotated:
             hint, *marks = get_args(hint)
-            option = next((mark for mark in marks if isinstance(mark, Option)), option)
+            outer = next((mark for mark in reversed(marks) if isinstance(mark, Option)), None)
+            found = found or outer
         elif get_origin(hint) in (Union, types.UnionType):
             known = [each for each in get_args(hint) if each is not type(None)]
             marked = [each for each in known if get_origin(each) in (Annotated, Literal)]
@@ -206,6 +202,7 @@ def _kind(hint: Any) -> _Kind:
                 hint = str
         else:
             break
+    option = found or Option()
     if option.is_repeated and get_origin(hint) is Mapping:
         return _Kind(click.STRING, False, option, is_mapping=True)
     if get_origin(hint) is Literal:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit._core.console import talk
-from trajkit.cli.jobs import runs_option
-from trajkit.cli.option import Command, adding
+from trajkit.cli.option import Command, adding, runs_option
 from trajkit.cli.rollout import rollout
 from trajkit.cli.settings import settings_option
 from trajkit.commands.evaluate import GATEWAY, PROCESS

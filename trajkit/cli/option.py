@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
@@ -25,24 +26,6 @@ def adding(*options: Callable[[Any], Any]) -> Callable[[Command], Command]:
     return add
 
 
-thoughts_option = click.option(
-    "--thoughts",
-    type=click.Choice(["keep", "strip", "think-text"]),
-    default="keep",
-    show_default=True,
-    help="What becomes of thoughts.",
-)
-"""What a row that is trained on has of thoughts, as `thoughts`."""
-
-overlong_option = click.option(
-    "--overlong",
-    type=click.Choice(["error", "drop", "trim-history"]),
-    default="error",
-    show_default=True,
-    help="What becomes of rows that are too long.",
-)
-"""The same of rows over the limit, as `overlong`."""
-
 confidence_option = click.option(
     "--confidence",
     type=click.FloatRange(0, 1, min_open=True, max_open=True),
@@ -51,3 +34,13 @@ confidence_option = click.option(
     help="Of every interval.",
 )
 """How sure the intervals are that a command tells, as `confidence`."""
+
+runs_option = click.option(
+    "--runs",
+    "runs_folder",
+    type=click.Path(path_type=Path),
+    default=Path("runs"),
+    show_default=True,
+    help="The folder where jobs are kept.",
+)
+"""Where jobs are, as `runs_folder`."""

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit._core import console
-from trajkit.cli.jobs import runs_option
+from trajkit._core.console import confirm
+from trajkit.cli.option import runs_option
 from trajkit.cli.push_plan import (
     content_lines,
     fact_lines,
@@ -18,7 +19,6 @@ from trajkit.cli.push_plan import (
     scanned_lines,
 )
 from trajkit.cli.settings import settings_option
-from trajkit.cli.training import confirm
 
 if TYPE_CHECKING:
     from trajkit.curation.redact_gate import Opinion

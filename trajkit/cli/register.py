@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit._core import console
-from trajkit.cli.jobs import runs_option
-from trajkit.cli.training import confirm, near
+from trajkit._core.console import confirm
+from trajkit.cli.option import runs_option
+from trajkit.commands.place import near
 
 if TYPE_CHECKING:
     from trajkit.commands.candidate import Candidate

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from trajkit._core import console
+from trajkit._core.console import confirm
 from trajkit.cli.register import RESTART, UNCHANGED, print_diff
-from trajkit.cli.training import confirm, near
+from trajkit.commands.place import near
 
 if TYPE_CHECKING:
     from trajkit.registry.ledger import Ledger

@@ -9,8 +9,7 @@ import click
 
 from trajkit._core import console
 from trajkit.cli.derived import columns_given
-from trajkit.cli.jobs import runs_option
-from trajkit.cli.option import confidence_option
+from trajkit.cli.option import confidence_option, runs_option
 from trajkit.commands.place import last_evaluation
 from trajkit.errors import RequestError
 

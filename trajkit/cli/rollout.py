@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from trajkit.cli.jobs import runs_option
+from trajkit.cli.option import runs_option
 from trajkit.cli.settings import env_set, settings_option
 
 _EPILOG = """\

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from trajkit._core import console
-from trajkit.cli.jobs import runs_option
+from trajkit.cli.option import runs_option
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 

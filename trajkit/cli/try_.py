@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from trajkit._core import console
-from trajkit.cli.jobs import runs_option
+from trajkit.cli.option import runs_option
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import click
 
 from trajkit._core.console import Cell, count, result, result_json, table, talk
-from trajkit.cli.jobs import runs_option
+from trajkit.cli.option import runs_option
 
 if TYPE_CHECKING:
     from trajkit.stack.process import Process

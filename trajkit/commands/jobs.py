@@ -1,17 +1,170 @@
-"""Fine-tuning jobs: list, show, wait for, end, halt and resume them."""
+"""List, watch, end and resume fine-tuning jobs, from any terminal."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
+from trajkit._core.console import Cell, Meter, can_ask, confirm, table_text, talk
+from trajkit._core.result import Result
 from trajkit._core.settings import remembered
-from trajkit.commands.place import Place
+from trajkit.commands.options import Option, RunsFolder
 from trajkit.errors import MissingExtra, RequestError, ServiceError
 
 if TYPE_CHECKING:
     from trajkit.training.job import TuneJob
     from trajkit.training.runs import Runs
+    from trajkit.training.step import Step
+
+_MOST_TOLD = 5
+
+
+class Jobs(Result, list["TuneJob"]):
+    """Jobs, the newest first."""
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The jobs as their `job.json` keeps them."""
+        return [job.to_json() for job in self]
+
+    def __str__(self) -> str:
+        headings = ("job", "status", "target", "model", "since (UTC)", "outcome")
+        rows = [
+            (job.job_id, job.status, job.target, job.base, f"{job.created_at:%Y-%m-%d %H:%M}", job.outcome)
+            for job in self
+        ]
+        return table_text([Cell(heading) for heading in headings], rows)
+
+
+def jobs_list(*, runs: RunsFolder = "runs") -> Jobs:
+    """List every job, the newest first.
+
+    A job whose service cannot be asked is listed as it was last seen.
+
+    Args:
+        runs: Folder where jobs are kept.
+    """
+    from trajkit.training.jobs import refreshed
+    from trajkit.training.runs import Runs
+
+    kept, found = Runs(Path(runs)), Jobs()
+    for job in kept.all():
+        try:
+            found.append(refreshed(kept, job.job_id))
+        except (ServiceError, RequestError, MissingExtra) as error:
+            talk(f"{job.job_id}: as it was last seen: {error.message}")
+            found.append(job)
+    return found
+
+
+def jobs_show(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
+    """Show JOB as it is now.
+
+    Args:
+        job: Name of the job. Default: the last job that was started here.
+        runs: Folder where jobs are kept.
+
+    Raises:
+        RequestError: There is no such job.
+        ServiceError: The service of the job does not answer.
+    """
+    from trajkit.training.job import Shown
+    from trajkit.training.jobs import refreshed
+
+    found = find_job(job, Path(runs))
+    now = _with_error(refreshed(*found))
+    messages = [event["message"] for event in found.runs.events(found.job_id) if event.get("message")]
+    return now.shown(Shown(found.runs.folder, messages=tuple(messages[-_MOST_TOLD:])))
+
+
+def jobs_wait(
+    job: str | None = None,
+    *,
+    runs: RunsFolder = "runs",
+    timeout: Annotated[float | None, Option(metavar="SECONDS")] = None,
+) -> TuneJob:
+    """Wait until JOB has ended. Exit 1 when it ended without a model.
+
+    Ctrl-C ends the waiting and not the job.
+
+    Args:
+        job: Name of the job. Default: the last job that was started here.
+        runs: Folder where jobs are kept.
+        timeout: Stop waiting after this time.
+
+    Raises:
+        RequestError: There is no such job, or it has not ended in time.
+        ServiceError: The service of the job does not answer.
+    """
+    found = find_job(job, Path(runs))
+    return ended(Follower(*found).wait(timeout), found.runs)
+
+
+def jobs_cancel(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
+    """End JOB. One on this machine can be resumed from its last checkpoint; one at a service is over.
+
+    Args:
+        job: Name of the job. Default: the last job that was started here.
+        runs: Folder where jobs are kept.
+
+    Raises:
+        RequestError: There is no such job, or it has ended already.
+        ServiceError: The service refused.
+    """
+    from trajkit.training.job import Shown
+    from trajkit.training.jobs import cancel
+
+    found = find_job(job, Path(runs))
+    return _with_error(cancel(*found)).shown(Shown(found.runs.folder))
+
+
+def jobs_pause(job: str | None = None, *, runs: RunsFolder = "runs") -> TuneJob:
+    """Halt JOB at a service that can do that; `resume` goes on with it.
+
+    Args:
+        job: Name of the job. Default: the last job that was started here.
+        runs: Folder where jobs are kept.
+
+    Raises:
+        RequestError: The job runs on this machine, or its service cannot halt it.
+        ServiceError: The service refused.
+    """
+    from trajkit.training.job import Shown
+    from trajkit.training.jobs import pause
+
+    found = find_job(job, Path(runs))
+    return _with_error(pause(*found)).shown(Shown(found.runs.folder))
+
+
+def jobs_resume(
+    job: str | None = None, *, runs: RunsFolder = "runs", again: bool = False, detach: bool = False
+) -> TuneJob:
+    """Go on with JOB: here from its last checkpoint, at a service with what was halted or cut off.
+
+    Args:
+        job: Name of the job. Default: the last job that was started here.
+        runs: Folder where jobs are kept.
+        again: Create a job anew that its service may have already: it may be paid for twice.
+        detach: Do not wait for the end.
+
+    Raises:
+        RequestError: There is no such job, it ended at a service, or its service may have it without
+            listing it.
+        ServiceError: The service refused.
+    """
+    from trajkit.training.hosted.failure import Uncertain
+    from trajkit.training.jobs import resume
+
+    found = find_job(job, Path(runs))
+    try:
+        resumed = resume(*found, again=again, on_message=talk)
+    except Uncertain as error:
+        if not can_ask():
+            raise
+        talk(error.message)
+        confirm("Create it again?", yes=False, verb="creates it again", refused="nothing was created")
+        resumed = resume(*found, again=True, on_message=talk)
+    return ended(resumed if detach else Follower(*found).wait(), found.runs)
 
 
 class Found(NamedTuple):
@@ -41,109 +194,82 @@ def find_job(job: str | None, runs_folder: Path) -> Found:
     return Found(runs, job)
 
 
-def jobs_list(*, runs: Place = "runs") -> list[TuneJob]:
-    """Every job, the newest first; one whose service cannot be asked is as it was last seen.
+def ended(job: TuneJob, runs: Runs) -> TuneJob:
+    """A job as the command that waited for it returns it: with exit code 1 when there is no model."""
+    from trajkit.training.job import Shown
+
+    return _with_error(job).shown(
+        Shown(runs.folder, exit_code=1 if job.status in ("failed", "cancelled") else 0)
+    )
+
+
+def _with_error(job: TuneJob) -> TuneJob:
+    """The job; says why it failed."""
+    if job.error is not None:
+        talk(f"{job.job_id}: {job.error}")
+    return job
+
+
+class Follower:
+    """Waits for a job, with its losses in a progress line.
 
     Args:
-        runs: The folder where jobs are kept.
+        runs: Where the job is kept.
+        job_id: Its name.
+        n_steps: Steps of the optimizer; None where that is not known yet.
     """
-    from trajkit.training.jobs import refreshed
-    from trajkit.training.runs import Runs
 
-    kept, found = Runs(Path(runs)), []
-    for job in kept.all():
+    def __init__(self, runs: Runs, job_id: str, n_steps: int | None = None) -> None:
+        self._runs, self._job_id, self._n_steps = runs, job_id, n_steps
+        self._words = "starting"
+        self._meter = Meter()
+
+    def __enter__(self) -> Self:
+        self._meter.__enter__()
+        self._meter.show(self._words, 0, self._n_steps)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._meter.__exit__(kind, error, trace)
+
+    def wait(self, timeout_s: float | None = None) -> TuneJob:
+        """The job when it has ended.
+
+        Raises:
+            RequestError: It has not ended in time.
+        """
+        from trajkit.training.jobs import follow
+
         try:
-            found.append(refreshed(kept, job.job_id))
-        except (ServiceError, RequestError, MissingExtra):
-            found.append(job)
-    return found
+            with self:
+                return follow(
+                    self._runs,
+                    self._job_id,
+                    on_step=self._show,
+                    on_message=self._say,
+                    timeout_s=timeout_s,
+                )
+        except TimeoutError as error:
+            raise RequestError(str(error), hint=self._again) from error
+        except KeyboardInterrupt:
+            talk(f"job {self._job_id} goes on: `{self._again}` waits for it again")
+            raise
 
+    @property
+    def _again(self) -> str:
+        """What waits for the same job."""
+        elsewhere = "" if self._runs.folder == Path("runs") else f" --runs {self._runs.folder}"
+        return f"trajkit jobs wait {self._job_id}{elsewhere}"
 
-def jobs_show(job: str | None = None, *, runs: Place = "runs") -> TuneJob:
-    """A job as it is now.
+    def _show(self, step: Step) -> None:
+        if step.loss is not None:
+            self._words = f"loss {step.loss:.3f}"
+        if step.eval_loss is not None:
+            self._words = f"validation {step.eval_loss:.3f}"
+        self._n_steps = step.n_total or self._n_steps
+        self._meter.show(self._words, step.n_done, self._n_steps)
 
-    Args:
-        job: Its name; None for the last that was started here.
-        runs: The folder where jobs are kept.
-
-    Raises:
-        RequestError: There is none.
-        ServiceError: Its service does not tell.
-    """
-    from trajkit.training.jobs import refreshed
-
-    return refreshed(*find_job(job, Path(runs)))
-
-
-def jobs_wait(job: str | None = None, *, runs: Place = "runs", timeout: float | None = None) -> TuneJob:
-    """Wait until a job has ended; how it ended is told, not raised. A stop does not stop the job.
-
-    Args:
-        job: Its name; None for the last that was started here.
-        runs: The folder where jobs are kept.
-        timeout: Give up waiting after so many seconds.
-
-    Raises:
-        RequestError: There is none, or it has not ended in time.
-        ServiceError: Its service does not tell.
-    """
-    from trajkit.training.jobs import follow
-
-    found = find_job(job, Path(runs))
-    try:
-        return follow(*found, timeout_s=timeout)
-    except TimeoutError as error:
-        raise RequestError(str(error), hint=f"trajkit jobs wait {found.job_id}") from error
-
-
-def jobs_cancel(job: str | None = None, *, runs: Place = "runs") -> TuneJob:
-    """End a job. One on this machine can be resumed; at a service it is over.
-
-    Args:
-        job: Its name; None for the last that was started here.
-        runs: The folder where jobs are kept.
-
-    Raises:
-        RequestError: There is none, or it has ended already.
-        ServiceError: Its service refused.
-    """
-    from trajkit.training.jobs import cancel
-
-    return cancel(*find_job(job, Path(runs)))
-
-
-def jobs_pause(job: str | None = None, *, runs: Place = "runs") -> TuneJob:
-    """Halt a job at a service that can do that; `jobs_resume` goes on with it.
-
-    Args:
-        job: Its name; None for the last that was started here.
-        runs: The folder where jobs are kept.
-
-    Raises:
-        RequestError: It runs on this machine, or its service cannot.
-    """
-    from trajkit.training.jobs import pause
-
-    return pause(*find_job(job, Path(runs)))
-
-
-def jobs_resume(
-    job: str | None = None, *, runs: Place = "runs", again: bool = False, detach: bool = False
-) -> TuneJob:
-    """Go on with a job: here from its last checkpoint, at a service with what was halted or cut off.
-
-    Args:
-        job: Its name; None for the last that was started here.
-        runs: The folder where jobs are kept.
-        again: Create a job anew whose service may have it already: it may be paid for twice.
-        detach: Do not wait for its end.
-
-    Raises:
-        RequestError: There is none, it ended at a service, or its service may have it without listing it.
-        ServiceError: Its service refused.
-    """
-    from trajkit.training.jobs import follow, resume
-
-    found = find_job(job, Path(runs))
-    resumed = resume(*found, again=again)
-    return resumed if detach else follow(*found)
+    def _say(self, message: str) -> None:
+        self._meter.say(f"{self._job_id}: {message}")

@@ -1,289 +1,146 @@
-"""Tune a model on this machine: on steps, on pairs, on good and bad answers."""
+"""Train on this machine: on the steps of a store, on pairs, on good and bad answers."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from trajkit.commands.place import Many, Place, Settings, StoreLike, many, store_path
+from trajkit._core.console import Meter, count, is_open, size
+from trajkit.commands.launch import carry_out, data_lines
+from trajkit.commands.request import given_fields, nested, picked, recipe
+from trajkit.commands.sides import learned_by, sides, unless_used
+from trajkit.training.local.preference_recipe import RECIPES, DpoRecipe, KtoRecipe
+from trajkit.training.local.recipe import LocalRecipe, LoraRecipe, PlayRecipe
 
 if TYPE_CHECKING:
+    from trajkit.commands.options import StoreLike
+    from trajkit.commands.training_options import LocalOptions, TrainingOptions, ValidationOptions
     from trajkit.training.job import TuneJob
+    from trajkit.training.local.base_model import Sizes
+    from trajkit.training.local.preference_prepare import PreparedPreference
+    from trajkit.training.local.prepare import Prepared
+    from trajkit.training.runs import Runs
+
+    class _Options(ValidationOptions, LocalOptions, TrainingOptions, total=False):
+        train: StoreLike | None
 
 
-def sft_local(
-    *,
-    model: str | Path,
-    train: StoreLike | None = None,
-    val: StoreLike | None = None,
-    val_fraction: float = 0.1,
-    num_train_epochs: float | None = None,
-    max_steps: int | None = None,
-    learning_rate: float | None = None,
-    per_device_train_batch_size: int | None = None,
-    gradient_accumulation_steps: int | None = None,
-    max_length: int | None = None,
-    r: int | None = None,
-    lora_alpha: float | None = None,
-    lora_dropout: float | None = None,
-    seed: int | None = None,
-    set: Settings | None = None,
-    packing: bool | None = None,
-    auto_batch: bool | None = None,
-    merge: bool | None = None,
-    report_to: Literal["wandb", "tensorboard"] | None = None,
-    unit: Literal["episode", "step"] = "episode",
-    thoughts: Literal["keep", "strip", "think-text"] = "keep",
-    overlong: Literal["error", "drop", "trim-history"] = "error",
-    best_by: Literal["eval_loss", "episode_return"] = "eval_loss",
-    best_seeds: str | None = None,
-    tokenizer: str | None = None,
-    chat_template: str | None = None,
-    name: str | None = None,
-    allow_leak: bool = False,
-    runs: Place = "runs",
-    dry_run: bool = False,
-    detach: bool = False,
+_WIDEST = 4 / 3
+"""How much more good answers may count than bad ones: equation 8 of the paper on KTO."""
+
+
+def train_here(
+    method: str, model: str | Path, options: _Options, fields: Mapping[str, Any] | None = None
 ) -> TuneJob:
-    """Tune a model on this machine: LoRA with transformers and peft.
-
-    Each answer's loss counts by its weight in the store. The training has a process of its own: a stop ends
-    the waiting and not the training. The same data, model and recipe are never trained twice.
+    """Plan a training on this machine, ask, start it and wait for it.
 
     Args:
-        model: The model to start from: a folder, an id, or `sample:tiny-base`.
-        train: What is learned; None for the last store that was written here.
-        val: What measures on the way, and picks the best checkpoint.
-        val_fraction: Without `val`, and where `split` left none beside `train`: the share that measures, cut
-            by world; 0 for none.
-        num_train_epochs: Passes over the rows; None for 3.
-        max_steps: Steps of the optimizer, instead of epochs.
-        learning_rate: At its highest; None for 0.0002.
-        per_device_train_batch_size: Rows in a batch; None for 8.
-        gradient_accumulation_steps: Batches of a step; None for 1.
-        max_length: Most tokens of a row; None for 2048.
-        r: Rank of the adapter; None for 16.
-        lora_alpha: Its scale: alpha / r; None for 32.
-        lora_dropout: Share of its inputs that a step leaves out; None for 0.
-        seed: Of first weights and order; None for 0.
-        set: Anything else of the recipe, such as `{"lora.use_dora": True, "optim": "sgd"}`.
-        packing: Several rows in a line; they never see each other.
-        auto_batch: Where memory runs out, halve the batch and go on.
-        merge: Write adapter and base as one model too.
-        report_to: Tell it every loss.
-        unit: What becomes a row.
-        thoughts: What becomes of thoughts.
-        overlong: What becomes of rows that are too long.
-        best_by: What chooses the checkpoint.
-        best_seeds: What it plays then, of those that are reserved.
-        tokenizer: Another one than the model's.
-        chat_template: Another one than the tokenizer's.
-        name: The job's name; None for one of the model and the store.
-        allow_leak: Train although the stores share what they must not.
-        runs: The folder where jobs are kept.
-        dry_run: Train nothing, and give the job as it would be.
-        detach: Do not wait for its end.
-
-    Returns:
-        The job; its status says how it ended, and `job.error` why it failed.
+        method: `sft`, `dpo` or `kto`.
+        model: The model to start from.
+        options: The options of the command.
+        fields: Further fields of the recipe.
 
     Raises:
-        RequestError: A value cannot be.
-        DataError: The stores leak, or a row is too long.
+        RequestError: A value cannot be, or there is no such model.
+        DataError: The data leaks, or a row is too long.
         NothingMatched: No step is learned.
     """
-    from trajkit.commands.request import local_request
-    from trajkit.commands.sides import sides, unless_used
-    from trajkit.commands.started import carried_out, here
-    from trajkit.training.local.prepare import prepare
+    from trajkit.training.local.base_model import check_model
+    from trajkit.training.local.finish import take_wishes
+    from trajkit.training.local.launch import start
+    from trajkit.training.local.preference_prepare import PreferenceRequest, prepare_preference
+    from trajkit.training.local.prepare import LocalRequest, prepare
     from trajkit.training.runs import Runs
 
-    asked = {**locals(), "base": str(model), "more": set or {}}
-    found = Runs(Path(runs))
-    with unless_used(found) as made:
-        request = local_request(asked, lambda: sides(_path(train), _path(val), val_fraction, made=made))
-        prepared = prepare(request, found, name=name)
-        return carried_out(prepared, found, dry_run=dry_run, detach=detach, start=here(request.recipe))
+    runs, base = Runs(Path(options["runs"])), str(model)
+    kind: type[LocalRecipe] = LocalRecipe if method == "sft" else RECIPES[method]
+    given = given_fields(options, kind) | {"lora": given_fields(options, LoraRecipe)} | dict(fields or {})
+    wanted = recipe(kind, nested(options["set"], given))
+    learned = learned_by(method, options["train"])
+    check_model(base)  # before anything is written for it
+    with unless_used(runs) as made:
+        chosen = sides(method, learned, options["val"], options["val_fraction"], made=made)
+        about = {"base": base, "train": chosen.train, "validation": chosen.validation, "recipe": wanted}
+        asked: LocalRequest | PreferenceRequest
+        prepared: Prepared | PreparedPreference
+        with Meter() as meter:
+            if method == "sft":
+                asked = LocalRequest(**picked(options, LocalRequest.model_fields) | about)
+                prepared = prepare(asked, runs, name=options["name"], on_progress=meter.show)
+            else:
+                about = picked(options, PreferenceRequest.model_fields) | about
+                asked = PreferenceRequest(method=method, **about)
+                prepared = prepare_preference(asked, runs, name=options["name"], on_progress=meter.show)
 
+        def begin(runs: Runs, job_id: str) -> TuneJob:
+            take_wishes(runs, job_id, wanted)  # also of a job that is there already
+            return start(runs, job_id)
 
-def dpo_local(
-    *,
-    model: str | Path,
-    train: Place | None = None,
-    val: Place | None = None,
-    val_fraction: float = 0.1,
-    tokenizer: str | None = None,
-    chat_template: str | None = None,
-    beta: float | None = None,
-    loss_type: Many = (),
-    label_smoothing: float | None = None,
-    num_train_epochs: float | None = None,
-    max_steps: int | None = None,
-    learning_rate: float | None = None,
-    per_device_train_batch_size: int | None = None,
-    gradient_accumulation_steps: int | None = None,
-    max_length: int | None = None,
-    r: int | None = None,
-    lora_alpha: float | None = None,
-    lora_dropout: float | None = None,
-    seed: int | None = None,
-    set: Settings | None = None,
-    auto_batch: bool | None = None,
-    merge: bool | None = None,
-    report_to: Literal["wandb", "tensorboard"] | None = None,
-    thoughts: Literal["keep", "strip", "think-text"] = "keep",
-    name: str | None = None,
-    allow_leak: bool = False,
-    runs: Place = "runs",
-    dry_run: bool = False,
-    detach: bool = False,
-) -> TuneJob:
-    """Tune a model on this machine: the better answer of each pair becomes more probable than the worse one.
-
-    Options that are not told of here are those of `sft_local`.
-
-    Args:
-        model: The model to start from.
-        train: The pairs that are learned; None for the last that were written here.
-        val: The pairs that measure on the way.
-        val_fraction: Without `val`: the share that measures, cut by group; 0 for none.
-        tokenizer: As in `sft_local`.
-        chat_template: As in `sft_local`.
-        beta: The higher, the nearer it stays to the model; None for 0.1.
-        loss_type: sigmoid, ipo, hinge, robust, apo_zero …; none for sigmoid.
-        label_smoothing: robust: share of pairs that are the wrong way round.
-        num_train_epochs: Passes over the pairs; None for 1.
-        max_steps: As in `sft_local`.
-        learning_rate: At its highest; None for 0.00001.
-        per_device_train_batch_size: As in `sft_local`.
-        gradient_accumulation_steps: As in `sft_local`.
-        max_length: Most tokens of a prompt with its answer; None for 2048.
-        r: As in `sft_local`.
-        lora_alpha: As in `sft_local`.
-        lora_dropout: As in `sft_local`.
-        seed: As in `sft_local`.
-        set: As in `sft_local`.
-        auto_batch: As in `sft_local`.
-        merge: As in `sft_local`.
-        report_to: As in `sft_local`.
-        thoughts: As in `sft_local`.
-        name: As in `sft_local`.
-        allow_leak: As in `sft_local`.
-        runs: As in `sft_local`.
-        dry_run: As in `sft_local`.
-        detach: As in `sft_local`.
-
-    Returns:
-        The job; its status says how it ended.
-
-    Raises:
-        RequestError: A value cannot be, or there are no pairs.
-        DataError: The sides leak, or a pair is too long.
-    """
-    asked = {**locals(), "loss_type": many(loss_type) or None}
-    return _prefer("dpo", asked, "beta", "loss_type", "label_smoothing")
-
-
-def kto_local(
-    *,
-    model: str | Path,
-    train: StoreLike | None = None,
-    val: StoreLike | None = None,
-    val_fraction: float = 0.1,
-    tokenizer: str | None = None,
-    chat_template: str | None = None,
-    good: str | None = None,
-    beta: float | None = None,
-    loss_type: Literal["kto", "apo_zero_unpaired"] | None = None,
-    desirable_weight: float | None = None,
-    undesirable_weight: float | None = None,
-    num_train_epochs: float | None = None,
-    max_steps: int | None = None,
-    learning_rate: float | None = None,
-    per_device_train_batch_size: int | None = None,
-    gradient_accumulation_steps: int | None = None,
-    max_length: int | None = None,
-    r: int | None = None,
-    lora_alpha: float | None = None,
-    lora_dropout: float | None = None,
-    seed: int | None = None,
-    set: Settings | None = None,
-    auto_batch: bool | None = None,
-    merge: bool | None = None,
-    report_to: Literal["wandb", "tensorboard"] | None = None,
-    thoughts: Literal["keep", "strip", "think-text"] = "keep",
-    name: str | None = None,
-    allow_leak: bool = False,
-    runs: Place = "runs",
-    dry_run: bool = False,
-    detach: bool = False,
-) -> TuneJob:
-    """Tune a model on this machine: good answers become more probable, and bad ones less.
-
-    Options that are not told of here are those of `sft_local`.
-
-    Args:
-        model: The model to start from.
-        train: Pairs, or a store; None for the last pairs that were written here, else the last store.
-        val: What measures on the way.
-        val_fraction: Without `val`: the share that measures; 0 for none.
-        tokenizer: As in `sft_local`.
-        chat_template: As in `sft_local`.
-        good: Of a store: the episodes whose answers are good, as SQL.
-        beta: The higher, the nearer it stays to the model; None for 0.1.
-        loss_type: The loss; None for kto.
-        desirable_weight: How much a good answer counts; None for 1.
-        undesirable_weight: How much a bad one does; None for 1.
-        num_train_epochs: Passes over the answers; None for 1.
-        max_steps: As in `sft_local`.
-        learning_rate: At its highest; None for 0.00001.
-        per_device_train_batch_size: As in `sft_local`.
-        gradient_accumulation_steps: As in `sft_local`.
-        max_length: Most tokens of a prompt with its answer; None for 2048.
-        r: As in `sft_local`.
-        lora_alpha: As in `sft_local`.
-        lora_dropout: As in `sft_local`.
-        seed: As in `sft_local`.
-        set: As in `sft_local`.
-        auto_batch: As in `sft_local`.
-        merge: As in `sft_local`.
-        report_to: As in `sft_local`.
-        thoughts: As in `sft_local`.
-        name: As in `sft_local`.
-        allow_leak: As in `sft_local`.
-        runs: As in `sft_local`.
-        dry_run: As in `sft_local`.
-        detach: As in `sft_local`.
-
-    Returns:
-        The job; its status says how it ended.
-
-    Raises:
-        RequestError: A value cannot be.
-        DataError: The sides leak, or a row is too long.
-    """
-    return _prefer("kto", locals(), "beta", "loss_type", "desirable_weight", "undesirable_weight")
-
-
-def _prefer(method: str, given: dict[str, Any], *names: str) -> TuneJob:
-    from trajkit.commands.request import preference_request
-    from trajkit.commands.sides import pair_sides, unless_used
-    from trajkit.commands.started import carried_out, here
-    from trajkit.training.local.preference_prepare import prepare_preference
-    from trajkit.training.runs import Runs
-
-    asked = {**given, "base": str(given["model"]), "more": given["set"] or {}}
-    found = Runs(Path(asked["runs"]))
-    given_sides = (_path(asked["train"]), _path(asked["val"]), asked["val_fraction"])
-    with unless_used(found) as made:
-        request = preference_request(
-            method, asked, lambda: pair_sides(method, *given_sides, made=made), names
+        return carry_out(
+            prepared,
+            runs,
+            options,
+            plan=_plan(prepared, asked.recipe),
+            question="Train?" if is_open() else None,
+            nothing="nothing was trained",
+            start=begin,
+            n_steps=prepared.n_steps,
         )
-        prepared = prepare_preference(request, found, name=asked["name"])
-        start = here(request.recipe)
-        return carried_out(prepared, found, dry_run=asked["dry_run"], detach=asked["detach"], start=start)
 
 
-def _path(store: StoreLike | None) -> str | None:
-    """Where it is; None leaves the choice to others."""
-    return None if store is None else store_path(store)
+def _plan(prepared: Prepared | PreparedPreference, recipe: LocalRecipe) -> Iterator[str]:
+    from trajkit.training.local.preference_prepare import PreparedPreference
+
+    job = prepared.job
+    if not prepared.is_new:
+        yield f"job {job.job_id} is the same: {job.status}"
+    row = {"sft": "row", "dpo": "pair", "kto": "answer"}[job.method]
+    if isinstance(prepared, PreparedPreference) and isinstance(recipe, DpoRecipe | KtoRecipe):
+        yield from data_lines(job, prepared.leak, row=row, left=row, learned="answers")
+        yield from _preference_lines(prepared, recipe)
+    else:
+        yield from data_lines(job, prepared.leak, row=row, left="step", learned="learned")
+        yield from _weight_lines(job.base, recipe, prepared.sizes)
+    n_rows = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
+    rows = "lines" if recipe.packing else f"{row}s"
+    yield f"steps     {count(prepared.n_steps)} of {n_rows} {rows}, learning rate {recipe.learning_rate:g}"
+    if (told := job.recipe.get("play")) is not None:
+        played = PlayRecipe.model_validate(told)
+        worlds = f"{played.env} {', '.join(played.tasks)}, seeds {played.seeds}"
+        yield f"chosen    by the mean return on {worlds}, played as {played.variant} at each validation"
+    if recipe.report_to == "wandb":
+        yield "told      Weights & Biases: every loss and the recipe, over the network"
+    yield "price     none: it runs on this machine"
+
+
+def _weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
+    """What of a model is trained, and the memory that takes at least."""
+    from trajkit.training.local.base_model import least_memory
+
+    lora = recipe.lora
+    kind = "all weights are trained" if lora is None else f"LoRA of rank {lora.r}, alpha {lora.lora_alpha:g}"
+    trained, of = count(sizes.n_trainable), count(sizes.n_weights)
+    yield f"model     {base}, {kind}"
+    yield f"weights   {trained} of {of} are trained ({sizes.n_trainable / sizes.n_weights:.2%})"
+    least = size(least_memory(recipe, sizes))
+    yield f"memory    {least} for weights, gradients and optimizer; what a batch takes comes on top"
+
+
+def _preference_lines(prepared: PreparedPreference, recipe: DpoRecipe | KtoRecipe) -> Iterator[str]:
+    """What of a model is trained, the loss, and of `kto` how many answers are good and bad."""
+    lora, sizes = recipe.lora, prepared.sizes
+    how = "whole" if lora is None else f"LoRA of rank {lora.r}, alpha {lora.lora_alpha:g}"
+    trained = f"{count(sizes.n_trainable)} of {count(sizes.n_weights)} weights are trained"
+    yield f"model     {prepared.job.base}, {how}: {trained}"
+    losses = recipe.loss_type if isinstance(recipe, DpoRecipe) else (recipe.loss_type,)
+    yield f"loss      {' + '.join(losses)}, beta {recipe.beta:g}"
+    if not isinstance(recipe, KtoRecipe) or (found := prepared.verdicts) is None:
+        return
+    yield f"answers   {count(found.n_good)} good, {count(found.n_bad)} bad"
+    desirable, undesirable = recipe.desirable_weight, recipe.undesirable_weight
+    ratio = desirable * found.n_good / (undesirable * found.n_bad)
+    if not 1 <= round(ratio, 2) <= round(_WIDEST, 2):
+        few = "undesirable" if ratio > 1 else "desirable"
+        weight = undesirable * ratio if ratio > 1 else desirable / ratio
+        yield f"          --{few}-weight {weight:.2g} would let both count alike"

@@ -39,6 +39,8 @@ class Option:
     """Whether one value may hold several, separated by commas; the function gets a tuple."""
     read: Callable[[str], Any] | None = None
     """Turns each typed text into the value that the function takes; may raise a `TrajkitError`."""
+    default: Any = None
+    """Default of an option of a group, where no signature has it."""
 
 
 Place: TypeAlias = str | Path

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from trajkit._core.console import talk
+from trajkit._core.console import can_ask, choose, talk
 from trajkit._core.settings import project, remembered
-from trajkit.commands.place import Say, last_store, near
+from trajkit.commands.options import StoreLike
+from trajkit.commands.place import last_store, near, store_path
 from trajkit.errors import NothingMatched, RequestError
 
 if TYPE_CHECKING:
     from trajkit.training.runs import Runs
 
-Choose = Callable[[tuple[str, ...], Path], str]
-
-
 TRAIN, VALIDATION = "train", "val"
 """The sides of a split that are learned and that measure."""
 FRACTION = 0.1
 """The share that measures where nobody says how much."""
-
-
-class OfOneFunction(NamedTuple):
-    """That the steps of one function are learned."""
-
-    name: str | None
-    """Which; None where nobody said."""
-    choose: Choose
-    """Asks which, where there are several."""
 
 
 class Sides(NamedTuple):
@@ -44,41 +33,69 @@ class Sides(NamedTuple):
     """The store that measures; None for none."""
 
 
+def learned_by(method: str, train: StoreLike | None) -> str:
+    """Where the training data is: as given, else the store or, for preferences, the pairs written last.
+
+    Raises:
+        RequestError: Nothing is given, and nothing was written here.
+    """
+    if train is not None or method == "sft":
+        return store_path(train)
+    if (last := remembered("last_pairs")) is not None:
+        talk(f"from {near(Path(last['path']))} (last written)")
+        return str(last["path"])
+    if method == "kto":
+        return last_store()
+    raise RequestError("no --train, and no pairs were written here", hint="`trajkit pairs` writes some")
+
+
 def sides(
-    train: str | None,
-    val: str | None,
-    fraction: float = FRACTION,
+    method: str,
+    train: str,
+    val: StoreLike | None,
+    fraction: float,
     *,
-    function: OfOneFunction | None = None,
-    made: list[Path] | None = None,
-    say: Say = talk,
+    made: list[Path],
+    is_of_one_function: bool = False,
+    function: str | None = None,
 ) -> Sides:
-    """The two stores of a training, both without what was played for evaluation.
+    """The two sides of a training, both without what was played for evaluation.
 
     Args:
-        train: What is learned; None for the last store that was written here.
+        method: `sft` takes stores, `dpo` pairs, and `kto` both.
+        train: What is learned.
         val: What measures. None for the side `val` of the split that `train` is a side of, where `fraction`
             is the usual one; else it is cut off.
         fraction: The share that is cut off; 0 for none.
-        function: Whose steps are learned; None for those of every function.
-        made: Gets the stores that are written on the way.
-        say: Told what was made on the way.
+        made: Gets what is written on the way.
+        is_of_one_function: Whether the steps of one function alone are learned.
+        function: Which; None for the only one.
 
     Raises:
         NothingMatched: A side would be empty.
+        RequestError: There are several functions, and none is chosen.
         StoreError: A store cannot be read.
     """
-    learned = Path(train or last_store(say))
-    measured = Path(val) if val is not None else _sibling(learned, say) if fraction == FRACTION else None
-    made = [] if made is None else made
-    if function is not None:
-        learned, name = of_function(learned, function.name, choose=function.choose, made=made, say=say)
+    from trajkit.curation.pair_file import MANIFEST_NAME
+
+    learned, measured = Path(train), None if val is None else Path(store_path(val))
+    are_pairs = method != "sft" and (learned / MANIFEST_NAME).is_file()
+    if method == "dpo" and not are_pairs:
+        return Sides(learned, None)  # what prepares the job refuses it
+    if measured is None and fraction == FRACTION:
+        measured = _sibling(learned)
+    if are_pairs:
+        if measured is not None or not fraction:
+            return Sides(learned, measured)
+        return _cut_pairs(learned, fraction, made)
+    if is_of_one_function:
+        learned, function = of_function(learned, function, made=made)
         if measured is not None:
-            measured, _ = of_function(measured, name, choose=function.choose, made=made, say=say)
-    learned = _without_evaluation(learned, made, say)
+            measured, _ = of_function(measured, function, made=made)
+    learned = _without_evaluation(learned, made)
     if measured is not None:
-        return Sides(learned, _without_evaluation(measured, made, say))
-    return _cut(learned, fraction, made, say) if fraction else Sides(learned, None)
+        return Sides(learned, _without_evaluation(measured, made))
+    return _cut(learned, fraction, made) if fraction else Sides(learned, None)
 
 
 @contextmanager
@@ -101,13 +118,13 @@ def unless_used(runs: Runs) -> Iterator[list[Path]]:
                     path.parent.rmdir()
 
 
-def _sibling(learned: Path, say: Say) -> Path | None:
+def _sibling(learned: Path) -> Path | None:
     """The other side of the split, or of the cut of pairs, that something is a side of; None without one."""
     other = learned.absolute().with_name(VALIDATION)
     mine, theirs = _split_of(learned), _split_of(other)
     if mine is None or mine != theirs or other == learned.absolute():
         return None
-    say(f"measured by {learned.with_name(VALIDATION)}, of the same split")
+    talk(f"measured by {learned.with_name(VALIDATION)}, of the same split")
     return learned.with_name(VALIDATION)
 
 
@@ -129,7 +146,7 @@ def _split_of(path: Path) -> Any:
     return lineage[-1].parent_digest, {**lineage[-1].arguments, "side": None}
 
 
-def _without_evaluation(store: Path, made: list[Path], say: Say) -> Path:
+def _without_evaluation(store: Path, made: list[Path]) -> Path:
     """The store, or one of its episodes that were not played for evaluation where it has such.
 
     Raises:
@@ -152,11 +169,11 @@ def _without_evaluation(store: Path, made: list[Path], say: Say) -> Path:
         select(store, goal, where="purpose <> 'eval'")
         made.append(goal)
     episodes = "evaluation episode" if n_evaluation == 1 else "evaluation episodes"
-    say(f"{goal}  {store} without its {n_evaluation:,} {episodes}")
+    talk(f"{goal}  {store} without its {n_evaluation:,} {episodes}")
     return goal
 
 
-def _cut(train: Path, fraction: float, made: list[Path], say: Say) -> Sides:
+def _cut(train: Path, fraction: float, made: list[Path]) -> Sides:
     """The two sides of a store, which share nothing; those of an earlier cut are taken again."""
     from trajkit.store.reader import open_store
 
@@ -169,10 +186,10 @@ def _cut(train: Path, fraction: float, made: list[Path], say: Say) -> Sides:
             hint = "--val names a store that measures, --val-fraction 0 measures nothing"
             raise NothingMatched(f"{train} cannot be cut in two: {error.message}", hint=hint) from error
         made.append(goal)
-        say(f"{goal}  {train}, cut by world: {1 - fraction:.0%} to learn, {fraction:.0%} to measure")
+        talk(f"{goal}  {train}, cut by world: {1 - fraction:.0%} to learn, {fraction:.0%} to measure")
         if n_dropped:
             episodes = "episode" if n_dropped == 1 else "episodes"
-            say(f"not measured: {n_dropped:,} {episodes} whose prompts are nearly those of learned ones")
+            talk(f"not measured: {n_dropped:,} {episodes} whose prompts are nearly those of learned ones")
     return Sides(goal / TRAIN, goal / VALIDATION)
 
 
@@ -196,57 +213,7 @@ def _cut_into(goal: Path, train: Path, fraction: float) -> int:
         return n_dropped
 
 
-def pair_sides(
-    method: str,
-    train: str | None,
-    val: str | None,
-    fraction: float = FRACTION,
-    *,
-    made: list[Path] | None = None,
-    say: Say = talk,
-) -> Sides:
-    """What is learned of pairs, and what measures; as `sides` for stores.
-
-    Args:
-        method: `dpo` or `kto`, which takes stores too.
-        train: What is learned; None for the last pairs that were written here.
-        val: What measures; None for the sibling of `train`, else it is cut off.
-        fraction: The share that is cut off; 0 for none.
-        made: Gets what is written on the way.
-        say: Told what was made on the way.
-
-    Raises:
-        RequestError: Nothing is named, and nothing was written here.
-    """
-    from trajkit.curation.pair_file import MANIFEST_NAME
-
-    made = [] if made is None else made
-    learned = Path(train or last_pairs(method, say))
-    if (learned / MANIFEST_NAME).is_file():
-        measured = Path(val) if val is not None else _sibling(learned, say) if fraction == FRACTION else None
-        if measured is not None or not fraction:
-            return Sides(learned, measured)
-        return _cut_pairs(learned, fraction, made, say)
-    if method == "dpo":
-        return Sides(learned, None)  # it says itself that it is none
-    return sides(str(learned), val, fraction, made=made, say=say)
-
-
-def last_pairs(method: str, say: Say = talk) -> str:
-    """The last pairs that were written here; for `kto` the last store, where no pairs were.
-
-    Raises:
-        RequestError: Nothing was written here.
-    """
-    if (last := remembered("last_pairs")) is not None:
-        say(f"from {near(Path(last['path']))} (last written)")
-        return str(last["path"])
-    if method == "kto":
-        return last_store(say)
-    raise RequestError("no --train, and no pairs were written here", hint="`trajkit pairs` writes some")
-
-
-def _cut_pairs(train: Path, fraction: float, made: list[Path], say: Say) -> Sides:
+def _cut_pairs(train: Path, fraction: float, made: list[Path]) -> Sides:
     """The two sides of a set of pairs; those of an earlier cut are taken again."""
     from trajkit.curation.pair_cut import cut_pairs
     from trajkit.curation.pair_file import open_pairs
@@ -257,10 +224,10 @@ def _cut_pairs(train: Path, fraction: float, made: list[Path], say: Say) -> Side
         found = cut_pairs(pairs, goal, fraction=fraction)
         made.append(goal)
         words = f"{1 - fraction:.0%} of the groups to learn, {fraction:.0%} to measure"
-        say(f"{goal}  the pairs, cut by group: {words}")
+        talk(f"{goal}  the pairs, cut by group: {words}")
         if found.n_parted:
             noun = "pair" if found.n_parted == 1 else "pairs"
-            say(f"left out: {found.n_parted:,} {noun} whose episodes came to different sides")
+            talk(f"left out: {found.n_parted:,} {noun} whose episodes came to different sides")
     return Sides(goal / TRAIN, goal / VALIDATION)
 
 
@@ -273,37 +240,16 @@ class OfFunction(NamedTuple):
     """The function; None where the store names none."""
 
 
-def which_function(functions: tuple[str, ...], store: Path) -> str:
-    """Say that somebody has to choose.
-
-    Raises:
-        RequestError: Always.
-    """
-    raise RequestError(
-        f"{store} has steps of {len(functions)} functions: which is tuned?",
-        hint=f"--train-function NAME, of {', '.join(functions)}",
-    )
-
-
-def of_function(
-    store: str | Path,
-    wanted: str | None,
-    *,
-    choose: Choose = which_function,
-    made: list[Path] | None = None,
-    say: Say = talk,
-) -> OfFunction:
+def of_function(store: str | Path, wanted: str | None, *, made: list[Path]) -> OfFunction:
     """A store whose learned steps are of one function.
 
     Args:
         store: Where the steps are.
-        wanted: The function; None where nobody said.
-        choose: Asks which, where there are several.
+        wanted: The function; None for the only one, or to ask which where that is possible.
         made: Gets a store that is written.
-        say: Told what was made on the way.
 
     Raises:
-        RequestError: There are several, and nobody chose; or there is none of this name.
+        RequestError: There are several, and none is chosen; or there is none of this name.
     """
     from trajkit.curation.function import only_function
     from trajkit.store.dataset import open_dataset
@@ -312,14 +258,18 @@ def of_function(
     data = open_dataset(store)
     functions = origin_of(data).functions
     if wanted is None and len(functions) > 1:
-        wanted = choose(functions, data.store.path)
+        if not can_ask():
+            raise RequestError(
+                f"{data.store.path} has steps of {len(functions)} functions: which is tuned?",
+                hint=f"--train-function NAME, of {', '.join(functions)}",
+            )
+        wanted = choose("Which function is tuned?", functions)
     if wanted is None or functions == (wanted,):
         return OfFunction(Path(store), wanted or (functions[0] if functions else None))
     goal = Path(project().stores) / f"{wanted}-{data.store.manifest.digest[:12]}"
     if not goal.exists():
         done = only_function(store, goal, wanted)
-        if made is not None:
-            made.append(goal)
+        made.append(goal)
         n_steps = sum(each.n_steps for each in done.masked)
-        say(f"{goal}  {n_steps:,} {'step' if n_steps == 1 else 'steps'} of other functions are context only")
+        talk(f"{goal}  {n_steps:,} {'step' if n_steps == 1 else 'steps'} of other functions are context only")
     return OfFunction(goal, wanted)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
+from html import escape
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
+from trajkit._core.console import Cell, count, line, plural, table_text
+from trajkit._core.result import Result
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
 from trajkit.schema.manifest import Sha256
@@ -63,7 +67,18 @@ class JobData(Model):
     """What the rows do not say although the steps did, by kind."""
 
 
-class TuneJob(Model):
+class Shown(NamedTuple):
+    """How a command shows a job that it returns."""
+
+    folder: Path | None
+    """Where the job is kept; None after a dry run, which keeps none and prints none."""
+    messages: tuple[str, ...] | None = None
+    """Messages to show with all fields of the job; None to show its outcome alone."""
+    exit_code: int = 0
+    """Exit code of the command."""
+
+
+class TuneJob(Model, Result):
     """A fine-tuning, as `job.json` in its folder keeps it."""
 
     job_id: Name
@@ -106,6 +121,92 @@ class TuneJob(Model):
     """Why it failed."""
     result: JsonObject = {}
     """What came out."""
+    _shown: Shown = PrivateAttr(default=Shown(Path()))
+
+    def shown(self, how: Shown) -> TuneJob:
+        """The same job, to be shown in another way."""
+        job = self.model_copy()
+        job._shown = how
+        return job
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command that returned it."""
+        return self._shown.exit_code
+
+    @property
+    def outcome(self) -> str:
+        """The model where a service keeps it; steps, losses and price where they are known."""
+        result: dict[str, Any] = self.result
+        parts = [result["model"]] if result.get("model") else []
+        if result.get("n_steps") is not None:
+            parts.append(plural(result["n_steps"], "step"))
+        if result.get("train_loss") is not None:
+            parts.append(f"loss {result['train_loss']:.3f}")
+        if result.get("eval_loss") is not None:
+            best = f" at step {result['best_step']}" if result.get("best_step") is not None else ""
+            parts.append(f"validation {result['eval_loss']:.3f}{best}")
+        if result.get("margin") is not None:
+            parts.append(f"margin {result['margin']:.3f}")
+        if result.get("cost_usd") is not None:
+            parts.append(f"{result['cost_usd']:,.2f} USD")
+        return "  ".join(parts)
+
+    def to_json(self) -> dict[str, Any]:
+        """The job as `job.json` keeps it."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        if self._shown.folder is None:
+            return ""
+        last = line(
+            "  ".join(filter(None, (str(self._shown.folder / self.job_id), self.status, self.outcome)))
+        )
+        return last if self._shown.messages is None else f"{self._table()}\n{last}"
+
+    def __repr__(self) -> str:
+        return f"<job {self.job_id}: {'  '.join(filter(None, (self.status, self.outcome)))}>"
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(self._table())}</pre>"
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all fields are the same, however the two jobs are shown."""
+        return isinstance(other, TuneJob) and self.__dict__ == other.__dict__
+
+    def _table(self) -> str:
+        told = (("told", message) for message in self._shown.messages or ())
+        return table_text([Cell("job"), Cell(self.job_id)], [*self._facts(), *told])
+
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        yield "status", self.status
+        yield "target", self.target
+        yield "model", self.base
+        rows = plural(self.train.n_rows, "row")
+        yield "learned", f"{self.train.store} ({self.train.digest[:12]}), {rows}"
+        if self.validation is not None:
+            yield "measured", f"{self.validation.store} ({self.validation.digest[:12]})"
+        yield from _flat(self.recipe)
+        yield from self.versions.items()
+        if self.code_commit is not None:
+            yield "commit", self.code_commit
+        yield "since", f"{self.created_at:%Y-%m-%d %H:%M} UTC"
+        trained: Any = self.result.get("n_trained_tokens")
+        if trained is not None:
+            yield "trained tokens", count(trained)
+        if self.target != "local":
+            from trajkit.training.hosted.remote import Remote
+
+            yield from Remote.of(self).lines()
+
+
+def _flat(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+    """The fields of a recipe that are set, group by group."""
+    for name, value in recipe.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif value is not None:
+            yield f"{prefix}{name}", str(value)
 
 
 def key_of(*, target: str, method: str, base: str, recipe: JsonObject, digests: tuple[str, ...]) -> str:

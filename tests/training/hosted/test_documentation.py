@@ -7,8 +7,7 @@ from pathlib import Path
 
 import click
 
-from trajkit.cli.jobs import jobs
-from trajkit.cli.sft import sft
+from trajkit.cli.main import cli
 from trajkit.training.hosted.openai_profile import PROFILES
 from trajkit.training.hosted.way_out import way_out
 
@@ -16,9 +15,8 @@ PAGE = (Path(__file__).parents[3] / "docs" / "hosted.md").read_text(encoding="ut
 
 
 def test_the_options_that_the_page_names_exist() -> None:
-    context = click.Context(sft)
-    commands = [sft.get_command(context, name) for name in sft.list_commands(context)]
-    known = {name for command in commands if command for option in command.params for name in option.opts}
+    commands = group("sft").commands.values()
+    known = {name for command in commands for option in command.params for name in option.opts}
     known |= {"--timeout", "--again", "--fix", "--min", "--metric"}  # of `jobs`, `validate` and `export`
     named = set(re.findall(r"(?<![\w-])(--[a-z][a-z-]+)", PAGE))
     assert len(named) > 15
@@ -34,7 +32,7 @@ def test_the_profiles_are_all_there_with_their_variables() -> None:
 
 def test_the_commands_on_jobs_exist() -> None:
     named = set(re.findall(r"trajkit jobs ([a-z]+)", PAGE))
-    assert named == set(jobs.list_commands(click.Context(jobs))) - {"list"}
+    assert named == set(group("jobs").commands) - {"list"}
 
 
 def test_every_failure_of_the_table_has_a_way_out() -> None:
@@ -44,3 +42,10 @@ def test_every_failure_of_the_table_has_a_way_out() -> None:
     for text in failures:
         text = text.replace("\\", "").replace("Line 1", "where every line is a JSON dictionary. Line 1")
         assert way_out(None, text, rows=Path("rows.jsonl"), rules="openai") is not None, text
+
+
+def group(name: str) -> click.Group:
+    """The command of this name, which has others below it."""
+    found = cli.get_command(click.Context(cli), name)
+    assert isinstance(found, click.Group)
+    return found

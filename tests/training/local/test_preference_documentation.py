@@ -8,8 +8,6 @@ from pathlib import Path
 import click
 
 from tests.pages import printed
-from trajkit.cli.dpo_local import local as dpo_local
-from trajkit.cli.kto_local import local as kto_local
 from trajkit.cli.main import cli
 from trajkit.cli.try_ import try_
 from trajkit.schema import Episode, Transition, message
@@ -56,7 +54,9 @@ def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
 def test_what_the_page_names_exists() -> None:
     pairs = cli.get_command(click.Context(cli), "pairs")
     assert pairs is not None
-    commands = (dpo_local, kto_local, pairs, try_)
+    groups = [cli.get_command(click.Context(cli), name) for name in ("dpo", "kto")]
+    trainings = [group.commands["local"] for group in groups if isinstance(group, click.Group)]
+    commands = (*trainings, pairs, try_)
     known = {name for command in commands for parameter in command.params for name in parameter.opts}
     named = set(re.findall(r"`(?:trajkit [a-z]+\s+)?(--[a-z-]+)", PAGE))
     assert len(named) > 12

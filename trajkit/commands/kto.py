@@ -1,0 +1,52 @@
+"""Tune a model on answers that are good or bad: Kahneman-Tversky optimisation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal, Unpack
+
+from trajkit.commands.local_training import train_here
+from trajkit.commands.option_group import flattened
+from trajkit.commands.options import Option, Place, StoreLike
+from trajkit.commands.training_options import PreferenceOptions, TrainingOptions, ValidationOptions
+from trajkit.training.local.preference_recipe import KtoRecipe
+from trajkit.training.local.recipe import LoraRecipe
+
+if TYPE_CHECKING:
+    from trajkit.training.job import TuneJob
+
+
+class Local(ValidationOptions, PreferenceOptions, TrainingOptions, total=False):
+    """Options of `kto_local`."""
+
+    train: Annotated[StoreLike | None, Option(metavar="PAIRS|STORE")]
+    """Pairs or store to learn. Default: the last pairs that were written here, else the last store."""
+    good: Annotated[str | None, Option(metavar="SQL")]
+    """Episodes of a store whose answers are good. Default: those that succeeded."""
+    loss_type: Literal["kto", "apo_zero_unpaired"] | None
+    """The loss."""
+    desirable_weight: float | None
+    """Weight of a good answer."""
+    undesirable_weight: float | None
+    """Weight of a bad answer."""
+
+
+@flattened(KtoRecipe, LoraRecipe)
+def kto_local(*, model: Annotated[Place, Option(metavar="DIR|ID")], **options: Unpack[Local]) -> TuneJob:
+    """Tune a model on this machine: good answers become more probable, and bad ones less.
+
+    Answers need no partner: those of a store are good where their episode succeeded (or where --good says so)
+    and bad where it failed; of pairs each side is one. The prompt is not learned, the end of an answer is,
+    and nothing is cut off or dropped. The plan comes first. Ctrl-C ends the waiting and not the training,
+    which has a process of its own.
+
+    Args:
+        model: Model to start from: a folder, an id, or `sample:tiny-base`.
+
+    Raises:
+        RequestError: A value cannot be.
+        DataError: The sides leak, or a row is too long.
+
+    Example:
+        trajkit kto local --train stores/goto --good "episode_return > 0.7" --model Qwen/Qwen3-0.6B
+    """
+    return train_here("kto", model, options)

@@ -1,0 +1,167 @@
+"""Tune a model on what the steps of a store did: supervised fine-tuning."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+
+from trajkit._core.settings import project
+from trajkit.commands.hosted_training import train_at
+from trajkit.commands.local_training import train_here
+from trajkit.commands.option_group import flattened
+from trajkit.commands.options import Option, Place
+from trajkit.commands.training_options import (
+    FireworksOptions,
+    FireworksRecipe,
+    HostedOptions,
+    LocalOptions,
+    OpenAIOptions,
+    OpenAIRecipe,
+    StoreOptions,
+    TogetherRecipe,
+    TrainingOptions,
+    ValidationOptions,
+)
+from trajkit.errors import RequestError
+from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
+
+if TYPE_CHECKING:
+    from trajkit.training.job import TuneJob
+
+
+class Local(StoreOptions, ValidationOptions, LocalOptions, TrainingOptions, total=False):
+    """Options of `sft_local`."""
+
+    packing: bool
+    """Put several rows in a line; they never see each other."""
+    best_by: Annotated[Literal["eval_loss", "episode_return"], Option(default="eval_loss")]
+    """Choose the checkpoint by the validation loss, or by how the model plays."""
+    best_seeds: Annotated[str | None, Option(metavar="SEEDS")]
+    """Seeds to play when choosing a checkpoint, of those that `trajkit reserve` keeps."""
+
+
+@flattened(LocalRecipe, LoraRecipe)
+def sft_local(*, model: Annotated[Place, Option(metavar="DIR|ID")], **options: Unpack[Local]) -> TuneJob:
+    """Tune a model on this machine: LoRA with transformers and peft.
+
+    Each answer's loss counts by its weight in the store; nothing else of a row is learned, and nothing is
+    cut off. The plan comes first. Ctrl-C ends the waiting and not the training, which has a process of its
+    own. The same data, model and recipe are never trained twice: the job that is there is shown.
+
+    Args:
+        model: Model to start from: a folder, an id, or `sample:tiny-base`.
+
+    Raises:
+        RequestError: A value cannot be.
+        DataError: The stores leak, or a row is too long.
+        NothingMatched: No step is learned.
+    """
+    return train_here("sft", model, options, _play(options["best_by"], options["best_seeds"]))
+
+
+def _play(best_by: str, seeds: str | None) -> dict[str, Any]:
+    """The recipe of the episodes that choose the checkpoint; empty where none are played."""
+    if best_by == "eval_loss":
+        if seeds is not None:
+            raise RequestError("--best-seeds is for --best-by episode_return")
+        return {}
+    if seeds is None:
+        raise RequestError(
+            "--best-by episode_return needs --best-seeds: some of the reserved ones, kept apart from those"
+            " of a report",
+            hint="trajkit reserve babyai --seeds 300:320, then --best-seeds 300:320",
+        )
+    config = project().config
+    return {"play": {"seeds": seeds, **({"config": config} if config else {})}}
+
+
+class HostedData(StoreOptions, ValidationOptions, total=False):
+    """Data of a training at a service."""
+
+    train_function: Annotated[str | None, Option(metavar="NAME")]
+    """Function whose steps are learned; needed where the store has steps of several functions."""
+
+
+class OpenAI(HostedData, OpenAIOptions, TrainingOptions, total=False):
+    """Options of `sft_openai`."""
+
+
+@flattened()
+def sft_openai(**options: Unpack[OpenAI]) -> TuneJob:
+    """Tune a model at OpenAI, or wherever its fine-tuning API is spoken: Azure, Nebius, Bedrock, any URL.
+
+    As it stands, it takes the last store and the usual model, sets a tenth of the worlds aside to measure,
+    and shows a plan; nothing is sent before you agree. The key comes from the environment: OPENAI_API_KEY, or
+    AZURE_OPENAI_API_KEY, NEBIUS_API_KEY, AWS_BEARER_TOKEN_BEDROCK. Ctrl-C ends the waiting and not the job.
+    The same data, model and recipe are never paid for twice: the job that is there is found, here or at the
+    service.
+
+    Raises:
+        RequestError: The job would be paid for and was not agreed to, or a value cannot be.
+        DataError: The stores leak, or the service would refuse a row.
+        ServiceError: The service refused, or cannot be reached.
+    """
+    return train_at("sft", "openai", options, OpenAIRecipe.__annotations__)
+
+
+class SftTogetherRecipe(TogetherRecipe, total=False):
+    """Hyperparameters of a supervised fine-tuning at Together."""
+
+    n_evals: int | None
+    """Validations on the way. Default: one per epoch, where there is validation data."""
+    lora: bool | None
+    """Train an adapter, or every weight. Default: an adapter."""
+    lora_alpha: int | None
+    """The adapter is scaled by alpha / r. Default: twice --lora-r."""
+    lora_dropout: float | None
+    """Share of the adapter's inputs that a step leaves out. Default: 0."""
+
+
+class Together(HostedData, HostedOptions, SftTogetherRecipe, TrainingOptions, total=False):
+    """Options of `sft_together`."""
+
+
+@flattened()
+def sft_together(**options: Unpack[Together]) -> TuneJob:
+    """Tune a model at Together.
+
+    It takes the last store, sets a tenth of the worlds aside to measure, and shows a plan; nothing is sent
+    before you agree. The key comes from TOGETHER_API_KEY. Ctrl-C ends the waiting and not the job. The same
+    data, model and recipe are never paid for twice: the job that is there is found, here or at Together.
+
+    Raises:
+        RequestError: The job would be paid for and was not agreed to, or a value cannot be.
+        DataError: The stores leak, or the service would refuse a row.
+        ServiceError: The service refused, or cannot be reached.
+    """
+    return train_at("sft", "together", options, SftTogetherRecipe.__annotations__)
+
+
+class SftFireworksRecipe(FireworksRecipe, total=False):
+    """Hyperparameters of a supervised fine-tuning at Fireworks."""
+
+    max_context_length: int | None
+    """Most tokens of a row that the training reads. Default: the service's own."""
+    batch_size_samples: int | None
+    """Rows in a batch. Default: the service's own."""
+
+
+class Fireworks(HostedData, FireworksOptions, SftFireworksRecipe, TrainingOptions, total=False):
+    """Options of `sft_fireworks`."""
+
+
+@flattened()
+def sft_fireworks(**options: Unpack[Fireworks]) -> TuneJob:
+    """Tune a model at Fireworks.
+
+    It takes the last store, sets a tenth of the worlds aside to measure, and shows a plan; nothing is sent
+    before you agree. The key comes from FIREWORKS_API_KEY. Weights of rows are applied exactly, whatever
+    number they are: with --unit step the weight of a row is that of its step. Ctrl-C ends the waiting and not
+    the job. The same data, model and recipe are never paid for twice: the job that is there is found, here or
+    at Fireworks.
+
+    Raises:
+        RequestError: The job would be paid for and was not agreed to, or a value cannot be.
+        DataError: The stores leak, or the service would refuse a row.
+        ServiceError: The service refused, or cannot be reached.
+    """
+    return train_at("sft", "fireworks", options, SftFireworksRecipe.__annotations__)
