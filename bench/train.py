@@ -13,10 +13,11 @@ trajkit    a row for each episode whose conversation only grows, all its answers
 A batch of trl and trajkit is one episode, so there is no padding that packing could fill. All use a GPU where
 there is one. The bounds are against trl.
 
-Distinct assistant tokens are those of all answers, each counted once and once per epoch; the time is that of
-`trainer.train()`. Afterwards all models are measured on the same validation episodes, by the mean loss of
-their answers' tokens. More numbers are for agents that write their history into one message, whose steps
-cannot be merged: they are printed and have no bound. Exit 1 when a limit is missed.
+Distinct assistant tokens are those of all answers, each counted once and once per epoch. The time is that of
+`trainer.train()`; trajkit's has loading the model and writing the adapter in it too. Afterwards all models
+are measured on the same validation episodes, by the mean loss of their answers' tokens. More numbers are for
+agents that write their history into one message, whose steps cannot be merged: they are printed and have no
+bound. Exit 1 when a limit is missed.
 """
 
 from __future__ import annotations
