@@ -85,7 +85,7 @@ def spread(
         return None
     variance = math.fsum(float(part.var(ddof=1)) / len(part) for part in parts) / len(parts) ** 2
     degrees_of_worlds = len(per_world) - len(parts)
-    if (n := n_rooms(rooms)) is not None and n > 1:
+    if rooms is not None and (n := n_rooms(rooms)) is not None and n > 1:
         variance, degrees_of_worlds = _between_rooms(per_world, strata, rooms), n - 1
     squares = variance**2 / degrees_of_worlds
     for played in groups:
