@@ -20,7 +20,7 @@ SYSTEM_PACKAGES := procps:ps postgresql:postgres chromium:chromium default-jre-h
 .PHONY: help install demo loop test lint bench docs site system clean
 
 help: ## Say what there is
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
 		printf '%-14s %s\n' "$$target" "$$text"; done
 
 install: $(INSTALLED) ## Make .venv with everything in it; .venv/bin/trajkit then works
@@ -39,6 +39,9 @@ loop: $(INSTALLED) ## A tiny model gets better by its own good episodes, in loop
 
 test: lint system ## What CI runs: lint, then every test that needs no GPU
 	$(BIN)/python -m pytest -m 'not gpu' -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+test-all: export TRAJKIT_FUZZ := 10
+test-all: test ## The same with ten times as many damaged files, stores and recipes
 
 lint: $(INSTALLED) ## Style, types, layers and spelling
 	$(BIN)/ruff check $(SOURCES)

@@ -93,17 +93,17 @@ def _short(value: float | None) -> float | None:
 
 def markdown(lines: Sequence[Mapping[str, Any]]) -> str:
     """The table, and success task by task."""
-    heads = ["", "episodes", "answers", "success", "return", "less before", "less random", "by training seed"]
+    heads = ["", "episodes", "answers", "return", "success"]
+    heads += ["success less before", "less random", "by training seed"]
     rows = [heads, ["---", *["---:"] * 6, "---"]]
     for line in lines:
         size = [f"{line[name]:,}" if line["n_learned"] else "" for name in ("n_episodes", "n_learned")]
-        success = line["success"]
         rows.append(
             [
                 line["label"],
                 *size,
-                f"{success['value']:.3f} [{success['low']:.3f}, {success['high']:.3f}]",
-                f"{line['episode_return']['value']:.3f}",
+                _bounded(line["episode_return"]),
+                _bounded(line["success"]),
                 _signed(line["less_before"]),
                 _signed(line["less_control"]),
                 " ".join(f"{value:.2f}" for value in line["success_by_seed"].values()),
@@ -115,6 +115,11 @@ def markdown(lines: Sequence[Mapping[str, Any]]) -> str:
         each = line["success_by_task"].values()
         by_task.append([line["label"], *(f"{one['value']:.3f}" for one in each)])
     return f"{_written(rows)}\n\n{_written(by_task)}\n"
+
+
+def _bounded(found: Mapping[str, Any]) -> str:
+    bounds = "" if found["low"] is None else f" [{found['low']:.3f}, {found['high']:.3f}]"
+    return f"{found['value']:.3f}{bounds}"
 
 
 def _signed(found: Mapping[str, Any] | None) -> str:

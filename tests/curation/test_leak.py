@@ -271,6 +271,35 @@ def test_honest_babyai_training_passes_and_its_aliases_are_counted(write: Write)
     assert list(report.lines())[-2:] == [f"aliased text: {len(aliases)} of 60", "no leak"]
 
 
+def test_a_room_that_two_tasks_share_is_counted_by_its_seed(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def begun(task: str, seed: int) -> Episode:
+        environment = make("babyai", task)
+        start = environment.reset(seed)
+        environment.close()
+        return an_episode(
+            f"{task}-{seed}",
+            env_id="babyai",
+            task=task,
+            seed=seed,
+            initial_state_hash=start.initial_state_hash,
+            texts=[start.observation],
+        )
+
+    train = write([begun("goto", seed) for seed in range(8)] + [begun("open", seed) for seed in range(12)])
+    evaluation = write([begun("pickup", seed) for seed in range(5, 15)])
+    report = leak(train, evaluation, reservations=())
+    (room,) = (finding for finding in report.findings if finding.kind == LeakKind.ROOM)
+    assert (room.n, room.n_of, room.n_blocking) == (3, 10, 0)  # goto and pickup of 5, 6, 7; open is elsewhere
+    assert room.examples[0].train_episode == "goto-5"
+    assert not report.leaks
+    assert run(["leak", str(train), str(evaluation)]) == 0
+    said = capsys.readouterr().out
+    assert "counted  3 of 10 rooms (environment and seed, under another task)\n" in said
+    assert "babyai pickup seed 5: goto-5 and pickup-5" in said
+
+
 def test_reserved_worlds_are_found_by_their_seeds_and_by_their_states(write: Write) -> None:
     kept_worlds = (
         Reservation(env="world", tasks=("goto", "open"), seeds="200:220"),

@@ -30,7 +30,8 @@ def test_the_python_of_the_page_runs(tmp_path: Path) -> None:
         [sys.executable, "-W", "error", "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
     )
     assert re.match(
-        r"metric='success' task=None value=1\.0 .* low=0\.5\d+ high=1\.0 n=4 n_models=1\n", done.stdout
+        r"metric='success' task=None value=1\.0 .* low=0\.5\d+ high=1\.0 n=4 n_rooms=None n_models=1\n",
+        done.stdout,
     )
 
 

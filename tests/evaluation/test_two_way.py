@@ -182,3 +182,61 @@ def _variance(rows: list[list[bool]]) -> float:
     of_columns = n * ((models - whole) ** 2).sum() / (k - 1)
     rest = ((table - own[:, None] - models + whole) ** 2).sum() / ((n - 1) * (k - 1))
     return float((of_rows + max(of_columns - rest, 0)) / (n * k))
+
+
+def test_tasks_that_share_rooms_are_measured_over_rooms_by_hand():
+    values = np.array([0.0, 1.0, 1.0, 0.0, 1.0, 0.0])
+    found = spread(values, np.array([0, 0, 0, 1, 1, 1]), rooms=np.array([0, 1, 2, 0, 1, 2]))
+    assert found is not None
+    # means of the rooms 0, 1, 1/2: s² is 1/4, over 3 rooms
+    assert (found.variance, found.degrees) == (pytest.approx(1 / 12), 2)
+
+
+def test_intervals_over_rooms_cover_where_tasks_of_one_seed_go_alike():
+    chance, n_apart, n_rooms_held, n_gain = np.random.default_rng(13), 0, 0, 0
+    rooms = np.tile(np.arange(N_WORLDS), 2)
+    methods = [Truth(0, 2.0, 0), Truth(1, 3.0, 0)]
+    for truth in methods:
+        share = truth.share(chance)
+        gain = truth._replace(gain=1.0).share(chance, gained=True) - share
+        for _ in range(N_RUNS):
+            worlds = np.tile(chance.normal(size=N_WORLDS), 2)
+            odds = truth.mean + truth.worlds * worlds
+            one, other = ((chance.random(odds.shape) < _sigmoid(odds + d)) * 1.0 for d in (0.0, 1.0))
+            apart = next(estimates({"success": one}, ["a", "b"], TASKS, HOW))
+            found = next(estimates({"success": one}, ["a", "b"], TASKS, HOW, rooms=rooms))
+            assert (found.n, found.n_rooms, apart.n_rooms) == (2 * N_WORLDS, N_WORLDS, None)
+            pairs = Pairs({"success": one}, {"success": other}, TASKS, rooms=rooms)
+            differs = next(compare(("before", "after"), pairs, ["a", "b"], HOW, ["success"]))
+            n_apart += _holds(apart, share)
+            n_rooms_held += _holds(found, share)
+            n_gain += _holds(differs, gain)
+    n = N_RUNS * len(methods)
+    assert n_apart / n < 0.92  # as if the two tasks of a room were independent
+    assert 0.93 <= n_rooms_held / n <= 0.97
+    assert 0.93 <= n_gain / n <= 0.97
+
+
+def test_a_report_counts_the_rooms_that_tasks_share(
+    played: Callable[..., Episode], evaluated: Callable[..., Path]
+) -> None:
+    episodes = [
+        played(variant, seed, task=task, is_success=(seed + len(variant)) % 3 != 0)
+        for variant in ("base", "tuned")
+        for task in ("goto", "pickup")
+        for seed in range(20)
+    ]
+    found = report(evaluated(episodes), resamples=100)
+    success = {each.task: each for each in found.groups[0].estimates if each.metric == "success"}
+    assert (success[None].n, success[None].n_rooms) == (40, 20)
+    assert (success["world/goto"].n, success["world/goto"].n_rooms) == (20, None)
+    # both tasks of a room end alike: forty worlds say no more than the twenty of one task
+    assert success[None].standard_error == pytest.approx(success["world/goto"].standard_error)
+    assert {each.n_rooms for each in found.comparisons if each.task is None} == {20}
+    assert any("40 worlds are 20 rooms" in note for note in found.notes)
+
+
+def _holds(found: Any, truth: float) -> bool:
+    assert found.low is not None
+    assert found.high is not None
+    return bool(found.low <= truth <= found.high)

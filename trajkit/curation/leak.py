@@ -2,7 +2,8 @@
 
 An episode id, a world (environment, task and seed), an initial state or a reserved world on both sides is a
 leak. A shared text is one where either side has no seeds. Where both have them it is counted: small worlds do
-read alike, and another seed is another world all the same.
+read alike, and another seed is another world all the same. So is a room that both have under different tasks:
+its mission is another one.
 """
 
 from __future__ import annotations
@@ -86,6 +87,7 @@ def leak(
             _read_texts(connection)
             _read_alike(connection, near, strict_text)
             findings += [*_same_worlds(connection), *_same_texts(connection, strict_text)]
+            findings.append(_same_rooms(connection))
             aliased = _aliased(connection)
         kinds = list(LeakKind)
         return LeakReport(
@@ -263,6 +265,26 @@ def _same_worlds(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
             for name in ("train", "eval")
         }
         yield _shared(connection, kind, **sides)
+
+
+def _same_rooms(connection: duckdb.DuckDBPyConnection) -> Finding:
+    """Rooms of one seed that both have under different tasks; they block nothing."""
+    value = "CAST(to_json([env_id, CAST(seed AS VARCHAR), md5(observation)]) AS VARCHAR)"
+    for name in ("train", "eval"):
+        connection.execute(
+            f"CREATE TABLE {name}.rooms AS SELECT episode_id, task, {value} AS value, "
+            "env_id || ' ' || task || ' seed ' || CAST(seed AS VARCHAR) AS what "
+            f"FROM {name}.own JOIN {name}.steps USING (episode_id) "
+            "WHERE step_index = 0 AND has_seed AND observation IS NOT NULL"
+        )
+    sides = {
+        name: "SELECT value, what AS what, episode_id, 0 AS step_index, false AS blocks "
+        f"FROM {name}.rooms AS mine WHERE EXISTS "
+        f"(SELECT 1 FROM {other}.rooms AS o WHERE o.value = mine.value AND o.task <> mine.task)"
+        for name, other in (("train", "eval"), ("eval", "train"))
+    }
+    n_of = _number(connection, "SELECT count(DISTINCT value) FROM eval.rooms")
+    return _shared(connection, LeakKind.ROOM, **sides).model_copy(update={"n_of": n_of})
 
 
 def _same_texts(connection: duckdb.DuckDBPyConnection, strict_text: bool) -> Iterator[Finding]:

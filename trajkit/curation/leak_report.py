@@ -31,6 +31,8 @@ class LeakKind(StrEnum):
     """A prompt that differs only by case, spaces and punctuation, or in few of its words."""
     PROMPT_ANSWER = "prompt_answer"
     """A prompt with its answer that differ at most by case, spaces and punctuation."""
+    ROOM = "room"
+    """The same environment, seed and first observation under another task: only counted."""
     FIRST_TEXT = "first_text"
     """Mission and first observation that differ at most by case, spaces and punctuation."""
 
@@ -43,6 +45,10 @@ NAMES = {
     LeakKind.PROMPT: ("identical prompt", "identical prompts"),
     LeakKind.NEAR_PROMPT: ("near-identical prompt", "near-identical prompts"),
     LeakKind.PROMPT_ANSWER: ("prompt with its answer", "prompts with their answers"),
+    LeakKind.ROOM: (
+        "room (environment and seed, under another task)",
+        "rooms (environment and seed, under another task)",
+    ),
     LeakKind.FIRST_TEXT: ("mission and first text", "missions and first texts"),
 }
 """Each kind in words: one of them, several."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from trajkit.curation.intervals import wilson_bounds
 from trajkit.evaluation.estimate import SHARES, SUCCESS, is_constant, mean_over, strata_of
 from trajkit.evaluation.resample import NOTHING, Bounds, Floats, Ints, Resampling, percentiles, resampled
-from trajkit.evaluation.two_way import n_crossed, spread
+from trajkit.evaluation.two_way import n_crossed, n_rooms, spread
 from trajkit.schema import Model
 from trajkit.schema.base import Count, Name
 
@@ -45,6 +45,8 @@ class Comparison(Model):
     """Upper bound."""
     n_pairs: Count
     """Worlds (environment, task and seed) that both played and where both were measured."""
+    n_rooms: Count | None = None
+    """Rooms that they are, of which the interval is; None where each world is a room of its own."""
     n_baseline_only: Count | None = None
     """Of success: pairs in which the baseline alone succeeded; None where worlds were tried repeatedly."""
     n_candidate_only: Count | None = None
@@ -71,6 +73,8 @@ class Pairs(NamedTuple):
     """By measure, worlds by models, where several models of the baseline played them."""
     candidate_by_model: Mapping[str, Floats] = {}
     """The same of the candidate."""
+    rooms: Ints | None = None
+    """The room of each world; None where each is one of its own."""
 
 
 class _Side(NamedTuple):
@@ -107,7 +111,8 @@ def compare(
         if not known.any():
             continue
         places = pairs.places[known]
-        yield _compared(names, metric, None, one.of(known), other.of(known), places, how)
+        rooms = None if pairs.rooms is None else pairs.rooms[known]
+        yield _compared(names, metric, None, one.of(known), other.of(known), places, how, rooms)
         present = np.unique(places)
         for place in present if len(tasks) > 1 else ():
             mine = known & (pairs.places == place)
@@ -123,6 +128,7 @@ def _compared(
     second: _Side,
     places: Ints,
     how: Resampling,
+    rooms: Ints | None = None,
 ) -> Comparison:
     strata = strata_of(np.unique(places, return_inverse=True)[1].astype(np.int64))
     one, other = first.value, second.value
@@ -131,7 +137,8 @@ def _compared(
     baseline = mean_over([one[strata == place] for place in range(len(parts))])
     candidate = mean_over([other[strata == place] for place in range(len(parts))])
     difference = mean_over(parts)
-    moved = spread(gain, strata, [first.by_model, second.by_model])
+    moved = spread(gain, strata, [first.by_model, second.by_model], rooms)
+    shared = n_rooms(rooms)
     n_models = n_crossed(second.by_model, strata)
     found = Comparison(
         baseline=names[0],
@@ -145,9 +152,11 @@ def _compared(
         low=None,
         high=None,
         n_pairs=len(gain),
+        n_rooms=shared,
         n_models=n_models,
     )
-    if max(n_models, n_crossed(first.by_model, strata)) > 1 and moved and moved.variance > 0:
+    is_by_spread = max(n_models, n_crossed(first.by_model, strata)) > 1 or (shared or 0) >= FEWEST_PAIRS
+    if is_by_spread and moved and moved.variance > 0:
         bounds, why = (
             _within(moved.bounds(difference, len(gain), how.confidence, is_share=False), one, other),
             None,

@@ -14,7 +14,7 @@ import numpy as np
 
 from trajkit.curation.intervals import wilson_bounds
 from trajkit.evaluation.resample import NOTHING, Bounds, Floats, Ints, Resampling, percentiles, resampled
-from trajkit.evaluation.two_way import n_crossed, spread
+from trajkit.evaluation.two_way import n_crossed, n_rooms, spread
 from trajkit.schema import Model
 from trajkit.schema.base import Count, Name
 
@@ -43,6 +43,8 @@ class Estimate(Model):
     """Upper bound."""
     n: Count
     """How many worlds were measured."""
+    n_rooms: Count | None = None
+    """Rooms that they are, of which the interval is; None where each world is a room of its own."""
     n_models: Count = 1
     """Models that the interval is over: above 1 it is of the method that trained them, else of this model."""
 
@@ -53,6 +55,7 @@ def estimates(
     places: Ints,
     how: Resampling,
     by_model: Mapping[str, Floats] | None = None,
+    rooms: Ints | None = None,
 ) -> Iterator[Estimate]:
     """The means of one group: over all tasks, then task by task where there are several.
 
@@ -60,7 +63,7 @@ def estimates(
     tasks Wilson's takes as the number of trials the one that weighs as much, k² / Σ(1/n): E. L. Korn &
     B. I. Graubard, "Confidence intervals for proportions with small expected number of positive counts",
     Survey Methodology 24 (1998). It holds where all succeed and where none does. Where worlds were tried
-    several times, and where several models played them, intervals are those of `two_way`.
+    several times or share a room, and where several models played them, intervals are those of `two_way`.
 
     Args:
         values: By measure, a value for each world; NaN where nothing was measured.
@@ -68,6 +71,7 @@ def estimates(
         places: Which task each world is of.
         how: Resamples, seed and confidence.
         by_model: By measure, worlds by models; None where there is one model.
+        rooms: The room of each world; None where each is one of its own.
     """
     if not len(places):
         return
@@ -82,7 +86,7 @@ def estimates(
         column = drawn.index(metric) if metric in drawn else None
         played = (by_model or {}).get(metric)
         of_all = None if column is None else total[:, :, column].mean(axis=0)
-        found = estimate(metric, None, value, strata, of_all, how.confidence, played)
+        found = estimate(metric, None, value, strata, of_all, how.confidence, played, rooms)
         if found is None:
             continue
         yield found
@@ -103,6 +107,7 @@ def estimate(
     draws: Floats | None,
     confidence: float,
     played: Floats | None = None,
+    rooms: Ints | None = None,
 ) -> Estimate | None:
     """One mean; None where a task has no value.
 
@@ -114,6 +119,7 @@ def estimate(
         draws: Resampled means; None for success, which has Wilson's interval.
         confidence: Of the interval.
         played: Worlds by models; None where there is one model.
+        rooms: The room of each world; None where each is one of its own.
     """
     known = np.isfinite(value)
     parts = [value[known & (strata == place)] for place in np.unique(strata)]
@@ -122,10 +128,13 @@ def estimate(
     mean = mean_over(parts)
     places = np.unique(strata[known], return_inverse=True)[1]
     models = None if played is None else played[known]
-    n_models, moved = n_crossed(models, places), spread(value[known], places, [models])
-    if moved is not None and moved.variance > 0 and (n_models > 1 or _is_repeated(metric, parts)):
+    here = None if rooms is None else rooms[known]
+    n_models, moved = n_crossed(models, places), spread(value[known], places, [models], here)
+    shared = n_rooms(here)
+    is_by_spread = n_models > 1 or shared is not None or _is_repeated(metric, parts)
+    if moved is not None and moved.variance > 0 and is_by_spread:
         is_share = all(part.min() >= 0 and part.max() <= 1 for part in parts)
-        bounds = moved.bounds(mean, int(known.sum()), confidence, is_share=is_share)
+        bounds = moved.bounds(mean, shared or int(known.sum()), confidence, is_share=is_share)
     elif draws is None or (metric in SHARES and is_constant(parts)):
         effective = len(parts) ** 2 / math.fsum(1 / len(part) for part in parts)
         bounds = Bounds(*wilson_bounds(mean, effective, confidence=confidence))
@@ -139,6 +148,7 @@ def estimate(
         low=bounds.low,
         high=bounds.high,
         n=int(known.sum()),
+        n_rooms=shared,
         n_models=n_models,
     )
 

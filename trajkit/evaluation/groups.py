@@ -80,6 +80,8 @@ class Group(NamedTuple):
     """By measure, the mean over the attempts at a world; NaN where nothing was measured."""
     by_model: Mapping[str, Floats] = {}
     """The same for each of its models, worlds by models; empty where one model answered."""
+    rooms: Ints | None = None
+    """The room of each world: what tasks have under one seed may be the same room, and counts as one."""
 
     @property
     def n_worlds(self) -> int:
@@ -200,13 +202,14 @@ def _group(
     means = ", ".join(f"CAST(avg({sql_of(each)}) AS DOUBLE) AS m{at}" for at, each in enumerate(measures))
     by_world = "task_name, seed, CASE WHEN seed IS NULL THEN episode_id END"
     found = connection.execute(
-        f"SELECT task_name, seed, {means} FROM g WHERE group_name = ? GROUP BY {by_world} "
+        f"SELECT task_name, seed, {means}, coalesce(min(env_id) || ' ' || CAST(seed AS VARCHAR), "
+        f"min(episode_id)) FROM g WHERE group_name = ? GROUP BY {by_world} "
         "ORDER BY task_name, seed, min(episode_id)",
         [name],
     ).fetchall()
     place = {task: number for number, task in enumerate(tasks)}
     worlds = tuple(None if row[1] is None else (row[0], row[1]) for row in found)
-    columns = _columns([row[2:] for row in found], len(measures))
+    columns = _columns([row[2:-1] for row in found], len(measures))
     models = [
         model
         for (model,) in connection.execute(
@@ -231,6 +234,7 @@ def _group(
         worlds=worlds,
         values={each: columns[:, at] for at, each in enumerate(measures)},
         by_model={each: by_model[:, :, at] for at, each in enumerate(measures)} if len(models) > 1 else {},
+        rooms=np.unique([row[-1] for row in found], return_inverse=True)[1].astype(np.int64),
     )
 
 
@@ -330,4 +334,5 @@ def paired(one: Group, other: Group) -> Pairs:
         one.places[mine],
         {name: value[mine] for name, value in one.by_model.items()},
         {name: value[theirs] for name, value in other.by_model.items()},
+        None if one.rooms is None else one.rooms[mine],
     )

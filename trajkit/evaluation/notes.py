@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import duckdb
 
 from trajkit.evaluation.groups import Group
+from trajkit.evaluation.two_way import n_rooms
 
 _OUTSIDE = """
     SELECT (SELECT count(*) FROM left_out), (SELECT count(*) FROM g WHERE purpose IS DISTINCT FROM 'eval')
@@ -48,6 +49,9 @@ def notes_on(
         yield f"{name}: {n:,} episodes on {played}; of several attempts at one the mean counts"
         if n_stores > 1:
             yield f"{name} is in {n_stores} stores: NAME=STORE tells them apart if they are different models"
+    shared = {(group.n_worlds, n) for group in groups if (n := n_rooms(group.rooms)) is not None}
+    for n_worlds, n in sorted(shared):
+        yield f"{n_worlds:,} worlds are {n:,} rooms, one for each seed; intervals are over rooms"
     without = sum(world is None for group in groups for world in group.worlds)
     if without:
         yield f"{without:,} episodes have no seed: they cannot be paired"

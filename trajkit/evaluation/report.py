@@ -50,9 +50,9 @@ def report(
     """Compare the variants in evaluation stores.
 
     Means weigh tasks the same and count a world (environment, task and seed) once, however often it was
-    tried. Success has Wilson's interval, other means the bootstrap's within tasks. Differences are taken pair
-    by pair over the worlds that both played. Where any episode was played for evaluation, the others are left
-    out.
+    tried. Success has Wilson's interval, other means the bootstrap's within tasks; where tasks share seeds,
+    a seed counts as one room (`two_way`). Differences are taken pair by pair over the worlds that both
+    played. Where any episode was played for evaluation, the others are left out.
 
     Args:
         stores: Evaluation stores, or folders of them; `NAME=STORE` says what the episodes of one are called.
@@ -165,7 +165,7 @@ class _Reading:
                 decoding=group.who.decoding,
                 n_worlds=group.n_worlds,
                 estimates=tuple(
-                    estimates(group.values, self._tasks, group.places, self._how, group.by_model)
+                    estimates(group.values, self._tasks, group.places, self._how, group.by_model, group.rooms)
                 ),
                 per_success=tuple(per_success(self._connection, group, self._how)),
                 models=tuple(models),

@@ -4,6 +4,9 @@ Every model of a group plays every world, so worlds and models are crossed. The 
 table with random rows and columns (H. Scheffé, "The Analysis of Variance" (1959), §7.4), with the degrees of
 freedom of F. E. Satterthwaite, Biometrics Bulletin 2 (1946). One model alone has no spread between models:
 its interval speaks of that model only.
+
+Worlds that are one room (tasks of an environment under the same seed) are no independent samples: they move
+together, and a room counts once.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ class Spread(NamedTuple):
 
         Args:
             mean: The mean itself.
-            n: Worlds, for a share whose worlds are all the same.
+            n: Worlds or rooms, for a share whose worlds are all the same.
             confidence: Of the interval.
             is_share: The bounds stay between 0 and 1.
         """
@@ -53,7 +56,18 @@ def n_crossed(played: Floats | None, strata: Ints) -> int:
     return played.shape[1] if n_together.min() >= 2 else 1
 
 
-def spread(per_world: Floats, strata: Ints, groups: Iterable[Floats | None] = ()) -> Spread | None:
+def n_rooms(rooms: Ints | None) -> int | None:
+    """How many rooms there are; None where each world is a room of its own."""
+    found = None if rooms is None else len(np.unique(rooms))
+    return None if rooms is None or found == len(rooms) else found
+
+
+def spread(
+    per_world: Floats,
+    strata: Ints,
+    groups: Iterable[Floats | None] = (),
+    rooms: Ints | None = None,
+) -> Spread | None:
     """The variance of a mean over strata that weigh the same.
 
     Args:
@@ -61,6 +75,7 @@ def spread(per_world: Floats, strata: Ints, groups: Iterable[Floats | None] = ()
         strata: The stratum of each world, from 0 without gaps.
         groups: Worlds by models for each group that is in the mean, as `n_crossed` takes them; where that
             is 1, a group adds nothing.
+        rooms: The room of each world; None where each is one of its own.
 
     Returns:
         None where a stratum has a single world.
@@ -69,7 +84,10 @@ def spread(per_world: Floats, strata: Ints, groups: Iterable[Floats | None] = ()
     if min(map(len, parts)) < 2:
         return None
     variance = math.fsum(float(part.var(ddof=1)) / len(part) for part in parts) / len(parts) ** 2
-    squares = variance**2 / (len(per_world) - len(parts))
+    degrees_of_worlds = len(per_world) - len(parts)
+    if rooms is not None and (n := n_rooms(rooms)) is not None and n > 1:
+        variance, degrees_of_worlds = _between_rooms(per_world, strata, rooms), n - 1
+    squares = variance**2 / degrees_of_worlds
     for played in groups:
         if played is None or n_crossed(played, strata) < 2:
             continue
@@ -78,7 +96,19 @@ def spread(per_world: Floats, strata: Ints, groups: Iterable[Floats | None] = ()
         if between > within:
             variance += between - within
             squares += between**2 / (played.shape[1] - 1) + within**2 / degrees
-    return Spread(variance, variance**2 / squares if squares else float(len(per_world) - len(parts)))
+    return Spread(variance, variance**2 / squares if squares else float(degrees_of_worlds))
+
+
+def _between_rooms(per_world: Floats, strata: Ints, rooms: Ints) -> float:
+    """The variance of the mean where the worlds of a room move together: what each room adds, squared.
+
+    K.-Y. Liang & S. L. Zeger, "Longitudinal data analysis using generalized linear models", Biometrika 73
+    (1986), for a mean over strata; where every room is in every stratum, s² / n of the rooms' means.
+    """
+    n = np.bincount(strata).astype(np.float64)
+    own = np.bincount(strata, weights=per_world) / n
+    added = (per_world - own[strata]) / np.sqrt(n * (n - 1))[strata] / len(n)
+    return float((np.bincount(np.unique(rooms, return_inverse=True)[1], weights=added) ** 2).sum())
 
 
 def _between_models(played: Floats, strata: Ints) -> tuple[float, float, int]:

@@ -123,6 +123,6 @@ def test_a_difference_shows_its_sign_and_its_interval(results: ModuleType) -> No
     }
     rows = results.markdown([line]).splitlines()
     assert rows[2] == (
-        "| good | 1,234 | 56,789 | 0.500 [0.250, 0.750] | 0.400 | +0.125 [-0.062, +0.250] |  | 0.40 0.60 |"
+        "| good | 1,234 | 56,789 | 0.400 | 0.500 [0.250, 0.750] | +0.125 [-0.062, +0.250] |  | 0.40 0.60 |"
     )
     assert rows[-2:] == ["| --- | ---: |", "| good | 0.500 |"]
