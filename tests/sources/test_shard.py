@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,11 +23,8 @@ LATER = datetime(2027, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
-def urls(
-    clickhouse_of: Callable[[str, Any], str], postgres_of: Callable[[str, Any], str], generated: Any
-) -> dict[str, str]:
-    data = generated.generated(seed=3, n_episodes=80)
-    return {"clickhouse": clickhouse_of("sharded", data), "postgres": postgres_of("sharded", data)}
+def urls(shared_clickhouse: str, shared_postgres: str) -> dict[str, str]:
+    return {"clickhouse": shared_clickhouse, "postgres": shared_postgres}
 
 
 def exported(url: str, goal: Path, **options: Any) -> Any:
