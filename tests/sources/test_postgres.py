@@ -87,7 +87,13 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("asked", REQUESTS)
+REPEATED = ("what trains", "a bound below", "a moment", "tokens")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [pytest.param(name, marks=pytest.mark.full if name in REPEATED else ()) for name in REQUESTS],
+)
 def test_the_digest_is_that_of_the_same_export_from_clickhouse(
     asked: str, shared_postgres: str, shared_clickhouse: str, tmp_path: Path
 ) -> None:
