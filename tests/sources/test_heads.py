@@ -260,24 +260,31 @@ def spoil(rows: Any, number: int, table: str, column: str, value: str) -> None:
     )
 
 
+SPOILT = [
+    ("ModelInference", "input_messages", r"replaceOne(input_messages, 'question 0', '\xff')"),
+    ("ModelInference", "input_messages", "replaceOne(input_messages, '\"user\"', '\"nobody\"')"),
+    ("ModelInference", "input_messages", "''"),
+    ("ModelInference", "output", "'no json'"),
+    ("ChatInference", "input", "replaceOne(input, 'question 0', 'question Z')"),
+    ("ChatInference", "output", r"'[{\"type\":\"text\",\"text\":\"\xff\"}]'"),
+    # these and the second number in `make test-all`
+    ("ModelInference", "input_messages", "replaceOne(input_messages, 'question 0', '\"')"),
+    ("ModelInference", "input_messages", "substring(input_messages, 1, 40)"),
+    ("ModelInference", "input_messages", "'{}'"),
+    ("ModelInference", "system", r"'\xff'"),
+    ("ChatInference", "input", r"replaceOne(input, 'question 0', '\xff')"),
+    ("ChatInference", "output", "'no json'"),
+]
+
+
 @pytest.mark.parametrize(
-    ("table", "column", "value"),
+    ("number", "table", "column", "value"),
     [
-        ("ModelInference", "input_messages", r"replaceOne(input_messages, 'question 0', '\xff')"),
-        ("ModelInference", "input_messages", "replaceOne(input_messages, 'question 0', '\"')"),
-        ("ModelInference", "input_messages", "replaceOne(input_messages, '\"user\"', '\"nobody\"')"),
-        ("ModelInference", "input_messages", "substring(input_messages, 1, 40)"),
-        ("ModelInference", "input_messages", "''"),
-        ("ModelInference", "input_messages", "'{}'"),
-        ("ModelInference", "output", "'no json'"),
-        ("ModelInference", "system", r"'\xff'"),
-        ("ChatInference", "input", r"replaceOne(input, 'question 0', '\xff')"),
-        ("ChatInference", "input", "replaceOne(input, 'question 0', 'question Z')"),
-        ("ChatInference", "output", r"'[{\"type\":\"text\",\"text\":\"\xff\"}]'"),
-        ("ChatInference", "output", "'no json'"),
+        pytest.param(number, *spoilt, marks=pytest.mark.full if place > 5 or number else ())
+        for number in (0, 2)
+        for place, spoilt in enumerate(SPOILT)
     ],
 )
-@pytest.mark.parametrize("number", [0, pytest.param(2, marks=pytest.mark.full)])
 def test_what_cannot_be_read_is_set_aside_as_from_whole_rows(
     rows: Any,
     both: Any,
