@@ -147,13 +147,13 @@ def test_a_gateway_that_dies_and_stays_away_ends_the_run_and_the_same_command_go
     gateway = elsewhere(answer_s=0.02)
 
     def fail() -> None:
-        while gateway.n["inference"] < 20:
+        while gateway.n["inference"] < 44:
             time.sleep(0.005)
         gateway.die()
 
     failing = threading.Thread(target=fail)
     failing.start()
-    command = [*ARGUMENTS, "--seeds", "300:316", "--concurrency", "8", "--retries", "1"]
+    command = [*ARGUMENTS, "--seeds", "300:324", "--concurrency", "8", "--retries", "1"]
     assert run_command(command) == 4
     failing.join()
     first = capsys.readouterr()
@@ -162,5 +162,5 @@ def test_a_gateway_that_dies_and_stays_away_ends_the_run_and_the_same_command_go
     assert run_command(command) == 0
     said = capsys.readouterr().err
     assert "done before" in said
-    assert "every row of 16 episodes is in the database" in said
+    assert "every row of 24 episodes is in the database" in said
     assert "could not be marked" not in said

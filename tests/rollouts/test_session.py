@@ -65,7 +65,7 @@ def all_are_kept(played, ask):
 @pytest.mark.timeout(900)
 def test_all_of_many_inferences_at_once_are_kept(everything, ask):
     assert len(everything.played) == 15
-    assert len(everything.steps) > 250
+    assert len(everything.steps) > 300
     all_are_kept(everything.played, ask)
 
 
@@ -120,7 +120,7 @@ def test_the_feedback_is_what_the_environment_said(everything, ask):
 
 
 def test_a_run_has_successes_failures_and_invalid_answers_that_became_the_default(everything):
-    assert 2 <= sum(one.outcome == Outcome.SUCCESS for one in everything.played) <= 14
+    assert 5 <= sum(one.outcome == Outcome.SUCCESS for one in everything.played) <= 14
     invalid = [step for _, step in everything.steps if not step.result.action_valid]
     assert invalid
     assert {step.result.action_executed for step in invalid} == {"go forward"}
@@ -154,7 +154,7 @@ def test_the_input_is_the_one_that_the_gateway_keeps(everything, ask):
 
 
 def test_a_run_repeats_answer_for_answer(everything, play_options):
-    again = play_options(tasks=("goto",), seeds="0:3", max_steps=30, purpose="train", concurrency=2)
+    again = play_options(tasks=("goto",), seeds="0:3", purpose="train", concurrency=2)
     before = {one.job: one for one in everything.played}
     for one in again:
         assert [step.choice.answer.raw for step in one.steps] == [
@@ -164,7 +164,7 @@ def test_a_run_repeats_answer_for_answer(everything, play_options):
 
 
 def test_another_run_seed_gives_other_answers(everything, play_options):
-    again = play_options(tasks=("goto",), seeds="0:3", max_steps=30, run_seed=1)
+    again = play_options(tasks=("goto",), seeds="0:3", run_seed=1)
     before = {one.job: one for one in everything.played}
     assert any(
         [step.choice.answer.raw for step in one.steps]
