@@ -7,6 +7,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 SOURCES := trajkit tests bench docs
+PYTEST = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# Folders whose tests start no service, browser or model.
+QUICK := tests/schema tests/store tests/formats
 BENCHMARKS = $(shell grep -l '__main__' bench/*.py)
 
 # What the tests use and only the system's package manager has, each with a program that shows it is there already
@@ -17,7 +20,7 @@ SYSTEM_PACKAGES := procps:ps postgresql:postgres chromium:chromium default-jre-h
 	openssl:openssl
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo loop test lint bench docs site system clean
+.PHONY: help install demo loop check test test-all lint bench docs site system clean
 
 help: ## Say what there is
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target text; do \
@@ -37,11 +40,15 @@ demo: $(INSTALLED) ## Play, export, convert and tune on this machine, in demo/ (
 loop: $(INSTALLED) ## A tiny model gets better by its own good episodes, in loop/ (about twelve minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/loop.sh loop $(THROUGH)
 
-test: lint system ## What CI runs: lint, then every test that needs no GPU
-	$(BIN)/python -m pytest -m 'not gpu' -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+check: lint ## Lint, then the tests of the folders that start no service (about three minutes)
+	$(PYTEST) -m 'not gpu and not full' $(QUICK)
+
+test: lint system ## What CI runs: lint, then every test but those of a GPU and the full matrices
+	$(PYTEST) -m 'not gpu and not full'
 
 test-all: export TRAJKIT_FUZZ := 10
-test-all: test ## The same with ten times as many damaged files, stores and recipes
+test-all: lint system ## Before a release: lint, then every test that needs no GPU, the full matrices too
+	$(PYTEST) -m 'not gpu'
 
 lint: $(INSTALLED) ## Style, types, layers and spelling
 	$(BIN)/ruff check $(SOURCES)

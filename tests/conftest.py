@@ -16,7 +16,7 @@ _state = tempfile.TemporaryDirectory()
 os.environ["XDG_STATE_HOME"] = _state.name  # where the jobs are remembered that services were asked for
 
 _TOGETHER = {
-    "tests/rollouts/test_round_trip.py": "tests/rollouts/test_session.py",  # 2,000 inferences of a gateway
+    "tests/rollouts/test_round_trip.py": "tests/rollouts/test_session.py",  # one long run of a gateway
     "tests/honest/test_wheel.py": "tests/honest/test_light.py",  # an environment with the wheel alone
 }
 """Files whose session fixture is too dear to be made by two workers."""

@@ -87,7 +87,7 @@ def nobody() -> str:
 
 EVERYTHING = {
     "tasks": ("all",),
-    "seeds": "0:11",
+    "seeds": "0:3",
     "purpose": "eval",
     "concurrency": 50,
 }
@@ -104,7 +104,7 @@ class Recorded:
 
 @pytest.fixture(scope="session")
 def everything(stack_folder: Path) -> Recorded:
-    """All five tasks, at least 2,000 inferences, 50 at a time. Takes about a minute."""
+    """All five tasks, hundreds of inferences, 50 at a time."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
             patch.delenv(name, raising=False)

@@ -1,6 +1,6 @@
 """Plays a session in child processes that are killed at chosen points; for test_resume.py.
 
-`python killed.py FOLDER SEED`: every child plays the same session in FOLDER with a scripted policy. Each is
+`python killed.py FOLDER SEED N`: each child plays the same session in FOLDER with a scripted policy. N are
 killed by SIGKILL: at a random byte of the journal (often in the middle of a line), or after a random time.
 The last one is left alone. What each came to is printed as a line of JSON.
 """
@@ -28,7 +28,6 @@ OPTIONS = Options.model_validate(
         "store": "store",
     }
 )
-N_KILLS = 20
 
 
 def die() -> None:
@@ -76,11 +75,11 @@ def child(n_bytes: int | None, seconds: float | None) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def main(folder: str, seed: int) -> None:
+def main(folder: str, seed: int, n_kills: int) -> None:
     os.chdir(folder)
     prepare(OPTIONS)  # imports what a child needs, once
     chance = random.Random(seed)
-    for number in range(N_KILLS):
+    for number in range(n_kills):
         if number % 4 == 3:
             n_bytes, seconds = None, chance.uniform(0, 0.04)
         else:
@@ -91,4 +90,4 @@ def main(folder: str, seed: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -188,10 +188,7 @@ def test_several_functions_in_a_step_are_the_same_steps_in_the_store_and_in_an_e
             item.feedback_id for item in ours.feedback
         )
         assert {name: text for name, text in theirs.tags.items() if name in ours.tags} == ours.tags
-
-
-def test_tool_calls_and_results_are_in_the_recorded_steps(folder, tmp_path):
-    played, recorded, _ = both("scout:act", tmp_path, ("act", "look"))
+    # tool calls and their results are in the recorded steps
     looked, told, acted = recorded[played[0].episode_id].steps[:3]
     (call,) = looked.completion.content
     assert (call.type, call.name, call.arguments, looked.finish_reason) == (

@@ -37,8 +37,8 @@ def options(**changes: Any) -> Options:
         "model": BASE,
         "config_file": CONFIG,
         "variants": ("baseline",),
-        "seeds": "0:6",
-        "max_steps": 6,
+        "seeds": "0:3",
+        "max_steps": 4,
         "new_run": True,
         "store": Path("store"),
     }
@@ -65,7 +65,7 @@ def test_steps_hold_prompt_answer_tokens_and_names_as_an_export_does() -> None:
     episodes = played(options())
     steps = [step for one in episodes for step in one.steps]
     prompts = [prompt for one in episodes for prompt in one.prompts()]
-    assert [one.seed for one in episodes] == list(range(6))
+    assert [one.seed for one in episodes] == list(range(3))
     for step, prompt in zip(steps, prompts, strict=True):
         assert (step.function_name, step.variant_name, step.model_name) == ("act", "baseline", BASE)
         assert prompt is not None
@@ -92,11 +92,11 @@ def test_the_same_run_seed_plays_the_same_and_another_one_does_not() -> None:
 
 def test_what_was_played_before_is_not_played_again() -> None:
     whole = walks(played(options()))
-    half = options(store=None, new_run=True, run_seed=0, max_calls=20, concurrency=2)
+    half = options(store=None, new_run=True, run_seed=0, max_calls=9, concurrency=2)
     with open_run(prepare(half)) as run:
         run.play(on_played=lambda one: None)
         assert run.reached is not None
-        assert 0 < run.n_left < 6
+        assert 0 < run.n_left < 3
     rest = options(store=Path("rest"), new_run=False)
     with open_run(prepare(rest)) as run:
         assert run.n_before > 0

@@ -48,21 +48,33 @@ def failing(faulty: ModuleType, config_for: Callable[[str], Path]) -> Iterator[C
         server.close()
 
 
-@pytest.mark.timeout(900)
-def test_two_thousand_inferences_at_once_are_all_kept(everything, ask):
-    assert len(everything.played) == 55
-    assert [one.fault for one in everything.played if one.fault] == []
-    assert len(everything.steps) >= 2000
+def all_are_kept(played, ask):
+    assert [one.fault for one in played if one.fault] == []
     kept = ask(
         "SELECT id, episode_id, tags['trajkit.step'] FROM tensorzero.JsonInference "
-        f"WHERE tags['trajkit.run'] = '{everything.run}'"
+        f"WHERE tags['trajkit.run'] = '{played[0].run}'"
     )
     ours = [
         [step.choice.answer.inference_id, one.episode_id, str(index)]
-        for one in everything.played
+        for one in played
         for index, step in enumerate(one.steps)
     ]
     assert sorted(kept) == sorted(ours)
+
+
+@pytest.mark.timeout(900)
+def test_all_of_many_inferences_at_once_are_kept(everything, ask):
+    assert len(everything.played) == 15
+    assert len(everything.steps) > 300
+    all_are_kept(everything.played, ask)
+
+
+@pytest.mark.full
+@pytest.mark.timeout(900)
+def test_two_thousand_inferences_at_once_are_all_kept(play_options, ask):
+    played = play_options(tasks=("all",), seeds="0:11", purpose="eval", concurrency=50)
+    assert sum(len(one.steps) for one in played) >= 2000
+    all_are_kept(played, ask)
 
 
 def test_inferences_and_feedback_carry_every_tag(everything, ask):
@@ -108,7 +120,7 @@ def test_the_feedback_is_what_the_environment_said(everything, ask):
 
 
 def test_a_run_has_successes_failures_and_invalid_answers_that_became_the_default(everything):
-    assert 5 <= sum(one.outcome == Outcome.SUCCESS for one in everything.played) <= 50
+    assert 5 <= sum(one.outcome == Outcome.SUCCESS for one in everything.played) <= 14
     invalid = [step for _, step in everything.steps if not step.result.action_valid]
     assert invalid
     assert {step.result.action_executed for step in invalid} == {"go forward"}

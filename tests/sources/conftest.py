@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import importlib.util
 import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 import clickhouse_connect
 import pytest
@@ -19,6 +20,7 @@ from pydantic import SecretStr
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest, MetricCondition, Tally
 from trajkit.sources.tensorzero.clickhouse import ClickHouse
+from trajkit.sources.tensorzero.clickhouse_connection import Connection
 from trajkit.sources.tensorzero.export import export
 from trajkit.stack.clickhouse import ClickHouse as Server
 from trajkit.stack.clickhouse import User
@@ -41,11 +43,29 @@ TABLES = (
 
 
 class Rows:
-    """Writes single rows; ids are UUIDv7 whose times go up by a second with every row."""
+    """Rows of a database; ids are UUIDv7 whose times go up by a second with every row.
+
+    An INSERT costs the server the same for one row as for a hundred: rows wait until something reads.
+    """
+
+    waiting: ClassVar[dict[Rows, list[tuple[str, dict[str, Any]]]]] = {}
+    """The table and the values of each row that is not written yet, in order."""
 
     def __init__(self, client: Any) -> None:
         self._client = client
         self._n = itertools.count(1)
+
+    @classmethod
+    def write(cls) -> None:
+        """Write the rows that wait."""
+        while cls.waiting:
+            rows, waiting = cls.waiting.popitem()
+            by_columns: dict[tuple[str, ...], list[str]] = {}
+            for table, row in waiting:
+                values = f"({', '.join(map(_literal, row.values()))})"
+                by_columns.setdefault((table, *row), []).append(values)
+            for (table, *names), values in by_columns.items():
+                rows._client.command(f"INSERT INTO {table} ({', '.join(names)}) VALUES {', '.join(values)}")
 
     def id(self, *, at_ms: int | None = None) -> str:
         number = next(self._n)
@@ -53,9 +73,7 @@ class Rows:
         return f"{hexed[:8]}-{hexed[8:]}-7{number % 4096:03x}-8000-{number:012x}"
 
     def insert(self, table: str, **row: Any) -> None:
-        names = ", ".join(row)
-        values = ", ".join(_literal(value) for value in row.values())
-        self._client.command(f"INSERT INTO {table} ({names}) VALUES ({values})")
+        self.waiting.setdefault(self, []).append((table, row))
 
     def json_step(
         self,
@@ -160,6 +178,7 @@ class Rows:
         """Insert each JSON step of an episode `n_copies` more times, with ids of their own."""
         new_id = "toUUID(concat(substring(toString(id), 1, 24), leftPad(lower(hex(number)), 12, 'f')))"
         names = "function_name, variant_name, episode_id"
+        self.write()
         self._client.command(
             f"INSERT INTO JsonInference (id, {names}, input, output, output_schema, inference_params, tags)"
             f" SELECT {new_id}, {names}, {input_sql}, output, '{{}}', '{{}}', tags"
@@ -201,24 +220,58 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         yield running
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _rows_are_written_before_they_are_read() -> Iterator[None]:
+    def after_writing(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def called(*arguments: Any, **options: Any) -> Any:
+            Rows.write()
+            return method(*arguments, **options)
+
+        return called
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("__init__", "query", "stream"):
+            patch.setattr(Connection, name, after_writing(getattr(Connection, name)))
+        yield
+
+
+class _Client:
+    """A client that finds all rows written."""
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+
+    def __getattr__(self, name: str) -> Any:
+        Rows.write()
+        return getattr(self._client, name)
+
+
 @pytest.fixture(scope="session")
-def client(server: Server) -> Iterator[Any]:
+def writing_client(server: Server) -> Iterator[Any]:
     found = clickhouse_connect.get_client(dsn=server.secret_url.get_secret_value())
     yield found
     found.close()
 
 
+@pytest.fixture(scope="session")
+def client(writing_client: Any) -> Any:
+    return _Client(writing_client)
+
+
 @pytest.fixture
-def url(server: Server, client: Any) -> str:
+def url(server: Server, writing_client: Any) -> str:
     """A database without rows; what connects only reads."""
     for table in TABLES:
-        client.command(f"TRUNCATE TABLE {table}")
+        writing_client.command(f"TRUNCATE TABLE {table}")
     return server.url_for(READER)
 
 
 @pytest.fixture
-def rows(url: str, client: Any) -> Rows:
-    return Rows(client)
+def rows(url: str, writing_client: Any) -> Iterator[Rows]:
+    made = Rows(writing_client)
+    yield made
+    Rows.waiting.pop(made, None)
 
 
 def _module(name: str) -> ModuleType:
@@ -303,6 +356,24 @@ def postgres_of(postgres_server: Any, generated: ModuleType) -> Callable[[str, A
         return url
 
     return made
+
+
+@pytest.fixture(scope="session")
+def shared_data(generated: ModuleType) -> Any:
+    """Rows of every shape, for tests that only read them."""
+    return generated.generated(seed=1, n_episodes=160)
+
+
+@pytest.fixture(scope="session")
+def shared_clickhouse(clickhouse_of: Callable[[str, Any], str], shared_data: Any) -> str:
+    """The reader's URL of a ClickHouse that has them."""
+    return clickhouse_of("shared", shared_data)
+
+
+@pytest.fixture(scope="session")
+def shared_postgres(postgres_of: Callable[[str, Any], str], shared_data: Any) -> str:
+    """The reader's URL of a Postgres that has them."""
+    return postgres_of("shared", shared_data)
 
 
 Exporter = Callable[..., tuple[Tally, dict[str, Episode]]]

@@ -28,6 +28,7 @@ def snapshot(rows: Any, client: Any) -> Iterator[None]:
 def test_the_page_prints_what_is_shown(rows: Any, url: str, tmp_path: Path) -> None:
     for value in (0.1, 0.7, 0.9):
         rows.episode(value, tags={"trajkit.task": f"task {value}"})
+    rows.write()
     shown = printed(PAGE, tmp_path, TENSORZERO_CLICKHOUSE_URL=url)
     assert len(shown) == 4
     (sql,) = re.findall(r"^```sql\n(.*?)^```$", PAGE, flags=re.MULTILINE | re.DOTALL)

@@ -56,15 +56,8 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def data(generated: Any) -> Any:
-    return generated.generated(seed=1, n_episodes=160)
-
-
-@pytest.fixture(scope="module")
-def urls(
-    clickhouse_of: Callable[[str, Any], str], postgres_of: Callable[[str, Any], str], data: Any
-) -> dict[str, str]:
-    return {"clickhouse": clickhouse_of("archived", data), "postgres": postgres_of("archived", data)}
+def urls(shared_clickhouse: str, shared_postgres: str) -> dict[str, str]:
+    return {"clickhouse": shared_clickhouse, "postgres": shared_postgres}
 
 
 @pytest.fixture(scope="module")
@@ -84,8 +77,14 @@ def exported(database: Any, goal: Path, **options: Any) -> tuple[Tally, Manifest
     return tally, manifest
 
 
-@pytest.mark.parametrize("asked", REQUESTS)
-@pytest.mark.parametrize("kind", ["clickhouse", "postgres"])
+@pytest.mark.parametrize(
+    ("kind", "asked"),
+    [
+        pytest.param(kind, asked, marks=pytest.mark.full if (place + number) % 2 and number else ())
+        for place, kind in enumerate(("clickhouse", "postgres"))
+        for number, asked in enumerate(REQUESTS)
+    ],
+)
 def test_an_export_from_an_archive_is_that_from_its_database(
     kind: str, asked: str, urls: dict[str, str], archives: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -127,7 +126,15 @@ def test_every_source_keeps_the_same_inputs(
     assert 0 < sum(said) < len(said)
 
 
-@pytest.mark.parametrize("place", ["clickhouse", "postgres", "archive of clickhouse", "archive of postgres"])
+@pytest.mark.parametrize(
+    "place",
+    [
+        "clickhouse",
+        "postgres",
+        "archive of clickhouse",
+        pytest.param("archive of postgres", marks=pytest.mark.full),
+    ],
+)
 def test_what_came_after_a_moment_completes_what_was_there(
     place: str, urls: dict[str, str], archives: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -230,7 +237,9 @@ def _comparable(name: str, rows: list[str]) -> list[Any]:
     return values
 
 
-@pytest.mark.parametrize("level", [0, 5, 24, 43])
+@pytest.mark.parametrize(
+    "level", [0, *(pytest.param(level, marks=pytest.mark.full) for level in (5, 24, 43))]
+)
 def test_an_old_database_is_archived_with_what_it_has(level: int, server: Any, tmp_path: Path) -> None:
     spec = importlib.util.spec_from_file_location("old", Path(__file__).with_name("test_old_schema.py"))
     assert spec is not None
@@ -248,9 +257,9 @@ def test_an_old_database_is_archived_with_what_it_has(level: int, server: Any, t
 
 
 def test_payloads_that_expire_after_an_archive_stay_in_it(
-    postgres_of: Callable[[str, Any], str], postgres_server: Any, data: Any, tmp_path: Path
+    postgres_of: Callable[[str, Any], str], postgres_server: Any, shared_data: Any, tmp_path: Path
 ) -> None:
-    url = postgres_of("archived_then_expired", data)
+    url = postgres_of("archived_then_expired", shared_data)
     with contextlib.closing(PostgresOrigin(url)) as origin:
         archive(origin, tmp_path / "early")
         _, before = exported(Postgres(url), tmp_path / "before", **EVERYTHING)

@@ -207,14 +207,13 @@ def test_any_history_gives_the_same_store(
 
 
 def test_a_generated_database_gives_the_same_store(
-    generated: Any, clickhouse_of: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shared_clickhouse: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    url = clickhouse_of("heads", generated.generated(seed=5))
     digests = []
     for number, long_bytes in enumerate((0, 1e12)):
         monkeypatch.setattr(pull, "LONG_BYTES", long_bytes)
         monkeypatch.setattr(heads, "_LEAST_SAVED", -1e9)
-        database = ClickHouse(url)
+        database = ClickHouse(shared_clickhouse)
         try:
             request = ExportRequest(include_eval=True, max_bad=1000)
             _, manifest = export(database, request, tmp_path / f"store-{number}")
@@ -252,6 +251,7 @@ def test_short_prompts_are_not_looked_at(rows: Any, url: str, tmp_path: Path, mo
 def spoil(rows: Any, number: int, table: str, column: str, value: str) -> None:
     """Change one text of the `number`-th inference in the database; `value` is SQL."""
     key = "inference_id" if table == "ModelInference" else "id"
+    rows.write()
     client = rows._client
     ids = client.query("SELECT id FROM ChatInference ORDER BY toUInt128(id)").result_rows
     client.command(
@@ -260,24 +260,31 @@ def spoil(rows: Any, number: int, table: str, column: str, value: str) -> None:
     )
 
 
+SPOILT = [
+    ("ModelInference", "input_messages", r"replaceOne(input_messages, 'question 0', '\xff')"),
+    ("ModelInference", "input_messages", "replaceOne(input_messages, '\"user\"', '\"nobody\"')"),
+    ("ModelInference", "input_messages", "''"),
+    ("ModelInference", "output", "'no json'"),
+    ("ChatInference", "input", "replaceOne(input, 'question 0', 'question Z')"),
+    ("ChatInference", "output", r"'[{\"type\":\"text\",\"text\":\"\xff\"}]'"),
+    # these and the second number in `make test-all`
+    ("ModelInference", "input_messages", "replaceOne(input_messages, 'question 0', '\"')"),
+    ("ModelInference", "input_messages", "substring(input_messages, 1, 40)"),
+    ("ModelInference", "input_messages", "'{}'"),
+    ("ModelInference", "system", r"'\xff'"),
+    ("ChatInference", "input", r"replaceOne(input, 'question 0', '\xff')"),
+    ("ChatInference", "output", "'no json'"),
+]
+
+
 @pytest.mark.parametrize(
-    ("table", "column", "value"),
+    ("number", "table", "column", "value"),
     [
-        ("ModelInference", "input_messages", r"replaceOne(input_messages, 'question 0', '\xff')"),
-        ("ModelInference", "input_messages", "replaceOne(input_messages, 'question 0', '\"')"),
-        ("ModelInference", "input_messages", "replaceOne(input_messages, '\"user\"', '\"nobody\"')"),
-        ("ModelInference", "input_messages", "substring(input_messages, 1, 40)"),
-        ("ModelInference", "input_messages", "''"),
-        ("ModelInference", "input_messages", "'{}'"),
-        ("ModelInference", "output", "'no json'"),
-        ("ModelInference", "system", r"'\xff'"),
-        ("ChatInference", "input", r"replaceOne(input, 'question 0', '\xff')"),
-        ("ChatInference", "input", "replaceOne(input, 'question 0', 'question Z')"),
-        ("ChatInference", "output", r"'[{\"type\":\"text\",\"text\":\"\xff\"}]'"),
-        ("ChatInference", "output", "'no json'"),
+        pytest.param(number, *spoilt, marks=pytest.mark.full if place > 5 or number else ())
+        for number in (0, 2)
+        for place, spoilt in enumerate(SPOILT)
     ],
 )
-@pytest.mark.parametrize("number", [0, 2])
 def test_what_cannot_be_read_is_set_aside_as_from_whole_rows(
     rows: Any,
     both: Any,
@@ -316,8 +323,14 @@ def test_a_head_that_cannot_be_read_spoils_every_prompt_that_repeats_it(rows: An
 
 
 @pytest.mark.parametrize("was", ["question 0", "answer 1"])
-@pytest.mark.parametrize("becomes", [r"'\xff'", "'\"'"])
-@pytest.mark.parametrize("columns", [("input_messages",), ("input",), ("input_messages", "input")])
+@pytest.mark.parametrize("becomes", [r"'\xff'", pytest.param("'\"'", marks=pytest.mark.full)])
+@pytest.mark.parametrize(
+    "columns",
+    [
+        *(pytest.param((name,), marks=pytest.mark.full) for name in ("input_messages", "input")),
+        ("input_messages", "input"),
+    ],
+)
 def test_what_every_later_row_repeats_is_unreadable_in_all_of_them(
     rows: Any, both: Any, sent: Sent, was: str, becomes: str, columns: tuple[str, ...]
 ) -> None:

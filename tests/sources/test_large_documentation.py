@@ -17,6 +17,7 @@ PAGE = (ROOT / "docs" / "large.md").read_text(encoding="utf-8")
 def test_the_page_prints_what_is_shown(rows: Any, url: str, tmp_path: Path, monkeypatch: Any) -> None:
     for number in range(20):
         rows.episode(number / 20)
+    rows.write()
     assert len(printed(PAGE, tmp_path, COLUMNS="100", TENSORZERO_CLICKHOUSE_URL=url)) == 2
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", url)

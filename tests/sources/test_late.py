@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -62,10 +64,18 @@ def prompt_of(system: str | None, messages: list[dict[str, Any]]) -> list[dict[s
     return first + rest
 
 
-@settings(max_examples=200, deadline=None)
+@pytest.fixture(scope="module")
+def connection() -> Iterator[duckdb.DuckDBPyConnection]:
+    """DuckDB with the macros of an export."""
+    with duckdb.connect() as opened:
+        opened.execute(read_sql("macros"))
+        yield opened
+
+
+@settings(max_examples=60, deadline=None)
 @given(calls=CALLS)
 def test_prompts_past_the_database_are_those_that_sql_makes(
-    calls: list[tuple[str | None, list[dict[str, Any]]]],
+    connection: duckdb.DuckDBPyConnection, calls: list[tuple[str | None, list[dict[str, Any]]]]
 ) -> None:
     rows = [
         {"inference_id": str(n), "bucket": n % 2, "system": system, "input_messages": spelled(messages)}
@@ -79,11 +89,10 @@ def test_prompts_past_the_database_are_those_that_sql_makes(
         ],
         schema=tables.INFERENCES,
     )
-    with tempfile.TemporaryDirectory() as folder, duckdb.connect() as connection:
+    with tempfile.TemporaryDirectory() as folder:
         call_group = spooled(Path(folder), "call", described_rows, CALL_ROW)
         late = late_texts(spooled(Path(folder), "inference", inferences, INPUT_ROW), call_group)
         table = call_group.table(["inference_id", "bucket", "system", "input_messages", "is_plain"])
-        connection.execute(read_sql("macros"))
         connection.register("calls", table)
         expected = connection.execute(
             "SELECT json(as_prompt(system, input_messages))::VARCHAR FROM calls ORDER BY call_row"

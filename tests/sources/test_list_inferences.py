@@ -23,7 +23,6 @@ from trajkit.stack.clickhouse import ClickHouse as Server
 
 BASE_MS = 1_780_000_000_000
 N_EPISODES = 60
-N_FILTERS = 200
 CONFIG = """
 [gateway]
 disable_pseudonymous_usage_analytics = true
@@ -307,11 +306,14 @@ def a_filter(lot: random.Random, depth: int) -> Filter:
 # -- the same answer -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.timeout(900)  # half a minute on a machine that has nothing else to do
-def test_random_filters_select_what_tensorzero_lists(filled: Callable[[Logged], World]) -> None:
+@pytest.mark.timeout(900)  # 200 take half a minute on a machine that has nothing else to do
+@pytest.mark.parametrize("n_filters", [25, pytest.param(200, marks=pytest.mark.full)])
+def test_random_filters_select_what_tensorzero_lists(
+    filled: Callable[[Logged], World], n_filters: int
+) -> None:
     world = filled(logged(11))
     lot, sizes = random.Random(20_261_121), []
-    for _ in range(N_FILTERS):
+    for _ in range(n_filters):
         tree = a_filter(lot, 3)
         options = {
             "function_name": lot.choice((None, "act", "talk")),
@@ -325,8 +327,8 @@ def test_random_filters_select_what_tensorzero_lists(filled: Callable[[Logged], 
         found = ours(world, tree.ours(), **asked)
         assert found == expected, f"{tree.ours()} with {asked}: {found ^ expected}"
         sizes.append(len(found))
-    assert sum(size > 0 for size in sizes) > 50
-    assert len(set(sizes)) > 30
+    assert sum(size > 0 for size in sizes) > n_filters / 4
+    assert len(set(sizes)) > n_filters / 7
 
 
 def test_without_a_filter_both_take_everything(filled: Callable[[Logged], World]) -> None:

@@ -305,14 +305,12 @@ def test_sizes_are_powers_of_a_thousand(text: str, n_bytes: int) -> None:
 
 @pytest.fixture(scope="module")
 def places(
-    generated: Any, clickhouse_of: Any, postgres_of: Any, tmp_path_factory: pytest.TempPathFactory
+    shared_clickhouse: str, shared_postgres: str, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, str]:
     """One set of rows, of every shape, in both databases and in an archive."""
-    data = generated.generated(seed=4, n_episodes=120)
-    clickhouse, postgres = clickhouse_of("looked", data), postgres_of("looked", data)
     archive = tmp_path_factory.mktemp("looked") / "archive"
-    assert trajkit(["archive", "--source", clickhouse, "-o", str(archive)]) == 0
-    return {"clickhouse": clickhouse, "postgres": postgres, "archive": str(archive)}
+    assert trajkit(["archive", "--source", shared_clickhouse, "-o", str(archive)]) == 0
+    return {"clickhouse": shared_clickhouse, "postgres": shared_postgres, "archive": str(archive)}
 
 
 @pytest.mark.parametrize("place", ["postgres", "archive"])

@@ -24,21 +24,6 @@ from trajkit.store.reader import open_store, verify
 EVERYTHING = {"include_eval": True, "include_abandoned": True}
 
 
-@pytest.fixture(scope="session")
-def data(generated: Any) -> Any:
-    return generated.generated(seed=1, n_episodes=160)
-
-
-@pytest.fixture(scope="session")
-def postgres(postgres_of: Callable[[str, Any], str], data: Any) -> str:
-    return postgres_of("generated", data)
-
-
-@pytest.fixture(scope="session")
-def clickhouse(clickhouse_of: Callable[[str, Any], str], data: Any) -> str:
-    return clickhouse_of("generated", data)
-
-
 def exported(url: str, goal: Path, access: Access | None = None, **options: Any) -> tuple[Tally, Manifest]:
     opened = Postgres if url.startswith("postgres") else ClickHouse
     database = opened(url, access or Access())
@@ -102,24 +87,31 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("asked", REQUESTS)
+REPEATED = ("what trains", "a bound below", "a moment", "tokens")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [pytest.param(name, marks=pytest.mark.full if name in REPEATED else ()) for name in REQUESTS],
+)
 def test_the_digest_is_that_of_the_same_export_from_clickhouse(
-    asked: str, postgres: str, clickhouse: str, tmp_path: Path
+    asked: str, shared_postgres: str, shared_clickhouse: str, tmp_path: Path
 ) -> None:
     options = {"as_of": datetime(2027, 1, 1, tzinfo=UTC), **REQUESTS[asked]}
-    expected, of_clickhouse = exported(clickhouse, tmp_path / "clickhouse", **options)
-    found, of_postgres = exported(postgres, tmp_path / "postgres", **options)
+    expected, of_clickhouse = exported(shared_clickhouse, tmp_path / "clickhouse", **options)
+    found, of_postgres = exported(shared_postgres, tmp_path / "postgres", **options)
     assert found == expected
-    assert differences(tmp_path / "clickhouse", tmp_path / "postgres") == []
-    assert of_postgres.digest == of_clickhouse.digest
+    assert of_postgres.digest == of_clickhouse.digest, differences(
+        tmp_path / "clickhouse", tmp_path / "postgres"
+    )
     assert of_postgres.counts == of_clickhouse.counts
     assert of_postgres.metrics == of_clickhouse.metrics
     verify(open_store(tmp_path / "postgres"), deep=True)
 
 
-def test_the_generated_set_has_every_shape(clickhouse: str, tmp_path: Path) -> None:
+def test_the_generated_set_has_every_shape(shared_clickhouse: str, tmp_path: Path) -> None:
     """What the test above compares: tools, thoughts, files, feedback of four kinds, conversations."""
-    tally, manifest = exported(clickhouse, tmp_path / "store", **EVERYTHING)
+    tally, manifest = exported(shared_clickhouse, tmp_path / "store", **EVERYTHING)
     assert {metric.name for metric in manifest.metrics} >= {
         "episode_return",
         "success",
@@ -144,10 +136,10 @@ def test_the_generated_set_has_every_shape(clickhouse: str, tmp_path: Path) -> N
 
 
 def test_what_an_export_keeps_when_payloads_have_expired(
-    postgres_of: Callable[[str, Any], str], postgres_server: Any, data: Any, tmp_path: Path
+    postgres_of: Callable[[str, Any], str], postgres_server: Any, shared_data: Any, tmp_path: Path
 ) -> None:
     """Metadata stay, input and output are gone: such steps are counted and not learned, and none is lost."""
-    url = postgres_of("expired", data)
+    url = postgres_of("expired", shared_data)
     before, _ = exported(url, tmp_path / "before", **EVERYTHING)
     for table in ("json_inference_data", "chat_inference_data", "model_inference_data"):
         # as a dropped partition does it
@@ -157,7 +149,7 @@ def test_what_an_export_keeps_when_payloads_have_expired(
     masked = {entry.reason: entry.n_steps for entry in after.masked}
     first_day = [
         row
-        for row in data.inferences
+        for row in shared_data.inferences
         if row["created_ms"] < datetime(2026, 2, 26, tzinfo=UTC).timestamp() * 1000
         and not row["function_name"].startswith("tensorzero::")
     ]
@@ -172,10 +164,12 @@ def test_what_an_export_keeps_when_payloads_have_expired(
                 assert step.completion is not None
 
 
-def test_the_exact_double_stays_beside_the_single_precision(postgres: str, data: Any, tmp_path: Path) -> None:
-    exported(postgres, tmp_path / "store", **EVERYTHING)
+def test_the_exact_double_stays_beside_the_single_precision(
+    shared_postgres: str, shared_data: Any, tmp_path: Path
+) -> None:
+    exported(shared_postgres, tmp_path / "store", **EVERYTHING)
     latest: dict[tuple[str, str], tuple[str, float]] = {}
-    for row in data.feedback:
+    for row in shared_data.feedback:
         if row["kind"] == "float":
             key = row["target_id"], row["metric_name"]
             latest[key] = max(latest.get(key, ("", 0.0)), (row["id"], row["value"]))
@@ -193,7 +187,7 @@ def test_the_exact_double_stays_beside_the_single_precision(postgres: str, data:
     inexact = {0.1 + 0.2, 1 / 3, 0.699999988, 16_777_217.0}
     kept = {
         target
-        for row in data.inferences
+        for row in shared_data.inferences
         for target in (row["episode_id"], row["id"])
         if not row["function_name"].startswith("tensorzero::")
     }
@@ -258,19 +252,19 @@ def test_slots_are_the_same_everywhere(postgres_server: Any, client: Any, url: s
 
 
 def test_nothing_is_written_and_every_transaction_is_read_only(
-    postgres: str, postgres_server: Any, tmp_path: Path
+    shared_postgres: str, postgres_server: Any, tmp_path: Path
 ) -> None:
     start = len(postgres_server.log())
-    exported(postgres, tmp_path / "store", metrics=(MetricCondition(name="episode_return", min=0.5),))
+    exported(shared_postgres, tmp_path / "store", metrics=(MetricCondition(name="episode_return", min=0.5),))
     said = re.findall(r"LOG:  (?:statement|execute [^:]*): +(\w+)(.*)", postgres_server.log()[start:])
     assert {command.upper() for command, _ in said} == {"BEGIN", "SELECT", "COPY", "ROLLBACK"}
     assert {rest.strip() for command, rest in said if command.upper() == "BEGIN"} == {"READ ONLY"}
 
 
-def test_a_write_is_refused_whoever_the_user_is(postgres_server: Any, postgres: str) -> None:
+def test_a_write_is_refused_whoever_the_user_is(postgres_server: Any, shared_postgres: str) -> None:
     from trajkit.sources.tensorzero.postgres_connection import Connection
 
-    connection = Connection(postgres_server.address.url("generated", is_owner=True))
+    connection = Connection(postgres_server.address.url("shared", is_owner=True))
     try:
         with pytest.raises(ServiceError, match="read-only transaction"):
             connection.query(
@@ -311,7 +305,13 @@ def named(generated: Any, postgres_of: Callable[[str, Any], str]) -> tuple[str, 
     return postgres_of("names", data), episode_of
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if number % 3 == 1 else pytest.param(name, marks=pytest.mark.full)
+        for number, name in enumerate(NAMES)
+    ],
+)
 def test_names_only_match_themselves(
     name: str, named: tuple[str, dict[str, str]], postgres_server: Any, tmp_path: Path
 ) -> None:
@@ -342,7 +342,7 @@ def test_names_only_match_themselves(
 def test_a_server_that_ends_in_the_middle_leaves_nothing_that_looks_finished(
     postgres_of: Callable[[str, Any], str], generated: Any, postgres_server: Any, tmp_path: Path
 ) -> None:
-    url = postgres_of("killed", generated.generated(seed=3, n_episodes=400))
+    url = postgres_of("killed", generated.generated(seed=3, n_episodes=100))
     _, undisturbed = exported(url, tmp_path / "undisturbed", **EVERYTHING)
 
     class Killing(Postgres):
@@ -361,8 +361,8 @@ def test_a_server_that_ends_in_the_middle_leaves_nothing_that_looks_finished(
     assert again.digest == undisturbed.digest
 
 
-def test_a_stream_that_is_broken_off_gives_its_connection_up(postgres: str) -> None:
-    database = Postgres(postgres)
+def test_a_stream_that_is_broken_off_gives_its_connection_up(shared_postgres: str) -> None:
+    database = Postgres(shared_postgres)
     stream = database.model_inferences(None, 1, ExportRequest())
     next(stream)
     stream.close()
@@ -370,11 +370,11 @@ def test_a_stream_that_is_broken_off_gives_its_connection_up(postgres: str) -> N
     database.close()
 
 
-def test_what_a_query_may_take_is_told_to_the_server(postgres: str, tmp_path: Path) -> None:
+def test_what_a_query_may_take_is_told_to_the_server(shared_postgres: str, tmp_path: Path) -> None:
     from trajkit.sources.tensorzero.postgres_connection import Connection
 
     access = Access(max_threads=1, max_memory_bytes=80_000_000, max_seconds=1)
-    connection = Connection(postgres, access)
+    connection = Connection(shared_postgres, access)
     try:
         names = ("max_parallel_workers_per_gather", "work_mem", "statement_timeout", "transaction_read_only")
         selected = ", ".join(f"current_setting('{name}')" for name in names)
@@ -383,7 +383,7 @@ def test_what_a_query_may_take_is_told_to_the_server(postgres: str, tmp_path: Pa
             connection.query("SELECT pg_sleep(5)::text")
     finally:
         connection.close()
-    exported(postgres, tmp_path / "store", access)
+    exported(shared_postgres, tmp_path / "store", access)
 
 
 # -- what goes wrong -----------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ from trajkit.sources.tensorzero.postgres import Postgres
 
 @pytest.fixture(scope="module")
 def url(postgres_of: Callable[[str, Any], str], generated: Any) -> str:
-    return postgres_of("faults", generated.generated(seed=5, n_episodes=240))
+    return postgres_of("faults", generated.generated(seed=5, n_episodes=120))
 
 
 @pytest.fixture
@@ -48,14 +48,17 @@ def exported(url: str, goal: Path, access: Access | None = None) -> Manifest:
 
 
 @pytest.mark.parametrize(
-    "about",
+    ("how", "about"),
     [
-        "json_inference_data AS d",
-        "tensorzero.model_inferences AS m",
-        "tensorzero.float_metric_feedback WHERE target_id",
+        pytest.param(how, about, marks=pytest.mark.full if how == other else ())
+        for about, other in (
+            ("json_inference_data AS d", "close"),
+            ("tensorzero.model_inferences AS m", "reset"),
+            ("tensorzero.float_metric_feedback WHERE target_id", "close"),
+        )
+        for how in ("reset", "close")
     ],
 )
-@pytest.mark.parametrize("how", ["reset", "close"])
 def test_a_connection_that_breaks_in_the_middle_of_a_stream_is_an_error_and_the_next_run_is_whole(
     how: str, about: str, url: str, proxy: Any, postgres_server: Any, tmp_path: Path
 ) -> None:
@@ -72,7 +75,12 @@ def test_a_connection_that_breaks_in_the_middle_of_a_stream_is_an_error_and_the_
 
 
 @pytest.mark.parametrize(
-    "about", ["json_inference_data AS d", "tensorzero.model_inferences AS m", "SELECT set_config"]
+    "about",
+    [
+        pytest.param("json_inference_data AS d", marks=pytest.mark.full),
+        "tensorzero.model_inferences AS m",
+        "SELECT set_config",
+    ],
 )
 def test_ctrl_c_is_heard_while_the_server_says_nothing(
     about: str, url: str, proxy: Any, postgres_server: Any, tmp_path: Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -21,14 +20,12 @@ from trajkit.sources.tensorzero.slot import N_SLOTS, slot_of, slots_of
 from trajkit.store.dataset import open_dataset
 
 LATER = datetime(2027, 1, 1, tzinfo=UTC)
+BOUND = {"metrics": (MetricCondition(name="episode_return", min=0.5),)}
 
 
 @pytest.fixture(scope="module")
-def urls(
-    clickhouse_of: Callable[[str, Any], str], postgres_of: Callable[[str, Any], str], generated: Any
-) -> dict[str, str]:
-    data = generated.generated(seed=3, n_episodes=80)
-    return {"clickhouse": clickhouse_of("sharded", data), "postgres": postgres_of("sharded", data)}
+def urls(shared_clickhouse: str, shared_postgres: str) -> dict[str, str]:
+    return {"clickhouse": shared_clickhouse, "postgres": shared_postgres}
 
 
 def exported(url: str, goal: Path, **options: Any) -> Any:
@@ -47,9 +44,14 @@ def test_every_slot_is_of_one_shard(n: int) -> None:
         assert {slot * n // N_SLOTS for slot in span} == {number}
 
 
-@pytest.mark.parametrize("kind", ["clickhouse", "postgres"])
 @pytest.mark.parametrize(
-    "options", [{}, {"metrics": (MetricCondition(name="episode_return", min=0.5),)}], ids=["all", "bound"]
+    ("kind", "options"),
+    [
+        pytest.param("clickhouse", {}, id="clickhouse all", marks=pytest.mark.full),
+        pytest.param("clickhouse", BOUND, id="clickhouse bound"),
+        pytest.param("postgres", {}, id="postgres all"),
+        pytest.param("postgres", BOUND, id="postgres bound", marks=pytest.mark.full),
+    ],
 )
 def test_merged_shards_have_the_digest_of_the_whole(
     kind: str, options: dict[str, Any], urls: dict[str, str], tmp_path: Path

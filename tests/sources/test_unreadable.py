@@ -314,15 +314,30 @@ def is_loose_json(value: str | bytes) -> bool:
 N_ROWS = 1024
 
 
-@settings(
-    max_examples=20,
+FEW = settings(
+    max_examples=2,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.large_base_example, HealthCheck.data_too_large, HealthCheck.too_slow],
 )
-@given(seeds=st.lists(st.integers(0, 2**32 - 1), min_size=N_ROWS, max_size=N_ROWS))
+SEEDS = st.lists(st.integers(0, 2**32 - 1), min_size=N_ROWS, max_size=N_ROWS)
+
+
+@FEW
+@given(seeds=SEEDS)
 def test_whatever_the_rows_hold_each_is_a_step_and_says_what_is_wrong(seeds: list[int]) -> None:
-    """20 times 1,024 rows: more than 20,000 of them, each made by its own seed."""
+    each_is_a_step(seeds)
+
+
+@pytest.mark.full
+@settings(FEW, max_examples=20)
+@given(seeds=SEEDS)
+def test_whatever_twenty_thousand_rows_hold_each_is_a_step_and_says_what_is_wrong(seeds: list[int]) -> None:
+    each_is_a_step(seeds)
+
+
+def each_is_a_step(seeds: list[int]) -> None:
+    """Export a row for each seed, made by it, and look at every step."""
     steps = Steps()
     wrong: list[dict[str, str | bytes]] = []
     for seed in seeds:

@@ -174,10 +174,11 @@ def run_script(config: Path, database: ClickHouse, **environment: str) -> subpro
     )
 
 
+@pytest.mark.parametrize("n_times", [2, pytest.param(8, marks=pytest.mark.full)])
 def test_a_program_that_ends_after_its_gateway_ends_well_and_has_said_nothing(
-    config: Path, database: ClickHouse
+    config: Path, database: ClickHouse, n_times: int
 ) -> None:
-    for _ in range(8):
+    for _ in range(n_times):
         ended = run_script(config, database)
         assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")
 

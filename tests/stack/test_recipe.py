@@ -41,22 +41,41 @@ def text(content: Any) -> str:
     return content if isinstance(content, str) else "".join(part["text"] for part in content)
 
 
-def ask(config: Path, database: ClickHouse, model: Any, variant: str, arguments: dict[str, str]) -> Asked:
-    async def once() -> Any:
-        async with open_gateway(config, clickhouse_url=database.secret_url, timeout_s=60) as gateway:
-            message = {"role": "user", "content": [{"type": "text", "arguments": arguments}]}
-            return await gateway.inference(
-                function_name="act",
-                variant_name=variant,
-                input={"system": {"mission": MISSION}, "messages": [message]},
-            )
+Arguments = dict[str, str]
 
-    answer = asyncio.run(once())
-    stored = database.ask(
-        "SELECT system, input_messages, raw_request FROM tensorzero.ModelInference"
-        f" WHERE inference_id = '{answer.inference_id}' FORMAT JSONEachRow"
-    )
-    return Asked(model.requests[-1], answer, json.loads(stored))
+
+def ask(config: Path, database: ClickHouse, model: Any, calls: list[tuple[str, Arguments]]) -> list[Asked]:
+    """Ask each variant in turn through one gateway."""
+
+    async def answers() -> list[tuple[Any, dict[str, Any]]]:
+        async with open_gateway(config, clickhouse_url=database.secret_url, timeout_s=60) as gateway:
+            return [
+                (
+                    await gateway.inference(
+                        function_name="act",
+                        variant_name=variant,
+                        input={
+                            "system": {"mission": MISSION},
+                            "messages": [
+                                {"role": "user", "content": [{"type": "text", "arguments": arguments}]}
+                            ],
+                        },
+                    ),
+                    model.requests[-1],
+                )
+                for variant, arguments in calls
+            ]
+
+    def stored(answer: Any) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(
+            database.ask(
+                "SELECT system, input_messages, raw_request FROM tensorzero.ModelInference"
+                f" WHERE inference_id = '{answer.inference_id}' FORMAT JSONEachRow"
+            )
+        )
+        return found
+
+    return [Asked(request, answer, stored(answer)) for answer, request in asyncio.run(answers())]
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +87,8 @@ def config(tmp_path_factory: pytest.TempPathFactory, recipe: Path, model: Any) -
 def asked(config: Path, database: ClickHouse, model: Any) -> dict[str, Asked]:
     """Every variant, each given a history."""
     arguments = {"observation": OBSERVATION, "history": HISTORY}
-    return {variant: ask(config, database, model, variant, arguments) for variant in VARIANTS}
+    found = ask(config, database, model, [(variant, arguments) for variant in VARIANTS])
+    return dict(zip(VARIANTS, found, strict=True))
 
 
 def test_these_are_all_its_variants(recipe: Path) -> None:
@@ -94,15 +114,13 @@ def test_only_the_variants_with_history_show_it(asked: dict[str, Asked], variant
         assert "go forward" not in asked[variant].user
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize(
-    "arguments", [{"observation": OBSERVATION}, {"observation": OBSERVATION, "history": ""}]
-)
 def test_without_a_history_there_is_no_heading_for_one(
-    config: Path, database: ClickHouse, model: Any, variant: str, arguments: dict[str, str]
+    config: Path, database: ClickHouse, model: Any
 ) -> None:
-    prompt = ask(config, database, model, variant, arguments)
-    assert prompt.user.startswith(f"Observation:\n{OBSERVATION}\n\n")
+    without: list[Arguments] = [{"observation": OBSERVATION}, {"observation": OBSERVATION, "history": ""}]
+    calls = [(variant, arguments) for variant in VARIANTS for arguments in without]
+    for call, prompt in zip(calls, ask(config, database, model, calls), strict=True):
+        assert prompt.user.startswith(f"Observation:\n{OBSERVATION}\n\n"), call
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
