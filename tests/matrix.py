@@ -21,3 +21,8 @@ def daily(cases: Iterable[Any], some: int | Collection[Any]) -> list[Any]:
 def examples(few: int, many: int) -> pytest.MarkDecorator:
     """Make a fuzz test a short one every day (`n_examples` is `few`), and a `full` one."""
     return pytest.mark.parametrize("n_examples", [few, pytest.param(many, marks=pytest.mark.full)])
+
+
+def portions(n: int) -> pytest.MarkDecorator:
+    """Split the examples of a test of hypothesis into as many `portion`s; all but the first are `full`."""
+    return pytest.mark.parametrize("portion", daily(range(n), 1))
