@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit._core.files import sha256_file
 from trajkit.cli import main
 from trajkit.curation.dedupe import NEAR_STEP, NOTHING_NEW, SAME_EPISODE, SAME_STEP, dedupe, groups_path
@@ -245,9 +246,11 @@ _spaced = st.lists(_texts, min_size=1, max_size=3).flatmap(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@portions(4)
+@settings(max_examples=25, deadline=None)
 @given(_spaced)
 def test_texts_are_the_same_exactly_when_they_are_after_normalisation(
+    portion: int,
     pair: tuple[list[str], list[str]],
 ) -> None:
     with connect() as connection:
@@ -267,9 +270,12 @@ def shingles(text: str, n: int) -> set[tuple[str, ...]]:
 _words = st.lists(st.sampled_from(["a", "b", "Be", "c_1", "é", ",", "."]), max_size=9).map(" ".join)
 
 
-@settings(max_examples=100, deadline=None)
+@portions(2)
+@settings(max_examples=50, deadline=None)
 @given(st.lists(_words, min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 2))
-def test_runs_of_words_have_equal_hashes_when_they_are_equal(texts: list[str], n: int, skipped: int) -> None:
+def test_runs_of_words_have_equal_hashes_when_they_are_equal(
+    portion: int, texts: list[str], n: int, skipped: int
+) -> None:
     """Over texts that lie side by side in one buffer, which may begin in the middle of it."""
     array = pa.array(["zz zz"] * skipped + texts).slice(skipped)
     hashes, offsets = shingle_hashes(array, n)
@@ -310,10 +316,11 @@ def test_bands_find_a_pair_at_the_threshold(threshold: float, n_rows: int) -> No
 _step = st.tuples(st.sampled_from(["one two three", "one two four", "five", " five "]), st.sampled_from("xy"))
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(2)
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(st.lists(_step, max_size=4), min_size=1, max_size=6), data=st.data())
 def test_no_layout_and_no_thread_changes_what_is_dropped_and_every_group_is_one(
-    rows: list[list[tuple[str, str]]], data: st.DataObject, attempts: Attempts, attempt: Attempt
+    portion: int, rows: list[list[tuple[str, str]]], data: st.DataObject, attempts: Attempts, attempt: Attempt
 ) -> None:
     episodes = [
         attempt(f"e{i}", prompts=[p for p, _ in steps], answers=[a for _, a in steps], n_steps=0)

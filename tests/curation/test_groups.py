@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit.curation.derive import deriving
 from trajkit.curation.groups import Score, names_of, pass_at_k, score_of, statistics_sql
 from trajkit.errors import QueryError
@@ -98,10 +99,11 @@ _rows = st.lists(
 ).map(lambda rows: [(f"e{place:02}", *row) for place, row in enumerate(rows)])
 
 
-@settings(max_examples=40, deadline=None)
+@portions(4)
+@settings(max_examples=10, deadline=None)
 @given(_rows, st.randoms(use_true_random=False))
 def test_statistics_are_the_plain_ones_and_the_same_for_any_order_of_rows(
-    rows: list[Row], random: object
+    portion: int, rows: list[Row], random: object
 ) -> None:
     found = statistics(rows)
     shuffled = list(rows)

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit.cli.main import cli
 from trajkit.curation.derive import deriving
 from trajkit.curation.recorded import stored
@@ -400,10 +401,11 @@ ALTERED: dict[str, Any] = {
 }
 
 
+@portions(4)
 @given(st.data())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=10)
 def test_any_single_altered_value_of_any_step_is_found_and_named(
-    stored_six: list[StoredEpisode], data: st.DataObject
+    stored_six: list[StoredEpisode], portion: int, data: st.DataObject
 ) -> None:
     episode = data.draw(st.sampled_from(stored_six))
     index = data.draw(st.integers(0, len(episode.steps) - 1))

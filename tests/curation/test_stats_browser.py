@@ -26,8 +26,9 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("size", "scheme"), [(PHONE, "light"), (DESKTOP, "dark")], ids=["phone by day", "desktop by night"]
+)
 def test_the_page_draws_every_chart_and_asks_for_nothing(
     chromium: Any, written: Path, size: dict[str, int], scheme: str
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.environments import environment_info, known, make, typed_environment
 from trajkit.environments.base import Environment, HasExpert
 from trajkit.environments.contract import CHECKS, Status, check
@@ -25,6 +26,7 @@ KNOWN = [
     ("textworld", "sorting-dev"),
     ("textworld", "simonsays-test"),
 ]
+DAILY = [*BABYAI, ("textworld", "cookingworld")]
 WRITTEN = [
     ("guess_number:GuessNumber", "easy"),
     ("guess_number:GuessNumber", "hard"),
@@ -37,7 +39,10 @@ def examples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "path", [str(EXAMPLES), *sys.path])
 
 
-@pytest.fixture(params=KNOWN, ids=lambda case: "/".join(case))
+@pytest.fixture(
+    params=[pytest.param(case, marks=() if case in DAILY else pytest.mark.full) for case in KNOWN],
+    ids=lambda case: "/".join(case),
+)
 def world(request: pytest.FixtureRequest) -> Iterator[Environment]:
     environment = make(*request.param)
     yield environment
@@ -55,7 +60,9 @@ def test_every_known_environment_is_among_them() -> None:
     assert {env_id for env_id, _ in KNOWN} == set(known())
 
 
-@pytest.mark.parametrize(("env_id", "task"), [*KNOWN, *WRITTEN], ids=lambda case: case)
+@pytest.mark.parametrize(
+    ("env_id", "task"), daily([*KNOWN, *WRITTEN], [*DAILY, *WRITTEN]), ids=lambda case: case
+)
 def test_every_promise_is_kept(env_id: str, task: str) -> None:
     found = list(check(env_id, tasks=[task], seeds=range(4)))
     skipped = {one.name for one in found if one.status == Status.SKIPPED}

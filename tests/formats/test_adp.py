@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from pydantic import BaseModel, ConfigDict, model_validator
 
 from tests.formats.exchange import call, conversation, conversations, result, say, whole
+from tests.matrix import examples
 from tests.schema.conftest import episodes
 from trajkit.formats.adp import ADP, read_adp
 from trajkit.formats.document import BadDocument
@@ -87,11 +88,15 @@ class Judge(BaseModel):
         return self
 
 
-@settings(max_examples=120, deadline=None)
-@given(episodes() | conversations())
-def test_whatever_is_written_keeps_the_rules_of_the_protocol(episode):
-    (value,) = ADP.write(episode).values
-    Judge.model_validate(json.loads(json.dumps(value, allow_nan=False)))
+@examples(30, 120)
+def test_whatever_is_written_keeps_the_rules_of_the_protocol(n_examples):
+    @settings(max_examples=n_examples, deadline=None)
+    @given(episodes() | conversations())
+    def check(episode):
+        (value,) = ADP.write(episode).values
+        Judge.model_validate(json.loads(json.dumps(value, allow_nan=False)))
+
+    check()
 
 
 def test_a_conversation_is_actions_and_observations():

@@ -14,6 +14,7 @@ from tests.formats.exchange import whole
 from tests.formats.test_atif import ASKS as SEARCHES
 from tests.formats.test_atif import DONE, SEARCH, USER, document
 from tests.formats.test_fuzz import ANYTHING, changed, places
+from tests.matrix import examples
 from trajkit.formats.atif import ATIF
 from trajkit.formats.atif_read import read_atif
 from trajkit.formats.atif_rows import usual_rows
@@ -74,18 +75,22 @@ def test_usual_documents_give_the_very_rows(value):
     same_rows(json.loads(json.dumps(value)))
 
 
-@settings(max_examples=600, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.data())
-def test_whatever_is_changed_gives_the_very_rows_or_none(data):
-    value = json.loads(json.dumps(data.draw(st.sampled_from(documents()))))
-    path = data.draw(st.sampled_from(places([value])))
-    (other,) = changed([value], path, data.draw(ANYTHING), is_gone=data.draw(st.booleans()))
-    if not isinstance(other, dict) or usual_rows(copy.deepcopy(other)) is None:
-        return
-    try:
-        same_rows(other)
-    except BadDocument as error:
-        raise AssertionError(f"read as usual, and refused: {error}") from error
+@examples(80, 600)
+def test_whatever_is_changed_gives_the_very_rows_or_none(n_examples):
+    @settings(max_examples=n_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @given(st.data())
+    def check(data):
+        value = json.loads(json.dumps(data.draw(st.sampled_from(documents()))))
+        path = data.draw(st.sampled_from(places([value])))
+        (other,) = changed([value], path, data.draw(ANYTHING), is_gone=data.draw(st.booleans()))
+        if not isinstance(other, dict) or usual_rows(copy.deepcopy(other)) is None:
+            return
+        try:
+            same_rows(other)
+        except BadDocument as error:
+            raise AssertionError(f"read as usual, and refused: {error}") from error
+
+    check()
 
 
 @pytest.mark.parametrize(

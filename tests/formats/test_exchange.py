@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from pydantic_core import from_json
 
 from tests.formats.exchange import conversation, conversations, say, whole
+from tests.matrix import examples
 from tests.schema.conftest import episodes
 from trajkit.formats import format_named, known
 from trajkit.formats.base import EpisodeFormat, json_line
@@ -43,9 +44,10 @@ def test_an_episode_of_which_every_field_says_something_comes_back_whole(form):
     assert form.read(over_the_wire(document.values)) == whole()
 
 
+@examples(15, 60)
 @pytest.mark.parametrize("form", EXACT, ids=lambda form: form.name)
-def test_any_episode_comes_back_as_it_was(form):
-    @settings(max_examples=60, deadline=None)
+def test_any_episode_comes_back_as_it_was(form, n_examples):
+    @settings(max_examples=n_examples, deadline=None)
     @given(episodes() | conversations())
     def check(episode: Episode) -> None:
         document = form.write(episode)
@@ -84,8 +86,9 @@ def differences(episode: Episode, back: list[Episode]) -> set[str]:
     return places
 
 
-def test_of_a_conversation_the_lines_lose_what_is_named_and_nothing_more():
-    @settings(max_examples=100, deadline=None)
+@examples(30, 100)
+def test_of_a_conversation_the_lines_lose_what_is_named_and_nothing_more(n_examples):
+    @settings(max_examples=n_examples, deadline=None)
     @given(conversations())
     def check(episode: Episode) -> None:
         document = format_named("openai-chat").write(episode)
@@ -129,7 +132,7 @@ def test_an_answer_that_was_only_context_is_named():
     assert document.values[0]["messages"][1]["weight"] == 0
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(episodes())
 def test_what_no_line_can_say_does_not_stop_the_writing(episode):
     document = format_named("openai-chat").write(episode)

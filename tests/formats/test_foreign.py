@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from bench.harbor_wheel import PRELUDE, unpacked_wheel
 from tests.formats.exchange import conversation, conversations, whole
+from tests.matrix import examples
 from tests.schema.conftest import episodes
 from trajkit.formats import format_named, known
 from trajkit.formats.atif import ATIF
@@ -54,11 +55,12 @@ def judged(wheel: Path, path: Path) -> list[dict]:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def test_harbors_own_models_take_every_document_and_give_it_back(wheel, tmp_path):
+@examples(40, 150)
+def test_harbors_own_models_take_every_document_and_give_it_back(wheel, tmp_path, n_examples):
     found = [whole(), conversation(), *open_dataset("sample:babyai").limit(20)]
 
     @settings(
-        max_examples=150,
+        max_examples=n_examples,
         deadline=None,
         phases=[Phase.generate],
         suppress_health_check=[HealthCheck.too_slow],
@@ -71,7 +73,7 @@ def test_harbors_own_models_take_every_document_and_give_it_back(wheel, tmp_path
     path = tmp_path / "documents.jsonl"
     path.write_text("".join(f"{json_line(ATIF.write(one).values[0])}\n" for one in found), encoding="utf-8")
     back = judged(wheel, path)
-    assert len(back) == len(found) > 100
+    assert len(back) == len(found) > 22
     assert [read_atif(value).episodes[0] for value in back[:22]] == found[:22]
 
 

@@ -16,6 +16,7 @@ from tests.formats.test_inspect import ASKED as INSPECT_ASKED
 from tests.formats.test_inspect import LOG, SAMPLE, call
 from tests.formats.test_inspect import USER as INSPECT_USER
 from tests.formats.test_sharegpt_read import turns
+from tests.matrix import examples
 from trajkit.formats import benchflow, format_named, harbor
 from trajkit.formats.adp import read_adp
 from trajkit.formats.atif_read import read_atif
@@ -174,14 +175,15 @@ def changed(values: list[Any], path: tuple[Any, ...], other: Any, *, is_gone: bo
     return copied
 
 
+@examples(40, 400)
 @pytest.mark.parametrize("name", READERS)
-def test_whatever_stands_anywhere_is_read_or_refused_by_name(name):
+def test_whatever_stands_anywhere_is_read_or_refused_by_name(name, n_examples):
     values, read = READERS[name]
     values = json.loads(json.dumps(values))
     assert read(values)
     everywhere = places(values)
 
-    @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=n_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.data())
     def check(data):
         given_values = values

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import daily
 from tests.tiny import byte_tokenizer
 from trajkit.cli.main import run
 from trajkit.errors import RequestError
@@ -44,9 +45,9 @@ ENDLESS = {
 }
 
 
-@pytest.mark.parametrize("template", ENDLESS.values(), ids=ENDLESS)
-def test_a_template_without_end_is_refused_in_time(tmp_path: Path, template: str) -> None:
-    opened = ChatTemplate(byte_tokenizer(tmp_path, template))
+@pytest.mark.parametrize("name", daily(ENDLESS, ENDLESS.keys() - {"loops over one list", "a filtered loop"}))
+def test_a_template_without_end_is_refused_in_time(tmp_path: Path, name: str) -> None:
+    opened = ChatTemplate(byte_tokenizer(tmp_path, ENDLESS[name]))
     before = time.thread_time()
     with pytest.raises(RequestError, match=r"the chat template of .* cannot write it"):
         opened.prompt(ASKED)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.formats.contract import check_row
+from tests.matrix import examples
 from trajkit.curation.rows.plain_line import PlainLines
 from trajkit.formats import format_named, known
 from trajkit.formats.base import (
@@ -72,14 +73,16 @@ def problems(name: str, example: Example) -> list[str]:
     return [problem.kind for problem in BY_NAME[name].row(example).problems]
 
 
+@examples(30, 120)
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 def test_a_row_says_all_but_what_its_losses_name(
     form: SftFormat,
+    n_examples: int,
     any_examples: st.SearchStrategy[Example],
     plain_examples: st.SearchStrategy[Example],
     conversations: st.SearchStrategy[Example],
 ) -> None:
-    @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=n_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(any_examples | plain_examples | conversations)
     def check(example: Example) -> None:
         check_row(form, example)
@@ -96,11 +99,13 @@ def test_a_call_that_is_not_the_models_is_kept_or_refused(
     check_row(form, one_answer((said(role, call(), *beside),), message("assistant", "left")))
 
 
+@examples(15, 80)
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 @pytest.mark.parametrize("unit", list(Unit))
 def test_columns_give_the_bytes_that_python_writes(
     form: SftFormat,
     unit: Unit,
+    n_examples: int,
     any_examples: st.SearchStrategy[Example],
     plain_examples: st.SearchStrategy[Example],
 ) -> None:
@@ -108,7 +113,7 @@ def test_columns_give_the_bytes_that_python_writes(
     lines = PlainLines(form.plain(unit))
     usual = one_answer((message("user", "go"),), message("assistant", "left"))
 
-    @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=n_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.lists(any_examples | plain_examples, min_size=1, max_size=5))
     def check(examples: list[Example]) -> None:
         given = [*examples, usual]

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit.schema import Episode, Metric
 from trajkit.store.arrow import rows_of
 from trajkit.store.dataset import open_dataset
@@ -117,17 +118,19 @@ def test_the_digest_is_what_the_definition_says(
         assert write_episodes(Path(folder) / "store", episodes, kind="test").digest == oracle(episodes)
 
 
-@settings(max_examples=400, deadline=None)
+@portions(5)
+@settings(max_examples=80, deadline=None)
 @given(data=st.data())
-def test_json_has_one_spelling(data: st.DataObject, any_json: st.SearchStrategy[Any]) -> None:
+def test_json_has_one_spelling(portion: int, data: st.DataObject, any_json: st.SearchStrategy[Any]) -> None:
     value = data.draw(any_json)
     assert _spelled(json.dumps(value)) == canonical(value)
     assert _spelled(json.dumps(value, ensure_ascii=False, indent=1)) == canonical(value)
 
 
-@settings(max_examples=400, deadline=None)
+@portions(5)
+@settings(max_examples=80, deadline=None)
 @given(st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pack("<Q", bits))[0]))
-def test_a_number_has_its_shortest_spelling(value: float) -> None:
+def test_a_number_has_its_shortest_spelling(portion: int, value: float) -> None:
     if value - value == 0:  # finite
         assert _spelled(repr(value)) == number(value)
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit.errors import QueryError
 from trajkit.store.expression import parse, parse_order, require_boolean
 from trajkit.store.nameable import Names, column_name, nearest
@@ -180,12 +181,15 @@ _COMPARE = {
 }
 
 
-@settings(max_examples=60, deadline=None)
+@portions(4)
+@settings(max_examples=15, deadline=None)
 @given(
     st.lists(st.integers(-3, 3), min_size=2, max_size=5),
     st.lists(st.sampled_from(sorted(_COMPARE)), min_size=4, max_size=4),
 )
-def test_a_chain_of_comparisons_means_that_each_of_them_holds(numbers: list[int], between: list[str]) -> None:
+def test_a_chain_of_comparisons_means_that_each_of_them_holds(
+    portion: int, numbers: list[int], between: list[str]
+) -> None:
     chain = str(numbers[0])
     for comparison, number in zip(between, numbers[1:], strict=False):
         chain += f" {comparison} {number}"

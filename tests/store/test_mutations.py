@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from tests.matrix import daily
 from tests.store.conftest import make_episode, make_feedback, make_step
 from trajkit.cli.main import run
 from trajkit.store.writer import write_episodes
@@ -327,7 +328,7 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return base(tmp_path_factory.mktemp("good") / "store")
 
 
-@pytest.mark.parametrize("batch", range(N_BATCHES))
+@pytest.mark.parametrize("batch", daily(range(N_BATCHES), 1))
 def test_no_damage_ends_in_a_traceback(
     batch: int,
     good: Path,

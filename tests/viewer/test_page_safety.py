@@ -10,6 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.browser import DESKTOP
+from tests.matrix import daily
 from tests.viewer.page_episodes import HOSTILE_ID
 
 PAGE = Path(__file__).parents[2] / "trajkit" / "viewer" / "page"
@@ -129,7 +130,7 @@ def test_no_file_of_the_page_takes_text_for_markup_or_leaves_it() -> None:
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", daily(["light", "dark"], 1))
 def test_everything_fits_a_phone_and_can_be_read(visit: Any, place: str, scheme: str) -> None:
     with visit(place, size=SMALL, scheme=scheme) as found:
         page = found.page

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import examples
 from trajkit.curation.rows.file import convert
 from trajkit.curation.rows.tally import counted
 from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
@@ -311,11 +312,12 @@ _episodes = st.sets(st.text("ab0é", min_size=1, max_size=3), min_size=1, max_si
 )
 
 
+@examples(8, 20)
 @pytest.mark.parametrize("unit", ["step", "episode"])
 def test_whatever_the_episodes_the_rows_would_be_taken_and_nothing_goes_uncounted(
-    unit: str, tmp_path_factory: pytest.TempPathFactory, judged: Judged
+    n_examples: int, unit: str, tmp_path_factory: pytest.TempPathFactory, judged: Judged
 ) -> None:
-    @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    @settings(max_examples=n_examples, deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(_episodes)
     def check(episodes: tuple[Episode, ...]) -> None:
         folder = tmp_path_factory.mktemp("any")

@@ -72,8 +72,12 @@ def adapter(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def server(adapter: str) -> Iterator[Running]:
+    """One for all tests of a worker, those that attack it too: whatever is asked, it ends well."""
     with serving(adapter, "--base", "sample:tiny-base", "--name", "tuned") as running:
         yield running
+        assert running.process.poll() is None
+        code, talk = running.end()
+        assert (code, "Traceback" in talk) == (0, False), talk
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import openai
 import pytest
 
 from tests.adapters import make_adapter
-from tests.models.serving.conftest import ROOT, serving
+from tests.models.serving.conftest import serving
 from trajkit.cli.main import run
 from trajkit.errors import RequestError
 from trajkit.models.serving.served_models import Wanted, served_models
@@ -58,67 +56,42 @@ def test_an_answer_that_is_being_made_is_finished_when_it_is_told_to_end() -> No
     assert talk.splitlines()[-1] == "ended"
 
 
-def test_ctrl_c_ends_it_without_a_traceback_and_the_port_is_free_again() -> None:
-    with serving(BASE, "--name", "tiny") as running:
+def test_a_key_is_asked_for_and_never_shown_and_ctrl_c_ends_it_and_frees_the_port() -> None:
+    how = ("--name", "tiny", "--api-key-location", "env::MY_KEY")
+    with serving(BASE, *how, MY_KEY="s3cret-of-ours") as running:
         assert running.models == ["tiny"]
         assert running.said["pid"] == running.process.pid
-        assert ask(running.url, model="tiny", max_tokens=3).status_code == 200
+        assert ask(running.url, model="tiny").status_code == 401
+        with pytest.raises(openai.AuthenticationError):
+            running.client("another").models.list()
+        ours = running.client("s3cret-of-ours")
+        assert [model.id for model in ours.models.list()] == ["tiny"]
+        asked = {"model": "tiny", "messages": [{"role": "user", "content": "Play."}], "max_tokens": 3}
+        assert ours.chat.completions.create(**asked).choices
+        assert httpx.get(running.url.replace("/v1", "/health")).status_code == 200
+        # who has the key may come by any name
+        named = {"host": "evil.example"}
+        assert httpx.get(f"{running.url}/models", headers=named, timeout=60).status_code == 401
+        named["authorization"] = "Bearer s3cret-of-ours"
+        assert httpx.get(f"{running.url}/models", headers=named, timeout=60).status_code == 200
         code, talk = running.end(signal.SIGINT)
         port = int(running.url.rpartition(":")[2].removesuffix("/v1"))
     assert (code, "Traceback" in talk) == (0, False)
+    assert "s3cret" not in str(running.said) + talk
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", port))
 
 
-def test_a_key_is_asked_for_and_never_shown() -> None:
-    with serving(BASE, "--api-key-location", "env::MY_KEY", MY_KEY="s3cret-of-ours") as running:
-        assert ask(running.url).status_code == 401
-        with pytest.raises(openai.AuthenticationError):
-            running.client("another").models.list()
-        assert [model.id for model in running.client("s3cret-of-ours").models.list()] == [BASE]
-        assert httpx.get(running.url.replace("/v1", "/health")).status_code == 200
-        assert "s3cret" not in str(running.said) + running.end()[1]
-
-
-def test_a_client_that_goes_costs_the_others_nothing() -> None:
-    with serving(BASE) as running:
-        with pytest.raises(httpx.ReadTimeout):
-            httpx.post(
-                f"{running.url}/chat/completions",
-                json={
-                    "model": BASE,
-                    "messages": [{"role": "user", "content": "Play."}],
-                    "max_tokens": 4000,
-                    "response_format": {
-                        "type": "json_schema",
-                        "json_schema": {
-                            "name": "ones",
-                            "schema": {"type": "array", "items": {"const": 1}, "minItems": 1500},
-                        },
-                    },
-                },
-                timeout=0.3,
-            )
-        assert ask(running.url, max_tokens=5).status_code == 200
-        assert running.end()[0] == 0  # nobody computes the long one to its end
-
-
-def test_the_address_alone_is_printed_and_a_taken_one_is_said() -> None:
+def test_the_address_alone_is_printed_and_a_taken_one_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        done = subprocess.run(
-            [sys.executable, "-m", "trajkit", "serve", BASE, "--port", str(port)],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-    assert done.returncode == 1
-    assert f"error: nothing can listen on 127.0.0.1:{port}" in done.stderr
-    assert done.stdout == ""
+        assert run(["serve", BASE, "--port", str(port)]) == 1
+    printed = capsys.readouterr()
+    assert f"error: nothing can listen on 127.0.0.1:{port}" in printed.err
+    assert printed.out == ""
 
 
 def adapter(folder: Path, base: str | None) -> str:

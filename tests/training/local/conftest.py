@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from tests.tiny import make_tiny
 from trajkit.training.local.batch import SCHEMA, TokenRows, collate
 from trajkit.training.local.trainer import trainer_class
 
@@ -25,6 +26,12 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The folder of a model of random weights, with its tokenizer; nothing changes it."""
+    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture

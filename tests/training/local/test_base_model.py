@@ -5,16 +5,10 @@ from typing import Any
 
 import pytest
 
-from tests.tiny import make_tiny
 from trajkit.errors import MissingExtra, RequestError
 from trajkit.training.local.base_model import count, least_memory, load_base, measured, settled
 from trajkit.training.local.optimizer import check_optimizer
 from trajkit.training.local.recipe import LocalRecipe
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 from tests.browser import DESKTOP, PHONE, browser, opened
-from tests.tiny import make_tiny
 from trajkit.models.generation.old_names import old_names
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
@@ -27,11 +26,6 @@ from trajkit.training.runs import Runs
 QUICK = LocalRecipe(
     num_train_epochs=2, per_device_train_batch_size=4, learning_rate=5e-2, report_to="tensorboard"
 )
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def episode(name: str) -> Episode:
@@ -201,8 +195,9 @@ def chromium() -> Iterator[Any]:
         yield started
 
 
-@pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desktop"])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize(
+    ("size", "scheme"), [(PHONE, "light"), (DESKTOP, "dark")], ids=["phone by day", "desktop by night"]
+)
 def test_the_losses_are_a_page_that_needs_nothing_else(
     chromium: Any, page: Path, size: dict[str, int], scheme: str
 ) -> None:

@@ -22,12 +22,7 @@ from trajkit.training.local.recipe import LocalRecipe
 from trajkit.training.runs import Runs
 from trajkit.training.step import Step
 
-QUICK = LocalRecipe(num_train_epochs=2, per_device_train_batch_size=4, learning_rate=1e-2)
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
+QUICK = LocalRecipe(num_train_epochs=2, per_device_train_batch_size=4, learning_rate=1e-2, num_threads=1)
 
 
 def episode(name: str, *, weight: float = 1.0, **fields: Any) -> Episode:
@@ -99,7 +94,7 @@ def test_the_same_job_is_found_and_not_made_twice(ready: Callable[..., tuple[Run
     assert {job.job_id for job in runs.all()} == {"tiny-train", "tiny-train-2"}
 
 
-LONG = LocalRecipe(num_train_epochs=3000, per_device_train_batch_size=4, learning_rate=1e-3)
+LONG = QUICK.model_copy(update={"num_train_epochs": 3000, "learning_rate": 1e-3})
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -109,7 +104,7 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
-def test_a_job_is_cancelled_and_goes_on_when_it_is_resumed(
+def test_a_job_is_cancelled_goes_on_when_it_is_resumed_and_has_failed_when_its_process_was_killed(
     ready: Callable[..., tuple[Runs, Prepared]],
 ) -> None:
     runs, prepared = ready(LONG)
@@ -121,19 +116,13 @@ def test_a_job_is_cancelled_and_goes_on_when_it_is_resumed(
     with pytest.raises(RequestError, match="is cancelled already"):
         cancel(runs, job_id)
     n_events = len(runs.events(job_id))
-    start(runs, job_id)
+    job = start(runs, job_id)
     until(lambda: len(runs.events(job_id)) > n_events)
     assert runs.events(job_id)[n_events]["n_done"] > n_done // 2  # from a checkpoint, not from the start
-    cancel(runs, job_id)
-
-
-def test_a_job_whose_process_was_killed_has_failed(ready: Callable[..., tuple[Runs, Prepared]]) -> None:
-    runs, prepared = ready(LONG)
-    job = start(runs, prepared.job.job_id)
     assert job.process is not None
     os.kill(job.process.pid, signal.SIGKILL)
-    until(lambda: refreshed(runs, job.job_id).status == JobStatus.FAILED)
-    assert "resume" in (refreshed(runs, job.job_id).error or "")
+    until(lambda: refreshed(runs, job_id).status == JobStatus.FAILED)
+    assert "resume" in (refreshed(runs, job_id).error or "")
 
 
 def test_what_leaks_is_not_trained(tmp_path: Path, base: str, stores: Callable[..., Path]) -> None:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tiny import byte_tokenizer, make_tiny
+from tests.matrix import daily
+from tests.tiny import byte_tokenizer
 from trajkit.curation.pair_file import Pairs, open_pairs
 from trajkit.curation.pairs import pairs as pair_store
 from trajkit.errors import DataError, RequestError
@@ -36,11 +37,6 @@ from trajkit.training.step import Step
 GOOD, BAD = "go left", "go right"
 QUICK = {"num_train_epochs": 2, "per_device_train_batch_size": 8, "learning_rate": 1e-2}
 ANY = Limit(2048, "")
-
-
-@pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
 
 
 def says(text: str) -> list[dict[str, Any]]:
@@ -253,22 +249,22 @@ def test_the_margin_is_of_log_probabilities(
     assert done.margin == pytest.approx(np.mean(margins), abs=1e-4)
 
 
-@pytest.mark.parametrize("method", ["dpo", "kto"])
+@pytest.mark.parametrize("method", daily(["dpo", "kto"], 1))
 def test_a_training_that_was_killed_goes_on_to_the_same_adapter(
     trained: Callable[..., PreferenceTrained], tmp_path: Path, method: str
 ) -> None:
     from safetensors.numpy import load_file
 
-    whole = trained(method, name="whole", num_train_epochs=4)
+    whole = trained(method, name="whole")
 
     def kill(rewards: Rewards) -> None:
         if rewards.n_done > whole.n_steps // 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        trained(method, name="again", num_train_epochs=4, tell=kill)
+        trained(method, name="again", tell=kill)
     assert not (tmp_path / "again").exists()
-    again = trained(method, name="again", num_train_epochs=4)
+    again = trained(method, name="again")
     assert (again.n_steps, again.margin) == (whole.n_steps, pytest.approx(whole.margin, abs=1e-5))
     ours, theirs = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("again", "whole"))
     assert ours.keys() == theirs.keys()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.tiny import make_tiny
+from tests.matrix import daily
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.training.local import train as module
@@ -23,11 +23,6 @@ def conversation(*turns: str, weights: tuple[float, ...] | None = None) -> dict[
     roles = ("user", "assistant")
     messages = [{"role": roles[i % 2], "content": text} for i, text in enumerate(turns)]
     return {"messages": messages, "weights": list(weights or (1.0,) * (len(turns) // 2))}
-
-
-@pytest.fixture
-def base(tmp_path: Path) -> str:
-    return make_tiny(tmp_path / "base")
 
 
 @pytest.fixture
@@ -103,7 +98,7 @@ def test_training_learns_what_it_is_shown(
     assert said[0].tolist() == row
 
 
-@pytest.mark.parametrize("options", [{}, {"packing": True}, {"group_by_length": True}])
+@pytest.mark.parametrize("options", daily([{"packing": True}, {"group_by_length": True}, {}], 1))
 def test_a_training_that_was_killed_goes_on_to_the_same_adapter(
     tokens: Callable[..., Path],
     base: str,

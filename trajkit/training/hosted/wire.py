@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import importlib
 import json
 import math
+import ssl
 import time
 from typing import Any
 from urllib.parse import urlsplit
@@ -63,7 +66,15 @@ def client(kind: type[Any], key: SecretStr | None, **options: Any) -> Any:
                 extensions=answer.extensions,
             )
 
-    return Client(follow_redirects=False, **options)
+    library = next(base.__module__ for base in kind.__mro__ if base.__name__ == "Client")
+    return Client(follow_redirects=False, verify=_certificates(library), **options)
+
+
+@functools.cache
+def _certificates(library: str) -> ssl.SSLContext:
+    """The certificates that a library trusts; reading them takes longer than most requests."""
+    trusted: ssl.SSLContext = importlib.import_module(library).create_ssl_context()
+    return trusted
 
 
 _OF_BODY = ("content-encoding", "content-length", "transfer-encoding")
