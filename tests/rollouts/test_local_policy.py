@@ -163,7 +163,7 @@ def test_a_plan_can_fix_how_answers_are_drawn() -> None:
 
 
 def test_a_prompt_that_does_not_fit_ends_its_episode_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    session = prepare(options(store=None))
+    session = prepare(options(store=None, seeds="0:6"))
     ends: list[Played] = []
     real = LocalModel.open
 

@@ -248,7 +248,7 @@ def test_a_model_that_asks_for_fewer_requests_gets_fewer_and_then_as_many_as_bef
 
 @pytest.mark.parametrize(("mode", "raw"), [("not-json", "Sure! I would turn left here."), ("empty", "")])
 def test_an_answer_that_cannot_be_read_is_the_default_action(mode, raw, failing, play_options):
-    (one,) = play_options(config_file=failing(mode), seeds="1:2")
+    (one,) = play_options(config_file=failing(mode), seeds="1:2", max_steps=6)
     assert one.fault is None
     assert one.n_invalid == len(one.steps)
     assert {
@@ -258,7 +258,7 @@ def test_an_answer_that_cannot_be_read_is_the_default_action(mode, raw, failing,
 
 
 def test_an_answer_that_names_no_action_is_the_default_action(failing, play_options):
-    (one,) = play_options(config_file=failing("invalid", every=2), seeds="1:2")
+    (one,) = play_options(config_file=failing("invalid", every=2), seeds="1:2", max_steps=6)
     assert [(step.choice.action, step.result.action_valid) for step in one.steps[::2]] == [
         ("fly", False)
     ] * len(one.steps[::2])

@@ -191,26 +191,22 @@ def test_09_the_first_inference_may_be_older_than_its_episode(rows: Any, run: An
     assert [step.inference_id for step in episodes[episode_id].steps] == [first]
 
 
-@pytest.mark.parametrize(
-    "tag",
-    [
+def test_10_evaluation_traffic_is_recognised_and_left_out_unless_asked_for(rows: Any, run: Any) -> None:
+    tags = (
         "tensorzero::evaluation_run_id",
         "tensorzero::datapoint_id",
         "tensorzero::evaluation_name",
         "tensorzero::internal",
         "tensorzero::workflow_evaluation_run_id",
         "tensorzero::dynamic_evaluation_run_id",
-    ],
-)
-def test_10_evaluation_traffic_is_recognised_and_left_out_unless_asked_for(
-    rows: Any, run: Any, tag: str
-) -> None:
-    evaluated, mine = rows.episode(None, tags={tag: "x"}), rows.episode(None)
+    )
+    evaluated = [rows.episode(None, tags={tag: "x"}) for tag in tags]
+    mine = rows.episode(None)
     tally, episodes = run()
     assert set(episodes) == {mine}
-    assert left(tally) == {"evaluation episode": 1}
+    assert left(tally) == {"evaluation episode": len(tags)}
     _, episodes = run(include_eval=True)
-    assert episodes[evaluated].purpose == Purpose.EVAL
+    assert {episodes[episode_id].purpose for episode_id in evaluated} == {Purpose.EVAL}
 
 
 @pytest.mark.parametrize("function", ["tensorzero::llm_judge::e::j", "tensorzero::default"])
