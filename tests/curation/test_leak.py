@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit._core.settings import Reservation
 from trajkit.cli.main import run
 from trajkit.curation.leak import leak
@@ -143,10 +144,14 @@ def a_conversation(name: str, turns: list[tuple[str, str, bool]]) -> Episode:
     return an_episode(name, seed=None, initial_state_hash=None, steps=tuple(steps))
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(2)
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(train=st.lists(_turns, min_size=1, max_size=3), evaluation=st.lists(_turns, min_size=1, max_size=3))
 def test_shared_texts_are_those_of_whole_prompts_put_together_in_plain_python(
-    write: Write, train: list[list[tuple[str, str, bool]]], evaluation: list[list[tuple[str, str, bool]]]
+    portion: int,
+    write: Write,
+    train: list[list[tuple[str, str, bool]]],
+    evaluation: list[list[tuple[str, str, bool]]],
 ) -> None:
     sides = [
         [a_conversation(f"{side}{number}", turns) for number, turns in enumerate(some)]
@@ -425,12 +430,13 @@ def runs_of(text: str) -> set[tuple[str, ...]]:
 _story = st.lists(st.sampled_from(["red", "ball", "wall", "door", "key"]), min_size=30, max_size=60)
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(2)
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stories=st.lists(_story, min_size=1, max_size=3), data=st.data(), near=st.sampled_from([0.5, 0.8, 0.9])
 )
 def test_prompts_that_share_nearly_all_their_words_are_those_found_in_plain_python(
-    write: Write, stories: list[list[str]], data: st.DataObject, near: float
+    portion: int, write: Write, stories: list[list[str]], data: st.DataObject, near: float
 ) -> None:
     told = [" ".join(story) for story in stories]
     changed = []

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from tests.store.test_mutations import sealed
 from trajkit.cli.main import run
 from trajkit.curation.mask import REASON_TEXTS, Masked, MaskReason, mask
@@ -347,9 +348,11 @@ def _expected(one: Episode) -> list[str | None]:
     return found
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(3)
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), runs=st.lists(st.lists(_STEP, min_size=1, max_size=6), min_size=1, max_size=4))
 def test_masks_follow_the_rules_in_any_layout_and_the_tally_adds_up(
+    portion: int,
     attempts: Attempts,
     tmp_path_factory: pytest.TempPathFactory,
     data: st.DataObject,

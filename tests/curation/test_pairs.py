@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit.curation.derive import deriving
 from trajkit.curation.pair_file import Pair, Pairs, Turn, open_pairs, write_pairs
 from trajkit.curation.pair_rows import demonstrated, says_the_same
@@ -505,9 +506,11 @@ _RUN = st.tuples(
 )
 
 
-@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(2)
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), runs=st.lists(_RUN, min_size=2, max_size=6))
 def test_pairs_are_first_divergences_in_any_layout(
+    portion: int,
     attempts: Attempts,
     tmp_path_factory: pytest.TempPathFactory,
     data: st.DataObject,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit._core.settings import remembered
 from trajkit.cli import main
 from trajkit.curation.leak import leak
@@ -184,9 +185,11 @@ _options = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(2)
+@settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=st.lists(_attempt, min_size=1, max_size=10), options=_options, data=st.data())
 def test_a_selection_is_a_subset_that_adds_up_and_no_layout_and_no_thread_changes_it(
+    portion: int,
     rows: list[Any],
     options: dict[str, Any],
     data: st.DataObject,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit._core.settings import remembered
 from trajkit.cli.main import run
 from trajkit.curation.leak import leak
@@ -99,7 +100,8 @@ _worlds = st.lists(
 _RATIOS = [{"a": 0.5, "b": 0.3, "c": 0.2}, {"a": 0.4, "b": 0.4}, {"a": 3, "b": 2}, {"a": 1, "b": 1, "c": 1}]
 
 
-@settings(max_examples=7, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(2)
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     worlds=_worlds,
     n_first=st.integers(4, 30),
@@ -108,6 +110,7 @@ _RATIOS = [{"a": 0.5, "b": 0.3, "c": 0.2}, {"a": 0.4, "b": 0.4}, {"a": 3, "b": 2
     seed=st.integers(0, 3),
 )
 def test_no_group_is_cut_and_adding_data_moves_only_what_an_empty_side_took(
+    portion: int,
     write: Write,
     worlds: list[tuple[int | None, str | None, str | None, str | None]],
     n_first: int,

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit.curation.mask import mask
 from trajkit.curation.weight import Scheme, weight
 from trajkit.errors import DataError, NothingMatched, QueryError, RequestError
@@ -274,9 +275,11 @@ _OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(2)
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), runs=st.lists(_RUN, min_size=1, max_size=6), options=st.sampled_from(_OPTIONS))
 def test_weights_are_finite_and_do_not_depend_on_the_order_of_rows(
+    portion: int,
     attempts: Attempts,
     tmp_path_factory: pytest.TempPathFactory,
     data: st.DataObject,

@@ -108,10 +108,11 @@ def oracle(episodes: list[Episode]) -> str:
     return sha256("".join(sorted(lines, key=str.encode)).encode())
 
 
+@portions(4)
 @settings(settings.get_profile("store"))
 @given(data=st.data())
 def test_the_digest_is_what_the_definition_says(
-    data: st.DataObject, any_episodes: st.SearchStrategy[list[Episode]]
+    portion: int, data: st.DataObject, any_episodes: st.SearchStrategy[list[Episode]]
 ) -> None:
     episodes = data.draw(any_episodes)
     with tempfile.TemporaryDirectory() as folder:

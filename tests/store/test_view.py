@@ -9,6 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit.schema import Episode, Message, Transition, message
 from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.store.query import ask
@@ -34,10 +35,11 @@ def expected_of(episodes: list[Episode]) -> dict[tuple[str, int], tuple[Message,
     }
 
 
+@portions(4)
 @settings(settings.get_profile("store"))
 @given(data=st.data())
 def test_the_full_prompts_are_those_of_the_episode(
-    data: st.DataObject, any_episodes: st.SearchStrategy[list[Episode]]
+    portion: int, data: st.DataObject, any_episodes: st.SearchStrategy[list[Episode]]
 ) -> None:
     episodes = data.draw(any_episodes)
     with tempfile.TemporaryDirectory() as folder:
@@ -64,9 +66,10 @@ def _chain(draw: st.DrawFn) -> list[Transition]:
     return steps
 
 
+@portions(4)
 @settings(settings.get_profile("store"))
 @given(st.lists(_chain(), min_size=1, max_size=3))
-def test_any_number_of_messages_may_be_kept(chains: list[list[Transition]]) -> None:
+def test_any_number_of_messages_may_be_kept(portion: int, chains: list[list[Transition]]) -> None:
     episodes = [Episode(episode_id=f"e{i}", source="t", steps=tuple(steps)) for i, steps in enumerate(chains)]
     with tempfile.TemporaryDirectory() as folder:
         write_episodes(Path(folder) / "store", episodes, kind="test")

@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.matrix import portions
 from trajkit.errors import DataError, StoreError
 from trajkit.schema import Episode, Metric
 from trajkit.store.dataset import open_dataset
@@ -28,10 +29,11 @@ from trajkit.store.writer import StoreWriter, write_episodes
 RETURN = Metric(name="episode_return", level="episode", kind="float")
 
 
+@portions(4)
 @settings(settings.get_profile("store"))
 @given(data=st.data())
 def test_what_was_written_is_what_is_read(
-    data: st.DataObject, any_episodes: st.SearchStrategy[list[Episode]]
+    portion: int, data: st.DataObject, any_episodes: st.SearchStrategy[list[Episode]]
 ) -> None:
     episodes = data.draw(any_episodes)
     with tempfile.TemporaryDirectory() as folder:
