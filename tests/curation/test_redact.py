@@ -6,6 +6,7 @@ import json
 import random
 import re
 import string
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
@@ -369,3 +370,17 @@ def test_every_kind_is_documented() -> None:
 def test_a_long_text_of_nothing_but_candidates_takes_no_longer_than_another(piece: str) -> None:
     text = piece * (200_000 // len(piece))
     assert all(span.end <= len(text) for spans in Finder().find([text]).values() for span in spans)
+
+
+@pytest.mark.parametrize("piece", ["-----BEGIN PRIVATE KEY-----", "a.b@example-mail.com ", "[EMAIL_1] mine "])
+def test_the_time_for_a_text_full_of_values_grows_with_its_length_alone(piece: str) -> None:
+    finder = Finder({"own": re.compile("EMAIL|mine")})
+
+    def cpu_s(n_characters: int) -> float:
+        text = piece * (n_characters // len(piece))
+        begun = time.process_time()
+        assert len(finder.find([text])[text]) == len(text) // len(piece)
+        return time.process_time() - begun
+
+    cpu_s(1_000)
+    assert cpu_s(300_000) < 8 * cpu_s(75_000) + 0.2  # a quadratic search takes 16 times as long

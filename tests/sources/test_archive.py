@@ -397,6 +397,48 @@ def test_a_journal_whose_last_line_was_cut_off_is_read(rows: Any, bring: Any, tm
     assert len(ids(folder, "json_inference")) == 4
 
 
+def test_an_archive_of_a_stranger_removes_and_changes_no_file_outside_of_it(
+    rows: Any, url: str, bring: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows.episode(0.5)
+    folder, mine = tmp_path / "archive", tmp_path / "mine"
+    bring(folder)
+    mine.mkdir()
+    (mine / "file.parquet").write_text("mine")
+    journal = folder / JOURNAL_NAME
+    manifest = read_manifest(folder)
+    begun = json.dumps({"source": manifest.source}) + "\n"
+    part = manifest.parts[0].model_dump(mode="json")
+    added = {"part": part, "n_new": 0, "replaces": []}
+    again = ["archive", "--source", url, "-o", str(folder)]
+    for entry in (
+        {**added, "replaces": ["../mine/file.parquet"]},
+        {**added, "replaces": [str(mine / "file.parquet")]},
+        {**added, "part": {**part, "path": "../mine/file.parquet", "n_bytes": 4}},
+        {"part": part},
+        {"gone": 1},
+        ["part"],
+    ):
+        journal.write_text(begun + json.dumps(entry) + "\n")
+        assert run_command(again) == 1
+        assert "make" in capsys.readouterr().err
+    journal.unlink()
+    journal.symlink_to(mine / "file.parquet")
+    assert run_command(again) == 1
+    journal.unlink()
+    (folder / "json_inference").rename(tmp_path / "moved")
+    (folder / "json_inference").symlink_to(mine)
+    (mine / "none").write_text("mine")
+    assert run_command(again) == 1
+    (folder / MANIFEST_NAME).unlink()
+    assert run_command(again) == 1
+    assert "json_inference is a link" in capsys.readouterr().err
+    assert sorted((path.name, path.read_text()) for path in mine.iterdir()) == [
+        ("file.parquet", "mine"),
+        ("none", "mine"),
+    ]
+
+
 def test_a_file_that_a_run_wrote_down_and_did_not_keep_is_brought_again(
     rows: Any, bring: Any, compare: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

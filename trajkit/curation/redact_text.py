@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -100,7 +101,8 @@ class Finder:
         for place, (kind, pattern) in enumerate(self._own.items()):
             for found in pattern.finditer(text):
                 start, end = found.span(VALUE if VALUE in pattern.groupindex else min(1, pattern.groups))
-                if end > start and not any(low <= start and end <= high for low, high in done):
+                around = bisect_left(done, end, key=lambda span: span[1])
+                if end > start and (around == len(done) or start < done[around][0]):
                     seen[place - len(self._own), start, end] = Span(kind, start, end)
         read = self._read(text) if self._reader is not None else []
         return _apart([*(seen[key] for key in sorted(seen)), *read]) if seen or read else []
@@ -163,6 +165,7 @@ def _apart(spans: Iterable[Span]) -> list[Span]:
     """Those that do not touch one that comes before them here, in the order of the text."""
     kept: list[Span] = []
     for span in spans:
-        if all(span.end <= other.start or span.start >= other.end for other in kept):
-            kept.append(span)
-    return sorted(kept, key=lambda span: span.start)
+        place = bisect_left(kept, span.start, key=lambda other: other.end - 1)
+        if place == len(kept) or span.end <= kept[place].start:
+            kept.insert(place, span)
+    return kept

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute
 
 from trajkit._core.files import sha256_file, temporary_beside
+from trajkit.errors import StoreError
 from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero.archive.layout import DAY, TABLES, Table, day_name
 from trajkit.sources.tensorzero.archive.local import rows_seen
@@ -197,6 +198,10 @@ class Contents:
         known = {part.path for table in TABLES for part in self.parts(table)} | self._journal.replaced
         for table in TABLES:
             shutil.rmtree(self._folder / _scratch_name(table), ignore_errors=True)
+            if (self._folder / table.name).is_symlink():
+                raise StoreError(
+                    f"{self._folder / table.name} is a link", hint="copy the files into the archive instead"
+                )
             for path in (self._folder / table.name).glob("*"):
                 if f"{table.name}/{path.name}" not in known:
                     path.unlink()

@@ -19,6 +19,7 @@ from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, UtcTime
 from trajkit.schema.manifest import Sha256
 from trajkit.sources.tensorzero.archive.layout import TABLES
+from trajkit.store.engine import first_line
 
 ARCHIVE_VERSION = 1
 """The version of the archive's layout that this trajkit writes, and the newest that it reads."""
@@ -151,10 +152,19 @@ def read_manifest(folder: Path) -> ArchiveManifest:
         where = ".".join(map(str, first["loc"]))
         raise StoreError(f"{path}: {where}: {first['msg']}", hint=_DAMAGED) from error
     for part in manifest.parts:
-        if not _PART_PATH.fullmatch(part.path):
-            raise StoreError(f"{path}: {part.path!r} cannot be a part of an archive", hint=_DAMAGED)
+        _check_path(part.path, path)
         check_size(folder, part)
     return manifest
+
+
+def _check_path(path: str, where: Path) -> None:
+    """Raise unless a path is one that a part of an archive has.
+
+    Raises:
+        StoreError: It is not.
+    """
+    if not _PART_PATH.fullmatch(path):
+        raise StoreError(f"{where}: {path!r} cannot be a part of an archive", hint=_DAMAGED)
 
 
 def check_size(folder: Path, part: ArchivePart) -> None:
@@ -203,14 +213,19 @@ class Journal:
         self._read()
 
     def _read(self) -> None:
-        try:
-            lines = self._path.read_bytes().splitlines(keepends=True)
-        except FileNotFoundError:
+        if not self._path.exists() and not self._path.is_symlink():
             self._append({"source": self.source})
             return
-        for line in lines:
-            if line.endswith(b"\n") and self._is_whole(entry := json.loads(line)):  # the last may be cut off
-                self._take(entry)
+        regular_file(self._path, within=self._path.parent, error=StoreError)
+        lines = self._path.read_bytes().splitlines(keepends=True)
+        try:
+            for line in lines:
+                if line.endswith(b"\n") and self._is_whole(
+                    entry := json.loads(line)
+                ):  # the last may be cut off
+                    self._take(entry)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise StoreError(f"{self._path} cannot be read: {first_line(error)}", hint=_DAMAGED) from error
         if lines and not lines[-1].endswith(b"\n"):
             with self._path.open("ab") as file:
                 file.truncate(sum(map(len, lines[:-1])))
@@ -219,6 +234,7 @@ class Journal:
         """Whether the file of an entry is there: a power cut may have come before it reached the disk."""
         if "part" not in entry:
             return True
+        _check_path(entry["part"]["path"], self._path)
         path = self._path.parent / entry["part"]["path"]
         return path.is_file() and bool(path.stat().st_size == entry["part"]["n_bytes"])
 
@@ -230,6 +246,8 @@ class Journal:
             self.gone[day.table, day.day] = day
         else:
             part = ArchivePart.model_validate(entry["part"])
+            for path in entry["replaces"]:
+                _check_path(path, self._path)
             self.parts[part.path] = part
             self.replaced.update(entry["replaces"])
             self.n_rows += entry["n_new"]
