@@ -93,6 +93,14 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(width), short_help(name)) for name in names])
 
 
+class Group(click.Group):
+    """Commands below another, listed in the order of the functions in its file."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Names in that order."""
+        return list(self.commands)
+
+
 def _load(name: str) -> click.Command:
     if (old := _old(name)) is not None:
         found = getattr(importlib.import_module(f"trajkit.cli.{old.stem}"), _function(name))
@@ -105,7 +113,7 @@ def _load(name: str) -> click.Command:
     if not parts:
         return command(getattr(module, _function(name)))
     whole = command(getattr(module, _function(name))) if hasattr(module, _function(name)) else None
-    group = click.Group(
+    group = Group(
         name,
         callback=None if whole is None else whole.callback,
         params=[] if whole is None else whole.params,

@@ -133,7 +133,7 @@ def _plan(prepared: Prepared, service: Service) -> Iterator[str]:
     if not prepared.is_new:
         again = "; it is created anew, and paid for" if job.status in ("failed", "cancelled") else ""
         yield f"job {job.job_id} is the same: {job.status}{again}"
-    yield from data_lines(job, prepared.leak, row="row", left="step", learned="learned")
+    yield from data_lines(job, prepared.leak, row="row", learned="learned")
     yield f"model     {job.base} at {service.where}"
     recipe = {name: value for name, value in job.recipe.items() if name not in NOT_THE_SERVICES}
     yield f"recipe    {', '.join(_words(recipe)) or 'the defaults of the service'}"

@@ -17,7 +17,7 @@ from trajkit.errors import RequestError
 if TYPE_CHECKING:
     from trajkit.commands.training_options import TrainingOptions
     from trajkit.curation.leak_report import LeakReport
-    from trajkit.training.job import TuneJob
+    from trajkit.training.job import JobData, TuneJob
     from trajkit.training.runs import Runs
 
 _NEGATIVE = "negative weight"
@@ -110,14 +110,13 @@ def forget(prepared: Prepared, runs: Runs) -> None:
         runs.remove(prepared.job.job_id)
 
 
-def data_lines(job: TuneJob, leak: LeakReport, *, row: str, left: str, learned: str) -> Iterator[str]:
+def data_lines(job: TuneJob, leak: LeakReport, *, row: str, learned: str) -> Iterator[str]:
     """The lines of a plan that say what is learned, what measures, and what both share.
 
     Args:
         job: The job.
         leak: What the two have in common.
-        row: What a row is called, such as "pair".
-        left: What is left out is called, such as "step".
+        row: What a row is called: "pair", "answer", or "row" for one of several steps.
         learned: What the learned tokens are called, such as "answers".
     """
     for name, data in (("learned", job.train), ("measured", job.validation)):
@@ -127,13 +126,20 @@ def data_lines(job: TuneJob, leak: LeakReport, *, row: str, left: str, learned: 
                 f"  {plural(data.n_rows, row)}  {count(data.n_tokens)} tokens,"
                 f" {count(data.n_learned_tokens)} of them {learned}; longest {count(data.longest)}"
             )
-    for reason, number in job.train.left.items():
-        yield f"          not learned: {plural(number, left)}: {reason}"
-        if reason == _NEGATIVE:
-            yield "          so only what was better than its group is learned, and nothing is unlearned"
+            if row != "row":
+                yield from _not_learned(data, row)
+    if row == "row":
+        yield from _not_learned(job.train, "step")
     for kind, number in job.train.losses.items():
         yield f"          left out: {plural(number, kind)}"
     if job.validation is None:
         yield "measured  nothing: the last checkpoint is kept, not the best"
     leaks = "; ".join(finding.words for finding in leak.blocking) if leak.leaks else "none"
     yield f"leaks     {leaks}{' (allowed)' if leak.leaks else ''}"
+
+
+def _not_learned(data: JobData, noun: str) -> Iterator[str]:
+    for reason, number in data.left.items():
+        yield f"          not learned: {plural(number, noun)}: {reason}"
+        if reason == _NEGATIVE:
+            yield "          so only what was better than its group is learned, and nothing is unlearned"

@@ -97,10 +97,10 @@ def _plan(prepared: Prepared | PreparedPreference, recipe: LocalRecipe) -> Itera
         yield f"job {job.job_id} is the same: {job.status}"
     row = {"sft": "row", "dpo": "pair", "kto": "answer"}[job.method]
     if isinstance(prepared, PreparedPreference) and isinstance(recipe, DpoRecipe | KtoRecipe):
-        yield from data_lines(job, prepared.leak, row=row, left=row, learned="answers")
+        yield from data_lines(job, prepared.leak, row=row, learned="answers")
         yield from _preference_lines(prepared, recipe)
     else:
-        yield from data_lines(job, prepared.leak, row=row, left="step", learned="learned")
+        yield from data_lines(job, prepared.leak, row=row, learned="learned")
         yield from _weight_lines(job.base, recipe, prepared.sizes)
     n_rows = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
     rows = "lines" if recipe.packing else f"{row}s"

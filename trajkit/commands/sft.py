@@ -13,6 +13,7 @@ from trajkit.commands.training_options import (
     FireworksOptions,
     FireworksRecipe,
     HostedOptions,
+    LengthOptions,
     LocalOptions,
     OpenAIOptions,
     OpenAIRecipe,
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from trajkit.training.job import TuneJob
 
 
-class Local(StoreOptions, ValidationOptions, LocalOptions, TrainingOptions, total=False):
+class Local(StoreOptions, ValidationOptions, LengthOptions, LocalOptions, TrainingOptions, total=False):
     """Options of `sft_local`."""
 
     packing: bool

@@ -29,8 +29,6 @@ class StoreOptions(TypedDict, total=False):
     """Store to learn. Default: the last store that was written here."""
     unit: Annotated[Literal["episode", "step"], Option(default="episode")]
     """Make a row of each append-only conversation with all its answers, or of each step."""
-    overlong: Annotated[Literal["error", "drop", "trim-history"], Option(default="error")]
-    """Refuse rows that are too long, drop them, or trim their history."""
 
 
 class PairOptions(TypedDict, total=False):
@@ -96,7 +94,14 @@ class PreferenceOptions(LocalOptions, total=False):
     """The higher it is, the nearer the model stays to the one that it starts from."""
 
 
-class HostedOptions(TypedDict, total=False):
+class LengthOptions(TypedDict, total=False):
+    """What becomes of long rows."""
+
+    overlong: Annotated[Literal["error", "drop", "trim-history"], Option(default="error")]
+    """Refuse rows that are too long, drop them, or trim their history."""
+
+
+class HostedOptions(LengthOptions, total=False):
     """What does not depend on the service."""
 
     model: Annotated[str | None, Option(metavar="NAME")]
