@@ -119,8 +119,8 @@ def contend(name: str, url: str) -> None:
         from trajkit._core.memory import prefer_little_memory
 
         prefer_little_memory()
-        import trajkit.cli.export
         import trajkit.cli.page
+        import trajkit.commands.export
         import trajkit.sources.open
         import trajkit.sources.tensorzero.clickhouse
         import trajkit.sources.tensorzero.export  # noqa: F401

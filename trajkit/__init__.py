@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from trajkit.commands.archive import archive, archive_verify
     from trajkit.commands.checks import check_env, leak, redact, replay, reserve
     from trajkit.commands.checkup.doctor import doctor
+    from trajkit.commands.convert import convert
     from trajkit.commands.credit import mask, pairs, score, weight
     from trajkit.commands.dedupe import dedupe
     from trajkit.commands.evaluate import evaluate
     from trajkit.commands.export import export
-    from trajkit.commands.files import convert, import_, tokens, validate
     from trajkit.commands.hosted_preference import dpo_fireworks, dpo_openai, dpo_together
     from trajkit.commands.hosted_training import sft_fireworks, sft_openai, sft_together
+    from trajkit.commands.import_ import import_
     from trajkit.commands.jobs import jobs_cancel, jobs_list, jobs_pause, jobs_resume, jobs_show, jobs_wait
     from trajkit.commands.local_training import dpo_local, kto_local, sft_local
     from trajkit.commands.look import info, lineage, query, show, stats
@@ -35,14 +36,16 @@ if TYPE_CHECKING:
     from trajkit.commands.select import select
     from trajkit.commands.services import down, serve, status, up
     from trajkit.commands.split import split
+    from trajkit.commands.tokens import tokens
     from trajkit.commands.try_ import try_
+    from trajkit.commands.validate import validate
+    from trajkit.commands.view import view
     from trajkit.errors import TrajkitError
     from trajkit.evaluation.report_object import Report
     from trajkit.rollouts.recorder.recorder import Recorder
     from trajkit.schema import Episode, Feedback, Manifest, Message, Transition
     from trajkit.store.dataset import Dataset, open_dataset
     from trajkit.store.writer import write_episodes
-    from trajkit.viewer.view import view
 
 __version__ = "0.1.0"
 
@@ -128,7 +131,7 @@ _MODULE_BY_NAME = {
     "archive": "trajkit.commands.archive",
     "archive_verify": "trajkit.commands.archive",
     "check_env": "trajkit.commands.checks",
-    "convert": "trajkit.commands.files",
+    "convert": "trajkit.commands.convert",
     "dedupe": "trajkit.commands.dedupe",
     "doctor": "trajkit.commands.checkup.doctor",
     "down": "trajkit.commands.services",
@@ -138,7 +141,7 @@ _MODULE_BY_NAME = {
     "dpo_together": "trajkit.commands.hosted_preference",
     "evaluate": "trajkit.commands.evaluate",
     "export": "trajkit.commands.export",
-    "import_": "trajkit.commands.files",
+    "import_": "trajkit.commands.import_",
     "info": "trajkit.commands.look",
     "jobs_cancel": "trajkit.commands.jobs",
     "jobs_list": "trajkit.commands.jobs",
@@ -174,11 +177,11 @@ _MODULE_BY_NAME = {
     "split": "trajkit.commands.split",
     "stats": "trajkit.commands.look",
     "status": "trajkit.commands.services",
-    "tokens": "trajkit.commands.files",
+    "tokens": "trajkit.commands.tokens",
     "try_": "trajkit.commands.try_",
     "up": "trajkit.commands.services",
-    "validate": "trajkit.commands.files",
-    "view": "trajkit.viewer.view",
+    "validate": "trajkit.commands.validate",
+    "view": "trajkit.commands.view",
     "weight": "trajkit.commands.credit",
     "write_episodes": "trajkit.store.writer",
 }

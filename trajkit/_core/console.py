@@ -13,6 +13,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from html import escape
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -83,6 +84,11 @@ def opened() -> Iterator[None]:
         _is_open = before
 
 
+def is_open() -> bool:
+    """Whether this is a command line."""
+    return _is_open
+
+
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Leave out notes and progress."""
@@ -136,6 +142,30 @@ def _shown(piece: str | Styled) -> str:
         return visible(piece)
     is_plain = not sys.stdout.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
     return visible(piece.text) if is_plain else click.style(visible(piece.text), **piece.style)
+
+
+class Result:
+    """Base of what commands return. The command line prints `str(result)`, or `to_json()` with `--json`."""
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of the command that returned it."""
+        return 0
+
+    def to_json(self) -> Any:
+        """The result as values that JSON has."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{escape(str(self))}</pre>"
+
+
+class Running(Result):
+    """A result that goes on, such as a server. The command line prints it, as one line of JSON, and waits."""
+
+    def wait(self) -> None:
+        """Go on until the process is told to end."""
+        raise NotImplementedError
 
 
 class Cell(NamedTuple):

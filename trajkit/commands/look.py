@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajkit.commands.place import Place, StoreLike, last_store, store_path
+from trajkit.commands.place import Place, StoreLike, store_path, store_paths
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -155,18 +155,6 @@ def stats(
     if html is not None:
         write_text(Path(html), page(found))
     return found
-
-
-def store_paths(stores: StoreLike | Iterable[StoreLike] | None) -> list[str]:
-    """Where some stores are; the last one that was written here where none is given."""
-    from trajkit.commands.result import Made
-    from trajkit.store.dataset import Dataset
-
-    if stores is None:
-        return [last_store()]
-    if isinstance(stores, str | Path | Dataset | Made):
-        return [store_path(stores)]
-    return [store_path(store) for store in stores]
 
 
 def lineage(

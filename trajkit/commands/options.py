@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from trajkit.commands.result import Made
     from trajkit.store.dataset import Dataset
 
@@ -36,7 +38,15 @@ class Option:
     is_list: bool = False
     """Whether one value may hold several, separated by commas; the function gets a tuple."""
     read: Callable[[str], Any] | None = None
-    """Turns each typed text into the value that the function takes; may raise a `TrajkitError`."""
+    """Turns each typed text into the value that the function takes; may raise a `TrajkitError`.
+
+    Of an option that takes a mapping: into a pair of a name and a value, where the text is not NAME=VALUE.
+    """
+    of: str | None = None
+    """The option that it belongs to: to its value that was typed before. The function gets a mapping for
+    that option, of each value to a tuple of what belongs to it, None where nothing was typed."""
+    negative: str | None = None
+    """What is typed for False, where it is not `--no-NAME`."""
 
 
 Place: TypeAlias = str | Path
@@ -53,6 +63,18 @@ Count: TypeAlias = Annotated[int, Option(least=1, metavar="N")]
 """A whole number from 1 on."""
 Output: TypeAlias = Annotated[Place | None, Option(short="-o", metavar="PATH")]
 """Where the result is written; None for a new name in the folder of stores."""
+File: TypeAlias = Annotated[Place | None, Option(metavar="FILE")]
+"""A file."""
+Moment: TypeAlias = Annotated[Union[str, "datetime", None], Option(metavar="TIME")]
+"""A date or a time (ISO); UTC without an offset."""
+ServerMemory: TypeAlias = Annotated[int | str | None, Option(metavar="SIZE")]
+"""Memory of a database's server: a number of bytes, or a text such as `2GB`."""
+NewPath: TypeAlias = Annotated[Place, Option(short="-o", metavar="PATH")]
+"""Where the result is written, for commands that need to be told."""
+Confidence: TypeAlias = Annotated[float, Option(least=0, most=1, is_open=True)]
+"""Confidence of an interval."""
+Runs: TypeAlias = Annotated[Place, Option(metavar="PATH")]
+"""The folder where jobs are kept."""
 Settings: TypeAlias = Annotated[Mapping[str, object], Option(is_repeated=True, metavar="NAME=VALUE")]
 """Values by name."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -111,6 +111,16 @@ def store_path(store: StoreLike | None) -> str:
     if store.path is None:
         raise RequestError("what a dry run would have made is no store", hint="leave dry_run out")
     return str(store.path)
+
+
+def store_paths(stores: StoreLike | Iterable[StoreLike] | None) -> list[str]:
+    """Where some stores are; the last one that was written here where none is given."""
+    from trajkit.commands.result import Made
+    from trajkit.store.dataset import Dataset
+
+    if stores is None or isinstance(stores, str | Path | Dataset | Made):
+        return [store_path(stores)]
+    return [store_path(store) for store in stores]
 
 
 def path_or_none(given: Place | None) -> Path | None:
