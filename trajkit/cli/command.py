@@ -197,7 +197,7 @@ def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
         required=is_required,
         type=kind.type,
         metavar=kind.option.metavar,
-        default=None if is_required or is_many else parameter.default,
+        **({} if is_required or is_many else {"default": parameter.default}),
         callback=None if kind.option.read is None else _reading(kind),
     )
 
@@ -206,7 +206,8 @@ def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
     kind = _kind(hint)
     flag = f"--{parameter.name.rstrip('_').replace('_', '-')}"
     flags = [parameter.name, *([kind.option.short] if kind.option.short else []), flag]
-    default = None if parameter.default is inspect.Parameter.empty else parameter.default
+    is_required = parameter.default is inspect.Parameter.empty
+    default = None if is_required else parameter.default
     is_shown = default is not None and default is not False and default not in ("", ())
     if kind.is_flag and default is not False:
         flags[-1] += f"/{kind.option.negative or f'--no-{flag[2:]}'}"
@@ -215,9 +216,9 @@ def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
         flags,
         is_flag=kind.is_flag,
         multiple=kind.is_repeated,
-        required=parameter.default is inspect.Parameter.empty,
+        required=is_required,
         type=None if kind.is_flag else kind.type,
-        default=None if kind.is_repeated else default,
+        **({} if is_required or kind.is_repeated else {"default": default}),
         show_default=is_shown and not kind.is_repeated,
         metavar=kind.option.metavar,
         help=text,
