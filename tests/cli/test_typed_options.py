@@ -1,4 +1,4 @@
-"""A function of typed parameters as a command: options that belong to another, mappings, results that go on."""
+"""A function of typed parameters as a command: options of another, mappings, results that go on."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def test_a_result_that_goes_on_is_one_line_of_json_and_waited_for(capsys):
             return {"url": "x", "pid": 1}
 
         def wait(self) -> None:
-            print("waited")
+            click.echo("waited")
 
     def serve() -> Server:
         """Serve."""
