@@ -212,13 +212,14 @@ def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
     if kind.is_flag and default is not False:
         flags[-1] += f"/{kind.option.negative or f'--no-{flag[2:]}'}"
     reads = kind.option.read is not None or kind.option.is_list or kind.is_mapping
+    preset: dict[str, Any] = {} if is_required or kind.is_repeated else {"default": default}
     option = _Option(
         flags,
         is_flag=kind.is_flag,
         multiple=kind.is_repeated,
         required=is_required,
         type=None if kind.is_flag else kind.type,
-        **({} if is_required or kind.is_repeated else {"default": default}),
+        **preset,
         show_default=is_shown and not kind.is_repeated,
         metavar=kind.option.metavar,
         help=text,
