@@ -26,9 +26,9 @@ class Size(_Type):
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Read it."""
-        return value if isinstance(value, int) else n_bytes_of(str(value))
+        return n_bytes_of(value)
 
 
 def server_options(command: Command) -> Command:
