@@ -95,7 +95,7 @@ def contend(name: str, store: Path) -> None:
 
     if name == "trajkit":
         prefer_little_memory()
-        import trajkit.cli.convert
+        import trajkit.commands.convert
         import trajkit.curation.rows.file
         import trajkit.curation.rows.pairs
         import trajkit.store.dataset  # noqa: F401

@@ -120,7 +120,7 @@ def contend(name: str, url: str) -> None:
 
         prefer_little_memory()
         import trajkit._core.page
-        import trajkit.cli.export
+        import trajkit.commands.export
         import trajkit.sources.open
         import trajkit.sources.tensorzero.clickhouse
         import trajkit.sources.tensorzero.export  # noqa: F401

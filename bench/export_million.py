@@ -104,7 +104,7 @@ def contend(name: str, url: str, n_rows: int) -> None:
         from trajkit._core.memory import prefer_little_memory
 
         prefer_little_memory()
-        import trajkit.cli.export
+        import trajkit.commands.export
         import trajkit.sources.tensorzero.clickhouse
         import trajkit.sources.tensorzero.export  # noqa: F401
     elif name == "listing":

@@ -16,11 +16,12 @@ if TYPE_CHECKING:
     from trajkit.commands.archive import archive, archive_verify
     from trajkit.commands.check_env import check_env
     from trajkit.commands.checkup.doctor import doctor
+    from trajkit.commands.convert import convert
     from trajkit.commands.dedupe import dedupe
     from trajkit.commands.dpo import dpo_fireworks, dpo_local, dpo_openai, dpo_together
     from trajkit.commands.evaluate import evaluate
     from trajkit.commands.export import export
-    from trajkit.commands.files import convert, import_, tokens, validate
+    from trajkit.commands.import_ import import_
     from trajkit.commands.info import info
     from trajkit.commands.jobs import jobs_cancel, jobs_list, jobs_pause, jobs_resume, jobs_show, jobs_wait
     from trajkit.commands.kto import kto_local
@@ -45,7 +46,10 @@ if TYPE_CHECKING:
     from trajkit.commands.show import show
     from trajkit.commands.split import split
     from trajkit.commands.stats import stats
+    from trajkit.commands.tokens import tokens
     from trajkit.commands.try_ import try_
+    from trajkit.commands.validate import validate
+    from trajkit.commands.view import view
     from trajkit.commands.weight import weight
     from trajkit.errors import TrajkitError
     from trajkit.evaluation.report_object import Report
@@ -53,7 +57,6 @@ if TYPE_CHECKING:
     from trajkit.schema import Episode, Feedback, Manifest, Message, Transition
     from trajkit.store.dataset import Dataset, open_dataset
     from trajkit.store.writer import write_episodes
-    from trajkit.viewer.view import view
 
 __version__ = "0.1.0"
 
@@ -139,7 +142,7 @@ _MODULE_BY_NAME = {
     "archive": "trajkit.commands.archive",
     "archive_verify": "trajkit.commands.archive",
     "check_env": "trajkit.commands.check_env",
-    "convert": "trajkit.commands.files",
+    "convert": "trajkit.commands.convert",
     "dedupe": "trajkit.commands.dedupe",
     "doctor": "trajkit.commands.checkup.doctor",
     "down": "trajkit.commands.services",
@@ -149,7 +152,7 @@ _MODULE_BY_NAME = {
     "dpo_together": "trajkit.commands.dpo",
     "evaluate": "trajkit.commands.evaluate",
     "export": "trajkit.commands.export",
-    "import_": "trajkit.commands.files",
+    "import_": "trajkit.commands.import_",
     "info": "trajkit.commands.info",
     "jobs_cancel": "trajkit.commands.jobs",
     "jobs_list": "trajkit.commands.jobs",
@@ -185,11 +188,11 @@ _MODULE_BY_NAME = {
     "split": "trajkit.commands.split",
     "stats": "trajkit.commands.stats",
     "status": "trajkit.commands.services",
-    "tokens": "trajkit.commands.files",
+    "tokens": "trajkit.commands.tokens",
     "try_": "trajkit.commands.try_",
     "up": "trajkit.commands.services",
-    "validate": "trajkit.commands.files",
-    "view": "trajkit.viewer.view",
+    "validate": "trajkit.commands.validate",
+    "view": "trajkit.commands.view",
     "weight": "trajkit.commands.weight",
     "write_episodes": "trajkit.store.writer",
 }

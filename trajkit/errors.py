@@ -16,14 +16,16 @@ class TrajkitError(Exception):
     Args:
         message: What was wrong, with the value, the file, the line or the id. Never a secret.
         hint: What to do about it; None when the message already says so.
+        result: The result that is not as was required; the command line prints it before the message.
     """
 
     exit_code: ClassVar[int] = 1
 
-    def __init__(self, message: str, *, hint: str | None = None) -> None:
+    def __init__(self, message: str, *, hint: str | None = None, result: object = None) -> None:
         super().__init__(message)
         self.message = message
         self.hint = hint
+        self.result = result
 
     def __str__(self) -> str:
         """The message, and the hint in brackets when there is one."""

@@ -7,8 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import click
+
 from tests.pages import blocks, printed
-from trajkit.cli.report import report as command
+from trajkit.cli.main import cli
 from trajkit.evaluation.require import requirement
 
 PAGE = (Path(__file__).parents[2] / "docs" / "report.md").read_text(encoding="utf-8")
@@ -30,6 +32,8 @@ def test_the_python_of_the_page_runs(tmp_path: Path) -> None:
 
 
 def test_the_page_names_only_options_and_expressions_that_there_are() -> None:
+    command = cli.get_command(click.Context(cli), "report")
+    assert command is not None
     known = {flag for parameter in command.params for flag in parameter.opts}
     rollout = {"--task", "--policy", "--seeds", "--purpose", "--quiet", "--noise"}
     assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE)) - known - rollout == set()

@@ -107,7 +107,7 @@ def test_defaults_and_choices_are_those_of_the_command(name):
         if (default := default_of(option)) is not None:
             assert parameter.default == default, option_name
         if isinstance(option.type, click.Choice) and not option.multiple:
-            assert choices(parameter.annotation) == set(option.type.choices), option_name
+            assert choices(parameter.annotation, function(name)) == set(option.type.choices), option_name
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -133,8 +133,10 @@ def default_of(option: click.Parameter) -> Any:
     return None if default in ((), [], False, "") else default
 
 
-def choices(annotation: str) -> set[str]:
-    """The texts of the `Literal` in a type."""
+def choices(annotation: str, function: Any) -> set[str]:
+    """The texts of the `Literal` in a type, which may be an alias of the function's module."""
+    aliases = (str(function.__globals__.get(name, "")) for name in re.findall(r"\w+", annotation))
+    annotation = " ".join((annotation, *aliases))
     return {
         text
         for inner in re.findall(r"Literal\[(.*?)\]", annotation)

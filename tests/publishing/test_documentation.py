@@ -5,14 +5,21 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
+
 from tests.pages import printed
 from tests.publishing.hub_standin import TOKEN, HubStandin
-from trajkit.cli.pull import pull
-from trajkit.cli.push import push
+from trajkit.cli.main import cli
 from trajkit.curation.split import split
 from trajkit.store.reader import open_store
 
 PAGE = (Path(__file__).parents[2] / "docs" / "publish.md").read_text(encoding="utf-8")
+
+
+def command_of(name: str) -> click.Command:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command
 
 
 def test_the_page_prints_what_is_shown(standin: HubStandin, tmp_path: Path) -> None:
@@ -36,8 +43,8 @@ def test_the_page_prints_what_is_shown(standin: HubStandin, tmp_path: Path) -> N
 def test_the_page_names_only_options_that_there_are() -> None:
     known = {
         name
-        for command in (push, pull)
-        for parameter in command.params
+        for command in ("push", "pull")
+        for parameter in command_of(command).params
         for name in (*parameter.opts, *parameter.secondary_opts)
     }
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE))

@@ -141,7 +141,7 @@ def test_the_password_is_in_no_file_and_no_output(folder: Path, url: str, scored
         ("--function nope", 2, "no function 'nope' in this database"),
         ("--variant nope", 2, "no variant 'nope' in this database"),
         ("--tag nope", 2, "--tag 'nope' is not KEY=VALUE"),
-        ("--tag a=1 --tag a=2", 2, "--tag a is there with two values"),
+        ("--tag a=1 --tag a=2", 2, "--tag a is given twice"),
         ("--since yesterday", 2, "--since 'yesterday' is not a date or a time"),
         ("--since 2026-02-01 --until 2026-01-01", 2, "is not before --until"),
         ("--success maybe", 2, "'maybe' is not METRIC OPERATOR NUMBER"),

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from tests.pages import printed
-from trajkit.cli.export import export
+from trajkit.cli.main import cli
 
 PAGE = (Path(__file__).parents[2] / "docs" / "export.md").read_text(encoding="utf-8")
 
@@ -19,7 +19,8 @@ def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_options_that_the_page_names_exist() -> None:
-    assert isinstance(export, click.Command)
+    export = cli.get_command(click.Context(cli), "export")
+    assert export is not None
     known = {name for parameter in export.params for name in parameter.opts}
     named = set(re.findall(r"`(--[a-z-]+)", PAGE))
     assert {"--where", "--as-of", "--targets", "--limit", "--order-by", "--train-function"} <= named

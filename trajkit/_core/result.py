@@ -25,3 +25,11 @@ class Result:
 
     def _repr_html_(self) -> str:
         return f"<pre>{escape(str(self))}</pre>"
+
+
+class Running(Result):
+    """A result that goes on, such as a server. The command line prints it, as one line of JSON, and waits."""
+
+    def wait(self) -> None:
+        """Go on until the process is told to end."""
+        raise NotImplementedError

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 import textwrap
 import types
 from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +19,11 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import click
 
 from trajkit._core import console
+from trajkit._core.result import Running
 from trajkit.cli.flags import everywhere
 from trajkit.commands.option_group import type_hints
 from trajkit.commands.options import Option
+from trajkit.errors import RequestError, TrajkitError
 
 _SECTION = re.compile(r"^(Args|Returns|Raises|Yields|Example):$", re.MULTILINE)
 _ARGUMENT = re.compile(r"^(\w+): ", re.MULTILINE)
@@ -60,29 +63,32 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
     """
     told = documentation(function)
     parameters = list(_parameters(function, told.arguments))
-    has_result = inspect.signature(function).return_annotation not in (None, "None")
+    signature = inspect.signature(function)
+    many = inspect.Parameter.VAR_POSITIONAL
+    rest = next((each.name for each in signature.parameters.values() if each.kind is many), "")
+    has_result = signature.return_annotation not in (None, "None")
     if has_result:
         parameters.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."))
 
     def call(as_json: bool = False, **given: Any) -> int:
-        result = function(**given)
+        # what may be repeated and was not typed has the default of the function
+        given = {name: value for name, value in given.items() if value not in ((), {})}
+        try:
+            result = function(*given.pop(rest, ()), **given)
+        except TrajkitError as error:
+            if error.result is not None:
+                _print(error.result, as_json=as_json)
+            raise
         if result is None:
             return 0
-        own = getattr(result, "print_json" if as_json else "print_text", None)
-        if own is not None:
-            own()
-        elif as_json:
-            console.result_json(result.to_json())
-        elif text := str(result):
-            console.result_text(text)
+        _print(result, as_json=as_json)
         if (failure := getattr(result, "failure", None)) is not None:
             raise failure
         return int(result.exit_code)
 
-    text = "\n\n".join((told.summary, *map(_as_it_is, told.text.split("\n\n")))).rstrip()
-    if told.example:
-        text += f"\n\n\b\n{told.example}"
-    return click.Command(
+    paragraphs = [told.summary, *map(_paragraph, told.text.split("\n\n"))]
+    text = "\n\n".join((*paragraphs, f"\b\n{told.example}") if told.example else paragraphs).rstrip()
+    return _Command(
         name or function.__name__.rstrip("_").replace("_", "-"),
         callback=call,
         params=[*parameters, *everywhere(is_hidden=True)],
@@ -91,9 +97,79 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
     )
 
 
-def _as_it_is(paragraph: str) -> str:
-    """A paragraph that click wraps, unless it is set in, such as code or a list."""
-    return f"\b\n{paragraph}" if paragraph.startswith(" ") else paragraph
+def _print(result: Any, *, as_json: bool) -> None:
+    is_running = isinstance(result, Running)
+    own = getattr(result, "print_json" if as_json else "print_text", None)
+    if own is not None:
+        own()
+    elif as_json:
+        (console.result_json_line if is_running else console.result_json)(result.to_json())
+    elif text := str(result):
+        console.result_text(text)
+    if is_running:
+        sys.stdout.flush()
+        result.wait()
+
+
+def _paragraph(text: str) -> str:
+    """A paragraph of a help. One that is set in, such as a table, keeps its lines."""
+    return f"\b\n{textwrap.dedent(text)}" if text.startswith(" ") else text
+
+
+class _Command(click.Command):
+    """Joins an option that is `of` another to the one that was typed before it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the arguments; the function gets a mapping of the values of the other to what is of each."""
+        typed = list(args)
+        left = super().parse_args(ctx, args)
+        of = {str(each.name): each.of for each in self.params if isinstance(each, _Option) and each.of}
+        if ctx.resilient_parsing or not of:
+            return left
+        texts, _, order = self.make_parser(ctx).parse_args(args=typed)
+        names = [str(each.name) for each in order if each.name in {*of, *of.values()}]
+        pairs = {name: zip(texts[name], ctx.params.pop(name), strict=True) for name in dict.fromkeys(names)}
+        for owner in set(of.values()):
+            parts = [name for name in of if of[name] == owner]
+            given = [(name, *next(pairs[name])) for name in names if name in (owner, *parts)]
+            ctx.params[owner] = _joined(owner, parts, given)
+        for name in of:
+            ctx.params.pop(name, None)
+        return left
+
+
+def _joined(owner: str, parts: list[str], given: list[tuple[str, str, Any]]) -> dict[str, tuple[Any, ...]]:
+    """The values of `parts` by the value of `owner` before them, in the order of `parts`.
+
+    Args:
+        owner: Name of the option that others belong to.
+        parts: Names of those others.
+        given: What was typed, in its order: a name, the text, and the value that was read.
+
+    Raises:
+        RequestError: An owner is typed twice, or a part without one, or twice for one.
+    """
+    joined: dict[str, dict[str, Any]] = {}
+    for name, text, value in given:
+        if name == owner and text in joined:
+            flags = " and ".join(f"--{part}" for part in parts)
+            raise RequestError(f"--{name} {text} is there twice", hint=f"give its {flags} after one of them")
+        if name == owner:
+            joined[text] = {}
+        elif not joined:
+            raise RequestError(
+                f"--{name} {text} has no --{owner} before it", hint=f"--{owner} NAME --{name} {text}"
+            )
+        elif name in joined[last := list(joined)[-1]]:
+            raise RequestError(f"--{owner} {last} has two --{name}")
+        else:
+            joined[last][name] = value
+    return {key: tuple(map(values.get, parts)) for key, values in joined.items()}
+
+
+class _Option(click.Option):
+    of: str | None = None
+    """The option before it that it belongs to."""
 
 
 def _parameters(function: Callable[..., Any], told: dict[str, str]) -> Iterator[click.Parameter]:
@@ -107,8 +183,10 @@ def _parameters(function: Callable[..., Any], told: dict[str, str]) -> Iterator[
 
 def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
     kind = _kind(hint)
-    is_many = parameter.kind is inspect.Parameter.VAR_POSITIONAL or kind.option.is_repeated
-    is_required = parameter.default is inspect.Parameter.empty
+    is_many = parameter.kind is inspect.Parameter.VAR_POSITIONAL or kind.is_repeated
+    is_required = (
+        parameter.default is inspect.Parameter.empty and parameter.kind is not parameter.VAR_POSITIONAL
+    )
     metavar = kind.option.metavar
     return click.Argument(
         [parameter.name],
@@ -117,7 +195,7 @@ def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
         type=kind.type,
         metavar=metavar if metavar is None or is_required else f"[{metavar}]",
         **({} if is_required or is_many else {"default": parameter.default}),
-        callback=None if kind.option.read is None else _reading(kind.option),
+        callback=None if kind.option.read is None else _reading(kind),
     )
 
 
@@ -126,44 +204,32 @@ def _option(parameter: inspect.Parameter, hint: Any, text: str) -> click.Option:
     flag = f"--{parameter.name.rstrip('_').replace('_', '-')}"
     is_required = parameter.default is inspect.Parameter.empty
     default = None if is_required else parameter.default
-    is_shown = default is not None and not isinstance(default, bool) and default not in ("", ())
+    is_shown = default is not None and default is not False and default not in ("", ())
     if kind.is_flag and default is not False:
-        flag += f"/--no-{flag[2:]}"
-    reads = kind.option.read is not None or kind.option.is_list
-    callback = _reading(kind.option) if reads else None
-    given: dict[str, Any] = (
-        {} if is_required else {"default": default or None if kind.option.is_repeated else default}
-    )
-    return click.Option(
+        flag += f"/{kind.option.negative or f'--no-{flag[2:]}'}"
+    reads = kind.option.read is not None or kind.option.is_list or kind.is_mapping
+    preset: dict[str, Any] = {} if is_required else {"default": default}
+    if kind.is_repeated:
+        preset = {"default": default} if default and not kind.is_mapping and not kind.option.of else {}
+    option = _Option(
         [parameter.name, *filter(None, (kind.option.short, flag, kind.option.alias))],
         is_flag=kind.is_flag,
-        multiple=kind.option.is_repeated,
+        multiple=kind.is_repeated,
         required=is_required,
         type=None if kind.is_flag else kind.type,
-        **given,
+        **preset,
         show_default=is_shown,
         metavar=kind.option.metavar,
         help=text,
-        callback=_reading_settings(flag, kind.option) if kind.is_mapping else callback,
+        callback=_reading(kind) if reads else None,
     )
+    option.of = kind.option.of
+    return option
 
 
-def _reading_settings(flag: str, option: Option) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """A callback of click that makes a dictionary of NAME=VALUE."""
-
-    def read(context: click.Context, parameter: click.Parameter, value: tuple[str, ...]) -> dict[str, Any]:
-        from trajkit.environments.settings import typed
-
-        return {
-            name: option.read(text) if option.read else text
-            for name, text in typed(value, option=flag).items()
-        }
-
-    return read
-
-
-def _reading(option: Option) -> Callable[[click.Context, click.Parameter, Any], Any]:
+def _reading(kind: _Kind) -> Callable[[click.Context, click.Parameter, Any], Any]:
     """A callback of click that reads each typed text."""
+    option = kind.option
 
     def read(context: click.Context, parameter: click.Parameter, value: Any) -> Any:
         if value is None or context.resilient_parsing:
@@ -171,11 +237,40 @@ def _reading(option: Option) -> Callable[[click.Context, click.Parameter, Any], 
         texts = list(value) if isinstance(value, tuple) else [value]
         if option.is_list:
             texts = [part.strip() for text in texts for part in text.split(",") if part.strip()]
+        if kind.is_mapping:
+            return _mapping(parameter, texts, option)
         if option.read is not None:
             texts = [option.read(text) if isinstance(text, str) else text for text in texts]
-        return tuple(texts) if option.is_repeated or option.is_list else texts[0]
+        return tuple(texts) if kind.is_repeated or option.is_list else texts[0]
 
     return read
+
+
+def _mapping(parameter: click.Parameter, texts: list[str], option: Option) -> dict[str, Any]:
+    """The values by name of an option that was typed as NAME=VALUE, any number of times.
+
+    Raises:
+        RequestError: A text has no `=`, or a name is there twice.
+    """
+    flag = max(parameter.opts, key=len)
+    values: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=") if option.pair is None else _pair(option.pair(text))
+        name = name.strip()
+        if not (equals and name):
+            raise RequestError(f"{flag} {text!r} is not {parameter.metavar or 'NAME=VALUE'}")
+        if name in values:
+            raise RequestError(f"{flag} {name} is given twice")
+        values[name] = value if option.read is None else option.read(value)
+    return values
+
+
+def _pair(pair: tuple[str, str]) -> tuple[str, str, str]:
+    return pair[0], "=", pair[1]
+
+
+_PLAIN = (Path, str, bool, int, float)
+"""Types of which the first of a union decides how it is typed."""
 
 
 class _Kind(NamedTuple):
@@ -184,29 +279,34 @@ class _Kind(NamedTuple):
     option: Option
     is_mapping: bool = False
 
+    @property
+    def is_repeated(self) -> bool:
+        return self.option.is_repeated or self.is_mapping or self.option.of is not None
+
 
 def _kind(hint: Any) -> _Kind:
     """What click must know of a type."""
-    found: Option | None = None
+    said: dict[str, Any] = {}  # fields of the options around the type, of which an outer one wins
     while True:
         if get_origin(hint) is Annotated:
             hint, *marks = get_args(hint)
-            outer = next((mark for mark in reversed(marks) if isinstance(mark, Option)), None)
-            found = found or outer
+            for mark in reversed([mark for mark in marks if isinstance(mark, Option)]):
+                new = {
+                    n: value for n, value in vars(mark).items() if value is not None and value is not False
+                }
+                said = {**new, **said}
         elif get_origin(hint) in (Union, types.UnionType):
             known = [each for each in get_args(hint) if each is not type(None)]
             marked = [each for each in known if get_origin(each) in (Annotated, Literal)]
-            plain = [each for each in known if each in (bool, int, float)]
-            hint = known[0] if len(known) == 1 else (marked or plain or [str])[0]
-            if len(known) > 1 and str in known and not marked:
-                hint = str
+            plain = [each for each in known if each in _PLAIN]
+            hint = known[0] if len(known) == 1 else (marked or sorted(plain, key=_PLAIN.index) or [str])[0]
         else:
             break
-    option = found or Option()
-    if option.is_repeated and get_origin(hint) is Mapping:
-        return _Kind(click.STRING, False, option, is_mapping=True)
+    option = Option(**said)
     if get_origin(hint) is Literal:
         return _Kind(click.Choice([str(each) for each in get_args(hint)]), False, option)
+    if get_origin(hint) is Mapping:
+        return _Kind(click.STRING, False, option, is_mapping=True)
     if hint is bool:
         return _Kind(click.BOOL, True, option)
     if option.read is None and hint in (int, float):

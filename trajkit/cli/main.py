@@ -112,10 +112,11 @@ def _load(name: str) -> click.Command:
     parts = re.findall(rf"^def {name.replace('-', '_')}_(\w+)\(", _source(name), re.MULTILINE)
     if not parts:
         return command(getattr(module, _function(name)))
-    whole = command(getattr(module, _function(name))) if hasattr(module, _function(name)) else None
+    function = getattr(module, _function(name), None)
+    whole = None if function is None else command(function)
     group = Group(
         name,
-        callback=None if whole is None else whole.callback,
+        callback=None if whole is None else _unless_part(whole.callback),
         params=[] if whole is None else whole.params,
         invoke_without_command=whole is not None,
         help=inspect.getdoc(module) if whole is None else whole.help,
@@ -125,6 +126,16 @@ def _load(name: str) -> click.Command:
         typed = part.replace("_", "-")
         group.add_command(command(getattr(module, f"{name.replace('-', '_')}_{part}"), name=typed))
     return group
+
+
+def _unless_part(whole: Callable[..., Any] | None) -> Callable[..., Any]:
+    """The callback of a group that is itself a command: nothing is done where a part of it is called."""
+
+    def call(**given: Any) -> Any:
+        is_whole = click.get_current_context().invoked_subcommand is None
+        return whole(**given) if is_whole and whole is not None else None
+
+    return call
 
 
 def _function(name: str) -> str:

@@ -117,10 +117,11 @@ def _functions(context: click.Context) -> Iterator[str]:
 
 def _variants(context: click.Context) -> Iterator[str]:
     """Those of the function that was named, else of all."""
-    named = context.params.get("function") or _project().function
+    typed = context.params.get("function") or _project().function or ()
     functions = _gateway(context)["functions"]
+    named = {typed} if isinstance(typed, str) else set(typed)
     for name, function in functions.items():
-        if named is None or named == name or named not in functions:
+        if name in named or not named & functions.keys():
             yield from function.get("variants", {})
 
 
@@ -166,7 +167,7 @@ _OFFERS: dict[str, Callable[[click.Context], Iterable[str]]] = {
     **dict.fromkeys(("env_id", "env"), _environments),
     **dict.fromkeys(("task", "tasks"), _tasks),
     **dict.fromkeys(("function", "functions", "train_function", "train_functions"), _functions),
-    **dict.fromkeys(("variant", "variants", "baselines", "template_variant"), _variants),
+    **dict.fromkeys(("variant", "variants", "baseline", "baselines", "template_variant"), _variants),
     **dict.fromkeys(("metric", "metrics", "score"), _metrics),
     "recipe": _recipes,
     "to": _written,

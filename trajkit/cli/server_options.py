@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+
+from trajkit.commands.server import n_bytes_of
 
 if TYPE_CHECKING:
     from trajkit.sources.access import Access
@@ -19,28 +20,15 @@ else:
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
-_BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
-_SIZE = re.compile(r"(\d+(?:\.\d+)?) ?([KMGT]?)B?", re.IGNORECASE)
-_LEAST_BYTES = 10**7
-"""ClickHouse needs some megabytes for any query: less would be a slip of the unit."""
-
 
 class Size(_Type):
     """A number of bytes: `2GB`, `500 MB` or plain digits (powers of 1000)."""
 
     name = "size"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Read it."""
-        if isinstance(value, int):
-            return value
-        found = _SIZE.fullmatch(str(value).strip())
-        if found is None:
-            self.fail(f"{value!r} is not a size, such as 2GB or 500MB", param, ctx)
-        n_bytes = round(float(found[1]) * _BYTES[found[2].upper()])
-        if n_bytes < _LEAST_BYTES:
-            self.fail(f"{value!r} is less than 10MB, which no query gets by with", param, ctx)
-        return n_bytes
+        return n_bytes_of(value)
 
 
 def server_options(command: Command) -> Command:

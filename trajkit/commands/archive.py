@@ -3,70 +3,195 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+from trajkit._core.console import Cell, Meter, count, line, plural, size, table_text, talk
 from trajkit._core.settings import project
-from trajkit.commands.place import Place
+from trajkit.commands.options import Count, File, Option, Output, Place, ServerMemory
+from trajkit.commands.result import Result
 from trajkit.commands.server import access
-from trajkit.errors import RequestError
+from trajkit.errors import RequestError, TrajkitError
 
 if TYPE_CHECKING:
-    from trajkit.sources.tensorzero.archive.copying import Archived
+    from trajkit.sources.access import Access
+    from trajkit.sources.tensorzero.archive.manifest import ArchiveManifest, ArchivePart
     from trajkit.sources.tensorzero.archive.origin import Origin
-    from trajkit.sources.tensorzero.archive.verify import Verification
+    from trajkit.sources.tensorzero.archive.verify import DayCheck
+
+_MOST_DAYS = 20
+_Url = Annotated[str | None, Option(metavar="URL")]
+
+
+@dataclass(frozen=True)
+class Archived(Result):
+    """What a run brought into an archive."""
+
+    path: Path
+    """The archive."""
+    manifest: ArchiveManifest
+    """The files of the archive."""
+    n_new: Mapping[str, int]
+    """Rows by table that were not in the archive before."""
+    was_interrupted: bool
+    """Whether it went on where a run that was killed had stopped."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The archive, and its rows by table."""
+        return {
+            "archive": str(self.path),
+            "as_of": self.manifest.as_of.isoformat(),
+            "n_new": self.n_new,
+            "n_rows": {
+                name: sum(part.n_rows for part in self.manifest.parts_of(name)) for name in self.n_new
+            },
+            "n_bytes": _n_bytes(self.manifest.parts),
+        }
+
+    def __str__(self) -> str:
+        rows = []
+        for name, n_new in self.n_new.items():
+            parts = self.manifest.parts_of(name)
+            if n_rows := _n_rows(parts):
+                n_days = len({part.day for part in parts})
+                rows.append((name, count(n_new), count(n_rows), count(n_days), size(_n_bytes(parts))))
+        numbers = [Cell(heading, is_number=True) for heading in ("new", "rows", "days", "size")]
+        all_parts = self.manifest.parts
+        sizes = f"{plural(_n_rows(all_parts), 'row')}  {size(_n_bytes(all_parts))}"
+        last = f"{self.path}  {sizes}  {plural(len(all_parts), 'file')}"
+        return f"{table_text([Cell('table'), *numbers], rows)}\n{line(last)}"
+
+
+@dataclass(frozen=True)
+class Verified(Result):
+    """How an archive compares with its database."""
+
+    path: Path
+    """The archive."""
+    manifest: ArchiveManifest
+    """The files of the archive."""
+    days: list[DayCheck]
+    """Every day of every table, in order."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every day is."""
+        return all(day.is_complete for day in self.days)
+
+    @property
+    def exit_code(self) -> int:
+        """1 where a row is missing or differs."""
+        return 0 if self.is_complete else TrajkitError.exit_code
+
+    def to_json(self) -> dict[str, Any]:
+        """Every day of every table."""
+        from trajkit.sources.tensorzero.archive.layout import day_name
+
+        days = [{**day._asdict(), "day": day_name(day.day)} for day in self.days]
+        return {"archive": str(self.path), "is_complete": self.is_complete, "days": days}
+
+    def __str__(self) -> str:
+        headings = ("days", "database", "archive", "missing", "different", "newer", "gone")
+        fields = ("n_there", "n_here", "n_missing", "n_different", "n_newer", "n_gone")
+        by_table: dict[str, list[DayCheck]] = {}
+        for day in self.days:
+            by_table.setdefault(day.table, []).append(day)
+        rows = [
+            (name, count(len(days)), *(count(sum(getattr(day, field) for day in days)) for field in fields))
+            for name, days in by_table.items()
+        ]
+        table = table_text([Cell("table"), *(Cell(each, is_number=True) for each in headings)], rows)
+        return "\n".join((table, *map(line, self._lines())))
+
+    def _lines(self) -> Iterator[str]:
+        from trajkit.sources.tensorzero.archive.layout import day_name
+
+        wrong = [day for day in self.days if not day.is_complete]
+        for day in wrong[:_MOST_DAYS]:
+            counts = ((day.n_missing, "missing"), (day.n_different, "different"))
+            found = ", ".join(f"{count(n)} {word}" for n, word in counts if n)
+            yield f"{day.table} {day_name(day.day)}: {found}, such as {day.example}"
+        if len(wrong) > _MOST_DAYS:
+            yield f"… and {plural(len(wrong) - _MOST_DAYS, 'day')} more (--json lists all)"
+        if wrong:
+            yield f"{self.path} is not complete: `trajkit archive -o {self.path}` brings what is missing"
+        else:
+            n_newer = sum(day.n_newer for day in self.days)
+            newer = f" but {plural(n_newer, 'row')} that came later" if n_newer else ""
+            yield f"{self.path} is complete: it has every row of the database{newer}"
 
 
 def archive(
     *,
-    source: str | None = None,
-    output: Place | None = None,
+    source: _Url = None,
+    output: Output = None,
     moved: bool = False,
-    max_threads: int | None = None,
-    max_server_memory: int | None = None,
-    ca_cert: Place | None = None,
+    max_threads: Count | None = None,
+    max_server_memory: ServerMemory = None,
+    ca_cert: File = None,
 ) -> Archived:
-    """Copy a TensorZero database into a folder that needs none; again, it brings what is new.
+    """Copy a TensorZero database into a folder of Parquet.
+
+    The archive has inferences, model calls, feedback, configurations with their templates, workflow
+    evaluations and datasets, as they are stored: `trajkit export --source DIR` then works without the
+    database. The same command again brings what is new, and resumes a run that was killed or failed. What the
+    database loses later stays in the archive. Without --source the command reads the database that
+    trajkit.toml names, else TENSORZERO_CLICKHOUSE_URL or TENSORZERO_POSTGRES_URL, else the local stack.
 
     Args:
-        source: The database's URL; None for what trajkit.toml, the environment or the local stack names.
-        output: The archive's folder; needed.
-        moved: It is the archive's database, at another address.
-        max_threads: Most threads of the server for a query.
-        max_server_memory: Most memory of the server for a query, in bytes.
+        source: The database's URL with user and password.
+        output: The archive's folder.
+        moved: The database is the archive's, at another address.
+        max_threads: Most threads of the server for a query; two queries run at a time.
+        max_server_memory: Most memory of the server for a query, such as 2GB; two queries run at a time.
         ca_cert: Trust the certificates that these (PEM) have signed.
 
     Raises:
         RequestError: No folder is named, or nothing names a database.
         ServiceError: The database cannot be reached.
         StoreError: The folder is something else, or damaged.
+
+    Example:
+        trajkit archive -o archive
+        trajkit archive verify archive
     """
     if output is None:
         raise RequestError("no folder for the archive", hint="-o archive")
     from trajkit.sources.tensorzero.archive.copying import archive as bring
 
-    with contextlib.closing(_connect(source, max_threads, max_server_memory, ca_cert)) as origin:
-        return bring(origin, Path(output), is_moved=moved, on_progress=lambda what, n_done, n_total: None)
+    limits = access(max_threads, max_server_memory, ca_cert)
+    with contextlib.closing(_connect(source, limits)) as origin, Meter() as meter:
+        archived = bring(origin, Path(output), is_moved=moved, on_progress=meter.show)
+    if archived.was_interrupted:
+        talk("an earlier run had not finished: this one went on from there")
+    return Archived(Path(output), *archived)
 
 
 def archive_verify(
-    folder: Place,
+    folder: Annotated[Place, Option(metavar="DIR")],
     *,
-    source: str | None = None,
+    source: _Url = None,
     moved: bool = False,
-    max_threads: int | None = None,
-    max_server_memory: int | None = None,
-    ca_cert: Place | None = None,
-) -> Verification:
-    """Prove that an archive has all that its database has; what is missing is told, not raised.
+    max_threads: Count | None = None,
+    max_server_memory: ServerMemory = None,
+    ca_cert: File = None,
+) -> Verified:
+    """Prove that an archive has all that its database has.
+
+    Every file is read and compared with its checksum. Then the rows of each table are counted per day, and
+    their contents are added up, on both sides. Rows that came after the archive's last run are counted and
+    are no fault; neither are rows that the database has lost since. Exit code 1 when a row is missing or
+    differs.
 
     Args:
         folder: The archive.
-        source: As in `archive`.
-        moved: As in `archive`.
-        max_threads: As in `archive`.
-        max_server_memory: As in `archive`.
-        ca_cert: As in `archive`.
+        source: The database's URL with user and password.
+        moved: The database is the archive's, at another address.
+        max_threads: Most threads of the server for a query; two queries run at a time.
+        max_server_memory: Most memory of the server for a query, such as 2GB; two queries run at a time.
+        ca_cert: Trust the certificates that these (PEM) have signed.
 
     Raises:
         ServiceError: The database cannot be reached.
@@ -76,14 +201,24 @@ def archive_verify(
     from trajkit.sources.tensorzero.archive.verify import verify
 
     read_manifest(Path(folder))  # a folder that is none needs no database to say so
-    with contextlib.closing(_connect(source, max_threads, max_server_memory, ca_cert)) as origin:
-        return verify(origin, Path(folder), is_moved=moved, on_progress=lambda what, n_done, n_total: None)
+    limits = access(max_threads, max_server_memory, ca_cert)
+    with contextlib.closing(_connect(source, limits)) as origin, Meter() as meter:
+        return Verified(Path(folder), *verify(origin, Path(folder), is_moved=moved, on_progress=meter.show))
 
 
-def _connect(
-    source: str | None, max_threads: int | None, max_server_memory: int | None, ca_cert: Place | None
-) -> Origin:
+def _n_rows(parts: Iterable[ArchivePart]) -> int:
+    return sum(part.n_rows for part in parts)
+
+
+def _n_bytes(parts: Iterable[ArchivePart]) -> int:
+    return sum(part.n_bytes for part in parts)
+
+
+def _connect(source: str | None, limits: Access) -> Origin:
     from trajkit.sources.open import find_source
     from trajkit.sources.tensorzero.archive.connecting import connected
 
-    return connected(find_source(source, project()), access(max_threads, max_server_memory, ca_cert))
+    location = find_source(source, project())
+    origin = connected(location, limits)
+    talk(f"reading {origin.describe().get('url')} (from {location.named_by})")
+    return origin

@@ -2,153 +2,194 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+from trajkit._core.console import Meter, count, plural, talk
+from trajkit._core.memory import leave_pandas
 from trajkit._core.settings import project
-from trajkit.commands.place import Many, Place, many, remember_store
+from trajkit.commands.options import Count, File, Many, Moment, Option, Output, ServerMemory, many
+from trajkit.commands.place import goal_of
+from trajkit.commands.result import Made, store_line, tally_text
 from trajkit.commands.server import access, refuse_server_options
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.schema import Manifest
     from trajkit.sources.request import ExportRequest, MetricCondition, Tally
-    from trajkit.store.dataset import Dataset
 
 
-class Exported(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class Exported(Made):
     """What an export brought."""
 
-    tally: Tally
-    """What was seen, kept, and left by reason."""
-    path: Path | None
-    """The store; None after a dry run."""
-    manifest: Manifest | None
-    """What it says about itself; None after a dry run."""
+    after: str | None = None
+    """Name of the store that the export went on from; None without one."""
 
     @property
-    def dataset(self) -> Dataset:
-        """The episodes that were brought.
+    def tally(self) -> Tally:
+        """What was seen, kept, and left by reason."""
+        tally: Tally = self.report
+        return tally
 
-        Raises:
-            RequestError: It was a dry run.
-        """
-        from trajkit.store.dataset import open_dataset
+    def to_json(self) -> dict[str, Any]:
+        """The store, its digest and the tally."""
+        return {
+            "store": None if self.path is None else str(self.path),
+            "digest": None if self.manifest is None else self.manifest.digest,
+            **self.tally.model_dump(mode="json"),
+        }
 
-        if self.path is None:
-            raise RequestError("a dry run makes no store", hint="leave dry_run out")
-        return open_dataset(self.path)
+    def __str__(self) -> str:
+        since, more = self.tally.since, list[tuple[str, str, str]]()
+        if since is not None and self.after is not None:
+            more = [
+                (f"  of them new since {self.after}", count(since.n_episodes_new), ""),
+                ("  of them scored anew or gone on", count(since.n_episodes_again), ""),
+            ]
+        last = () if self.path is None or self.manifest is None else (store_line(self.path, self.manifest),)
+        return "\n".join((tally_text(self.entry, *more), *last))
+
+
+def _bound(text: str, *, option: str) -> float:
+    from trajkit.sources.request import parse_bound
+
+    return parse_bound(text, option=option)
 
 
 def export(
     *,
-    source: str | Path | None = None,
+    source: Annotated[str | Path | None, Option(metavar="URL|ARCHIVE|STORE")] = None,
     function: Many = (),
-    train_function: Many = (),
+    train_function: Annotated[Many, Option(metavar="FUNCTION")] = (),
     variant: Many = (),
-    metric: Many | Mapping[str, tuple[float | None, float | None]] = (),
-    min: float | None = None,
-    max: float | None = None,
-    tag: Mapping[str, str] | None = None,
-    since: str | datetime | None = None,
-    until: str | datetime | None = None,
-    where: str | None = None,
-    limit: int | None = None,
-    order_by: str | None = None,
-    after: str | Path | None = None,
-    shard: str | None = None,
+    metric: Annotated[Many | Mapping[str, tuple[float | None, float | None]], Option(metavar="NAME")] = (),
+    min: Annotated[
+        float | None, Option(of="metric", metavar="NUMBER", read=partial(_bound, option="--min"))
+    ] = None,
+    max: Annotated[
+        float | None, Option(of="metric", metavar="NUMBER", read=partial(_bound, option="--max"))
+    ] = None,
+    tag: Annotated[Mapping[str, str] | None, Option(metavar="KEY=VALUE")] = None,
+    since: Moment = None,
+    until: Moment = None,
+    where: Annotated[str | None, Option(metavar="SQL")] = None,
+    limit: Count | None = None,
+    order_by: Annotated[str | None, Option(metavar="SQL")] = None,
+    after: Annotated[str | Path | None, Option(metavar="STORE")] = None,
+    shard: Annotated[str | None, Option(metavar="I/N")] = None,
     last_inference_only: bool = False,
-    template_variant: str | None = None,
-    config: Place | None = None,
-    as_of: str | datetime | None = None,
+    template_variant: Annotated[str | None, Option(metavar="VARIANT")] = None,
+    config: File = None,
+    as_of: Moment = None,
     include_eval: bool = False,
     include_abandoned: bool = False,
     include_invalid: bool = False,
     targets: Literal["answer", "demonstration"] | None = None,
-    max_bad: int | None = None,
-    success: str | None = None,
-    observation_path: str | None = None,
-    action_path: str | None = None,
-    max_threads: int | None = None,
-    max_server_memory: int | None = None,
-    ca_cert: Place | None = None,
-    output: Place | None = None,
+    max_bad: Annotated[int | None, Option(least=0, metavar="N")] = None,
+    success: Annotated[str | None, Option(metavar="RULE")] = None,
+    observation_path: Annotated[str | None, Option(metavar="PATH")] = None,
+    action_path: Annotated[str | None, Option(metavar="PATH")] = None,
+    max_threads: Count | None = None,
+    max_server_memory: ServerMemory = None,
+    ca_cert: File = None,
+    output: Output = None,
     dry_run: bool = False,
 ) -> Exported:
     """Turn logged inferences and feedback into a store of episodes.
 
+    Without --source the command reads the database or store that trajkit.toml names, else
+    TENSORZERO_CLICKHOUSE_URL, else TENSORZERO_POSTGRES_URL, else the local stack. A bound belongs to the
+    --metric before it. --metric alone asks that the metric was measured, and that a boolean metric is true.
+
+    Evaluation episodes are left out and counted, and so are those that a rollout marked as abandoned: those
+    that were half-played, or that a service spoiled. A rollout that was killed and never resumed has marked
+    nothing: ask for --metric episode_return, which is logged last. An answer that does not parse stays as a
+    step, and is not learned.
+
+    A condition of --where is an SQL expression, as for select: over columns of episodes such as n_steps,
+    variant, started_at and n_output_tokens, metrics, tags (tags.KEY), and columns of single steps
+    (step.NAME): then it chooses steps. An unknown value passes no comparison, and passes a negated one. A
+    condition on tokens, cost or outcome is decided after every episode that may pass has been read.
+
     Args:
-        source: A database URL, an archive or a store; None for what trajkit.toml, the environment or the
-            local stack names.
-        function: Functions whose steps are learned.
-        train_function: Of the steps that are brought, learn only these functions'.
-        variant: Variants whose steps are learned.
-        metric: Keep what these were measured on; a mapping gives each its smallest and largest value.
-        min: Smallest value of the only metric.
-        max: Largest value of the only metric.
-        tag: Keep episodes with these tags.
-        since: Episodes that start then or later (UTC without an offset).
-        until: Episodes that start before then.
-        where: Keep the episodes, or steps, for which this SQL is true.
-        limit: Keep the first so many episodes.
-        order_by: Which come first, as SQL; None for the oldest.
-        after: Bring only what is new, or scored anew, since this store was exported.
-        shard: `I/N`: the I-th of N parts.
+        source: A ClickHouse or Postgres URL with user and password, an archive, or a store.
+        function: Learn the steps of this function; may be repeated.
+        train_function: Of the steps that are brought, learn only those of this function; may be repeated.
+        variant: Learn the steps of this variant; may be repeated.
+        metric: Keep what this metric was measured on; may be repeated. In Python a mapping gives each metric
+            its smallest and largest value.
+        min: Smallest value of the metric before it.
+        max: Largest value of the metric before it.
+        tag: Keep episodes with this tag; may be repeated.
+        since: Keep episodes that start then or later (ISO; UTC without an offset).
+        until: Keep episodes that start before then.
+        where: Keep the episodes, or steps, for which this is true.
+        limit: Keep the first N episodes.
+        order_by: Which episodes come first, such as 'episode_return desc'. Default: the oldest.
+        after: Bring only what is new, or scored anew, since STORE was exported.
+        shard: Keep the I-th of N parts; `trajkit merge` puts them together.
         last_inference_only: Learn only the last step of each episode.
-        template_variant: Render the prompts anew with this variant's templates.
-        config: The `tensorzero.toml` that has them.
-        as_of: Only what was logged until then.
+        template_variant: Render the prompts anew with the templates of this variant.
+        config: The tensorzero.toml that has the templates. Default: the configurations in the database.
+        as_of: Read only what was logged until then. Default: now.
         include_eval: Bring evaluation episodes too; they must not train.
         include_abandoned: Bring episodes too that a rollout left half-played.
         include_invalid: Learn answers that do not parse as well.
-        targets: Learn what the model said, or what somebody said it should have.
-        max_bad: Most rows that may be unreadable; None for none.
-        success: When an episode is a success.
-        observation_path: Template argument of the observation.
-        action_path: Field of the parsed output that is the action.
-        max_threads: Most threads of the server for a query.
-        max_server_memory: Most memory of the server for a query, in bytes.
+        targets: Learn the model's answer, or the demonstration where a person gave one. Default: answer.
+        max_bad: Go on with at most N rows that cannot be read; they stay as steps that are not learned.
+            Default: 0.
+        success: When an episode is a success. Default: the metric success, else progression >= 1.
+        observation_path: Template argument that holds the observation. Default: observation.
+        action_path: Field of the parsed output that holds the action. Default: action.
+        max_threads: Most threads of the server for a query; two queries run at a time.
+        max_server_memory: Most memory of the server for a query, such as 2GB; two queries run at a time.
         ca_cert: Trust the certificates that these (PEM) have signed.
-        output: The store to write; None for one in the folder of stores.
-        dry_run: Write nothing.
+        output: The store to write.
+        dry_run: Print the tally and write nothing.
 
     Raises:
         RequestError: Nothing names a source, or options do not go together.
         QueryError: A condition is wrong, or names what is not there.
         ServiceError: The database cannot be reached.
         NothingMatched: No episode is left.
-    """
-    from trajkit.sources.open import export_from, find_source
-    from trajkit.sources.request import parse_time
 
-    asked = access(max_threads, max_server_memory, ca_cert)
-    defaults = project()
+    Example:
+        trajkit export --metric episode_return --min 0.7
+    """
+    from pydantic import ValidationError
+
+    from trajkit.sources.open import export_from, find_source, shown
+    from trajkit.sources.request import ExportRequest, lineage_entry, parse_shard
+    from trajkit.sources.tensorzero.after import earlier
+
+    leave_pandas()
+    limits, defaults = access(max_threads, max_server_memory, ca_cert), project()
     location = find_source(None if source is None else str(source), defaults)
     if not location.is_database:
-        refuse_server_options(asked, why="a store is read on this machine")
+        refuse_server_options(limits, why="a store is read on this machine")
     functions = many(function)
     if not functions and defaults.function and location.is_tensorzero:
         functions = (defaults.function,)
-    times = {"since": since, "until": until, "as_of": as_of}
     given = {
         "functions": functions,
         "train_functions": many(train_function),
         "variants": many(variant),
         "tags": dict(tag or {}),
-        **{
-            name: parse_time(moment, option=name) if isinstance(moment, str) else _utc(moment)
-            for name, moment in times.items()
-        },
+        "since": _moment(since, "--since"),
+        "until": _moment(until, "--until"),
         "where": where,
         "limit": limit,
         "order_by": order_by,
-        "after": after,
-        "shard": shard,
+        "after": None if after is None else earlier(str(after)),
+        "shard": None if shard is None else parse_shard(shard),
         "last_inference_only": last_inference_only,
         "template_variant": template_variant,
         "template_config": None if config is None else str(config),
+        "as_of": _moment(as_of, "--as-of"),
         "include_eval": include_eval,
         "include_abandoned": include_abandoned,
         "include_invalid": include_invalid,
@@ -158,77 +199,62 @@ def export(
         "observation_path": observation_path,
         "action_path": action_path,
     }
-    request = export_request(given, [each._asdict() for each in _conditions(metric, min, max)])
-    goal = None if dry_run else export_goal(Path(defaults.stores), request, output)
-    tally, manifest = export_from(
-        location, request, goal, on_progress=lambda what, n_done, n_total: None, access=asked
-    )
-    if goal is not None and manifest is not None:
-        remember_store(goal)
-    return Exported(tally, goal, manifest)
-
-
-class _Condition(NamedTuple):
-    name: str
-    min: float | None
-    max: float | None
+    try:
+        request = ExportRequest(
+            metrics=tuple(_conditions(metric, min, max)),
+            **{name: value for name, value in given.items() if value is not None},
+        )
+    except ValidationError as error:
+        raise RequestError(_first_message(error)) from error
+    goal = None if dry_run else goal_of(_name(request), output)
+    talk(f"reading {shown(location)} (from {location.named_by})")
+    with Meter() as meter:
+        tally, manifest = export_from(location, request, goal, on_progress=meter.show, access=limits)
+    if tally.since is not None and request.after is not None and (n := tally.since.n_episodes_refused):
+        verb, them = ("passes", "it") if n == 1 else ("pass", "them")
+        talk(
+            f"{plural(n, 'episode')} of {request.after.path.name} no longer {verb}: that store still has"
+            f" {them}, and so has a merge with this one"
+        )
+    return Exported(
+        manifest.lineage[-1] if manifest is not None else lineage_entry(request, tally),
+        goal,
+        manifest,
+        report=tally,
+        after=None if request.after is None else request.after.path.name,
+    ).kept()
 
 
 def _conditions(
     metric: Many | Mapping[str, tuple[float | None, float | None]], least: float | None, most: float | None
-) -> list[_Condition]:
+) -> Iterator[MetricCondition]:
+    from trajkit.sources.request import MetricCondition
+
     is_bounded = least is not None or most is not None
     if isinstance(metric, Mapping):
         if is_bounded:
             raise RequestError("bounds are given twice", hint="in the mapping, or as min and max of one")
-        return [_Condition(name, low, high) for name, (low, high) in metric.items()]
+        for name, (low, high) in metric.items():
+            yield MetricCondition(name=name, min=low, max=high)
+        return
     names = many(metric)
     if is_bounded and len(names) != 1:
         raise RequestError(
             f"min and max bound one metric, and {len(names)} are named",
             hint="metric={'episode_return': (0.7, None), 'n_invalid': (None, 3)}",
         )
-    return [_Condition(name, least, most) for name in names]
+    for name in names:
+        yield MetricCondition(name=name, min=least, max=most)
 
 
-def _utc(moment: datetime | None) -> datetime | None:
+def _moment(moment: str | datetime | None, option: str) -> datetime | None:
+    from trajkit.sources.request import parse_time
+
     if moment is None:
         return None
+    if isinstance(moment, str):
+        return parse_time(moment, option=option)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
-
-
-def export_request(given: Mapping[str, Any], conditions: Sequence[Mapping[str, Any]]) -> ExportRequest:
-    """What an export is asked for.
-
-    Args:
-        given: Fields of the request; `after` is a store's path and `shard` as it is typed. None or nothing
-            leaves a field as it is.
-        conditions: Fields of each metric's condition.
-
-    Raises:
-        RequestError: Options do not go together.
-        QueryError: One cannot be read.
-    """
-    from pydantic import ValidationError
-
-    from trajkit.sources.request import ExportRequest, parse_shard
-    from trajkit.sources.tensorzero.after import earlier
-
-    values = {name: value for name, value in given.items() if value is not None and value != ()}
-    try:
-        if "after" in values:
-            values["after"] = earlier(str(values["after"]))
-        if "shard" in values:
-            values["shard"] = parse_shard(values["shard"])
-        return ExportRequest(**values, metrics=tuple(_metric(each) for each in conditions))
-    except ValidationError as error:
-        raise RequestError(_first_message(error)) from error
-
-
-def _metric(fields: Mapping[str, Any]) -> MetricCondition:
-    from trajkit.sources.request import MetricCondition
-
-    return MetricCondition(**fields)
 
 
 def _first_message(error: Any) -> str:
@@ -239,15 +265,8 @@ def _first_message(error: Any) -> str:
     return f"{where}: {text}" if where and first["type"] != "value_error" else text
 
 
-def export_goal(stores: Path, request: ExportRequest, given: Place | None = None) -> Path:
-    """What was asked for, else `<stores>/<metric>-<UTC time>`, with a number where that is taken."""
-    if given is not None:
-        return Path(given)
+def _name(request: ExportRequest) -> str:
+    """How a store is called that has no name: after the first metric."""
     name = request.metrics[0].name if request.metrics else "export"
     safe = "".join(character if character.isalnum() or character in "-_." else "-" for character in name)
-    base = stores / f"{safe.strip('.') or 'export'}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-    goal, number = base, 1
-    while goal.exists():
-        number += 1
-        goal = base.with_name(f"{base.name}-{number}")
-    return goal
+    return safe.strip(".") or "export"

@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
 if TYPE_CHECKING:
+    from datetime import datetime
+
     from trajkit.commands.result import Made
     from trajkit.store.dataset import Dataset
 
@@ -38,9 +40,17 @@ class Option:
     is_list: bool = False
     """Whether one value may hold several, separated by commas; the function gets a tuple."""
     read: Callable[[str], Any] | None = None
-    """Turns each typed text into the value that the function takes; may raise a `TrajkitError`."""
+    """Turns each typed text into the value that the function takes; may raise a `TrajkitError`. Of an option
+    that takes a mapping: the text after the `=`."""
+    pair: Callable[[str], tuple[str, str]] | None = None
+    """Of an option that takes a mapping: turns a typed text that is not NAME=VALUE into the two."""
     default: Any = None
     """Default of an option of a group, where no signature has it."""
+    of: str | None = None
+    """The option that it belongs to: to its value that was typed before. The function gets a mapping for
+    that option, of each value to a tuple of what belongs to it, None where nothing was typed."""
+    negative: str | None = None
+    """What is typed for False, where it is not `--no-NAME`."""
 
 
 Place: TypeAlias = str | Path
@@ -67,6 +77,10 @@ RunsFolder: TypeAlias = Annotated[Place, Option(metavar="FOLDER")]
 """The folder where jobs are kept."""
 Tasks: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True, alias="--game", metavar="TASK")]
 """Tasks of an environment, or games; none for all."""
+Moment: TypeAlias = Annotated[Union[str, "datetime", None], Option(metavar="TIME")]
+"""A date or a time (ISO); UTC without an offset."""
+NewPath: TypeAlias = Annotated[Place, Option(short="-o", metavar="PATH")]
+"""Where the result is written, for commands that need to be told."""
 Settings: TypeAlias = Annotated[Mapping[str, object], Option(is_repeated=True, metavar="NAME=VALUE")]
 """Values by name."""
 

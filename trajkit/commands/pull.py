@@ -3,54 +3,70 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from trajkit.commands.place import Many, Place, many, remember_store
+from trajkit._core.console import Meter, talk
+from trajkit.commands.options import Many, NewPath, Option, many
+from trajkit.commands.place import remember_store
 
 if TYPE_CHECKING:
     from trajkit.publishing.pull import Pulled
 
 
 def pull(
-    repository: str,
+    repository: Annotated[str, Option(metavar="ORG/NAME[@REVISION]")],
     *,
-    output: Place,
-    split: Many = (),
-    config: str | None = None,
-    from_: str | None = None,
+    output: NewPath,
+    split: Annotated[Many, Option(metavar="NAME")] = (),
+    config: Annotated[str | None, Option(metavar="NAME")] = None,
+    from_: Annotated[str | None, Option(metavar="FORMAT")] = None,
     skip_bad: bool = False,
-    success: str | None = None,
+    success: Annotated[str | None, Option(metavar="RULE")] = None,
 ) -> Pulled:
-    """Read a dataset from the Hugging Face Hub; what `push` put there comes back with the same digest.
+    """Read a dataset from the Hugging Face Hub.
+
+    A dataset that `trajkit push` published comes back with the same digest. Of other datasets, conversations
+    (messages, prompt and completion, ShareGPT) and session traces are imported. A private dataset needs
+    HF_TOKEN.
 
     Args:
-        repository: `org/name`, or `org/name@revision`.
+        repository: The dataset, with a commit, a branch or a tag after an @.
         output: The store to write; a folder with a store per split where there are several.
-        split: Only these; none for all.
-        config: Of a dataset of others: which part of it.
-        from_: Of a dataset of others: what it holds, as in `import_`.
-        skip_bad: Of a dataset of others: leave out what cannot be read.
-        success: Of a dataset of others: when an episode is a success.
+        split: Only this split; may be repeated.
+        config: Of a dataset that trajkit did not publish: which configuration.
+        from_: Of a dataset that trajkit did not publish: its format, as in import.
+        skip_bad: Of a dataset that trajkit did not publish: leave out what cannot be read.
+        success: Of a dataset that trajkit did not publish: when an episode is a success, as in import.
 
     Raises:
         ServiceError: The Hub has no such dataset, or does not show it.
         DataError: It cannot be read.
         StoreError: `output` exists.
+
+    Example:
+        trajkit pull me/goto@v1 -o stores/goto
+        trajkit pull org/chats --config default --split train -o stores/chats
     """
     from trajkit.publishing.hub import Hub, found_token
     from trajkit.publishing.pull import pull as read
     from trajkit.sources.files.importing import Wish
 
     name, _, revision = repository.partition("@")
-    pulled = read(
-        Hub(found_token()),
-        name,
-        Path(output),
-        revision=revision or None,
-        configuration=config,
-        splits=many(split),
-        wish=Wish(format=from_, skip_bad=skip_bad, success=success),
-        on_progress=lambda what, n_done, n_total: None,
-    )
+    with Meter() as meter:
+        pulled = read(
+            Hub(found_token()),
+            name,
+            Path(output),
+            revision=revision or None,
+            configuration=config,
+            splits=many(split),
+            wish=Wish(format=from_, skip_bad=skip_bad, success=success),
+            on_progress=meter.show,
+        )
     remember_store(pulled.stores[0].path)
+    talk(f"{pulled.repository} at {pulled.commit[:12]}")
+    if pulled.imported is not None:
+        talk(f"read as {pulled.imported.format}")
+        for problem in pulled.imported.problems:
+            talk(f"left out: {problem}")
     return pulled

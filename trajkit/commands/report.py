@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from trajkit.commands.place import Many, Place, StoreLike, many
+from trajkit._core.console import plural, talk
+from trajkit.commands.options import Columns, Confidence, Many, Option, Place, RunsFolder, StoreLike, many
+from trajkit.commands.place import last_evaluation, store_path, store_paths
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -16,48 +18,73 @@ if TYPE_CHECKING:
 
 
 def report(
-    stores: StoreLike | Iterable[StoreLike] | Mapping[str, StoreLike] | None = None,
+    stores: Annotated[
+        StoreLike | Iterable[StoreLike] | Mapping[str, StoreLike] | None,
+        Option(is_repeated=True, metavar="[STORE|NAME=STORE]..."),
+    ] = None,
     *,
-    baseline: Many = (),
+    output: Annotated[Place | None, Option(short="-o", metavar="FOLDER")] = None,
+    baseline: Annotated[Many, Option(metavar="NAME")] = (),
     across_decodings: bool = False,
-    require: Many = (),
-    trained_on: Many = (),
-    trained: Mapping[str, str] | None = None,
-    metric: Many = (),
-    confidence: float = 0.95,
-    resamples: int = 10_000,
-    seed: int = 0,
-    runs: Place = "runs",
-    output: Place | None = None,
+    require: Annotated[Many, Option(metavar="EXPRESSION")] = (),
+    trained_on: Annotated[Many, Option(metavar="STORE")] = (),
+    trained: Annotated[Mapping[str, str] | None, Option(metavar="NAME=JOB")] = None,
+    metric: Annotated[Columns, Option(metavar="NAME")] = (),
+    confidence: Confidence = 0.95,
+    resamples: Annotated[int, Option(least=100)] = 10_000,
+    seed: Annotated[int, Option(least=0)] = 0,
+    runs: RunsFolder = "runs",
 ) -> Report:
-    """Compare the variants in evaluation stores; notebooks show it with its charts.
+    """Compare the variants in evaluation stores.
 
-    Means weigh tasks the same and count a world (environment, task and seed) once, however often it was
-    tried. Differences are taken pair by pair over the worlds that both played.
+    NAME=STORE names the episodes of a store, such as before=stores/a after=stores/b. In Python a mapping does
+    it. Without a store the command takes the last evaluation that was played here.
+
+    Tasks weigh the same, and a world (environment, task and seed) counts once, however often it was tried.
+    Success has Wilson's interval, other means have the bootstrap's within tasks. Differences are taken pair
+    by pair, over the worlds that both variants played. Where any episode was played for evaluation, the
+    others are left out.
+
+    Where answers were drawn in several ways, variants are compared within each: --baseline A is then A with
+    every decoding. A variant that is alone with its decoding is compared with the others, if --baseline names
+    it.
+
+    --require takes MEASURE.FIELD, one of >, >=, <, <=, and a number. Fields are difference, low, high,
+    baseline_value, candidate_value, standard_error, n_pairs and p_value of every comparison over all tasks;
+    MEASURE[goto].FIELD is about one task, MEASURE[candidate=tuned, baseline=base].FIELD about one pair, and
+    decoding=greedy about answers that were drawn so. Measures are success, episode_return (or total_reward),
+    n_steps, n_output_tokens, n_input_tokens, invalid and cost_usd.
+
+    The training of a tuned variant is found by its name, or its model's, among the jobs under --runs and
+    their ledger; with several sizes of training data there is a learning curve.
 
     Args:
-        stores: One or several; a mapping says what the episodes of each are called, such as
-            `{"before": "stores/a", "after": "stores/b"}`. None for the last evaluation that was played here.
-        baseline: The variants that the others are compared with; none for the first.
+        stores: Evaluation stores, or folders of them.
+        output: Write a page, Markdown, JSON, and every chart as PNG and SVG.
+        baseline: The variant that the others are compared with; may be repeated. Default: the first.
         across_decodings: Compare also answers that were drawn in different ways.
-        require: What must hold, such as `success.low > 0`.
-        trained_on: Stores that were learned: also report the worlds alone that read like none of it.
-        trained: The job, or the model, that a variant is of, where its name does not say.
-        metric: Further metrics of episodes.
-        confidence: Of every interval.
-        resamples: Of the bootstrap.
-        seed: Of the bootstrap.
+        require: Exit 1 unless it holds, such as 'success.low > 0'; may be repeated.
+        trained_on: A store that was learned: also report the worlds alone that read like none of it; may be
+            repeated.
+        trained: The job, or the model, that a variant is of, where its name does not say; may be repeated.
+        metric: A further metric.
+        confidence: Confidence of every interval.
+        resamples: Resamples of the bootstrap.
+        seed: Seed of the bootstrap.
         runs: The folder where jobs are kept.
-        output: Also write a page, Markdown, JSON and every chart into this folder.
 
     Raises:
         NotHeld: Something that is required does not hold; everything was written before.
         RequestError: There is no such variant, or a number is out of its range.
         NothingMatched: There is no episode.
         StoreError: A store cannot be read, or `output` exists.
+
+    Example:
+        trajkit report stores/evaluation -o report --baseline base --require 'success.low > 0'
     """
     from trajkit._core.files import refuse_existing
     from trajkit.evaluation.report import report as report_of
+    from trajkit.evaluation.report_text import notes
     from trajkit.evaluation.require import require as hold
     from trajkit.evaluation.require import requirement
 
@@ -65,11 +92,11 @@ def report(
     if output is not None:
         refuse_existing(Path(output))
     found = report_of(
-        *named(stores),
+        *_named(stores),
         baseline=many(baseline),
         across_decodings=across_decodings,
         trained_on=many(trained_on),
-        trainings=trainings(Path(runs), trained or {}),
+        trainings=_trainings(Path(runs), trained or {}),
         metrics=many(metric),
         confidence=confidence,
         resamples=resamples,
@@ -77,16 +104,23 @@ def report(
     )
     for one in wanted:
         one.of(found)  # a requirement about nothing is wrong before anything is written
-    if output is not None:
-        found.save(output)
+    files = [] if output is None else found.save(output)
+    for note in (*found.notes, *notes(found.comparisons)):
+        talk(f"note: {note}")
+    for leak in () if found.unaliased is None else found.unaliased.leaks:
+        talk(f"leak: {leak}")
+    if output is None:
+        talk("-o FOLDER writes a page with charts, Markdown and JSON")
+    else:
+        talk(f"{output}  {plural(len(files), 'file')}: {Path(output) / 'report.html'} is the page")
     hold(found, wanted)
+    for each in wanted:
+        talk(f"holds: {each.text}")
     return found
 
 
-def named(stores: StoreLike | Iterable[StoreLike] | Mapping[str, StoreLike] | None) -> list[str]:
+def _named(stores: StoreLike | Iterable[StoreLike] | Mapping[str, StoreLike] | None) -> list[str]:
     """Where the stores are, as `NAME=STORE` where they are named."""
-    from trajkit.commands.place import last_evaluation, store_path, store_paths
-
     if stores is None:
         return [last_evaluation()]
     if isinstance(stores, Mapping):
@@ -94,7 +128,7 @@ def named(stores: StoreLike | Iterable[StoreLike] | Mapping[str, StoreLike] | No
     return store_paths(stores)
 
 
-def trainings(runs_folder: Path, trained: Mapping[str, str]) -> Callable[[str], Training | None]:
+def _trainings(runs_folder: Path, trained: Mapping[str, str]) -> Callable[[str], Training | None]:
     """Finds what a variant learned from, among the models that are known here.
 
     Args:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
-from trajkit._core.console import Cell, count, line, plural, table_text, talk
+from trajkit._core.console import line, plural, talk
 from trajkit._core.result import Result as Result
 from trajkit.commands.place import remember_store
 from trajkit.errors import RequestError
+from trajkit.store.tally import tally_text as tally_text
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry, Manifest
@@ -49,7 +50,7 @@ class Made(Result):
             raise RequestError("a dry run makes no store", hint="leave dry_run out")
         return open_dataset(self.path)
 
-    def kept(self) -> Made:
+    def kept(self) -> Self:
         """Remember the store as the last one; say so where nothing was written."""
         if self.path is None or self.manifest is None:
             talk("dry run: nothing was written")
@@ -79,17 +80,6 @@ class Made(Result):
         from trajkit.store.notebook import entry_html
 
         return entry_html(self.entry, self.path)
-
-
-def tally_text(entry: LineageEntry) -> str:
-    """The table of a tally: seen, left by reason, kept."""
-    rows = [("seen", count(entry.n_episodes_in), count(entry.n_steps_in))]
-    rows += [(f"left: {left.reason}", count(left.n_episodes), count(left.n_steps)) for left in entry.left]
-    rows += [("kept", count(entry.n_episodes_out), count(entry.n_steps_out))]
-    rows += [
-        (f"  of them not learned: {masked.reason}", "", count(masked.n_steps)) for masked in entry.masked
-    ]
-    return table_text([Cell(""), Cell("episodes", is_number=True), Cell("steps", is_number=True)], rows)
 
 
 def store_line(path: Path, manifest: Manifest) -> str:

@@ -36,20 +36,20 @@ def access(
         raise RequestError(f"--ca-cert: the file '{ca_cert}' does not exist")
     return Access(
         max_threads=max_threads,
-        max_memory_bytes=n_bytes_of(max_server_memory)
-        if isinstance(max_server_memory, str)
-        else max_server_memory,
+        max_memory_bytes=n_bytes_of(max_server_memory),
         max_seconds=max_seconds,
         ca_certificate=None if ca_cert is None else Path(ca_cert),
     )
 
 
-def n_bytes_of(text: str) -> int:
+def n_bytes_of(text: ServerMemory) -> int | None:
     """Read a number of bytes: `2GB`, `500 MB` or plain digits (powers of 1000).
 
     Raises:
         RequestError: It is none, or too few for any query.
     """
+    if not isinstance(text, str):
+        return text
     found = _SIZE.fullmatch(text.strip())
     if found is None:
         raise RequestError(f"--max-server-memory {text!r} is not a size", hint="such as 2GB or 500MB")

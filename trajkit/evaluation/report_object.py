@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from trajkit._core.result import Result
 from trajkit.evaluation.report_model import ReportData
 
 
-class Report(ReportData):
+class Report(Result, ReportData):
     """What evaluation stores say of the variants in them; notebooks show it with its charts.
 
     Its fields are those of `report.json`.
@@ -46,6 +47,15 @@ class Report(ReportData):
         from trajkit.evaluation.report_files import save
 
         return save(self, Path(folder))
+
+    def to_json(self) -> dict[str, Any]:
+        """What `report.json` holds."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        from trajkit.evaluation.report_text import text
+
+        return text(self)
 
     def __repr__(self) -> str:
         names = ", ".join(group.name for group in self.groups)

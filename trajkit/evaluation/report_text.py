@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from trajkit._core.console import Cell, line, table_text
 from trajkit.curation.chart import brief
 from trajkit.evaluation.compare import Comparison
 from trajkit.evaluation.estimate import SHARES, Estimate
@@ -89,6 +90,32 @@ def _with_interval(found: Estimate | None, measure: str) -> str:
         return "-"
     bounds = "" if found.low is None else f" {interval(found.low, found.high, measure)}"
     return f"{number(found.value, measure)}{bounds}"
+
+
+def text(report: ReportData) -> str:
+    """The report as a terminal shows it: a sentence, then every table that has rows."""
+    tables = [
+        group_table(report),
+        difference_table(report.comparisons),
+        regression_table(report.regressions),
+        learning_table(report),
+        outcome_table(report.groups),
+        per_success_table(report.groups),
+    ]
+    pieces = [line(said_of(report)), *_as_text(tables)]
+    if (rest := report.unaliased) is not None:
+        others = "; the others alone:" if rest.n_aliased and rest.groups else ""
+        pieces.append(f"aliased text: {rest.n_aliased:,} of {rest.n_worlds:,} worlds{others}")
+        if others:
+            pieces += _as_text([group_table(report, rest.groups), difference_table(rest.comparisons)])
+    return "\n\n".join(pieces)
+
+
+def _as_text(tables: Iterable[Table]) -> Iterator[str]:
+    for table in tables:
+        if table.rows:
+            cells = [Cell(each, is_number=place >= table.n_text) for place, each in enumerate(table.headings)]
+            yield table_text(cells, table.rows)
 
 
 def group_table(report: ReportData, groups: Sequence[GroupResult] | None = None) -> Table:

@@ -138,6 +138,7 @@ def require(report: ReportData, wanted: Sequence[Requirement]) -> None:
                 f"{each.text!r} does not hold: {each.field} is {said} for {one.metric}{task}, "
                 f"{one.candidate} against {one.baseline}, {one.n_pairs:,} pairs",
                 hint=one.note if value is None else None,
+                result=report,
             )
 
 

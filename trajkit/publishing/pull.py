@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from trajkit._core.console import line, plural
 from trajkit._core.files import building_folder, refuse_existing, sha256_file
 from trajkit._core.outside import name_from_outside, yaml_from_outside
+from trajkit._core.result import Result
 from trajkit.errors import DataError, RequestError, StoreError
 from trajkit.publishing.converted import converted, converted_files
 from trajkit.publishing.data_files import DATA, data_files
@@ -23,6 +25,7 @@ from trajkit.schema.success import parse_success
 from trajkit.sources.files.importing import Imported, Wish, import_files
 from trajkit.store.layout import TABLES
 from trajkit.store.reader import open_store
+from trajkit.store.tally import tally_text
 
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\n---[ \t\r]*(\n|\Z)", re.DOTALL)
 
@@ -43,8 +46,12 @@ class PulledStore(Model):
     n_steps: int
     """Their steps."""
 
+    def __str__(self) -> str:
+        counts = f"{plural(self.n_episodes, 'episode')}  {plural(self.n_steps, 'step')}"
+        return line(f"{self.path}  {counts}  digest {self.digest[:12]}")
 
-class Pulled(Model):
+
+class Pulled(Result, Model):
     """What was pulled."""
 
     repository: Name
@@ -57,6 +64,14 @@ class Pulled(Model):
     """The tally of an import; None where trajkit put the dataset there."""
     entry: LineageEntry | None = None
     """The same as the store's lineage has it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        tally = [] if self.entry is None else [tally_text(self.entry)]
+        return "\n".join((*tally, *map(str, self.stores)))
 
 
 def pull(

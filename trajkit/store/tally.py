@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from trajkit.schema import LineageEntry
+from trajkit._core.console import Cell, count, table_text
+
+if TYPE_CHECKING:
+    from trajkit.schema import LineageEntry
 
 
 @dataclass(frozen=True)
@@ -36,3 +40,19 @@ def lines_of(entry: LineageEntry) -> list[str]:
     ]
     lines += [f"  kept as context only: {masked.n_steps:,} steps: {masked.reason}" for masked in entry.masked]
     return lines
+
+
+def tally_text(entry: LineageEntry, *more: tuple[str, str, str]) -> str:
+    """The table of a tally: seen, left by reason, kept.
+
+    Args:
+        entry: What was done.
+        more: Further rows, below those that were kept.
+    """
+    rows = [("seen", count(entry.n_episodes_in), count(entry.n_steps_in))]
+    rows += [(f"left: {left.reason}", count(left.n_episodes), count(left.n_steps)) for left in entry.left]
+    rows += [("kept", count(entry.n_episodes_out), count(entry.n_steps_out)), *more]
+    rows += [
+        (f"  of them not learned: {masked.reason}", "", count(masked.n_steps)) for masked in entry.masked
+    ]
+    return table_text([Cell(""), Cell("episodes", is_number=True), Cell("steps", is_number=True)], rows)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from trajkit._core.console import line, plural, size
 from trajkit._core.files import refuse_existing, write_text
+from trajkit._core.result import Result
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.viewer.about import funnel, stores
 from trajkit.viewer.asked import Asked
@@ -25,7 +28,8 @@ MOST_BYTES = 40_000_000
 _ESCAPES = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 
 
-class Snapshot(NamedTuple):
+@dataclass(frozen=True)
+class Snapshot(Result):
     """What was written."""
 
     path: Path
@@ -38,6 +42,13 @@ class Snapshot(NamedTuple):
     """Its size."""
     note: str | None
     """What is not in it and why; None when all is."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return {**asdict(self), "path": str(self.path)}
+
+    def __str__(self) -> str:
+        return line(f"{self.path}  {plural(self.n_episodes, 'episode')}  {size(self.n_bytes)}")
 
 
 def write_snapshot(shelf: Shelf, goal: Path, *, where: str | None = None, limit: int = LIMIT) -> Snapshot:

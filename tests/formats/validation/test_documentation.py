@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import click
+
 from tests.pages import printed
-from trajkit.cli.tokens import tokens
-from trajkit.cli.validate import TARGETS, validate
+from trajkit.cli.main import cli
 from trajkit.formats.validation import target
 
 PAGE = (Path(__file__).parents[3] / "docs" / "validate.md").read_text(encoding="utf-8")
+
+
+def parameters(name: str) -> list[click.Parameter]:
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None
+    return command.params
 
 
 def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
@@ -20,12 +27,14 @@ def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
 
 def test_the_options_that_the_page_names_exist() -> None:
     known = {
-        name for command in (validate, tokens) for parameter in command.params for name in parameter.opts
+        name for parameter in (*parameters("validate"), *parameters("tokens")) for name in parameter.opts
     }
     assert set(re.findall(r"`(--[a-z-]+)", PAGE)) <= known
 
 
 def test_every_target_is_on_the_page_and_in_the_help() -> None:
-    assert (
-        set(re.findall(r"^\| `([a-z]+)` \|", PAGE, flags=re.MULTILINE)) == set(TARGETS) == set(target.TARGETS)
-    )
+    on_page = set(re.findall(r"^\| `([a-z]+)` \|", PAGE, flags=re.MULTILINE))
+    for command in ("validate", "tokens"):
+        (option,) = (each for each in parameters(command) if each.name == "target")
+        assert isinstance(option.type, click.Choice)
+        assert on_page == set(option.type.choices) == set(target.TARGETS)

@@ -43,7 +43,7 @@ def test_the_tally_and_the_last_line_say_what_now_exists(capsys):
     printed = capsys.readouterr()
     assert printed.err.splitlines() == [
         "read data as openai-chat: 2 documents",
-        "not looked at: 1 file with the suffix .md",
+        "not read: 1 file with the suffix .md",
     ]
     digest = open_dataset("store").store.manifest.digest
     assert printed.out.splitlines()[-1] == f"store  2 episodes  2 steps  digest {digest[:12]}"

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from tests.viewer.api.stores import HOSTILE, episode, step
+from trajkit.commands.view import view
 from trajkit.errors import NothingMatched, QueryError, RequestError, StoreError
 from trajkit.store.writer import write_episodes
 from trajkit.viewer import snapshot
 from trajkit.viewer.bundle import bundle, one_page
-from trajkit.viewer.view import view
 
 
 def _data(path: Path) -> Any:

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from trajkit.cli.main import run
+from trajkit.commands.view import view
 from trajkit.errors import QueryError, RequestError, StackError
-from trajkit.viewer.view import view
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def test_what_python_refuses(ten_store: Path) -> None:
         port = int(viewer.url.rstrip("/").rpartition(":")[2])
         with pytest.raises(StackError, match=f"127.0.0.1:{port}"):
             view(ten_store, port=port)
-    with pytest.raises(RequestError, match="a limit is for a file"):
-        view(ten_store, limit=3)  # type: ignore[call-overload]
+    with pytest.raises(RequestError, match="--limit is for --html"):
+        view(ten_store, limit=3)
     with pytest.raises(QueryError, match="no column 'nonsense'"):
         view(ten_store, where="nonsense = 1")

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import trajkit
+from trajkit._core import console
+from trajkit._core.result import Result
 from trajkit.curation.rows.request import Options
 from trajkit.curation.rows.tally import plural
 from trajkit.formats.base import EpisodeFormat, Format, TableFormat, Unit
@@ -24,7 +26,7 @@ class Saving(Model):
     """As many as a row for each step would have."""
 
 
-class Conversion(Model):
+class Conversion(Result, Model):
     """What a training file holds, and what it does not."""
 
     path: Path
@@ -73,6 +75,20 @@ class Conversion(Model):
     """What merging saves; None where no steps are merged."""
     warnings: tuple[str, ...] = ()
     """What a user should know before using the file."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        noun = "line" if self.data.suffix != ".parquet" else "row"
+        parts = [str(self.path), console.plural(self.n_rows, noun)]
+        if self.n_tokens is not None:
+            parts.append(f"{'' if self.is_exact else 'about '}{console.plural(self.n_tokens, 'token')}")
+        parts.append(console.size(self.n_bytes))
+        if self.provenance and self.data == self.path:
+            parts.append(f"and {self.provenance.name}")
+        return console.line("  ".join(parts))
 
 
 def facts(made: Conversion, asked: Options) -> dict[str, Any]:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from trajkit._core.console import count, line, plural, size
 from trajkit._core.files import refuse_existing, replacing
+from trajkit._core.result import Result
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.tokenizer import load_tokenizer
 from trajkit.formats.validation.content_rules import n_images
@@ -26,7 +28,7 @@ MOST_SHOWN = 5
 _MAX_SUFFIX = 64
 
 
-class Validation(Model):
+class Validation(Result, Model):
     """What is wrong with a file."""
 
     path: Path
@@ -53,6 +55,28 @@ class Validation(Model):
     """The copy; None without one."""
     loss: LossReport | None
     """What is learned; None when no tokenizer was given."""
+
+    @property
+    def exit_code(self) -> int:
+        """1 where the file would be refused."""
+        return 1 if self.n_errors else 0
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        lines = []
+        for finding in self.findings:
+            lines += [f"{finding.severity}: {finding}", f"    {finding.hint}"]
+        for kind, number in self.counts.items():
+            if (n_more := number - sum(finding.kind == kind for finding in self.findings)) > 0:
+                lines.append(f"and {count(n_more)} more: {kind}")
+        rows = f"{plural(self.n_rows, 'row')}  {size(self.n_bytes)}"
+        numbers = f"{plural(self.n_errors, 'error')}, {plural(self.n_warnings, 'warning')}"
+        verdict = "would be refused" if self.n_errors else "would be taken"
+        last = line(f"{self.path}  {rows}  {numbers}: {verdict} by {self.target}")
+        return "\n".join((*map(line, lines), *([] if self.loss is None else [str(self.loss)]), last))
 
 
 def validate(

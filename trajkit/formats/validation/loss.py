@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trajkit._core.console import Cell, count, table_text
 from trajkit.formats.tokenizer import Tokenizer, Unwritable
 from trajkit.formats.validation.finding import Flaw, Severity
 from trajkit.formats.validation.learned import row_tokens
@@ -46,6 +47,28 @@ class LossReport(Model):
     """Rows whose answer is learned without the token that ends it; None when that cannot be told."""
     notes: tuple[str, ...]
     """What a user should know about the trainer."""
+
+    def __str__(self) -> str:
+        limit = "" if self.max_length is None else f" of at most {count(self.max_length)} tokens"
+        rows = [
+            (f"rows{limit}", self.n_rows),
+            ("tokens", self.n_tokens),
+            ("tokens that carry loss", self.n_learned),
+            *((f"tokens of a row, {name}", number) for name, number in self.quantiles.items()),
+            ("rows without loss", self.n_without_loss),
+        ]
+        if self.max_length is not None:
+            rows += [
+                ("rows that the limit cuts", self.n_cut),
+                ("rows that lose a part of the answer", self.n_answers_cut - self.n_answers_gone),
+                ("rows that lose the whole answer", self.n_answers_gone),
+            ]
+        if self.n_endless is not None:
+            rows.append(("rows that do not learn to end", self.n_endless))
+        by = f"by {self.tokenizer}{'' if self.is_exact else ' (an estimate)'}"
+        return table_text(
+            [Cell(by), Cell("", is_number=True)], [(name, count(number)) for name, number in rows]
+        )
 
 
 class LossCount:

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import date
 from pathlib import Path
+from typing import Any
 
+from trajkit._core.console import count, line, plural
+from trajkit._core.result import Result
 from trajkit.errors import RequestError
 from trajkit.formats.tokenizer import ESTIMATE, Tokenizer, load_tokenizer
 from trajkit.formats.validation.file import validate
@@ -13,8 +16,10 @@ from trajkit.formats.validation.loss import LossReport
 from trajkit.formats.validation.prices import Prices, TunableModel
 from trajkit.schema import Model
 
+_CENT = 0.01
 
-class TokenCount(Model):
+
+class TokenCount(Result, Model):
     """What a file holds and what it costs."""
 
     path: Path
@@ -43,6 +48,21 @@ class TokenCount(Model):
     """Expected time on this machine; None where a service does it, or nothing was measured."""
     notes: tuple[str, ...]
     """What a user should know before spending money."""
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        parts = [f"{count(self.n_trained_tokens)} tokens in {plural(self.n_epochs, 'epoch')}"]
+        if self.cost_usd:
+            cost = f"{self.cost_usd:,.2f}" if self.cost_usd >= _CENT else "less than 0.01"
+            parts.append(f"{cost} USD (prices of {self.price_as_of})")
+        elif self.cost_usd is None:
+            parts.append("price unknown")
+        if self.seconds is not None:
+            parts.append(f"about {_duration(self.seconds)} on this machine")
+        return f"{self.loss}\n{line(f'{self.model}: ' + '  '.join(parts))}"
 
 
 def count_tokens(
@@ -100,6 +120,12 @@ def count_tokens(
         seconds=n_trained / measure(model) if measure is not None and is_here else None,
         notes=(*notes, *_warnings(known, model, today, is_here=is_here), *found.loss.notes),
     )
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
 
 
 def _counter(model: str, known: TunableModel | None, tokenizer: str | None) -> tuple[Tokenizer, list[str]]:

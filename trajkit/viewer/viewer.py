@@ -1,30 +1,35 @@
-"""Look at stores in a browser of this machine."""
+"""Serve the page of some stores to a browser of this machine."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, overload
+from typing import Any, Self
 from urllib.parse import quote
 
-from trajkit.errors import RequestError
+from trajkit._core.console import line, plural, talk
+from trajkit._core.memory import at_most, half_of_the_machine
+from trajkit._core.result import Running
 from trajkit.viewer.asked import Asked
 from trajkit.viewer.server import PageServer
 from trajkit.viewer.shelf import Shelf
-from trajkit.viewer.snapshot import LIMIT, Snapshot, write_snapshot
 
 
-class Viewer:
-    """A page that is being served, until it is closed. Also a context manager. Made by `view`."""
+class Viewer(Running):
+    """A page that is being served, until it is closed. Also a context manager. Made by `serve`."""
 
-    def __init__(self, shelf: Shelf, server: PageServer, *, where: str | None) -> None:
+    def __init__(
+        self, shelf: Shelf, server: PageServer, *, where: str | None, opened: contextlib.ExitStack
+    ) -> None:
         self._shelf = shelf
         self._server = server
         self._where = where
+        self._opened = opened
         self._is_closed = threading.Event()
 
     @property
@@ -39,17 +44,18 @@ class Viewer:
 
     def wait(self) -> None:
         """Serve until the process is told to end (SIGTERM or Ctrl-C), or another thread calls `close`."""
+        talk(f"{plural(self.n_episodes, 'episode')}; Ctrl-C ends it")
         with _told_to_end(self._is_closed):
             # in slices: Windows delivers no signal to a thread that waits for ever
             while not self._is_closed.wait(1.0):
                 pass
         self.close()
+        talk("ended")
 
     def close(self) -> None:
         """Stop serving and let go of the stores. A second call does nothing."""
         self._is_closed.set()
-        self._server.close()
-        self._shelf.close()
+        self._opened.close()
 
     def __enter__(self) -> Self:
         return self
@@ -58,6 +64,13 @@ class Viewer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def to_json(self) -> dict[str, Any]:
+        """Where the page is, and the process that serves it."""
+        return {"url": self.url, "pid": os.getpid()}
+
+    def __str__(self) -> str:
+        return line(self.url)
 
     def __repr__(self) -> str:
         return f"<Viewer {self.url}>"
@@ -68,69 +81,35 @@ class Viewer:
         return f'<a href="{escape(self.url)}" target="_blank" rel="noopener">{escape(self.url)}</a>'
 
 
-@overload
-def view(
-    *stores: str | Path, where: str | None = None, port: int = 0, browser: bool = False, html: None = None
-) -> Viewer: ...
-
-
-@overload
-def view(
-    *stores: str | Path, where: str | None = None, html: str | Path, limit: int | None = None
-) -> Snapshot: ...
-
-
-def view(
-    *stores: str | Path,
-    where: str | None = None,
-    port: int = 0,
-    browser: bool = False,
-    html: str | Path | None = None,
-    limit: int | None = None,
-) -> Viewer | Snapshot:
-    """Show the episodes of some stores as a page; it is served while this process goes on.
+def serve(
+    stores: Sequence[str | Path], *, where: str | None = None, port: int = 0, is_opened: bool = False
+) -> Viewer:
+    """Serve the page of some stores on this machine, while this process goes on.
 
     Args:
-        stores: Folders, or `sample:NAME`; such as those of a model before and after its training.
-        where: Which episodes the page shows first, and which are written, in the words of `trajkit select`;
-            None for all.
-        port: Port on loopback; 0 takes a free one.
-        browser: Whether to open it in a browser.
-        html: Write the page with its first episodes into this file, and serve nothing.
-        limit: At most so many episodes in the file; None for 200.
-
-    Returns:
-        What serves the page, or what was written.
+        stores: Folders, or `sample:NAME`.
+        where: Which episodes the page shows first, in the words of `trajkit select`; None for all.
+        port: On loopback; 0 takes a free one.
+        is_opened: Whether to open the page in a browser.
 
     Raises:
-        StoreError: A store cannot be read, or `html` exists.
+        StoreError: A store cannot be read.
         QueryError: `where` is not a condition on the episodes of any of the stores.
-        NothingMatched: No episode is chosen for the file.
-        RequestError: No store is named, one is named twice, or an option has no meaning here.
+        RequestError: No store is named, or one is named twice.
         StackError: The port is taken, or may not be used.
-
-    Example:
-        >>> with view("sample:babyai") as viewer:
-        ...     print(viewer.n_episodes, viewer.url.startswith("http://127.0.0.1:"))
-        55 True
     """
-    if html is not None:
-        with Shelf(stores) as shelf:
-            return write_snapshot(shelf, Path(html), where=where, limit=LIMIT if limit is None else limit)
-    if limit is not None:
-        raise RequestError("a limit is for a file: the page itself shows all", hint="name one with html")
     with contextlib.ExitStack() as opened:
+        opened.enter_context(at_most(half_of_the_machine()))
         shelf = opened.enter_context(Shelf(stores))
         with shelf.index.held():
             shelf.condition(Asked({}, where=where))
         server = opened.enter_context(PageServer(shelf, port=port))
-        viewer = Viewer(shelf, server, where=where)
-        if browser:
-            import webbrowser
+        viewer = Viewer(shelf, server, where=where, opened=opened.pop_all())
+    if is_opened:
+        import webbrowser
 
-            webbrowser.open(viewer.url)
-        opened.pop_all()
-        return viewer
+        webbrowser.open(viewer.url)
+    return viewer
 
 
 @contextlib.contextmanager

@@ -1,0 +1,127 @@
+"""A function of typed parameters as a command: options of another, mappings, results that go on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import click
+import pytest
+
+from trajkit._core.console import Result, Running
+from trajkit.cli.command import command
+from trajkit.commands.options import Many, Option
+from trajkit.errors import RequestError, TrajkitError
+
+Bounds = Mapping[str, tuple[float | None, float | None]]
+
+
+@dataclass
+class Given(Result):
+    """What a function was given."""
+
+    values: Any
+
+    def to_json(self) -> Any:
+        return self.values
+
+    def __str__(self) -> str:
+        return repr(self.values)
+
+
+def bounded(
+    *names: str,
+    metric: Annotated[Many | Bounds, Option(metavar="NAME")] = (),
+    least: Annotated[float | None, Option(of="metric", read=float)] = None,
+    most: Annotated[float | None, Option(of="metric", read=float)] = None,
+    tag: Mapping[str, str] | None = None,
+    open: Annotated[bool, Option(negative="--shut")] = True,
+) -> Given:
+    """Take what is typed.
+
+    A table keeps its lines:
+
+        one   1
+        two   2
+
+    Args:
+        names: Words.
+        metric: A metric.
+        least: Its smallest value.
+        most: Its largest value.
+        tag: A tag.
+        open: Whether it is open.
+    """
+    return Given((names, metric, least, most, tag, open))
+
+
+def typed(*words: str) -> int:
+    """Run the command as it is typed."""
+    return int(command(bounded).main(list(words), standalone_mode=False))
+
+
+def test_a_value_belongs_to_the_option_before_it(capsys):
+    assert typed("--metric", "a", "--least", "0.7", "--metric", "b", "--most", "3", "--metric", "c") == 0
+    metrics = {"a": (0.7, None), "b": (None, 3.0), "c": (None, None)}
+    assert capsys.readouterr().out == f"{((), metrics, None, None, None, True)!r}\n"
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--least 1", "--least 1 has no --metric before it"),
+        ("--metric a --least 1 --least 2", "--metric a has two --least"),
+        ("--metric a --metric a", "--metric a is there twice"),
+        ("--tag a", "--tag 'a' is not NAME=VALUE"),
+        ("--tag =a", "--tag '=a' is not NAME=VALUE"),
+        ("--tag a=1 --tag a=2", "--tag a is given twice"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(words, message):
+    with pytest.raises(RequestError) as error:
+        typed(*words.split())
+    assert error.value.message == message
+
+
+def test_what_is_not_typed_has_the_default_of_the_function(capsys):
+    assert typed() == 0
+    assert capsys.readouterr().out == f"{bounded()}\n"
+
+
+def test_names_values_and_the_word_for_false(capsys):
+    assert typed("x", "y", "--tag", "a=1=2", "--tag", "b=", "--shut") == 0
+    assert capsys.readouterr().out == f"{(('x', 'y'), (), None, None, {'a': '1=2', 'b': ''}, False)!r}\n"
+
+
+def test_the_help_keeps_the_lines_of_what_is_set_in():
+    help_of = command(bounded)
+    text = help_of.get_help(click.Context(help_of, info_name="bounded"))
+    assert "\n  one   1\n  two   2\n" in text
+    assert "--open / --shut" in text
+
+
+def test_a_result_that_goes_on_is_one_line_of_json_and_waited_for(capsys):
+    class Server(Running):
+        def to_json(self) -> Any:
+            return {"url": "x", "pid": 1}
+
+        def wait(self) -> None:
+            click.echo("waited")
+
+    def serve() -> Server:
+        """Serve."""
+        return Server()
+
+    assert command(serve).main(["--json"], standalone_mode=False) == 0
+    assert capsys.readouterr().out == '{"url": "x", "pid": 1}\nwaited\n'
+
+
+def test_an_error_may_have_a_result_which_is_printed_before_it(capsys):
+    def judge() -> Given:
+        """Judge."""
+        raise TrajkitError("it does not hold", result=Given(3))
+
+    with pytest.raises(TrajkitError, match="it does not hold"):
+        command(judge).main([], standalone_mode=False)
+    assert capsys.readouterr().out == "3\n"

@@ -1,0 +1,109 @@
+"""Bring in files that other tools wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from trajkit._core.console import Meter, count, plural, talk
+from trajkit.commands.options import Option, Output, Place
+from trajkit.commands.place import goal_of
+from trajkit.commands.result import Made
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.sources.files.importing import Imported as ImportReport
+
+
+@dataclass(frozen=True, repr=False)
+class Imported(Made):
+    """What came in; `report` says what was read, and what could not be."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The report."""
+        report: ImportReport = self.report
+        return report.model_dump(mode="json")
+
+
+def _named(text: str) -> tuple[str, str]:
+    """A metric and its place; `columns.reward` alone is named by its last part."""
+    name, equals, place = text.partition("=")
+    name = name if equals else text.rpartition(".")[2]
+    if not name or not (place or text):
+        raise RequestError(f"--metric {text!r} is not NAME=PLACE", hint="such as reward=columns.reward")
+    return name, place or text
+
+
+def import_(
+    path: Place,
+    *,
+    from_: Annotated[str | None, Option(metavar="FORMAT")] = None,
+    skip_bad: bool = False,
+    include_errored: bool = False,
+    success: Annotated[str | None, Option(metavar="RULE")] = None,
+    metric: Annotated[Mapping[str, str] | None, Option(metavar="NAME=PLACE", pair=_named)] = None,
+    task: Annotated[str | None, Option(metavar="PLACE")] = None,
+    purpose: Literal["train", "eval", "unknown"] | None = None,
+    output: Output = None,
+) -> Imported:
+    """Bring in files that other tools wrote.
+
+    A document that makes no sense ends the import, and is named with its place; with --skip-bad it is left
+    out and counted.
+
+    Formats: atif (Harbor's trajectories, 1.0 to 1.8), adp (Agent Data Protocol), sts (session traces of the
+    Hugging Face Hub), sharegpt, openai-chat, hf-messages and alpaca (conversations, as JSON lines or
+    Parquet), preference (chosen and rejected answers: two episodes a row, of which `trajkit pairs --match
+    prompt --score preferred --margin 1` makes pairs), inspect (logs, .eval and .json), balrog, harbor and
+    benchflow (folders of results), or module:NAME of your own.
+
+    Args:
+        path: A file or a folder.
+        from_: The format of PATH. Default: the format that PATH looks like.
+        skip_bad: Leave out what cannot be read, and count it.
+        include_errored: Take trials that ended in an error, too; they are set aside.
+        success: When an episode is a success, as in 'reward >= 0.5'. Default: what the format says.
+        metric: A metric of each episode, from a place in the document beside its messages, such as
+            reward=columns.reward.
+        task: Where a document says its task, such as columns.task. Default: what the format says.
+        purpose: What the episodes were played for. Default: what the files say.
+        output: The store to write.
+
+    Raises:
+        DataError: A document makes no sense, or the format of the files is not known.
+        StoreError: `output` exists.
+    """
+    from trajkit.schema import Purpose
+    from trajkit.schema.success import parse_success
+    from trajkit.sources.files.importing import Wish, import_files
+    from trajkit.store.reader import open_store
+
+    goal = goal_of("import", output)
+    wish = Wish(
+        format=from_,
+        skip_bad=skip_bad,
+        include_errored=include_errored,
+        success=success,
+        metrics=dict(metric or {}),
+        task=task,
+        purpose=None if purpose is None else Purpose(purpose),
+    )
+    rule = None if success is None else parse_success(success)
+    with Meter() as meter:
+        report, entry = import_files(Path(path), goal, wish, success=rule, on_progress=meter.show)
+    for note in _notes(report):
+        talk(note)
+    return Imported(entry, goal, open_store(goal).manifest, report=report).kept()
+
+
+def _notes(report: ImportReport) -> Iterator[str]:
+    exact = f", {count(report.n_exact)} of them written by trajkit" if report.n_exact else ""
+    yield f"read {report.path} as {report.format}: {plural(report.n_documents, 'document')}{exact}"
+    for suffix, number in report.unread.items():
+        yield f"not read: {plural(number, 'file')} with the suffix {suffix}"
+    if report.format == "preference":
+        yield f"pairs of them: trajkit pairs {report.store} --match prompt --score preferred --margin 1"
+    for problem in report.problems:
+        yield f"left out: {problem}"

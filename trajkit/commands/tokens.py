@@ -1,0 +1,78 @@
+"""Count the tokens of a training file, and say what tuning a model on it costs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from trajkit._core.console import Meter, talk
+from trajkit.commands.options import Count, File, Option, Place
+from trajkit.commands.validate import Target
+from trajkit.errors import RequestError
+
+if TYPE_CHECKING:
+    from trajkit.formats.validation.tokens import TokenCount
+
+
+def tokens(
+    file: Place,
+    *,
+    model: Annotated[str, Option(metavar="M")],
+    target: Target | None = None,
+    epochs: Annotated[int, Option(least=1)] = 3,
+    tokenizer: Annotated[str | None, Option(metavar="NAME")] = None,
+    max_length: Count | None = None,
+    prices: File = None,
+    measure: bool = False,
+) -> TokenCount:
+    """Count the tokens of a training file, and say what tuning a model on it costs.
+
+    A price that is not known is never guessed. Where the vocabulary of a tokenizer is not on this machine,
+    the count is an estimate, and the result says so.
+
+    Args:
+        file: JSON lines or Parquet.
+        model: The model to tune: a hosted model such as gpt-4.1-mini, or a folder or an id of one for this
+            machine.
+        target: The service or the trainer whose rows they are. Default: openai for a hosted model that is
+            known, else trl.
+        epochs: Passes over the file.
+        tokenizer: The tokenizer that counts, as in `trajkit validate`.
+        max_length: Limit of tokens in a row.
+        prices: A YAML file with prices and dates of your own, over those that trajkit knows.
+        measure: Train a few steps of a model on this machine, to say how long it takes.
+
+    Raises:
+        RequestError: `measure` is asked of a model that is not in a folder.
+        DataError: The file cannot be read.
+
+    Example:
+        trajkit tokens train.jsonl --model gpt-4.1-mini
+    """
+    from datetime import UTC, datetime
+
+    from trajkit.formats.validation.prices import load_prices
+    from trajkit.formats.validation.speed import trained_tokens_per_second
+    from trajkit.formats.validation.tokens import count_tokens
+
+    known = load_prices(None if prices is None else Path(prices))
+    if measure and not Path(model).is_dir():
+        raise RequestError("--measure is for a model in a folder on this machine")
+    with Meter() as meter:
+        found = count_tokens(
+            Path(file),
+            target=target or ("openai" if known.find(model) else "trl"),
+            model=model,
+            prices=known,
+            n_epochs=epochs,
+            tokenizer=tokenizer,
+            max_length=max_length,
+            measure=trained_tokens_per_second if measure else None,
+            today=datetime.now(UTC).date(),
+            on_progress=lambda n_done, n_total: meter.show("reading", n_done, n_total),
+        )
+    for note in found.notes:
+        talk(f"note: {note}")
+    if found.cost_usd:
+        talk(f"sources: {'; '.join(found.price_sources)}")
+    return found
