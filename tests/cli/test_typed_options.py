@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import click
 import pytest
 
-from trajkit._core.console import Result, Running
+from trajkit._core.result import Result, Running
 from trajkit.cli.command import command
 from trajkit.commands.options import Many, Option
 from trajkit.errors import RequestError, TrajkitError
