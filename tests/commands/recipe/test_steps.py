@@ -52,16 +52,16 @@ def test_every_shape_of_value_is_typed_as_on_the_command_line(planned: Planned) 
     )
     assert planned(text)["first"].arguments == (
         *(
-            "--n-epochs",
-            "2",
-            "--no-lora",
-            "--suffix=-dash",
             "--train",
             "x",
             "--set",
             "a.b=1",
             "--set",
             "c=null",
+            "--n-epochs",
+            "2",
+            "--suffix=-dash",
+            "--no-lora",
         ),
         *("--name", "first", "--allow-leak", "--runs", "out/runs"),
     )
