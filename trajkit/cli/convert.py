@@ -51,7 +51,8 @@ row learns, with its weight, and why any other is in none.
 @click.option(
     "--unit",
     type=click.Choice(["step", "episode"]),
-    help="A row is a step, or a conversation as far as it only grows.  [default: step]",
+    help="A row is a step, or a conversation as far as it only grows.  [default: step; what "
+    "carries all answers where a format learns every one]",
 )
 @click.option("--as", "kind", type=click.Choice(["jsonl", "parquet"]), help="How rows are stored.")
 @click.option(

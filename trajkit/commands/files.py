@@ -110,7 +110,7 @@ def convert(
         store: A store or a folder of pairs; None for the last store that was written here.
         to: The format, such as `openai-sft`.
         output: The file or folder to write.
-        unit: What a row is; None for a step.
+        unit: What a row is; None for a step, or what carries all answers where the format learns every one.
         as_: How rows are stored; None for what `output` ends with.
         thoughts: What becomes of them; None keeps them where the format has a place.
         max_length: Most tokens of a row.
