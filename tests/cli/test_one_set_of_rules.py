@@ -168,11 +168,54 @@ def test_a_format_that_learns_every_answer_names_what_carries_conversations(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     write_episodes(Path("store"), [episode("e", _TALKS["turns"], None, is_chained=True)], kind="test")
-    assert run(["convert", "store", "--to", form, "-o", "a.jsonl"]) == 1
+    assert run(["convert", "store", "--to", form, "-o", "a.jsonl", "--unit", "step"]) == 1
     told = capsys.readouterr().err
     assert "--unit episode" in told
     assert "--to trl-prompt-completion" in told
-    assert run(["convert", "store", "--to", form, "-o", "a.jsonl", "--unit", "episode"]) == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--skip-bad",)])
+@pytest.mark.parametrize("form", ["trl-messages", "vertex"])
+def test_conversations_become_rows_of_episodes_where_no_unit_was_given(
+    form: str,
+    options: tuple[str, ...],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_episodes(Path("store"), [episode("e", _TALKS["turns"], None, is_chained=True)], kind="test")
+    assert run(["convert", "store", "--to", form, "-o", "a.jsonl", *options, "--json"]) == 0
+    printed = capsys.readouterr()
+    made = json.loads(printed.out)
+    assert (made["format"], made["unit"], made["n_rows"], made["left"]) == (form, "episode", 1, {})
+    assert made["n_learned"] == made["n_steps"] == 2
+    assert f"each row is a conversation (--unit episode): {form} learns every answer of a row" in printed.err
+    assert run(["convert", "store", "--to", form, "-o", "b.jsonl", "--unit", "episode"]) == 0
+    assert "each row is" not in capsys.readouterr().err
+    assert Path("a.jsonl").read_bytes() == Path("b.jsonl").read_bytes()
+
+
+def test_an_answer_that_is_only_context_is_carried_by_prompts_with_completions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    whole = episode("e", _TALKS["turns"], None, is_chained=True)
+    first = whole.steps[0].model_copy(update={"loss_weight": 0.0, "mask_reason": "no-op"})
+    masked = whole.model_copy(update={"steps": (first, *whole.steps[1:])})
+    write_episodes(Path("store"), [masked], kind="test")
+    assert run(["convert", "store", "--to", "trl-messages", "-o", "a.jsonl", "--json"]) == 0
+    printed = capsys.readouterr()
+    made = json.loads(printed.out)
+    assert (made["format"], made["n_learned"], made["left"]) == ("trl-prompt-completion", 1, {"no-op": 1})
+    assert "written as trl-prompt-completion: trl-messages learns every answer of a row" in printed.err
+    (row,) = map(json.loads, Path("a.jsonl").read_text().splitlines())
+    assert [each["role"] for each in row["prompt"]] == ["system", "user", "assistant", "user"]
+
+    for options in (("--to", "trl-messages", "--unit", "episode"), ("--to", "vertex")):
+        assert run(["convert", "store", *options, "-o", "b.jsonl"]) == 1
+        assert "write one answer for each row: --to trl-prompt-completion" in capsys.readouterr().err
+        assert not Path("b.jsonl").exists()
 
 
 @pytest.mark.parametrize("text", ["{}", "[", "[]", "[1]", None])

@@ -286,6 +286,37 @@ def test_the_same_prompt_is_paired_within_a_group_or_on_one_side_of_a_split(
     assert {each.split for each in side} == {"train"}
 
 
+def test_a_prompt_is_the_same_however_much_of_it_a_step_keeps(attempts: Attempts, tmp_path: Path) -> None:
+    first, answer, second = (
+        message(role, text) for role, text in (("user", "1"), ("assistant", "a"), ("user", "2"))
+    )
+
+    def chat(name: str, score: float, last: str, *given: tuple[int, tuple[Message, ...]]) -> Episode:
+        answers = (answer, message("assistant", last))
+        steps = tuple(
+            Transition(step_index=index, n_prompt_kept=n_kept, messages=messages, completion=answers[index])
+            for index, (n_kept, messages) in enumerate(given)
+        )
+        return Episode(episode_id=name, source="test", steps=steps, metrics={"episode_return": score})
+
+    whole = (first, answer, second)
+    episodes = [
+        chat("whole", 1.0, "x", (0, (first,)), (0, whole)),
+        chat("kept", 0.5, "y", (0, (first,)), (2, (second,))),
+        chat("less", 0.0, "z", (0, (first,)), (1, (answer, second))),
+        chat("other", 0.0, "w", (0, (first,)), (1, (second,))),
+    ]
+    store = attempts(episodes)
+    with deriving(store.path) as derivation:
+        derivation.write(tmp_path / "train", verb="split", arguments={}, split="train")
+    pairs(tmp_path / "train", tmp_path / "out", match="prompt", margin=0.1, per_state=9)
+    assert sides(open_pairs(tmp_path / "out")) == [
+        ("kept", 1, "less", 1),
+        ("whole", 1, "kept", 1),
+        ("whole", 1, "less", 1),
+    ]
+
+
 def test_a_pair_that_a_split_could_part_is_never_written(attempts: Attempts, tmp_path: Path) -> None:
     pairs(attempts([episode("a", 1.0, "l"), episode("b", 0.0, "r")]).path, tmp_path / "out", margin=0.1)
     (pair,) = open_pairs(tmp_path / "out")

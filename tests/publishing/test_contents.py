@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from trajkit.cli.push_plan import content_lines
 
 from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
 from trajkit.publishing.contents import Contents, make_contents
@@ -76,6 +77,31 @@ def test_rows_to_train_on_have_messages_tools_and_where_they_are_from(tmp_path: 
     assert (about["seed"], about["task"], about["metrics"]) == (3, "goto", {"score": 0.5})
     assert [json.loads(row["metadata"])["steps"] for row in rows] == [[0], [1]]
     assert sum(made.rows[0].left.values()) == 1
+
+
+def test_rows_are_prompts_with_completions_in_every_split_where_an_answer_is_only_context(
+    tmp_path: Path,
+) -> None:
+    def talk(name: str, weight: float) -> Episode:
+        second = step(1, n_prompt_kept=2, messages=(message("user", "and now?"),))
+        return episode(name, step(loss_weight=weight), second)
+
+    for split, weight in (("train", 0.0), ("val", 1.0)):
+        write_episodes(tmp_path / "sides" / split, [talk(split, weight)], kind="test")
+    made = contents(tmp_path / "repo", tmp_path / "sides")
+    assert made.row_format == "trl-prompt-completion"
+    assert [rows.left for rows in made.rows] == [{"weight 0": 1}, {}]
+    found = {
+        split: pq.read_table(made.folder / "sft" / f"{split}-00000-of-00001.parquet").to_pylist()
+        for split in ("train", "val")
+    }
+    assert [[each["role"] for each in row["prompt"]] for row in found["train"]] == [
+        ["user", "assistant", "user"]
+    ]
+    assert [row["completion"][0]["content"] for row in found["val"]] == ["go", "go"]
+    assert [json.loads(row["metadata"])["steps"] for row in found["val"]] == [[0], [1]]
+    text = "\n".join(content_lines(made))
+    assert "written as trl-prompt-completion: trl-messages teaches every answer" in text
 
 
 def test_evaluation_episodes_are_in_no_row_of_a_split_that_trains(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def convert(
         store: A store, or a folder of pairs. Default: the last store that was written here.
         to: The format: a name from the list, or module:NAME.
         output: The file or folder to write.
-        unit: A row is a step, or a conversation as far as it only grows. Default: step.
+        unit: A row is a step, or a conversation as far as it only grows. Default: step; a conversation where
+            the format learns every answer of a row.
         as_: How rows are stored. Default: as the name of the file ends, else jsonl.
         thoughts: Keep thoughts where the format has a place, leave them out, or write <think> text. Default:
             keep.

@@ -52,6 +52,8 @@ def content_lines(contents: Contents) -> Iterator[str]:
     """Rows by split, and what is in none."""
     for rows in contents.rows:
         yield f"sft: {rows.split}: {console.plural(rows.n_rows, 'row')} to train on"
+        if rows.format == "trl-prompt-completion":
+            yield f"  written as {rows.format}: trl-messages teaches every answer, and some are only context"
         for reason, number in rows.left.items():
             yield f"  in no row: {console.plural(number, 'step')}: {reason}"
         for kind, number in rows.losses.items():

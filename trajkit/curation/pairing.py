@@ -10,13 +10,13 @@ import hashlib
 import heapq
 import itertools
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from trajkit.curation.derive import Derivation
 from trajkit.store.engine import literal
-from trajkit.store.view import full_steps, spans
+from trajkit.store.view import spans
 
 # A database may keep a score in 32 bits: 0.9 - 0.8 is then less than 0.1 by as much.
 _SLACK = 2e-7
@@ -40,6 +40,12 @@ _STEPS = f"""
         CASE WHEN {IS_LEARNED} THEN {SAID} END AS said, messages IS NOT NULL AS has_prompt, e.gain
     FROM steps s JOIN trajkit_attempt e USING (episode_id)
     WHERE s.episode_id BETWEEN {{lowest}} AND {{highest}} ORDER BY s.episode_id, s.step_index
+"""
+_HASHES = """
+    SELECT episode_id, step_index, n_prompt_kept,
+        list_transform(CAST(messages AS JSON[]), lambda m: md5(CAST(m AS VARCHAR))),
+        md5(CAST(completion AS VARCHAR)), md5(coalesce(CAST(tools AS VARCHAR), ''))
+    FROM steps WHERE {span} ORDER BY episode_id, step_index
 """
 _CANDIDATES = """
     CREATE OR REPLACE TEMP TABLE trajkit_candidate
@@ -100,18 +106,42 @@ def _with_prompts(derivation: Derivation, *, state: str, choice: str) -> None:
     run("ALTER TABLE trajkit_candidate RENAME TO trajkit_told")
     run(_CANDIDATES.format(more=", asked VARCHAR, origin VARCHAR"))
     for span in spans(derivation.connection):
-        steps = full_steps(f"(SELECT * FROM steps WHERE {span})")
+        derivation.connection.register("trajkit_found", _asked(derivation, span))
         run(
             f"""
             INSERT INTO trajkit_candidate
             SELECT {state}, {choice}, c.said, episode_id, step_index, e.gain, asked, e.origin
-            FROM (SELECT episode_id, step_index, completion,
-                    md5(CAST(prompt AS VARCHAR) || chr(0) || coalesce(CAST(tools AS VARCHAR), '')) AS asked
-                  FROM ({steps}) WHERE prompt IS NOT NULL)
+            FROM trajkit_found JOIN (SELECT episode_id, step_index, completion FROM steps WHERE {span})
+                USING (episode_id, step_index)
             JOIN trajkit_attempt e USING (episode_id) JOIN trajkit_told c USING (episode_id, step_index)
             """
         )
+        derivation.connection.unregister("trajkit_found")
     run("DROP TABLE trajkit_told")
+
+
+def _asked(derivation: Derivation, span: str) -> pa.Table:
+    """The hash of the prompt and the tools of each step, made of hashes of messages: prompts are long.
+
+    A prompt is what it keeps of the one before it with its answer, and the messages of the step.
+    """
+    derivation.connection.execute(_HASHES.format(span=span))
+    found: dict[str, list[Any]] = {"episode_id": [], "step_index": [], "asked": []}
+    before: list[str] = []
+    while rows := derivation.connection.fetchmany(_ROWS_AT_ONCE):
+        for episode_id, step_index, n_kept, messages, answer, tools in rows:
+            prompt = before[:n_kept] + (messages or [])
+            before = prompt if answer is None else [*prompt, answer]
+            if n_kept or messages is not None:
+                asked = hashlib.md5("".join([*prompt, tools]).encode(), usedforsecurity=False).hexdigest()
+                for name, value in zip(found, (episode_id, step_index, asked), strict=True):
+                    found[name].append(value)
+    columns: dict[str, pa.DataType] = {
+        "episode_id": pa.string(),
+        "step_index": pa.int64(),
+        "asked": pa.string(),
+    }
+    return pa.table(found, pa.schema(columns))
 
 
 def n_prompts_apart(derivation: Derivation) -> int:

@@ -206,6 +206,8 @@ class SftFormat:
     """Columns of a table of rows, with their types in DuckDB's words."""
     masks: Mapping[Unit, Mask]
     """What the training learns of rows of each unit."""
+    otherwise: str | None = None
+    """Name of the format that says the same where an answer is only context; None where there is none."""
     min_rows: int = 1
     """Files with fewer rows are refused; 1 when any number will do."""
     target: str | None = None

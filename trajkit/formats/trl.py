@@ -150,6 +150,7 @@ TRL_MESSAGES = SftFormat(
     read=_read_example,
     columns={"messages": _MESSAGES, **_TOOLS},
     masks={Unit.STEP: Mask.ALL, Unit.EPISODE: Mask.ALL},
+    otherwise="trl-prompt-completion",
     plain=_plain_messages,
     target="trl",
 )

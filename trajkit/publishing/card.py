@@ -11,7 +11,7 @@ from trajkit.curation.stats_text import funnel_rows, group_rows
 from trajkit.errors import RequestError
 from trajkit.publishing.card_columns import column_rows
 from trajkit.publishing.contents import TRACES, Contents
-from trajkit.publishing.conversations import SFT
+from trajkit.publishing.conversations import MESSAGE_COLUMNS, SFT
 from trajkit.publishing.facts import Facts
 from trajkit.publishing.markdown import code, front_matter, plain, table, tex
 from trajkit.schema import Model
@@ -144,8 +144,9 @@ def _section(title: str, lines: Iterable[str]) -> Iterator[str]:
 
 
 def _configurations(contents: Contents, wish: CardWish) -> Iterator[str]:
+    columns = ", ".join(f"`{name}`" for name in MESSAGE_COLUMNS[contents.row_format])
     about = {
-        SFT: "rows to train on: `messages`, `tools`, `metadata` (the default)",
+        SFT: f"rows to train on: {columns}, `tools`, `metadata` (the default)",
         "episodes": "a row per episode: task, seed, outcome, reward, metrics",
         "steps": "a row per step: what was new in the prompt, the answer, the action, what came back",
         "feedback": "a row per piece of feedback",
@@ -208,7 +209,7 @@ def _splits(contents: Contents, facts: Facts) -> Iterator[str]:
 
 def _columns(contents: Contents) -> Iterator[str]:
     for name in contents.configurations:
-        rows = list(column_rows(name, contents.record.stores))
+        rows = list(column_rows(name, contents.record.stores, contents.row_format))
         if rows:
             yield from (f"### `{name}`", "")
             yield from table(("column", "type", "meaning"), rows)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from pydantic import BaseModel
 
-from trajkit.publishing.conversations import SFT
+from trajkit.publishing.conversations import MESSAGE_COLUMNS, SFT
 from trajkit.publishing.record import PublishedStore
 from trajkit.publishing.tables import all_metrics
 from trajkit.schema import Episode, Feedback, Transition
@@ -23,8 +23,12 @@ _DERIVED = {
     "cost_usd": "Sum over its steps; null when a step's is unknown.",
     "content_hash": "Digest of the episode with its steps and its feedback.",
 }
+_MESSAGES = {
+    "messages": "The conversation as chat templates read it; every answer is to be learned.",
+    "prompt": "What the model saw, as chat templates read it; nothing in it is to be learned.",
+    "completion": "The answer to learn.",
+}
 _SFT = (
-    ("messages", "list", "The conversation as chat templates read it; every answer is to be learned."),
     ("tools", "list of json", "The tools that the model could call, as functions of the chat API."),
     (
         "metadata",
@@ -35,9 +39,18 @@ _SFT = (
 )
 
 
-def column_rows(configuration: str, stores: Sequence[PublishedStore]) -> Iterator[tuple[str, str, str]]:
-    """Name, type and meaning of each column of a configuration; none of one that is no table."""
+def column_rows(
+    configuration: str, stores: Sequence[PublishedStore], form: str
+) -> Iterator[tuple[str, str, str]]:
+    """Name, type and meaning of each column of a configuration; none of one that is no table.
+
+    Args:
+        configuration: Its name.
+        stores: What is published.
+        form: The format of the rows to train on.
+    """
     if configuration == SFT:
+        yield from ((f"`{name}`", "list", _MESSAGES[name]) for name in MESSAGE_COLUMNS[form])
         yield from ((f"`{name}`", kind, meaning) for name, kind, meaning in _SFT)
     if configuration not in TABLES:
         return

@@ -12,6 +12,7 @@ from trajkit._core.files import sha256_file, write_text
 from trajkit.curation.rows.file import convert
 from trajkit.errors import DataError, RequestError, StoreError
 from trajkit.publishing.conversations import (
+    MESSAGES,
     SFT,
     Conversations,
     Rows,
@@ -46,6 +47,8 @@ class SplitRows(Model):
     """Rows of the configuration `sft`."""
     n_moved: Count
     """Rows that are too wide for the viewer, in files of their own."""
+    format: str | None = None
+    """What they are written as, as `trajkit convert` calls it; None where there is no row."""
     n_learned: Count
     """Steps that the rows teach."""
     left: dict[str, int] = {}
@@ -68,6 +71,11 @@ class Contents(NamedTuple):
     configurations: Mapping[str, Mapping[str, str]]
     """Pattern of the files by split, by configuration; those without rows are left out. The first is the
     default."""
+
+    @property
+    def row_format(self) -> str:
+        """What the rows to train on are written as, in all splits."""
+        return next((rows.format for rows in self.rows if rows.format is not None), MESSAGES)
 
 
 def make_contents(
@@ -167,7 +175,7 @@ def _conversations(
     work = folder / ".work"
     work.mkdir()
     try:
-        made = [make_rows(store, split, work) for split, store in splits.items()]
+        made = make_rows(splits, work)
         fields = message_fields(made)
         written = [write_conversations(rows, fields, folder) for rows in made]
     finally:
@@ -182,6 +190,7 @@ def _told(rows: Rows, written: Conversations) -> SplitRows:
         split=rows.split,
         n_rows=written.n_rows,
         n_moved=written.n_moved,
+        format=None if made is None else made.format,
         n_learned=0 if made is None else made.n_learned,
         left={} if made is None else made.left,
         losses={} if made is None else made.losses,

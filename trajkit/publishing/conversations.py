@@ -11,7 +11,6 @@ import pyarrow as pa
 from trajkit.curation.rows.conversion import Conversion
 from trajkit.curation.rows.file import convert
 from trajkit.errors import NothingMatched
-from trajkit.formats.base import Unit
 from trajkit.publishing.shards import BATCH_ROWS, Shard, ShardWriter, named, write_shards
 from trajkit.publishing.tables import MOVED_FOLDER
 from trajkit.publishing.wide import MOST_ROW_BYTES, row_bytes
@@ -23,7 +22,14 @@ from trajkit.store.reader import Store
 SFT = "sft"
 """Name of the configuration, and of its folder."""
 
-_FORMAT = "trl-messages"
+MESSAGE_COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "trl-messages": ("messages",),
+    "trl-prompt-completion": ("prompt", "completion"),
+}
+"""The columns with messages of each format that the rows may have; the first is taken where it carries all
+answers, as in `trajkit convert`."""
+
+MESSAGES, PROMPT_COMPLETION = MESSAGE_COLUMNS
 _JSON = pa.json_(pa.string())
 _MESSAGE: dict[str, pa.DataType] = {
     "role": pa.string(),
@@ -64,16 +70,36 @@ class Conversations(NamedTuple):
     """How many do not."""
 
 
-def make_rows(store: Store, split: str, work: Path) -> Rows:
+def make_rows(splits: Mapping[str, Store], work: Path) -> list[Rows]:
+    """The training rows of each split, all in the same format.
+
+    Args:
+        splits: The stores by split.
+        work: Gets the lines.
+    """
+    made = [_split_rows(store, split, work, MESSAGES) for split, store in splits.items()]
+    formats = {rows.made.format for rows in made if rows.made is not None}
+    if len(formats) < 2:
+        return made
+    return [
+        rows
+        if rows.made is None or rows.made.format == PROMPT_COMPLETION
+        else _split_rows(rows.store, rows.split, work, PROMPT_COMPLETION)
+        for rows in made
+    ]
+
+
+def _split_rows(store: Store, split: str, work: Path, to: str) -> Rows:
     """The training rows of a store: every answer that its steps are weighted for, once.
 
-    A conversation is a row as far as it only grows. Evaluation episodes are in rows only where the store has
+    Evaluation episodes are in rows only where the store has
     no others: then the split measures and does not train.
 
     Args:
         store: Whose steps.
         split: Its name.
         work: Gets the lines.
+        to: The format.
     """
     dataset = Dataset(store)
     n_eval = dataset.where("purpose = 'eval'").n_episodes
@@ -82,9 +108,8 @@ def make_rows(store: Store, split: str, work: Path) -> Rows:
     try:
         made = convert(
             chosen,
-            work / f"{split}.jsonl",
-            to=_FORMAT,
-            unit=Unit.EPISODE,
+            work / f"{split}-{to}.jsonl",
+            to=to,
             include_eval=is_measuring,
             skip_bad=True,
             tools="from-calls",
@@ -102,8 +127,9 @@ def message_fields(many: Sequence[Rows]) -> dict[str, pa.DataType]:
             continue
         with connect() as connection, interruptible(connection):
             names = [name for name in _MESSAGE if name not in used]
+            messages = f"list_concat({', '.join(MESSAGE_COLUMNS[rows.made.format])})"
             asked = ", ".join(
-                f"count(list_any_value(list_transform(messages, lambda m: m.{quoted(n)})))" for n in names
+                f"count(list_any_value(list_transform({messages}, lambda m: m.{quoted(n)})))" for n in names
             )
             if names:
                 counts = connection.execute(f"SELECT {asked} FROM {_lines(rows.made)}").fetchall()[0]
@@ -122,7 +148,7 @@ def write_conversations(rows: Rows, fields: Mapping[str, pa.DataType], folder: P
     if rows.made is None:
         return Conversations((), (), 0, 0)
     columns: dict[str, pa.DataType] = {
-        "messages": pa.list_(pa.struct(list(fields.items()))),
+        **dict.fromkeys(MESSAGE_COLUMNS[rows.made.format], pa.list_(pa.struct(list(fields.items())))),
         "tools": pa.list_(_JSON),
         "metadata": _JSON,
     }
@@ -154,15 +180,18 @@ def _paired(connection: Any, rows: Rows, fields: Mapping[str, pa.DataType]) -> I
     """The rows with their metadata: both come in the order of the rows, each as a stream of its own."""
     assert rows.made is not None
     message = ", ".join(f"{quoted(name)} := m.{quoted(name)}" for name in fields)
+    columns = MESSAGE_COLUMNS[rows.made.format]
+    messages = ", ".join(
+        f"list_transform({name}, lambda m: struct_pack({message})) AS {name}" for name in columns
+    )
     texts = connection.cursor().sql(
-        f"SELECT list_transform(messages, lambda m: struct_pack({message})) AS messages, "
-        f"coalesce(tools, []) AS tools FROM {_lines(rows.made)}"
+        f"SELECT {messages}, coalesce(tools, []) AS tools FROM {_lines(rows.made)}"
     )
     about = connection.cursor().sql(_metadata(rows))
     left, right = texts.to_arrow_reader(BATCH_ROWS), about.to_arrow_reader(BATCH_ROWS)
     for mine, other in _aligned(iter(left), iter(right)):
         yield pa.RecordBatch.from_arrays(
-            [*mine.columns, other.column("metadata")], names=["messages", "tools", "metadata"]
+            [*mine.columns, other.column("metadata")], names=[*columns, "tools", "metadata"]
         )
 
 
@@ -198,9 +227,10 @@ def _metadata(rows: Rows) -> str:
 
 def _lines(made: Conversion) -> str:
     kinds = ", ".join(f'"{name}" {"JSON[]" if name == "tool_calls" else "VARCHAR"}' for name in _MESSAGE)
+    messages = ", ".join(f"{name}: {literal(f'STRUCT({kinds})[]')}" for name in MESSAGE_COLUMNS[made.format])
     return (
         f"read_json({file_literal(made.data)}, format = 'newline_delimited', "
-        f"columns = {{messages: {literal(f'STRUCT({kinds})[]')}, tools: 'JSON[]'}}, "
+        f"columns = {{{messages}, tools: 'JSON[]'}}, "
         f"maximum_object_size = {_longest(made.data) + _SPARE})"
     )
 

@@ -74,13 +74,12 @@ def dataset(dataset_of: DatasetOf, step: Any, episode: Any) -> Dataset:
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 @pytest.mark.parametrize("name", TRAINING)
 def test_what_is_written_loads_as_a_dataset(name: str, suffix: str, dataset: Dataset, tmp_path: Path) -> None:
-    unit = {"unit": "episode"} if name in ("trl-messages", "vertex") else {}
-    made = convert(dataset, tmp_path / f"train{suffix}", to=name, **unit)
+    made = convert(dataset, tmp_path / f"train{suffix}", to=name)
     rows = load(made.path, tmp_path / "cache")
     assert len(rows) == made.n_rows
     form = format_named(name)
     if isinstance(form, SftFormat) and suffix == ".parquet":
-        lines = convert(dataset, tmp_path / "lines.jsonl", to=name, **unit)
+        lines = convert(dataset, tmp_path / "lines.jsonl", to=name)
         expected = [json.loads(line) for line in lines.path.read_text().splitlines()]
         assert [_clean(row) for row in rows] == [_clean(row) for row in expected]
 

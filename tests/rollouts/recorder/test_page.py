@@ -27,18 +27,24 @@ def reply(wire, request):
 
 def test_the_examples_run_and_leave_what_they_say(server, wire, tmp_path):
     server.reply = lambda request: reply(wire, request)
-    assert len(BLOCKS) == 2
+    assert len(BLOCKS) == 3
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(BLOCKS)],
         cwd=tmp_path,
-        env={"OPENAI_BASE_URL": server.url, "OPENAI_API_KEY": "unused"},
+        env={
+            "OPENAI_BASE_URL": server.url,
+            "OPENAI_API_KEY": "unused",
+            "PYTHONPATH": str(Path(trajkit.__file__).parents[1]),
+        },
         capture_output=True,
         text=True,
         check=False,
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 3
+    *guesses, late = done.stdout.splitlines()
+    assert len(guesses) == 3
+    assert f"```text\n{late}\n```" in PAGE
     mine = {episode.seed: episode for episode in trajkit.open_dataset(tmp_path / "stores" / "mine")}
     assert {episode.purpose for episode in mine.values()} == {"train"}
     for seed, secret in ((0, 7), (1, 3), (2, 1)):

@@ -43,7 +43,7 @@ def script(url: str, store: Path, body: str) -> subprocess.CompletedProcess[str]
     """
     code = textwrap.dedent(head) + textwrap.dedent(body)
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False, timeout=180
     )
 
 
@@ -228,6 +228,109 @@ def test_a_recorder_for_each_day_keeps_an_episode_that_runs_past_midnight(client
     }
 
 
+def test_a_store_for_each_day_is_written_when_the_day_is_over(server, wire, store):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    body = """
+        import pathlib, time
+        import trajkit.rollouts.recorder.recorder as module
+        real, days = time.time_ns, 0
+        time.time_ns = lambda: real() + days * 86_400_000_000_000
+        names = []
+        def today():
+            from trajkit._core.ids import time_of, uuid7
+            names.append(f"{time_of(uuid7()):%Y-%m-%d}")
+            print(names[-1])
+        def is_there(name):
+            return (pathlib.Path(recorder._log.store).parent / name / "manifest.json").exists()
+        today()
+        with recorder.episode(task="first") as first:
+            call()
+        with recorder.episode(task="past midnight") as late:
+            call()
+            days = 1
+            today()
+            with recorder.episode(task="second") as second:
+                call()
+            call()
+            assert not is_there(names[0])
+            first.metric("success", True)  # the day is over, and its store is not written
+        second.reward(0.5)
+        deadline = time.monotonic() + 40
+        while not is_there(names[0]):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        days = 2
+        call()
+        late.metric("success", False)  # hours later: the store is written
+        late.reward(2.0)
+        recorder.close()
+        second.reward(0.25)
+        assert recorder.counts.fault is None, recorder.counts
+    """
+    done = script(server.url, store.with_name("{date}"), body)
+    assert done.returncode == 0, done.stderr
+    first, second = done.stdout.split()
+    names = {path.name for path in store.parent.iterdir()}
+    assert names >= {first, f"{first}.late", second, f"{second}.late"}
+    assert not [name for name in names if name.endswith(".journal")]
+    found = {
+        name: {one.task: (one.n_steps, one.metrics) for one in trajkit.open_dataset(store.with_name(name))}
+        for name in (first, second)
+    }
+    assert found == {
+        first: {"first": (1, {"success": True}), "past midnight": (2, {})},
+        second: {"second": (1, {})},
+    }
+    (third,) = [name for name in names if name > second and "." not in name]
+    assert len(trajkit.open_dataset(store.with_name(third))) == 1
+
+    manifest = trajkit.Recorder.recover(store.with_name(first), so_far=store.with_name("whole"))
+    assert [entry.verb for entry in manifest.lineage] == ["record", "feedback"]
+    assert manifest.lineage[1].arguments == {"n_notes": 2, "n_of_no_step": 0}
+    assert (
+        manifest.lineage[1].parent_digest
+        == trajkit.open_dataset(store.with_name(first)).store.manifest.digest
+    )
+    whole = {one.task: one for one in trajkit.open_dataset(store.with_name("whole"))}
+    assert (whole["first"].outcome, whole["past midnight"].outcome) == (Outcome.SUCCESS, Outcome.FAILURE)
+    assert [step.reward for step in whole["past midnight"].steps] == [None, 2.0]
+    trajkit.Recorder.recover(store.with_name(second), so_far=store.with_name("more"))
+    (more,) = trajkit.open_dataset(store.with_name("more"))
+    assert more.total_reward == 0.75  # a reward before the day was over and one after the end add up
+
+
+def test_a_service_that_begins_again_within_a_day_has_another_store(client, server, wire, store):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    for _ in range(2):
+        with trajkit.Recorder(client, store=store.with_name("calls-{date}")) as recorder:
+            recorder.client.chat.completions.create(**ASK)
+    first, second = sorted(path.name for path in store.parent.iterdir())
+    assert second == f"{first}-2"
+    assert [len(trajkit.open_dataset(store.with_name(name))) for name in (first, second)] == [1, 1]
+
+
+def test_feedback_after_the_end_is_kept_beside_the_store(client, server, wire, store, episodes):
+    server.reply = lambda request: wire.Answer(wire.completion("yes"))
+    with trajkit.Recorder(client, store=store) as recorder, recorder.episode(task="t") as e:
+        recorder.client.chat.completions.create(**ASK)
+        e.metric("score", 0.25)
+    assert episodes()[0].outcome == Outcome.UNKNOWN
+    with pytest.raises(StoreError, match=r"store\.late cannot be read"):
+        trajkit.Recorder.recover(store, so_far=store.with_name("none"))
+    e.outcome("success")
+    e.comment("solved", on_step=True)
+    e.metric("score", 0.75)
+    assert recorder.counts.n_lost_notes == 0
+    trajkit.Recorder.recover(store, so_far=store.with_name("whole"))
+    (whole,) = trajkit.open_dataset(store.with_name("whole"))
+    assert (whole.outcome, whole.metrics) == (Outcome.SUCCESS, {"score": 0.75})
+    assert [(one.metric_name, one.value) for one in whole.feedback] == [
+        ("score", 0.25),
+        ("comment", "solved"),
+        ("score", 0.75),
+    ]
+
+
 def test_what_a_live_recorder_has_finished_is_written_beside_it(client, server, wire, store, episodes):
     server.reply = lambda request: wire.Answer(wire.completion(f"answer {len(server.requests)}"))
     early = store.with_name("early")
@@ -377,12 +480,13 @@ def test_calls_after_the_end_go_through_and_are_counted(client, server, wire, st
 def test_an_episode_that_is_open_at_the_end_is_an_error(client, server, wire, store, episodes):
     server.reply = lambda request: wire.Answer(wire.completion("yes"))
     recorder = trajkit.Recorder(client, store=store)
-    episode = recorder.episode()
-    with episode:
+    warned = pytest.warns(UserWarning, match="could not keep a note: ValueError: it is closed")
+    with warned, recorder.episode() as episode:
         recorder.client.chat.completions.create(**ASK)
         recorder.close()
-        with pytest.warns(UserWarning, match="could not keep a note"):
-            episode.reward(1.0)
+        episode.reward(1.0)  # feedback is kept, the end is not
+    assert recorder.counts.n_lost_notes == 1
+    assert store.with_name("store.late").exists()
     assert episodes()[0].outcome == Outcome.ERROR
 
 

@@ -50,6 +50,8 @@ def convert(
     A step is learned when its weight is above 0, its prompt is known and it has an answer. Rows are in the
     order of episode id and step. They are streamed: memory does not grow with their number.
 
+    Without a unit, the unit or the format is taken that carries the answers, and a warning names it.
+
     Args:
         dataset: Whose steps.
         goal: The file that exists afterwards, or the folder. It must not exist before.
@@ -75,6 +77,7 @@ def convert(
         )
     if isinstance(form, EpisodeFormat):
         return write_documents(dataset, goal, form, asked, progress)
+    is_free = "unit" not in options
     kind = asked.kind_of(goal)
     has_files = isinstance(form, SftFormat) and form.files is not None and is_folder(goal)
     place = Place(goal, kind, is_folder=has_files)
@@ -84,7 +87,14 @@ def convert(
         with place.open() as work:
             if isinstance(form, TableFormat):
                 return write_table(dataset, steps, form, place, work, progress)
-            return _write(dataset, steps, form, asked, place, work, progress)
+            made = _write(dataset, steps, form, asked, place, work, progress, is_free=is_free)
+    if made is not None:
+        return made
+    assert isinstance(form, SftFormat)
+    assert form.otherwise is not None
+    made = convert(dataset, goal, to=form.otherwise, progress=progress, **options)
+    why = f"written as {made.format}: {form.name} learns every answer of a row, and some are only context"
+    return made.model_copy(update={"warnings": (why, *made.warnings)})
 
 
 def _write(
@@ -95,7 +105,10 @@ def _write(
     place: Place,
     work: Path,
     progress: Progress | None,
-) -> Conversion:
+    *,
+    is_free: bool,
+) -> Conversion | None:
+    """Write the rows; None, and no file, where another format is to carry them (`SftFormat.otherwise`)."""
     tally = Tally()
     lengths = lengths_of(asked, is_text=form is TEXT, tally=tally)
     with contextlib.ExitStack() as stack:
@@ -109,6 +122,8 @@ def _write(
         is_merged = isinstance(form, SftFormat) and merges(form, asked.unit)
         taught = teach(steps, lines, plain, spool, provenance, merges=is_merged, progress=progress)
         tally.left.update(taught.left)
+        if is_free and tally.has_context_answer and isinstance(form, SftFormat) and form.otherwise:
+            return None
         refuse_what_is_wrong(tally, form, asked)
         written = spool.finish(work / "lines")
         if not written.n_rows:
@@ -117,7 +132,7 @@ def _write(
         if place.kind == FileKind.PARQUET:
             rows = work / "rows"
             written = write_parquet(work / "lines", written, rows, form.columns)
-        made = _conversion(dataset, steps, form, asked, place, written, taught, tally)
+        made = _conversion(dataset, steps, form, asked, place, written, taught, tally, is_free=is_free)
         if lengths is not None:
             made = made.model_copy(update={"is_exact": lengths.is_exact})
         provenance.finish(work / "provenance", facts(made, asked), is_in_order=spool.is_in_order)
@@ -184,6 +199,8 @@ def _conversion(
     written: Written,
     taught: Taught,
     tally: Tally,
+    *,
+    is_free: bool,
 ) -> Conversion:
     return Conversion(
         path=place.goal,
@@ -208,16 +225,24 @@ def _conversion(
         saving=taught.saving,
         warnings=(
             *warnings_of(form, written.n_rows, steps.n_evaluation),
-            *_about_units(form, asked.unit, taught),
+            *_about_units(form, asked.unit, taught, is_free=is_free),
         ),
     )
 
 
-def _about_units(form: SftFormat | JudgedFormat, unit: Unit, taught: Taught) -> Iterator[str]:
-    """Where a row for each conversation is no other than one for each step."""
+def _about_units(
+    form: SftFormat | JudgedFormat, unit: Unit, taught: Taught, *, is_free: bool
+) -> Iterator[str]:
+    """The unit that was taken for itself, or that is no other than a row for each step."""
     if unit == Unit.STEP or not isinstance(form, SftFormat):
         return
     if not taught.is_merged:
         yield f"{form.name} learns one answer of a row: the rows of --unit episode are those of --unit step"
-    elif taught.n_characters == taught.n_characters_by_step:
+    elif taught.n_characters < taught.n_characters_by_step:
+        if is_free:
+            yield (
+                f"each row is a conversation (--unit episode): {form.name} learns every answer of a row, and "
+                "rows of later steps would teach the answers before them again"
+            )
+    elif not is_free:
         yield "no prompt goes on from the one before it: each step is a row of its own"

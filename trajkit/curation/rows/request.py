@@ -14,6 +14,7 @@ from trajkit.formats.base import (
     EpisodeFormat,
     Format,
     JudgedFormat,
+    Mask,
     PreferenceFormat,
     SftFormat,
     TableFormat,
@@ -119,6 +120,9 @@ def options_of(**given: object) -> Options:
 def checked(form: Format, options: Mapping[str, Any]) -> Options:
     """The options, all of which the format has a use for.
 
+    Without a unit a row is a step, or a conversation where the format learns every answer of a row: there a
+    row of a later step would teach the answers before it again.
+
     Raises:
         RequestError: A value is not one of those there are, or an option makes no sense with the format.
     """
@@ -126,4 +130,6 @@ def checked(form: Format, options: Mapping[str, Any]) -> Options:
     for name in sorted(asked.model_fields_set - _USED[type(form)] - _ALWAYS):
         if getattr(asked, name) != Options.model_fields[name].default:
             raise RequestError(f"--{name.replace('_', '-')} makes no sense with {form.name}")
+    if "unit" not in options and isinstance(form, SftFormat) and form.masks[Unit.STEP] == Mask.ALL:
+        return asked.model_copy(update={"unit": Unit.EPISODE})
     return asked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,11 @@ from trajkit.rollouts.recorder.reading import Call, read_call
 from trajkit.rollouts.recorder.responses import ResponsesReader
 from trajkit.rollouts.recorder.shared import Difference, Lane
 from trajkit.schema import Episode, Message, Outcome, Transition, kept
+from trajkit.schema.episode import MetricValue
 from trajkit.schema.success import parse_success
 
 NOT_ENDED = "the recording ended before the episode did"
+_SUCCESS_METRICS = {"success", "progression"}
 _DEFAULT_SUCCESS = ("success >= 1", "progression >= 1")
 
 
@@ -70,6 +72,29 @@ def episodes(path: Path, tally: Tally, *, only_ended: bool = False) -> Iterator[
                 tally.n_open += 1
             elif not assembly.is_empty:
                 yield assembly.episode()
+
+
+def with_notes(episode: Episode, notes: Notes) -> Episode:
+    """The episode with what was said of it when it was written already.
+
+    Args:
+        episode: As its store has it.
+        notes: All that was said since; counts what is about steps that are not there.
+    """
+    steps = notes.on_steps(list(episode.steps))
+    metrics = {**episode.metrics, **notes.metrics}
+    outcome = episode.outcome
+    if outcome != Outcome.ERROR and (notes.outcome or notes.metrics.keys() & _SUCCESS_METRICS):
+        outcome = _outcome(notes.outcome, metrics, steps)
+    facts = {name: getattr(episode, name) for name in Episode.model_fields}
+    told = {
+        "steps": steps,
+        "metrics": metrics,
+        "outcome": outcome,
+        "total_reward": _total(steps),
+        "feedback": sorted((*episode.feedback, *notes.feedback), key=lambda one: one.feedback_id),
+    }
+    return Episode.model_validate({**facts, **told})
 
 
 class _Assembly:
@@ -138,7 +163,6 @@ class _Assembly:
         self._tally.n_notes_lost += self._notes.n_lost
         self._tally.n_episodes += 1
         self._tally.n_steps += len(steps)
-        rewards = [step.reward for step in steps]
         metrics = self._notes.metrics
         return Episode.model_validate(
             {
@@ -150,7 +174,7 @@ class _Assembly:
                 "started_at": steps[0].started_at if steps else None,
                 "ended_at": max((_ended_at(call.header) for call in calls), default=None),
                 "outcome": self._outcome(steps),
-                "total_reward": sum(rewards) if rewards and None not in rewards else None,
+                "total_reward": _total(steps),
                 "metrics": metrics,
                 "origin": self._origin() or None,
                 "steps": steps,
@@ -181,16 +205,7 @@ class _Assembly:
     def _outcome(self, steps: list[Transition]) -> Outcome:
         if self._error() is not None:
             return Outcome.ERROR
-        if self._notes.outcome is not None:
-            return Outcome(self._notes.outcome)
-        metrics = {name: float(value) for name, value in self._notes.metrics.items() if value is not None}
-        for rule in map(parse_success, _DEFAULT_SUCCESS):
-            if rule.metric in metrics:
-                return Outcome.SUCCESS if rule.holds(metrics) else self._failure(steps)
-        return Outcome.TRUNCATED if steps and steps[-1].truncated else Outcome.UNKNOWN
-
-    def _failure(self, steps: list[Transition]) -> Outcome:
-        return Outcome.TRUNCATED if steps and steps[-1].truncated else Outcome.FAILURE
+        return _outcome(self._notes.outcome, self._notes.metrics, steps)
 
     def _error(self) -> str | None:
         if not self._begun:
@@ -208,6 +223,26 @@ class _Assembly:
             "outside": any(call.header["id"] == self._episode_id for call in self._calls) or None,
         }
         return {name: value for name, value in facts.items() if value is not None}
+
+
+def _outcome(said: str | None, metrics: Mapping[str, MetricValue], steps: Sequence[Transition]) -> Outcome:
+    """How an episode ended, as somebody said or a metric tells."""
+    if said is not None:
+        return Outcome(said)
+    is_truncated = bool(steps and steps[-1].truncated)
+    values = {name: float(value) for name, value in metrics.items() if value is not None}
+    for rule in map(parse_success, _DEFAULT_SUCCESS):
+        if rule.metric in values:
+            if rule.holds(values):
+                return Outcome.SUCCESS
+            return Outcome.TRUNCATED if is_truncated else Outcome.FAILURE
+    return Outcome.TRUNCATED if is_truncated else Outcome.UNKNOWN
+
+
+def _total(steps: Sequence[Transition]) -> float | None:
+    """The sum of the rewards; None where a step has none."""
+    rewards = [step.reward for step in steps if step.reward is not None]
+    return sum(rewards) if steps and len(rewards) == len(steps) else None
 
 
 def _ended_at(header: dict[str, Any]) -> datetime:

@@ -28,6 +28,11 @@ def journal_path(store: Path) -> Path:
     return store.with_name(f"{store.name}.journal")
 
 
+def late_path(store: Path) -> Path:
+    """The journal of what was said of a store's episodes when it was written: beside it, with `.late`."""
+    return store.with_name(f"{store.name}.late")
+
+
 class Record(NamedTuple):
     """One record as it is read back."""
 
@@ -70,7 +75,7 @@ class Journal:
         """Whole records in it, the first included."""
         try:
             _lock(self._file)
-            self.append({"kind": "recorder", "version": VERSION, "store": store.name, **facts})
+            self.append(_first(store, facts))
         except BaseException as error:
             self.close()
             self.path.unlink(missing_ok=True)
@@ -86,12 +91,9 @@ class Journal:
         """
         if self._is_broken:
             raise OSError("the journal ends in half a record that could not be removed")
-        line = json.dumps({**header, "sizes": [len(body) for body in bodies]}, separators=(",", ":"))
-        data = b"".join((line.encode("ascii"), b"\n", *bodies, b"\n"))
+        data = _spelled(header, *bodies)
         try:
-            rest = memoryview(data)
-            while rest:
-                rest = rest[os.write(self._file, rest) :]
+            _write(self._file, data)
         except BaseException:
             try:
                 os.ftruncate(self._file, self._n_bytes)
@@ -106,6 +108,31 @@ class Journal:
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
+
+
+def append_late(store: Path, facts: dict[str, Any], header: dict[str, Any]) -> None:
+    """Write a record about a store that is written to its journal of such, whole or not at all.
+
+    Args:
+        store: The store.
+        facts: What the first record says.
+        header: The record.
+
+    Raises:
+        OSError: There is no room, or the folder cannot be written.
+    """
+    file = os.open(late_path(store), _flags(os.O_CREAT | os.O_RDWR | os.O_APPEND), 0o600)
+    try:
+        _lock(file, waits=True)
+        n_bytes = os.fstat(file).st_size
+        first = b"" if n_bytes else _spelled(_first(store, facts))
+        try:
+            _write(file, first + _spelled(header))
+        except BaseException:
+            os.ftruncate(file, n_bytes)
+            raise
+    finally:
+        os.close(file)
 
 
 class JournalReader:
@@ -212,6 +239,21 @@ def _in_use(store: Path, path: Path) -> StoreError:
     )
 
 
+def _first(store: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": "recorder", "version": VERSION, "store": store.name, **facts}
+
+
+def _spelled(header: dict[str, Any], *bodies: bytes) -> bytes:
+    line = json.dumps({**header, "sizes": [len(body) for body in bodies]}, separators=(",", ":"))
+    return b"".join((line.encode("ascii"), b"\n", *bodies, b"\n"))
+
+
+def _write(file: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(file, rest) :]
+
+
 def _check_first(path: Path, header: dict[str, Any]) -> None:
     if header.get("kind") != "recorder" or not isinstance(header.get("version"), int):
         raise StoreError(f"{path} is not a recorder's journal")
@@ -226,8 +268,12 @@ def _flags(flags: int) -> int:
     return flags | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
-def _lock(file: int) -> None:
-    """Take the file for this recorder until it is closed or the process is gone.
+def _lock(file: int, *, waits: bool = False) -> None:
+    """Take the file until it is closed or the process is gone.
+
+    Args:
+        file: Its number.
+        waits: Wait for another one that has it.
 
     Raises:
         OSError: Another one has it.
@@ -236,9 +282,9 @@ def _lock(file: int) -> None:
         import msvcrt
 
         os.lseek(file, _LOCK_AT, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        msvcrt.locking(file, msvcrt.LK_LOCK if waits else msvcrt.LK_NBLCK, 1)
         os.lseek(file, 0, os.SEEK_END)
     else:
         import fcntl
 
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))

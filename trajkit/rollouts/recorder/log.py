@@ -7,27 +7,31 @@ and says it once.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import os
 import threading
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, NamedTuple
 
 import trajkit
-from trajkit._core.ids import uuid7
+from trajkit._core.ids import time_of, uuid7
 from trajkit._core.secrets import hidden
-from trajkit.rollouts.recorder.journal import Journal
+from trajkit.errors import StoreError
+from trajkit.rollouts.recorder.journal import Journal, append_late, journal_path
 from trajkit.rollouts.recorder.reading import put_together
 from trajkit.rollouts.recorder.secret import may_have_secrets, without_keys, without_secrets
 from trajkit.rollouts.recorder.shared import Lane
 
 _APIS = {"/chat/completions": "chat", "/responses": "responses"}
+_DATE = "{date}"
+"""In the name of a store: each day, in UTC, has one."""
 _UTF8 = ("utf-8", "surrogatepass")
 _LONGEST_SECRET = 512
 """Bytes of a key, or of what a secret is named by."""
@@ -84,20 +88,48 @@ class Answered(NamedTuple):
     """It belongs to no episode."""
 
 
-class Log:
-    """Everything that is kept while calls run. Safe for threads.
+class _Volume:
+    """One store, while calls are recorded for it.
 
     Args:
-        store: The store that will be written.
+        store: The store.
+        facts: What its journal says first.
 
     Raises:
         StoreError: The store exists, or is being recorded, or its journal is in the way.
     """
 
-    def __init__(self, store: Path) -> None:
+    def __init__(self, store: Path, facts: dict[str, Any]) -> None:
+        self.store = store
+        self.journal: Journal | None = Journal(store, facts)
+        """None when it takes no more."""
+        self.open: set[str] = set()
+        """Episodes that have not ended."""
+        self.begun: set[str] = set()
+        """Episodes that began here although the day has an earlier store; few."""
+
+
+class Log:
+    """Everything that is kept while calls run. Safe for threads.
+
+    An episode is recorded for the day of its id, which is when it was made, in UTC.
+
+    Args:
+        store: The store that will be written, or one for each day where its name has `{date}`.
+        on_day_over: Is told each store to write of a day that is over and whose episodes have ended.
+
+    Raises:
+        StoreError: The store exists, or is being recorded, or its journal is in the way.
+    """
+
+    def __init__(self, store: Path, on_day_over: Callable[[Path], None]) -> None:
         self.store = store.absolute()
-        facts = {"trajkit_version": trajkit.__version__, "created_at": datetime.now(UTC).isoformat()}
-        self._journal: Journal | None = Journal(self.store, facts)
+        self.rotates = _DATE in store.name
+        """Each day has a store of its own."""
+        self._on_day_over = on_day_over
+        self._volumes: dict[str, list[_Volume]] = {}
+        self._is_closed = False
+        self._volume(uuid7())
         self._lock = threading.RLock()  # not a plain one: a stream may end while another record is written
         self._pid = os.getpid()
         self._lanes: dict[str, Lane] = {}
@@ -113,9 +145,15 @@ class Log:
         self._fault: str | None = None
 
     @property
+    def recording(self) -> list[Path]:
+        """The stores that calls are recorded for; where nothing was recorded, that of the latest day."""
+        held = [volume for each in self._volumes.values() for volume in each if volume.journal is not None]
+        return [one.store for one in [each for each in held if not _is_empty(each)] or held[-1:]]
+
+    @property
     def is_empty(self) -> bool:
-        """Whether nothing was recorded at all."""
-        return self._journal is not None and self._journal.n_records == 1
+        """Whether nothing was recorded in what is being recorded."""
+        return all(_is_empty(volume) for each in self._volumes.values() for volume in each)
 
     @property
     def is_ours(self) -> bool:
@@ -161,30 +199,46 @@ class Log:
 
     def next_call(self) -> tuple[str, int]:
         """An id and a number for a call that begins; both are larger than those before."""
-        with self._writing():
+        self.refuse_forks()
+        with self._lock:
+            self._refuse_closed()
             self._number += 1
             return uuid7(), self._number
 
     def write(self, header: dict[str, Any]) -> None:
-        """Write a record without bytes."""
-        with self._writing() as journal:
-            journal.append(header)
+        """Write a record without bytes. What is said of an episode whose store is written goes beside it."""
+        episode, kind = header["episode"], header["kind"]
+        if kind == "note":
+            self.refuse_forks()
+            with self._lock:
+                volume = self._volume_of_note(episode)
+                if volume.journal is None:
+                    append_late(volume.store, _facts(), header)
+                    return
+        with self._writing(episode) as volume:
+            self._journal(volume).append(header)
+            if kind == "begin":
+                volume.open.add(episode)
+                if volume is not self._volumes[self._day(episode)][0]:
+                    volume.begun.add(episode)
+            elif kind == "end":
+                volume.open.discard(episode)
 
     def write_failed(self, episode: str, why: str) -> None:
         """Note a request that was not answered."""
-        with self._writing() as journal:
+        with self._writing(episode) as volume:
             self._n["failed"] += 1
-            journal.append({"kind": "failed", "episode": episode, "why": why})
+            self._journal(volume).append({"kind": "failed", "episode": episode, "why": why})
 
     def write_call(self, call: Answered) -> None:
         """Write a call: what is new in its request, and its answer."""
-        with self._writing() as journal:
+        with self._writing(call.header["episode"]):
             self._waiting.append(call)
             # memory may be tidied up at any moment, and end a stream while this thread writes: it waits
             if self._n_writing == 1:
-                self._write_waiting(journal)
+                self._write_waiting()
 
-    def _write_waiting(self, journal: Journal) -> None:
+    def _write_waiting(self) -> None:
         while self._waiting:
             call = self._waiting.pop(0)
             episode, keys = call.header["episode"], call.asked.keys
@@ -199,6 +253,7 @@ class Log:
                 new = lane.difference(body)
             facts = {"base": new.base, "same": [new.n_start, new.n_end], **more}
             self._n["hidden"] += (body != call.asked.body) + (answer != call.answer)
+            journal = self._journal(self._volume(episode))
             journal.append({"kind": "call", **call.header, **facts}, new.middle, answer)
             lane.keep(call.header["number"], body, new)
             if not call.is_outside:
@@ -239,16 +294,23 @@ class Log:
         with contextlib.suppress(Warning):
             warnings.warn(text, RecorderWarning, stacklevel=2)
 
-    def close(self) -> None:
-        """Take no more records; streams that run are kept as far as they came."""
+    def close(self) -> list[Path]:
+        """Take no more records; streams that run are kept as far as they came. Gives the stores to write."""
         for call in list(self.running.values()):
             call.ended()
         with self._lock:
-            if self._journal is not None:
-                with self.guard("call"):
-                    self._write_waiting(self._journal)
-                self._journal.close()
-            self._journal = None
+            with self.guard("call"):
+                self._write_waiting()
+            self._is_closed = True
+            for volume in itertools.chain.from_iterable(self._volumes.values()):
+                if volume.journal is not None:
+                    volume.journal.close()
+            stores = self.recording
+            for volume in itertools.chain.from_iterable(self._volumes.values()):
+                if volume.journal is not None and volume.store not in stores:
+                    volume.journal.path.unlink(missing_ok=True)
+                volume.journal = None
+            return stores
 
     def refuse_forks(self) -> None:
         """Only the process that began it goes on with a recording.
@@ -264,16 +326,79 @@ class Log:
         return self._lock if self.is_ours else contextlib.nullcontext()
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[Journal]:
+    def _writing(self, episode: str) -> Iterator[_Volume]:
         self.refuse_forks()
         with self._lock:
-            if self._journal is None:
-                raise ValueError("it is closed")
+            self._refuse_closed()
             self._n_writing += 1
             try:
-                yield self._journal
+                yield self._volume(episode)
             finally:
                 self._n_writing -= 1
+            if self.rotates and not self._n_writing:
+                self._end_days()
+
+    def _refuse_closed(self) -> None:
+        if self._is_closed:
+            raise ValueError("it is closed")
+
+    def _day(self, episode: str) -> str:
+        return f"{time_of(episode):%Y-%m-%d}" if self.rotates else ""
+
+    def _volume(self, episode: str) -> _Volume:
+        """The volume that takes records of an episode; a day that is written gets another one."""
+        day = self._day(episode)
+        volumes = self._volumes.setdefault(day, [])
+        if not volumes or volumes[-1].journal is None:
+            volumes.append(self._opened(day))
+        return volumes[-1]
+
+    def _opened(self, day: str) -> _Volume:
+        """A new volume; of a day that has a store already, of this process or another, under another name."""
+        self._refuse_closed()
+        if not self.rotates:
+            return _Volume(self.store, _facts())
+        for number in itertools.count(1):
+            name = self.store.name.replace(_DATE, day) + (f"-{number}" if number > 1 else "")
+            store = self.store.with_name(name)
+            try:
+                return _Volume(store, _facts())
+            except StoreError:
+                if not store.exists() and not journal_path(store).exists():
+                    raise
+        raise AssertionError
+
+    def _volume_of_note(self, episode: str) -> _Volume:
+        """The volume in which an episode began."""
+        volumes = self._volumes.get(self._day(episode)) or [self._volume(episode)]
+        return next((each for each in reversed(volumes[1:]) if episode in each.begun), volumes[0])
+
+    def _journal(self, volume: _Volume) -> Journal:
+        assert volume.journal is not None
+        return volume.journal
+
+    def _end_days(self) -> None:
+        """Hand over the stores of days that are over, but for those with an episode or a stream that runs."""
+        today = self._day(uuid7())
+        running = {self._day(call.episode_id) for call in self.running.values()}
+        for day, volumes in self._volumes.items():
+            volume = volumes[-1]
+            if day >= today or day in running or volume.open or volume.journal is None:
+                continue
+            volume.journal.close()
+            if _is_empty(volume):
+                volume.journal.path.unlink(missing_ok=True)
+            else:
+                self._on_day_over(volume.store)
+            volume.journal = None
+
+
+def _facts() -> dict[str, Any]:
+    return {"trajkit_version": trajkit.__version__, "created_at": datetime.now(UTC).isoformat()}
+
+
+def _is_empty(volume: _Volume) -> bool:
+    return volume.journal is None or volume.journal.n_records == 1
 
 
 def _safe_answer(call: Answered) -> tuple[bytes, dict[str, Any]]:

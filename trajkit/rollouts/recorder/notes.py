@@ -35,6 +35,8 @@ class Notes:
         self.outcome: str | None = None
         """What the user said; None when nothing."""
         self.feedback: list[Feedback] = []
+        self.n_taken = 0
+        """How many there are."""
         self.n_lost = 0
         """Notes about a step that is not there."""
 
@@ -47,6 +49,7 @@ class Notes:
         """Take a record of the kind `note`."""
         step, value = note.get("step"), note["value"]
         about_step = note["is_on_step"]
+        self.n_taken += 1
         if about_step:
             self._n_by_step[step] += 1
         match note["what"]:
@@ -86,7 +89,9 @@ class Notes:
         if not facts and not metrics:
             return step
         said = {name: getattr(step, name) for name in Transition.model_fields}
-        return Transition.model_validate({**said, **facts, "metrics": metrics})
+        if step.reward is not None and isinstance(late := facts.get("reward"), float):
+            facts = {**facts, "reward": step.reward + late}
+        return Transition.model_validate({**said, **facts, "metrics": {**step.metrics, **metrics}})
 
     def _feed(self, note: dict[str, Any], kind: FeedbackKind, name: str) -> None:
         self.feedback.append(

@@ -18,16 +18,19 @@ from pydantic import JsonValue
 import trajkit
 from trajkit._core.files import refuse_existing
 from trajkit.errors import TrajkitError
-from trajkit.rollouts.recorder.assemble import Tally, episodes
+from trajkit.rollouts.recorder.assemble import Tally, episodes, with_notes
 from trajkit.rollouts.recorder.client import recorded, refuse_others
 from trajkit.rollouts.recorder.episode import RecordedEpisode, current_scope
-from trajkit.rollouts.recorder.journal import abandoned, journal_path
+from trajkit.rollouts.recorder.journal import JournalReader, abandoned, journal_path, late_path
 from trajkit.rollouts.recorder.log import Counts, Log
+from trajkit.rollouts.recorder.notes import Notes
 from trajkit.rollouts.recorder.values import episode_facts
 from trajkit.schema import Episode, LineageEntry, Manifest
 from trajkit.schema.manifest import Left
+from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
 
+_NOTHING = Counts(0, 0, 0, 0, 0, {}, 0, None)
 ClientT = TypeVar("ClientT")
 AnyClientT = TypeVar("AnyClientT")
 
@@ -36,13 +39,16 @@ class Recorder(Generic[ClientT]):
     """Records the calls of an OpenAI client and writes them as a store.
 
     What is recorded is in `STORE.journal` before a call returns; `close`, or the end of a `with` block,
-    writes the store from it and removes it. Nothing that goes wrong in recording reaches the call: it is
+    writes the store from it and removes it. With `{date}` in its name there is a store for each day (UTC): an
+    episode stays in that of the day on which it was made, and a day that is over is written when its last
+    episode has ended. What is said of an episode whose store is written goes to `STORE.late`, and `recover`
+    takes it in. Nothing that goes wrong in recording reaches the call: it is
     counted, and a `RecorderWarning` says it once and at the end.
 
     Args:
         client: An `OpenAI` or `AsyncOpenAI`, or one of a class of yours that descends from these. It is not
             changed; calls go through `client`, the attribute.
-        store: The folder to write.
+        store: The folder to write, or one for each day: `stores/{date}`.
 
     Raises:
         StoreError: The store exists, another recorder writes it, or one that died left its journal.
@@ -60,7 +66,10 @@ class Recorder(Generic[ClientT]):
         refuse_others(client)
         self._closing = threading.Lock()
         self._manifest: Manifest | None = None
-        self._log = Log(Path(store).expanduser().absolute())
+        self._writers: list[threading.Thread] = []
+        self._waiting: list[tuple[Path, Counts]] = []
+        self._told = _NOTHING
+        self._log = Log(Path(store).expanduser().absolute(), self._write_day)
         self.client: ClientT = recorded(client, self._log)
         """The client, recorded: of the same class, with the same settings and connections."""
         atexit.register(self._at_exit)
@@ -121,20 +130,56 @@ class Recorder(Generic[ClientT]):
         """Write the store and remove the journal. A second call does nothing.
 
         Streams that are not read to their end are kept as far as they came; episodes that are open end as
-        `error`. Later calls go through, and are not recorded.
+        `error`. Later calls go through, and are not recorded. Of a store for each day the latest is returned.
 
         Raises:
             StoreError: The store cannot be written. The journal stays, and `recover` writes it.
         """
         with self._closing:
-            if self._manifest is None:
+            if self._manifest is None or self._waiting:
                 atexit.unregister(self._at_exit)
-                self._log.close()
-                self._manifest, tally = _write(self._log.store, self._log.counts)
-                journal_path(self._log.store).unlink()
-                if missing := _missing(self._log.counts, tally):
-                    self._log.warn(f"{self._log.store} is written, but not all was recorded: {missing}")
+                self._waiting += [(store, self._news()) for store in self._log.close()]
+                for writer in self._writers:
+                    writer.join()
+                while self._waiting:
+                    manifest = self._written(*self._waiting[-1])
+                    self._manifest = self._manifest or manifest
+                    self._waiting.pop()
+            assert self._manifest is not None
             return self._manifest
+
+    def _written(self, store: Path, counts: Counts) -> Manifest:
+        manifest, tally = _write(store, counts)
+        journal_path(store).unlink()
+        if missing := _missing(counts, tally):
+            self._log.warn(f"{store} is written, but not all was recorded: {missing}")
+        return manifest
+
+    def _news(self) -> Counts:
+        """What was counted since the last store."""
+        before, now = self._told, self._log.counts
+        self._told = now
+        names = ("n_lost_calls", "n_lost_notes", "n_hidden")
+        return now._replace(**{name: getattr(now, name) - getattr(before, name) for name in names})
+
+    def _write_day(self, store: Path) -> None:
+        """Write the store of a day that is over, while calls go on."""
+        counts = self._news()
+
+        def write() -> None:
+            try:
+                self._written(store, counts)
+            except (TrajkitError, OSError, RuntimeError) as error:  # no thread starts in a program that ends
+                self._waiting.insert(0, (store, counts))
+                self._log.warn(f"{store} could not be written yet: {error}")
+
+        writer = threading.Thread(target=write, name=f"trajkit-{store.name}")
+        try:
+            writer.start()
+        except RuntimeError:  # as above
+            self._waiting.insert(0, (store, counts))
+        else:
+            self._writers = [*(each for each in self._writers if each.is_alive()), writer]
 
     @staticmethod
     def recover(store: str | Path, *, so_far: str | Path | None = None) -> Manifest:
@@ -143,13 +188,16 @@ class Recorder(Generic[ClientT]):
         Args:
             store: The store that the recorder was to write.
             so_far: Write the episodes that have ended to this store instead, and leave the journal as it is.
-                The recorder may still be at work, in this process or another one.
+                The recorder may still be at work, in this process or another one. Of a store that is written
+                this is all of it, with what was said of its episodes since.
 
         Raises:
-            StoreError: There is no such journal, the store to write exists, or the journal is still being
-                written and `so_far` names no store.
+            StoreError: There is no such journal, nothing was said of a store that is written, the store to
+                write exists, or the journal is still being written and `so_far` names no store.
         """
         path = Path(store).expanduser().absolute()
+        if so_far is not None and path.exists():
+            return _with_late(path, Path(so_far).expanduser().absolute())
         if so_far is not None:
             manifest, _ = _write(Path(so_far).expanduser().absolute(), None, journal_path(path), is_live=True)
             return manifest
@@ -185,12 +233,15 @@ class Recorder(Generic[ClientT]):
         """The process ends and nobody called `close`."""
         if not self._log.is_ours:
             return
-        if self._log.is_empty:
-            self._log.close()
-            journal_path(self._log.store).unlink(missing_ok=True)
-            return
-        self._log.close()
-        store = self._log.store
+        is_empty = self._log.is_empty
+        failed = [store for store, _ in self._waiting]
+        for store in [*failed, *self._log.close()]:
+            if is_empty and store not in failed:
+                journal_path(store).unlink(missing_ok=True)
+            else:
+                self._end(store)
+
+    def _end(self, store: Path) -> None:
         said = "its store was written when the program ended"
         if not _recover_elsewhere(store):
             said = f"trajkit.Recorder.recover({str(store)!r}) writes its store from {journal_path(store)}"
@@ -249,6 +300,52 @@ def _write(
             hint=f"{path} has what was recorded: trajkit.Recorder.recover({str(store)!r}) writes it",
         ) from error
     return manifest, tally
+
+
+def _with_late(store: Path, goal: Path) -> Manifest:
+    """Write another store: the episodes of one with what was said of them since.
+
+    Raises:
+        StoreError: Nothing was said, or something cannot be read or written.
+    """
+    notes: dict[str, Notes] = {}
+    n_notes = 0
+    with JournalReader(late_path(store)) as reader:
+        for place in reader.places():
+            episode_id = place.header["episode"]
+            notes.setdefault(episode_id, Notes(episode_id)).take(place.header)
+            n_notes += 1
+    dataset = open_dataset(store)
+    manifest = dataset.store.manifest
+    lineage = list(manifest.lineage)
+
+    def told() -> Iterator[Episode]:
+        n_taken = 0
+        for episode in dataset:
+            if (mine := notes.get(episode.episode_id)) is None:
+                yield episode
+                continue
+            yield with_notes(episode, mine)
+            n_taken += mine.n_taken - mine.n_lost
+        # the writer looks at this when it has taken all episodes
+        lineage.append(_feedback_entry(manifest, n_notes=n_notes, n_taken=n_taken))
+
+    return write_episodes(goal, told(), kind="recorder", source=manifest.source, lineage=lineage)
+
+
+def _feedback_entry(manifest: Manifest, *, n_notes: int, n_taken: int) -> LineageEntry:
+    counts = manifest.counts
+    return LineageEntry(
+        verb="feedback",
+        arguments={"n_notes": n_notes, "n_of_no_step": n_notes - n_taken},
+        parent_digest=manifest.digest,
+        n_episodes_in=counts.n_episodes,
+        n_episodes_out=counts.n_episodes,
+        n_steps_in=counts.n_steps,
+        n_steps_out=counts.n_steps,
+        done_at=datetime.now(UTC),
+        trajkit_version=trajkit.__version__,
+    )
 
 
 def _entry(tally: Tally, counts: Counts | None) -> LineageEntry:

@@ -32,7 +32,7 @@ class RunningCall:
         self._episode = episode
         self._agent = agent
         self.call_id, self._number = log.next_call()
-        self._episode_id = self.call_id if episode is None else episode.episode_id
+        self.episode_id = self.call_id if episode is None else episode.episode_id
         self._chunks: list[bytes] = []
         self._response: Any = None
         self._ending = threading.Lock()
@@ -43,7 +43,7 @@ class RunningCall:
     def failed(self, error: BaseException) -> None:
         """There is no answer."""
         with self._log.guard("call"):
-            self._log.write_failed(self._episode_id, type(error).__name__)
+            self._log.write_failed(self.episode_id, type(error).__name__)
 
     def answered(self, response: Any, *, is_async: bool) -> None:
         """There is an answer: one that was read is written now, a stream when it ends.
@@ -55,7 +55,7 @@ class RunningCall:
         self._last = time.perf_counter()
         with self._log.guard("call"):
             if not 200 <= response.status_code < 300:
-                self._log.write_failed(self._episode_id, f"HTTP {response.status_code}")
+                self._log.write_failed(self.episode_id, f"HTTP {response.status_code}")
                 return
             if self._episode is not None:
                 self._episode._answered(self.call_id, self._agent)
@@ -89,7 +89,7 @@ class RunningCall:
     def _write(self, answer: bytes, headers: Any) -> None:
         asked = self._asked
         header = {
-            "episode": self._episode_id,
+            "episode": self.episode_id,
             "id": self.call_id,
             "number": self._number,
             "api": asked.api,
