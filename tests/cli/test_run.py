@@ -304,3 +304,9 @@ def test_the_name_of_a_job_in_a_recipe_is_no_path(recipe: Path, capsys: pytest.C
     )
     assert run(["run", "recipe.yaml", "-o", "out", "--yes"]) == 2
     assert "line 8: step tuned: name cannot be '../../x'" in capsys.readouterr().err
+
+
+def test_the_recipes_that_come_with_trajkit_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["run", "--list"]) == 0
+    listed = [line.split()[0] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert listed == [path.stem for path in sorted((Path(__file__).parents[2] / "recipes").glob("*.yaml"))]

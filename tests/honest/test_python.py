@@ -61,7 +61,7 @@ def options(name: str) -> dict[str, click.Parameter]:
     for parameter in COMMANDS[name].params:
         if isinstance(parameter, click.Option):
             flag = max(parameter.opts, key=len).lstrip("-").replace("-", "_")
-            if not parameter.hidden and flag not in left_out:
+            if not parameter.hidden and parameter.expose_value and flag not in left_out:
                 found[python_name(flag)] = parameter
         else:
             found[str(parameter.name)] = parameter

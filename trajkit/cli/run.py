@@ -30,8 +30,29 @@ The same command again goes on after a kill, a failure or Ctrl-C: what is done i
 """
 
 
+def _list(ctx: click.Context, parameter: click.Parameter, is_on: bool) -> None:
+    """Print the recipes that come with trajkit, and end."""
+    from trajkit.commands.recipe.load import load, packaged
+
+    if not is_on or ctx.resilient_parsing:
+        return
+    recipes = [load(name, {}).recipe for name in packaged()]
+    rows = [(each.name, str(len(each.steps)), " ".join((each.minutes or "").split())) for each in recipes]
+    columns = (console.Cell("recipe"), console.Cell("steps", is_number=True), console.Cell("minutes"))
+    console.table(columns, rows)
+    ctx.exit()
+
+
 @click.command(epilog=_EPILOG)
 @click.argument("recipe")
+@click.option(
+    "--list",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_list,
+    help="List the recipes that come with trajkit, and end.",
+)
 @click.option(
     "-o", "--output", "goal", required=True, type=click.Path(path_type=Path), help="The run folder."
 )
