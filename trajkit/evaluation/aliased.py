@@ -1,4 +1,4 @@
-"""Worlds of an evaluation that read like what was learned: the others are measured apart."""
+"""Find evaluation worlds that read like training data, so that the others are measured apart."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from trajkit.evaluation.groups import Source
 
 
 class Aliases(NamedTuple):
-    """What the evaluation has in common with the training stores."""
+    """The overlap of an evaluation with the training stores."""
 
     n_worlds: int
     """Worlds with environment, task and seed."""
     n_aliased: int
     """Those that read at their start like an episode of a training store."""
     leaks: tuple[str, ...]
-    """What must not be in common and is, in words."""
+    """Forbidden overlap, in words."""
 
 
 def leave_out(

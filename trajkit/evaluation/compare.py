@@ -1,4 +1,4 @@
-"""Two groups on the same worlds: the difference by task and seed, with its interval, and McNemar's test."""
+"""Compare two groups on the same worlds: difference by task and seed, its interval, and McNemar's test."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class _Side(NamedTuple):
     """Worlds by models; None where there is one model."""
 
     def of(self, mask: npt.NDArray[np.bool_]) -> _Side:
-        """The same on some of the worlds."""
+        """The same for some of the worlds."""
         return _Side(self.value[mask], None if self.by_model is None else self.by_model[mask])
 
 
@@ -233,7 +233,7 @@ def newcombe(one: Floats, other: Floats, strata: Ints, *, confidence: float) -> 
 
 
 def _correlation(one: Floats, other: Floats) -> float:
-    """Pearson's; 0 where one of both does not vary."""
+    """Pearson's correlation; 0 where one of the two does not vary."""
     a, b = one - one.mean(), other - other.mean()
     size = math.sqrt(float((a * a).sum()) * float((b * b).sum()))
     return max(-1.0, min(1.0, float((a * b).sum()) / size)) if size else 0.0
@@ -254,7 +254,7 @@ def mcnemar(n_baseline_only: int, n_candidate_only: int) -> float:
 
 
 def _tested(one: Floats, other: Floats, alpha: float) -> tuple[dict[str, float], str | None]:
-    """McNemar's test of paired successes, and why there is none where there is none."""
+    """McNemar's test of paired successes, or the reason why it cannot be done."""
     if not np.isin(one, (0, 1)).all() or not np.isin(other, (0, 1)).all():
         return {}, "no test: worlds were tried repeatedly, with different ends"
     lost, won = int(((one == 1) & (other == 0)).sum()), int(((one == 0) & (other == 1)).sum())

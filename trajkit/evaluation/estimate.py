@@ -1,8 +1,8 @@
-"""Means over tasks that weigh the same, with standard error and interval: of one group of episodes.
+"""Estimate the means of one group over tasks of equal weight, with standard error and interval.
 
-A world (environment, task and seed) counts once: of several attempts at it the mean is taken, as they are no
+A world (environment, task and seed) counts once: several attempts at it are averaged, because they are not
 independent samples. Where several models of a group (training seeds of one method) played each world, the
-interval is of the method (`two_way`); else it is of this model.
+interval is about the method (`two_way`); else it is about this model.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SUCCESS = "success"
 """The measure of how an episode ended: 1 for a success, 0 for any other end."""
 
 SHARES = frozenset({SUCCESS, "invalid"})
-"""Measures between 0 and 1: where all worlds are the same, Wilson's interval still speaks of chance."""
+"""Measures between 0 and 1: where all worlds are the same, Wilson's interval still measures chance."""
 
 
 class Estimate(Model):
@@ -112,7 +112,7 @@ def estimate(
     """One mean; None where a task has no value.
 
     Args:
-        metric: What was measured.
+        metric: Name of the measure.
         task: Of which task, None for all.
         value: A value for each world; NaN where nothing was measured.
         strata: What each world is of.
@@ -154,12 +154,12 @@ def estimate(
 
 
 def _is_repeated(metric: str, parts: Sequence[Floats]) -> bool:
-    """Whether worlds were tried several times with different ends, so that a world is no single trial."""
+    """Whether attempts at the same world ended differently, so that a world is not a single trial."""
     return metric == SUCCESS and not all(np.isin(part, (0, 1)).all() for part in parts)
 
 
 def strata_of(places: Ints) -> Ints:
-    """What is resampled apart: the tasks; everything together where a task has a single world."""
+    """The strata to resample: the tasks, or everything together where a task has a single world."""
     return places if np.bincount(places).min() > 1 else np.zeros_like(places)
 
 
@@ -169,5 +169,5 @@ def mean_over(parts: Sequence[Floats]) -> float:
 
 
 def is_constant(parts: Sequence[Floats]) -> bool:
-    """Whether resamples could not differ, so that they say nothing of chance."""
+    """Whether all resamples would be equal, so that they do not measure chance."""
     return all(bool((part == part[0]).all()) for part in parts)

@@ -1,4 +1,4 @@
-"""Play variants of an agent on the same held-out worlds: a rollout whose seeds nobody has learned."""
+"""Play variants of an agent on the same held-out worlds: a rollout on seeds that no model has learned."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from trajkit.rollouts.session import Run, Session
 from trajkit.schema import Purpose
 
 EVALUATION = "evaluation"
-"""The key of a store's source under which it says what was compared, and how far that was held out."""
+"""Key in a store's source for what was compared, and how far the worlds were held out."""
 
 
 class Evaluation(NamedTuple):
-    """A comparison that can begin."""
+    """A comparison that is ready to begin."""
 
     session: Session
     """The rollout: every variant, with every decoding, on every task and seed."""
     exposure: Exposure
-    """What the models have seen of these worlds; overlaps only where they were allowed."""
+    """The worlds that the models have seen; overlaps only where they were allowed."""
     is_reserved: bool
     """Whether the project keeps every world for evaluation."""
     other_prompts: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ def evaluation(
     other_prompts: Sequence[str] = (),
     allow_leak: bool = False,
 ) -> Evaluation:
-    """Make an evaluation of a rollout that was prepared.
+    """Make an evaluation from a prepared rollout.
 
     Args:
         session: From `trajkit.rollouts.session.prepare`, with the purpose `eval`.

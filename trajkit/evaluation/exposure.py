@@ -1,4 +1,4 @@
-"""Whether a model has seen, when it was trained, a world that it is about to be measured on."""
+"""Check whether a model has seen an evaluation world in training."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Overlap(Model):
 
 
 class Unsure(Model):
-    """A model of which nobody can say what it has seen."""
+    """A model whose training data is unknown."""
 
     variant: Name
     """What the model is compared as."""
@@ -78,7 +78,7 @@ class Unsure(Model):
 
 
 class Exposure(NamedTuple):
-    """What is known of all that are compared."""
+    """The training data that is known of all compared models."""
 
     overlaps: tuple[Overlap, ...]
     unsure: tuple[Unsure, ...]
@@ -118,7 +118,7 @@ def exposure(seen: Sequence[Seen], env_id: str, tasks: Sequence[str], seeds: See
 
 
 def refuse_overlap(found: Exposure) -> None:
-    """Refuse to measure a model on what it has seen.
+    """Refuse to measure a model on worlds that it has seen.
 
     Raises:
         RequestError: It was to be; the message names the seed and the job.
@@ -153,7 +153,7 @@ def _has(seeds: Seeds, seed: int) -> bool:
 
 
 class _Known(NamedTuple):
-    """Tasks and seeds that were seen, and why these may not be all."""
+    """Tasks and seeds that were seen, and why the list may be incomplete."""
 
     worlds: set[tuple[str, int]]
     doubt: str | None = None

@@ -1,4 +1,4 @@
-"""Evaluation episodes of one store or several as groups: a variant, drawn in one way, on its worlds."""
+"""Read evaluation episodes of one or more stores as groups: a variant with a decoding, on its worlds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MEASURES = {
     "invalid": "n_invalid / nullif(n_judged, 0)",
     "cost_usd": "cost_usd",
 }
-"""What is measured beside the return and metrics that are asked for, as SQL; null where unknown."""
+"""Measures besides the return and requested metrics, as SQL; null where unknown."""
 
 _EPISODES = """
     SELECT {number} AS store, episode_id,
@@ -50,7 +50,7 @@ _EPISODES = """
 
 
 class Source(NamedTuple):
-    """A store, and what its episodes are to be called."""
+    """A store, and the name for its episodes."""
 
     store: Store
     name: str | None = None
@@ -58,7 +58,7 @@ class Source(NamedTuple):
 
 
 class Who(NamedTuple):
-    """Whose episodes a group is."""
+    """The identity of a group: store name, variant and decoding of its episodes."""
 
     source_name: str | None
     variant: str | None
@@ -178,8 +178,8 @@ def read_groups(
 
     Args:
         connection: Where `name_groups` was.
-        names: What it gave.
-        measures: What `read_episodes` gave.
+        names: Its result.
+        measures: The result of `read_episodes`.
     """
     tasks = [task for (task,) in connection.execute("SELECT DISTINCT task_name FROM g ORDER BY 1").fetchall()]
     found = [_group(connection, who, name, tasks, measures) for who, name in names.items()]
@@ -192,7 +192,7 @@ def sql_of(measure: str) -> str:
 
 
 def _column(metric: str) -> str:
-    """The column of `e` that has a metric: no metric's name can hide another column."""
+    """The column of `e` for a metric, named so that no metric can hide another column."""
     return quoted(f"metric {metric}")
 
 
@@ -244,7 +244,7 @@ def _columns(rows: Sequence[Sequence[float | None]], n: int) -> Floats:
 
 
 def _names(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> dict[Who, str]:
-    """What each group is called: its variant, with what else is needed to tell it from the others."""
+    """The name of each group: its variant, plus what distinguishes it from the others."""
     played: dict[str, None] = {}
     for source in sources:
         for entry in source.store.manifest.lineage:
@@ -267,7 +267,7 @@ def _names(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> 
     groups = sorted(sorted(found, key=str), key=position)
     shown = {who: _plain(who, groups) for who in groups}
     for name in shown.values():
-        if list(shown.values()).count(name) > 1:  # somebody's names happen to read the same
+        if list(shown.values()).count(name) > 1:  # names of the user can coincide
             shown = {who: f"{text} ({number})" for number, (who, text) in enumerate(shown.items(), start=1)}
             break
     return shown
@@ -288,7 +288,7 @@ def _listed(value: object) -> Sequence[object]:
 
 
 def _scores(stores: Sequence[Store], more: Sequence[str]) -> list[str]:
-    """The return, by the name it has here, and what else is asked for."""
+    """The return, by its name here, and the further requested metrics."""
     known = {m.name for store in stores for m in store.manifest.metrics if m.level == "episode"}
     score = RETURN_NAME if RETURN_NAME in known else TOTAL_REWARD
     for name in more:

@@ -1,4 +1,4 @@
-"""What a reader must know beside the numbers: what they leave out, and what cannot be compared."""
+"""Write the notes beside the numbers: what they leave out, and what cannot be compared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which groups are compared with which: with those whose answers were drawn in the same way."""
+"""Decide which groups are compared with each other: those whose answers were sampled in the same way."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ def opponents(
 ) -> list[tuple[str, str]]:
     """The pairs of baseline and candidate, by their names.
 
-    A baseline is compared with every other group of its own decoding. One that is alone with its decoding is
-    compared with all of them where it was named, and so is the first where there is no pair otherwise.
+    A baseline is compared with every other group of its own decoding. Where no other
+    group has its decoding, it is compared with all groups if it was named. If there is no pair otherwise, the
+    first group is compared with all groups.
 
     Args:
         groups: All groups, in their order.

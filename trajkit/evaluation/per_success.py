@@ -1,4 +1,4 @@
-"""What a success costs: what all episodes spent, over those that succeeded."""
+"""Compute the cost of a success: the spending of all episodes over the number that succeeded."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPENT = {
     "tokens": "n_input_tokens + n_output_tokens",
     "cost_usd": "cost_usd",
 }
-"""What is spent on an episode, as SQL; null where nobody counted."""
+"""The spending on an episode, as SQL; null where unknown."""
 
 
 def per_success(connection: duckdb.DuckDBPyConnection, group: Group, how: Resampling) -> Iterator[PerSuccess]:
@@ -49,7 +49,7 @@ def _ratio(of: str, values: Floats, tasks: list[str], n: int, how: Resampling) -
         strata = strata_of(places.astype(np.int64))
         sizes = np.bincount(strata)
         sums = np.einsum("t,trm->rm", sizes, resampled(values, strata, how))
-        # a resample without a success costs more than any number; without cost it says nothing
+        # a resample without a success has infinite cost per success; one without cost has no value
         with np.errstate(divide="ignore", invalid="ignore"):
             bounds = percentiles(sums[:, 0] / sums[:, 1], how.confidence)
     return PerSuccess(

@@ -1,4 +1,4 @@
-"""Worlds that one group solved and another did not, with the end of both episodes to look at."""
+"""List worlds that one group solved and another did not, with the last steps of both episodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trajkit.evaluation.groups import Source
 from trajkit.evaluation.report_model import Moment, Played, Regression
 
 SHOWN = 10
-"""Regressions of a comparison whose steps are told; the others are named."""
+"""Most regressions of a comparison that are shown with steps; the others are only named."""
 _LAST_STEPS = 12
 _LONGEST_TEXT = 240
 

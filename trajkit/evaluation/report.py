@@ -1,4 +1,4 @@
-"""Read evaluation stores and say how each variant did, how they differ, and how sure that is."""
+"""Read evaluation stores and report how each variant did, how variants differ, and how certain that is."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def report(
 
 
 class _Reading:
-    """The groups of some stores, and what is said of them."""
+    """The groups of some stores, and the results about them."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class _Reading:
             regressions=tuple(regressions),
             n_improved=improved,
             notes=tuple(notes_on(self._connection, self._groups, compared)),
-            unaliased=self._unaliased(learned, compared) if learned else None,  # last: it leaves episodes out
+            unaliased=self._unaliased(learned, compared) if learned else None,  # last: it deletes episodes
         )
 
     def _unaliased(self, learned: Sequence[Source], compared: Sequence[tuple[str, str]]) -> Unaliased:

@@ -1,4 +1,4 @@
-"""The charts of a report, by Altair: axes of means begin at zero, and every mean has its interval."""
+"""Draw the charts of a report with Altair: axes of means begin at zero, and every mean has its interval."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ _OF_OBJECTS = (
     *("constructor", "hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString"),
     *("valueOf", "__proto__", "__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__"),
 )
-"""Names that every JavaScript object has: Vega takes what they are of it for what a chart says."""
+"""Names that every JavaScript object has: Vega would read the object's own property instead of the data."""
 
 
 class Drawn(NamedTuple):
@@ -111,7 +111,7 @@ def _estimates(report: ReportData) -> Iterator[Drawn]:
             if (found := group.estimate(measure)) is not None
         ]
         if measure in _RARE and all(row["value"] == 0 for row in rows):
-            continue  # nothing of it ever happened: the table of ends says so
+            continue  # this never happened, which the table of outcomes shows
         table = measure_table(report.groups, measure)
         shown = said + _rest(len(rows), MOST_ROWS)
         yield Drawn(_file(measure), title, shown, means(rows, heading(measure), measure), table)
@@ -254,7 +254,7 @@ def _colors(report: ReportData) -> dict[str, str]:
 
 
 def _rest(n: int, most: int) -> str:
-    """What a chart leaves to its table."""
+    """The note about values that only the table shows."""
     return f" Here the first {most} of {n}; the table has all." if n > most else ""
 
 

@@ -1,4 +1,4 @@
-"""The files of a report: page, Markdown, JSON, and each chart as PNG and SVG."""
+"""Write the files of a report: page, Markdown, JSON, and each chart as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def save(report: ReportData, goal: Path) -> list[Path]:
     """Write all of them into a new folder, whole or not at all.
 
     Args:
-        report: What to tell.
+        report: The report.
         goal: The folder; nothing may have that name.
 
     Raises:

@@ -1,4 +1,4 @@
-"""The report as Markdown: every table, and links to the charts where there are files of them."""
+"""Format the report as Markdown: every table, and links to the chart files where they exist."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def markdown(report: ReportData, pictures: Sequence[tuple[str, str]] = ()) -> st
     """The report as Markdown.
 
     Args:
-        report: What to tell.
+        report: The report.
         pictures: Title and address of each chart.
     """
     return "\n".join(_lines(report, pictures)) + "\n"

@@ -1,4 +1,4 @@
-"""How the charts of a report are drawn: bars from zero, intervals, a line per variant in a row per task."""
+"""Marks of a report's charts: bars from zero, intervals, and per task a row with a line per variant."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from trajkit.evaluation.estimate import SHARES
 from trajkit.evaluation.report_text import interval, number
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a", "#b59f00")
-"""Told apart by everyone, on white and on black: M. Okabe & K. Ito, "Color universal design" (2008)."""
+"""Colors that all can distinguish, on white and black: M. Okabe & K. Ito, "Color universal design" (2008)."""
 
 ROW = 30
 """Height of a row."""
 BY_TASK_ROW = 16
 """Height of a variant within the row of a task."""
 MOST_ROWS = 40
-"""Rows of a chart; the table under it has all."""
+"""Most rows of a chart; the table under it has all."""
 
 WIDTH: Any = 620
-"""In the files; the page sets `container`."""
+"""Width of charts in files; the page sets `container`."""
 
 _LONGEST_NAME = 22
 _CUTS = ((9, 12), (4, 17), (16, 5), (12, 9), (1, 20), (20, 1))
-"""Characters that are kept of a longer name, at its begin and at its end."""
+"""Characters of a long name that are kept at its start and at its end."""
 
 
 def means(rows: Sequence[Mapping[str, Any]], title: str, measure: str) -> Any:
@@ -116,7 +116,7 @@ def row_of(
     *,
     signed: bool = False,
 ) -> dict[str, Any]:
-    """What the marks need of one value: its interval, ± one standard error, and all of it in words."""
+    """The values behind the marks of one mean: its interval, ± one standard error, and a text of both."""
     spread = None if error is None else (value - error, value + error)
     said = number(value, measure, signed=signed)
     return {
@@ -131,7 +131,7 @@ def row_of(
 
 
 def _known(rows: Sequence[Mapping[str, Any]], field: str) -> list[Mapping[str, Any]]:
-    """The rows that have a field: Vega warns of axes that it finds nothing for."""
+    """The rows that have a field: Vega warns about axes without values."""
     return [row for row in rows if row[field] is not None]
 
 
@@ -148,7 +148,7 @@ def names_legend(alt: Any, names: Sequence[str]) -> Any:
 
 
 def _shown(names: Sequence[str]) -> str:
-    """What stands for each name, as Vega writes it."""
+    """The label of each name, as a Vega expression."""
     shown = short_names(names)  # two lists: as the name of a property, `__proto__` means something else
     return f"{json.dumps([*shown.values()])}[indexof({json.dumps([*shown])}, datum.label)]"
 
@@ -165,10 +165,10 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def tooltip(alt: Any) -> list[Any]:
-    """What is told under the pointer."""
+    """The tooltip of a mark."""
     return [alt.Tooltip("name:N", title="variant"), alt.Tooltip("said:N", title="mean [interval]")]
 
 
 def inline(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Rows that travel with the chart."""
+    """Rows embedded in the chart."""
     return need("altair", extra="report").Data(values=[dict(row) for row in rows])

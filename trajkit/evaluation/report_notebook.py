@@ -1,4 +1,4 @@
-"""The report in a notebook: its first tables, and its charts as drawings, without any program."""
+"""Show a report in a notebook: its first tables and its charts as static drawings, without scripts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A report in Python: its numbers, and every way to look at them."""
+"""The Python object of a report: its numbers, and every way to display them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report as one page that draws its charts itself, and asks for nothing else."""
+"""Write the report as one HTML page that draws its own charts and loads nothing else."""
 
 from __future__ import annotations
 
@@ -92,13 +92,13 @@ def page(report: ReportData) -> str:
 
 
 def _names(report: ReportData) -> str:
-    """What is compared; a variant that was drawn in several ways once."""
+    """The compared variants; one with several decodings is listed once."""
     names = [group.name.removesuffix(f", {group.decoding or 'config'}") for group in report.groups]
     return ", ".join(dict.fromkeys(names))
 
 
 def _first(report: ReportData) -> Iterator[str]:
-    """What most want to know, and what all must."""
+    """The first section: the main results and the necessary caveats."""
     lines = []
     for each in report.comparisons:
         if each.task is None and each.metric in ("success", *report.measures[1:2]):

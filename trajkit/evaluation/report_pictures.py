@@ -1,4 +1,4 @@
-"""Charts as files and as pieces of a page: what each must look like on paper, on white and on black."""
+"""Render charts as files and as pieces of a page, with settings for paper, light and dark backgrounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trajkit.errors import DataError
 from trajkit.evaluation.report_charts import Drawn
 
 _SCALE = 2
-"""Pixels of a PNG to a unit of the chart."""
+"""Pixels of a PNG per unit of the chart."""
 
 
 def config(ink: str, soft: str, line: str, paper: str | None) -> dict[str, Any]:
@@ -40,9 +40,9 @@ def config(ink: str, soft: str, line: str, paper: str | None) -> dict[str, Any]:
 
 
 LIGHT = config("#1c2430", "#5b6675", "#dfe3e8", None)
-"""As the page is by day."""
+"""Colors of the page in light mode."""
 DARK = config("#e6e9ee", "#9aa5b3", "#333b46", None)
-"""And by night."""
+"""Colors of the page in dark mode."""
 # a reader's font may be wider than the one that labels were measured with
 _PAPER = config("#1c2430", "#5b6675", "#dfe3e8", "#ffffff") | {
     "padding": {"left": 20, "top": 5, "right": 12, "bottom": 5}
@@ -91,7 +91,7 @@ def svg(drawn: Drawn) -> str:
 
 @contextlib.contextmanager
 def _drawing(drawn: Drawn) -> Iterator[None]:
-    """Say which chart could not be drawn, without the stack of the program that draws."""
+    """Name the chart that could not be drawn, without the renderer's stack trace."""
     try:
         yield
     except ValueError as error:
@@ -104,12 +104,12 @@ def _drawing(drawn: Drawn) -> Iterator[None]:
 
 @functools.cache
 def vega() -> str:
-    """The program that draws the charts in a browser, whole: nothing is loaded from elsewhere.
+    """The complete source of Vega for the browser; nothing is loaded from elsewhere.
 
     Raises:
         MissingExtra: vl-convert is not installed.
     """
-    # a script must not hold what would end it
+    # a script must not contain its own closing tag
     text: str = need("vl_convert", extra="report").javascript_bundle()
     return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 

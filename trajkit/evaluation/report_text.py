@@ -1,4 +1,4 @@
-"""A report in words and rows: the same for the terminal, Markdown and the page."""
+"""Format a report as sentences and table rows, shared by the terminal, Markdown and the page."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def p_text(value: float) -> str:
 
 
 def outcome_table(groups: Sequence[GroupResult]) -> Table:
-    """How episodes ended, and how many answers named no action."""
+    """A table of outcomes, and of answers that named no action."""
     ends = [each for each in _OUTCOMES if any(group.outcomes.get(each) for group in groups)]
     reasons = list(dict.fromkeys(each for group in groups for each in group.finish_reasons))
     rows = [
@@ -210,7 +210,7 @@ def _spent(each: PerSuccess) -> str:
 
 
 def learning_table(report: ReportData) -> Table:
-    """What each tuned variant learned from, and what came of it."""
+    """A table of each tuned variant's training data and result."""
     score = report.measures[1] if len(report.measures) > 1 else "success"
     rows = [
         (
@@ -237,7 +237,7 @@ def regression_table(regressions: Sequence[Regression]) -> Table:
 
 
 def said_of(report: ReportData) -> str:
-    """What the intervals are, and whether they speak of a model or of the method that trained it."""
+    """Explain the intervals: how they were made, and whether they are about a model or its method."""
     of_methods = [group.name for group in report.groups if any(each.n_models > 1 for each in group.estimates)]
     scope = (
         f"Those of {', '.join(of_methods)} are for the method, over worlds and models" if of_methods else ""
@@ -254,7 +254,7 @@ def said_of(report: ReportData) -> str:
 
 
 def caution(report: ReportData) -> str | None:
-    """What follows from comparing much; None where little is compared."""
+    """A caution about many comparisons; None where there are few."""
     n = sum(each.low is not None for each in report.comparisons)
     expected = n * (1 - report.confidence)
     if expected < 1:
@@ -266,7 +266,7 @@ def caution(report: ReportData) -> str | None:
 
 
 def notes(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """What could not be said of differences over all tasks; the same of several measures once."""
+    """Notes on differences over all tasks that could not be computed; equal notes appear once."""
     told: dict[tuple[str, str, str], list[str]] = {}
     for each in comparisons:
         if each.note is not None and each.task is None:

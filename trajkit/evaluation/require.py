@@ -1,4 +1,4 @@
-"""What a comparison must come to, as an expression: `success.low > 0`, `success[goto].difference >= 0.05`."""
+"""Requirements on a comparison as expressions: `success.low > 0`, `success[goto].difference >= 0.05`."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ _KEYS = ("task", "candidate", "baseline", _DECODING)
 
 
 class NotHeld(TrajkitError):
-    """A report does not come to what was required."""
+    """A report does not meet a requirement."""
 
 
 class Requirement(NamedTuple):
-    """One expression, read."""
+    """One parsed requirement."""
 
     text: str
     metric: str
@@ -54,7 +54,7 @@ class Requirement(NamedTuple):
     value: float
 
     def of(self, report: ReportData) -> list[Comparison]:
-        """The comparisons that it is about.
+        """The comparisons that the requirement applies to.
 
         Raises:
             QueryError: There is none.
@@ -81,7 +81,7 @@ class Requirement(NamedTuple):
         raise QueryError(f"--require {self.text!r} is about no comparison here", hint=listed)
 
     def holds(self, comparison: Comparison) -> bool:
-        """Whether a comparison comes to it; never where the value is not known."""
+        """Whether a comparison meets the requirement; False where the value is unknown."""
         value = getattr(comparison, self.field)
         return value is not None and _TESTS[self.test](value, self.value)
 
@@ -98,7 +98,7 @@ class Requirement(NamedTuple):
 
 
 def requirement(text: str) -> Requirement:
-    """Read an expression.
+    """Parse a requirement.
 
     Raises:
         QueryError: It is none.
@@ -118,7 +118,7 @@ def requirement(text: str) -> Requirement:
 
 
 def require(report: ReportData, wanted: Sequence[Requirement]) -> None:
-    """Make sure that every comparison comes to what is required of it.
+    """Check that every comparison meets its requirements.
 
     Args:
         report: The report.
@@ -143,7 +143,7 @@ def require(report: ReportData, wanted: Sequence[Requirement]) -> None:
 
 
 def _names(task: str, asked: str) -> bool:
-    """Whether `goto` or `babyai/goto` is meant by what was asked."""
+    """Whether a typed name means a task: `goto` or `babyai/goto`."""
     return asked in (task, task.partition("/")[2])
 
 

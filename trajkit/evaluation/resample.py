@@ -1,4 +1,4 @@
-"""Resamples of worlds within their tasks: how far means over tasks would move had other seeds been played."""
+"""Resample worlds within their tasks, to see how much means over tasks vary with other seeds."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Resampling(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Both ends of an interval; None where the values say nothing of it."""
+    """Both ends of an interval; None where the values do not determine one."""
 
     low: float | None
     high: float | None
@@ -73,7 +73,7 @@ def percentiles(draws: Floats, confidence: float) -> Bounds:
     known = draws[~np.isnan(draws)]
     if not len(known):
         return NOTHING
-    # not interpolated: between a number and infinity there is nothing
+    # not interpolated: a value between a number and infinity has no meaning
     low, high = np.quantile(
         known, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf"
     ).tolist()

@@ -1,11 +1,11 @@
-"""How far a mean would move with other held-out worlds and with other training seeds of the same method.
+"""Estimate how much a mean varies with other held-out worlds and other training seeds of the method.
 
 Every model of a group plays every world, so worlds and models are crossed. The variance is that of a two-way
 table with random rows and columns (H. Scheffé, "The Analysis of Variance" (1959), §7.4), with the degrees of
-freedom of F. E. Satterthwaite, Biometrics Bulletin 2 (1946). One model alone has no spread between models:
-its interval speaks of that model only.
+freedom of F. E. Satterthwaite, Biometrics Bulletin 2 (1946). A single model has no spread between models: its
+interval is about that model only.
 
-Worlds that are one room (tasks of an environment under the same seed) are no independent samples: they move
+Worlds that are one room (tasks of an environment under the same seed) are not independent samples: they vary
 together, and a room counts once.
 """
 
@@ -22,7 +22,7 @@ from trajkit.evaluation.resample import Bounds, Floats, Ints
 
 
 class Spread(NamedTuple):
-    """The variance of a mean, and how well it is known."""
+    """The variance of a mean, and its degrees of freedom."""
 
     variance: float
     degrees: float
@@ -112,7 +112,7 @@ def _between_rooms(per_world: Floats, strata: Ints, rooms: Ints) -> float:
 
 
 def _between_models(played: Floats, strata: Ints) -> tuple[float, float, int]:
-    """The variance of the mean over models, what worlds alone explain of it, and the degrees of that."""
+    """The variance of the mean over models, the part explained by worlds alone, and its degrees."""
     n_models = played.shape[1]
     means, residual, degrees = np.zeros(n_models), 0.0, 0
     n_strata = int(strata.max()) + 1

@@ -1,1 +1,1 @@
-"""Names for tuned models: variants in a gateway's configuration, and who was trained on what."""
+"""Register tuned models as variants in a gateway's configuration, and record their training data."""

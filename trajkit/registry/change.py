@@ -1,4 +1,4 @@
-"""Files of a configuration that change: as a diff, written beside a copy of what was there, taken back."""
+"""Change configuration files: show a diff, write with a backup copy, and undo."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from trajkit.schema.manifest import Sha256
 
 
 class ChangedFile(Model):
-    """A file that was written, with what takes it back."""
+    """A file that was written, with the data to undo that."""
 
     path: Path
     """The file, absolute."""
     backup: Path
     """A copy of what it was, absolute."""
     before: Sha256
-    """Of the bytes that it had."""
+    """Digest of its bytes before."""
     after: Sha256
-    """Of those that were written."""
+    """Digest of the bytes that were written."""
 
 
 def changed_files(before: Configuration, after: Configuration) -> Iterator[tuple[TomlFile, TomlFile]]:
@@ -38,7 +38,7 @@ def changed_files(before: Configuration, after: Configuration) -> Iterator[tuple
 
 
 def diff(before: Configuration, after: Configuration) -> list[str]:
-    """What changes, as lines of a unified diff."""
+    """The changes, as lines of a unified diff."""
     return [
         line for old, new in changed_files(before, after) for line in _diff(old.text, new.text, str(old.path))
     ]
@@ -48,12 +48,12 @@ def write(before: Configuration, after: Configuration, backups: Path) -> tuple[C
     """Write the files that changed: all of them, or none.
 
     Args:
-        before: As they were read: a file that is not so any more is somebody else's work.
+        before: As they were read: a file that differs by now was changed by someone else.
         after: As they are to be.
         backups: A folder for copies of what was there; made.
 
     Raises:
-        ConfigError: A file cannot be written, or somebody changed it meanwhile.
+        ConfigError: A file cannot be written, or was changed meanwhile.
     """
     pairs = list(changed_files(before, after))
     for old, _ in pairs:
@@ -72,7 +72,7 @@ def write(before: Configuration, after: Configuration, backups: Path) -> tuple[C
 
 
 def undo_diff(changes: Sequence[ChangedFile]) -> list[str]:
-    """What taking the changes back changes, as lines of a unified diff."""
+    """The changes that an undo would make, as lines of a unified diff."""
     return [
         line
         for change in changes
@@ -81,7 +81,7 @@ def undo_diff(changes: Sequence[ChangedFile]) -> list[str]:
 
 
 def check_undo(changes: Sequence[ChangedFile]) -> None:
-    """Refuse what cannot be taken back.
+    """Refuse changes that cannot be undone.
 
     Raises:
         ConfigError: A file was changed since, or its copy is not there any more.
@@ -100,7 +100,7 @@ def check_undo(changes: Sequence[ChangedFile]) -> None:
 
 
 def undo(changes: Sequence[ChangedFile]) -> None:
-    """Put back what the files were.
+    """Restore the files as they were.
 
     Raises:
         ConfigError: One was changed since, cannot be written, or its copy is gone.
@@ -113,7 +113,7 @@ def undo(changes: Sequence[ChangedFile]) -> None:
 
 
 def check_writable(before: Configuration, after: Configuration) -> None:
-    """Refuse files that cannot be written, before anybody is asked.
+    """Refuse files that cannot be written, before asking the user.
 
     Raises:
         ConfigError: One is read-only.
@@ -123,7 +123,7 @@ def check_writable(before: Configuration, after: Configuration) -> None:
 
 
 def _refuse_read_only(path: Path) -> None:
-    # the bits too: root may write everything, and a file that somebody locked is still not to be written
+    # check the mode bits too: root may write everything, but must respect a read-only file
     status = path.stat()
     if not status.st_mode & 0o222 or not os.access(path, os.W_OK):
         raise ConfigError(f"{path} is read-only", hint=f"chmod u+w {path}, or name another --config")

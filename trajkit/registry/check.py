@@ -1,4 +1,4 @@
-"""Let the real gateway load a configuration before it takes the place of the old one."""
+"""Let the real gateway load a configuration before it replaces the old one."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from trajkit.registry.toml_file import TomlFile
 from trajkit.stack.gateway import innermost_message
 
 _PLACEHOLDER = "https://placeholder.invalid/"
-"""Where a key or an address is missing: it does for both."""
+"""Placeholder for a missing key or address; it is valid as both."""
 
 _LATER = "dynamic::trajkit_placeholder"
-"""In place of a credential in a file that is not here, or of a cloud that would be asked for one."""
+"""Placeholder for a credential in a missing file or from a cloud."""
 
 _GOOGLE = ("gcp_vertex_gemini", "gcp_vertex_anthropic")
 _GOOGLE_CREDENTIALS = "GCP_VERTEX_CREDENTIALS_PATH"
@@ -67,7 +67,7 @@ def check_loads(configuration: Configuration) -> tuple[str, ...]:
         MissingExtra: tensorzero is not installed.
     """
     need("tensorzero", extra="tensorzero")
-    # no name of a configuration: a gateway that starts now, on a pattern of its own, is not to read it
+    # not the name of a configuration, so that a gateway that starts now with a pattern does not read it
     suffix = f".trajkit-{secrets.token_hex(6)}"
     copies = {file.path: file.path.with_name(f".{file.path.name}{suffix}") for file in configuration.files}
     try:
@@ -91,7 +91,7 @@ def check_loads(configuration: Configuration) -> tuple[str, ...]:
 
 
 def _harmless(configuration: Configuration) -> Configuration:
-    """The same, without a database, an object store, or a credential that is looked for elsewhere."""
+    """The same configuration without a database, an object store or credentials from elsewhere."""
     configuration = _unobserved(configuration)
     # the gateway writes a file into the store when it loads
     storage = configuration.holder("object_storage")
@@ -107,7 +107,7 @@ def _harmless(configuration: Configuration) -> Configuration:
 
 
 def _is_elsewhere(location: str) -> bool:
-    """Whether a credential is in a file that is not here, or a cloud would be asked for it."""
+    """Whether a credential is in a missing file, or would be requested from a cloud."""
     kind, _, rest = location.partition("::")
     if kind == "path":
         return not Path(rest).is_file()
@@ -168,7 +168,7 @@ def _named_variables(configuration: Configuration) -> dict[str, str]:
 
 
 def _pattern(copies: list[Path], suffix: str) -> str:
-    """What names these files and no others."""
+    """A pattern that matches these files and no others."""
     if len(copies) == 1:
         return str(copies[0].absolute())
     return f"{os.path.commonpath([copy.absolute().parent for copy in copies])}/**/.*{suffix}"
@@ -191,7 +191,7 @@ def _load(pattern: str, names: Mapping[str, str], given: dict[str, str]) -> tupl
 
 
 def _ask(pattern: str, given: dict[str, str]) -> str | None:
-    """What the gateway says against the files; None when it takes them."""
+    """The gateway's objection to the files; None when it accepts them."""
     environment = {name: value for name, value in os.environ.items() if name not in _DATABASES}
     quiet = {"RUST_LOG": "off", "TENSORZERO_DISABLE_PSEUDONYMOUS_USAGE_ANALYTICS": "1"}
     try:
@@ -213,9 +213,9 @@ def _ask(pattern: str, given: dict[str, str]) -> str | None:
 
 
 def _wants_database(problem: str) -> bool:
-    """Whether all files were read, and what is missing is a database or a gateway of its own.
+    """Whether all files were read, and only a database or a separate gateway is missing.
 
-    Limits of rates and experiments that decide by themselves keep their counts in one.
+    Rate limits and automatic experiments keep their counts in a database.
     """
     stage = problem.partition("client: ")[2]
     return stage.startswith(_NEEDS_SERVER) or (

@@ -1,4 +1,4 @@
-"""What any client of OpenAI's API needs to ask a tuned model: without a gateway, or beside one."""
+"""The settings that any client of OpenAI's API needs to call a tuned model, with or without a gateway."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ class ClientSettings(Model):
     api_key_env: Name | None
     """The environment variable with the key; None where the server wants none."""
     request: JsonObject
-    """What every request has: `model`, and how answers are sampled."""
+    """The fields of every request: `model` and sampling parameters."""
 
 
 def client_settings(model: ServedModel, template: Mapping[str, Any]) -> ClientSettings:
     """The settings of a client.
 
     Args:
-        model: What answers.
+        model: The model.
         template: The variant whose prompts it was trained on; empty when there is no configuration.
     """
     sampling = {_SAMPLING[name]: value for name, value in template.items() if name in _SAMPLING}

@@ -1,4 +1,4 @@
-"""A gateway's configuration: one TOML file or several that a pattern names, read as one."""
+"""Read a gateway's configuration: one TOML file, or several that match a pattern, read as one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Configuration:
         return cls([TomlFile.read(path) for path in paths])
 
     def get(self, *names: str) -> Any:
-        """The value at a path: of tables that stand in several files, all of it."""
+        """The value at a path; tables that are spread over several files are merged."""
         found = [value for file in self.files if (value := file.get(names)) is not None]
         if not found:
             return None
@@ -52,7 +52,7 @@ class Configuration:
         return found[0]
 
     def holder(self, *names: str) -> TomlFile | None:
-        """The first file that says something at a path."""
+        """The first file that has a value at a path."""
         return next((file for file in self.files if file.get(names) is not None), None)
 
     def replacing(self, changed: TomlFile) -> Configuration:
@@ -65,4 +65,4 @@ def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
         if isinstance(value, dict) and isinstance(into.get(name), dict):
             _merge(into[name], value)
         else:
-            into[name] = copy.deepcopy(value)  # what the files say is not to change by being read
+            into[name] = copy.deepcopy(value)  # a copy, so that reading does not change the files' values

@@ -1,7 +1,7 @@
-"""Which model learned from which data by which recipe, and which variants it stands behind.
+"""Record which model was trained on which data with which recipe, and which variants use it.
 
-One file of lines that only grows, in the folder of the jobs: what was registered stays known when the job's
-folder, the store or the variant is gone.
+The ledger is one append-only file of lines in the folder of the jobs: a registration stays known when the
+job's folder, the store or the variant is gone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Learned(Model):
 
     @property
     def digests(self) -> frozenset[str]:
-        """Digests of the store and of all that it was made of."""
+        """Digests of the store and of all its ancestors."""
         return frozenset({self.digest, *_digests(self.history)})
 
 
@@ -116,7 +116,7 @@ _Line: TypeAdapter[Registration | Undone] = TypeAdapter(
 
 
 class Ledger:
-    """The lines, as they are now.
+    """The lines of the ledger.
 
     Args:
         folder: The folder of the jobs.
@@ -164,7 +164,7 @@ class Ledger:
 
 
 def _digests(history: tuple[LineageEntry, ...]) -> set[str]:
-    """The stores that a history names: what each verb was done to, and what was merged."""
+    """The stores that a history names: the input of each verb, and merged stores."""
     found = {entry.parent_digest for entry in history if entry.parent_digest is not None}
     for entry in history:
         stores = entry.arguments.get("stores")

@@ -1,4 +1,4 @@
-"""What a model was made of, and what was made of an episode or a store: the same facts from both ends."""
+"""Trace a model to its training data, and an episode or a store to the models trained on it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Sight(Model):
 
 
 class Doubt(Model):
-    """A model of which nobody can say what it saw."""
+    """A model whose training data is unknown."""
 
     model: TunedModel
     """Which."""
@@ -106,7 +106,7 @@ class Lineage:
 
     @property
     def names(self) -> list[str]:
-        """What can be asked for by name, but for folders."""
+        """All names that can be looked up, except folders."""
         every = {name for model in self.models for name in model.all_names}
         of_models = {name for name in every if not Path(name).is_absolute()}
         return sorted(of_models | {name for each in self.registrations for name in _names(each)})
@@ -188,7 +188,7 @@ class Lineage:
             model = before
 
     def _history(self, digest: str) -> tuple[LineageEntry, ...]:
-        """What was done to get a store, as somebody's training remembers it."""
+        """The history of a store, as the ledger entry of a training keeps it."""
         for model in self.models:
             for side in _sides(model):
                 if side.digest == digest:

@@ -1,6 +1,6 @@
-"""The command that serves a model of this machine: trajkit's own server, or others by the options they have.
+"""Build the command that serves a model of this machine, with trajkit's own server or another one.
 
-`vllm serve` is that of vLLM 0.11, `transformers serve` that of transformers 5.
+The options of `vllm serve` are those of vLLM 0.11, those of `transformers serve` of transformers 5.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ ADAPTER_CONFIG = "adapter_config.json"
 _TEMPLATE = "chat_template.jinja"
 
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
-"""The ranks that vLLM makes room for."""
+"""The LoRA ranks that vLLM supports."""
 
 _AMD = Path("/dev/kfd")
-"""What AMD's driver makes where there is a GPU of theirs."""
+"""The device file that AMD's driver makes where there is an AMD GPU."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MERGE = "the same `trajkit sft local` with --merge writes base and adapter as one model"
 
@@ -42,7 +42,7 @@ class Server(StrEnum):
 
 
 def default_server() -> Server:
-    """What serves best here: vLLM on a GPU, and our own where there is none."""
+    """The best server for this machine: vLLM on a GPU, trajkit's own without one."""
     has_gpu = shutil.which("nvidia-smi") is not None or _AMD.exists()
     return Server.VLLM if has_gpu else Server.TRAJKIT
 
@@ -75,7 +75,7 @@ class Serving(NamedTuple):
     command: str
     """What serves it."""
     notes: tuple[str, ...]
-    """What a user should know, a sentence each without a stop."""
+    """Notes for the user, a sentence each without a full stop."""
 
 
 def serving(
@@ -85,8 +85,8 @@ def serving(
 
     Args:
         model: The model.
-        server: What serves it; at the stand-in's address that is `trajkit up --serve`, whatever is said here.
-        name: What the configuration calls it.
+        server: The server; at the stand-in's address always `trajkit up --serve`.
+        name: Its name in the configuration.
         api_base: Where it is to answer.
         api_key_location: Where the gateway finds the key, if the server wants one.
 
@@ -99,7 +99,7 @@ def serving(
     elif server == Server.VLLM:
         arguments, called = _vllm(model), model.name
     else:
-        # it answers to what it was told to load, and to nothing else
+        # it accepts only the name of the model that it loaded
         called = str(_whole(model, server))
         arguments = ["transformers", "serve", called]
     served = ServedModel(
@@ -115,7 +115,7 @@ def serving(
 
 
 def _address(api_base: str) -> list[str]:
-    """Where to listen so that the address is heard: on this machine alone, unless it is another's."""
+    """The host to listen on: this machine only, unless the address is another machine's."""
     url = urlsplit(api_base)
     host = url.hostname if url.hostname in _LOOPBACK else "0.0.0.0"
     return ["--host", host, "--port", str(url.port or (443 if url.scheme == "https" else 80))]

@@ -1,4 +1,4 @@
-"""What answers for a tuned model: a provider that the gateway knows by a prefix, or a server of its own."""
+"""How a tuned model is reached: a provider that the gateway knows by a prefix, or a server of its own."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ServedModel(Model):
     """What the configuration calls the server."""
 
     def table(self) -> dict[str, Any]:
-        """What stands in `[models.NAME]`."""
+        """The content of `[models.NAME]`."""
         said = self.model_dump(exclude={"name", "provider"})
         return {"routing": [self.provider], "providers": {self.provider: {"type": "openai", **said}}}
 
@@ -95,7 +95,7 @@ _ADDRESSES = {
     "openai": ("https://api.openai.com/v1/", "OPENAI_API_KEY"),
     "together": ("https://api.together.xyz/v1/", "TOGETHER_API_KEY"),
 }
-"""Where the providers whose models are tuned here speak OpenAI's API, and the variable with the key."""
+"""OpenAI-compatible addresses of the providers that tune models, and the variables with their keys."""
 
 
 def address_of(model: str) -> ServedModel:

@@ -1,4 +1,4 @@
-"""A TOML file that is changed without losing a comment or the order of anything; every change is checked."""
+"""Edit a TOML file without losing comments or order; every edit is verified."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Names = Sequence[str]
 
 
 class TomlFile:
-    """The text of a file, and what it says.
+    """A TOML file: its text and its parsed values.
 
     Args:
         path: The file, for errors.
@@ -46,7 +46,7 @@ class TomlFile:
             ConfigError: It cannot be read, or is not TOML.
         """
         try:
-            # not as text: ends of lines stay what they are
+            # read as bytes, so that line endings stay unchanged
             return cls(path, path.read_bytes().decode("utf-8"))
         except OSError as error:
             raise ConfigError(f"{path} cannot be read: {error.strerror or error}") from error
@@ -110,7 +110,7 @@ class TomlFile:
         return made
 
     def _if_it_says(self, text: str | None, wanted: Mapping[str, Any]) -> TomlFile | None:
-        """The file with this text, if that is TOML and says what it should."""
+        """The file with this text, if that is TOML with the expected values."""
         if text is None:
             return None
         if self._is_crlf:
@@ -169,7 +169,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
 
 
 def _shown(text: str, error: tomllib.TOMLDecodeError) -> str:
-    """What is wrong, and the line that it is in."""
+    """The error, and its line."""
     found = _LINE.search(str(error))
     lines = text.splitlines()
     number = int(found[1]) if found else len(lines)

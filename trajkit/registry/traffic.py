@@ -1,7 +1,7 @@
-"""How the traffic of a function goes once it has one more variant: as before, but for the share asked for.
+"""Keep a function's traffic as it was when a variant is added, except for the share asked for.
 
-TensorZero samples the variants of a function evenly where nothing else is said: a variant that is merely
-added takes its share of production. So what is written always says how traffic goes.
+TensorZero samples the variants of a function evenly by default: a variant that is merely added would take an
+equal share of production. So the written configuration always sets the traffic explicitly.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _NO_WEIGHTS_TOO = "the gateway takes one of the two: remove the weights, or the 
 
 
 class Place(NamedTuple):
-    """Where a configuration says how traffic goes."""
+    """A table of a configuration that directs traffic."""
 
     path: tuple[str, ...]
     """The table: that of the function, or of a namespace."""
@@ -51,7 +51,7 @@ def check_share(traffic: float | None) -> None:
 
 
 def uses_weights(configuration: Configuration, function: str) -> bool:
-    """Whether the variants say their weights themselves.
+    """Whether the variants themselves have weights.
 
     Raises:
         ConfigError: They do, and a table says it too.
@@ -68,7 +68,7 @@ def uses_weights(configuration: Configuration, function: str) -> bool:
 
 
 def weight_of(configuration: Configuration, function: str, variant: str, traffic: float | None) -> float:
-    """The weight with which a variant has a share, where the variants say their weights; 0 for none.
+    """The variant's traffic weight for a share, where weights are set on the variants; 0 for none.
 
     Raises:
         ConfigError: No other variant has a weight to have a share beside.
@@ -86,10 +86,10 @@ def weight_of(configuration: Configuration, function: str, variant: str, traffic
 def directed(
     configuration: Configuration, function: str, variant: str, traffic: float | None
 ) -> tuple[Configuration, tuple[str, ...]]:
-    """A configuration in which a variant that has no traffic yet has this share, and no more.
+    """A configuration in which a variant without traffic gets exactly this share.
 
     Args:
-        configuration: With or without the variant; no variant says its weight.
+        configuration: With or without the variant; no variant has a weight of its own.
         function: Whose variant.
         variant: Its name.
         traffic: Its share, from 0 to below 1; None for what it has.
@@ -98,7 +98,7 @@ def directed(
         The configuration, and what a user should know.
 
     Raises:
-        ConfigError: How the configuration directs traffic cannot be kept.
+        ConfigError: The configuration's way to direct traffic cannot be kept.
     """
     if _place(configuration, function) is None:
         return _written_down(configuration, function, variant, traffic)
@@ -154,7 +154,7 @@ def _weights(place: Place) -> dict[str, float]:
 
 
 def _beside(others: float, traffic: float | None) -> float:
-    """The weight that has this share beside the others' weights; 0 for none."""
+    """The weight that gives this share next to the others' weights; 0 for none."""
     return 0.0 if not traffic else round(traffic / (1 - traffic) * others, 9)
 
 
@@ -168,7 +168,7 @@ def _evenly(others: Sequence[str], variant: str, traffic: float | None) -> dict[
 def _written_down(
     configuration: Configuration, function: str, variant: str, traffic: float | None
 ) -> tuple[Configuration, tuple[str, ...]]:
-    """The same even sampling of those that are there, as a table that names them."""
+    """The even sampling of the existing variants, as an explicit table."""
     others = sorted(
         name
         for name, each in _variants(configuration, function).items()
@@ -187,7 +187,7 @@ def _written_down(
 
 
 def _named(configuration: Configuration, function: str, variant: str, place: Place) -> Configuration:
-    """The same, with the variants named that a table takes without a word."""
+    """The configuration, with the variants that the table includes implicitly named in it."""
     namespace = place.path[-1] if "namespaces" in place.path else None
     names = sorted(
         name
@@ -241,7 +241,7 @@ def _holder(configuration: Configuration, place: Place) -> TomlFile:
 
 
 def _function_file(configuration: Configuration, function: str) -> TomlFile:
-    """Where the function itself is described, else where anything of it is."""
+    """The file with the function's own table, else the first file with any part of it."""
     found = configuration.holder("functions", function, "type") or configuration.holder("functions", function)
     assert found is not None
     return found

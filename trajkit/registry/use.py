@@ -1,4 +1,4 @@
-"""Which episodes a model learned, and how much of each: of the rows it was trained on, else of the store."""
+"""List the episodes that trained a model and how many steps of each, from the rows, else from the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PAIRS = "chosen_episode_id"
 
 
 class Use(Model):
-    """What a training made of an episode."""
+    """How a training used an episode."""
 
     episode_id: Name
     """Which."""
@@ -29,7 +29,7 @@ class Use(Model):
 
 
 class Unknown(Model):
-    """Why nobody can say what was learned."""
+    """Why the learned episodes are unknown."""
 
     reason: Name
     """In words."""

@@ -1,4 +1,4 @@
-"""A tuned model as a new variant of a function: what its template says, to another model."""
+"""Register a tuned model as a new variant of a function, with the prompts of a template variant."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trajkit.registry.traffic import check_share, directed, share_of, uses_weigh
 from trajkit.store.nameable import nearest
 
 _OWN = ("model", "weight")
-"""What a variant does not take from its template."""
+"""Fields that a variant does not copy from its template."""
 
 _OF_A_MODEL = (
     "extra_body",
@@ -25,7 +25,7 @@ _OF_A_MODEL = (
     "thinking_budget_tokens",
     "verbosity",
 )
-"""What only some models understand."""
+"""Fields that only some models support."""
 
 _TEMPLATES = ("system_template", "user_template", "assistant_template")
 
@@ -36,7 +36,7 @@ class Registered(NamedTuple):
     configuration: Configuration
     """All files, those that changed and the others."""
     notes: tuple[str, ...]
-    """What a user should know, a sentence each without a stop."""
+    """Notes for the user, a sentence each without a full stop."""
 
 
 def register(
@@ -48,7 +48,7 @@ def register(
     model: str | ServedModel,
     traffic: float | None = None,
 ) -> Registered:
-    """Add a variant that says what another one says, to another model. Doing it twice changes nothing.
+    """Add a variant with the prompts of another one and a new model. Repeating it changes nothing.
 
     Args:
         configuration: The files.
@@ -113,7 +113,7 @@ def variants_of(configuration: Configuration, function: str) -> dict[str, dict[s
 
 
 def template_of(configuration: Configuration, function: str, name: str) -> dict[str, Any]:
-    """What a variant says whose prompts another one can take.
+    """The settings of a variant whose prompts another one can use.
 
     Raises:
         RequestError: There is no such variant, or it has no prompts.
@@ -160,7 +160,7 @@ def _traffic_note(configuration: Configuration, function: str, variant: str) -> 
 def _moved(
     configuration: Configuration, function: str, template_variant: str, template: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """What the template says, with paths that hold from the file that the new variant is written into.
+    """The template's settings, with paths relative to the file that the new variant is written into.
 
     The gateway reads a path from the file that it stands in, and one variant may stand in several.
     """
@@ -178,7 +178,7 @@ def _moved(
 
 
 def _path_places(said: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """Where the fields of a variant name files."""
+    """The fields of a variant that name files."""
     yield from ((name,) for name in _TEMPLATES if isinstance(said.get(name), str))
     for group, ending in (("templates", ("path",)), ("input_wrappers", ())):
         for name, value in (said.get(group) or {}).items():

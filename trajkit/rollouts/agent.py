@@ -1,4 +1,4 @@
-"""Somebody's own agent as a policy. `docs/agents.md` says what one may be."""
+"""Wrap a user's own agent as a policy. `docs/agents.md` describes the agents that are accepted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 
 
 class _Playing:
-    """An episode that goes on."""
+    """An episode in progress."""
 
     def __init__(self, player: Player, memory: dict[str, Any]) -> None:
         self.player = player
@@ -44,7 +44,7 @@ class AgentPolicy:
     """An agent that plays many episodes side by side. Must be closed.
 
     Args:
-        make: Who plays an episode: the same one each time, or one of its own.
+        make: Makes the player of an episode: a shared one, or a new one each time.
         plan: Seeds, history and names.
         models: The models that it may ask.
     """
@@ -62,7 +62,7 @@ class AgentPolicy:
         Raises:
             StepFailed: The agent failed, or a service that it asked.
             LimitReached: The run has used what it may.
-            TrajkitError: What the agent asked for cannot be had in this run.
+            TrajkitError: The agent asked for something that this run does not have.
         """
         calls = Calls(self._models, situation, self._plan)
         legal_actions = _legal_actions(situation)
@@ -103,7 +103,7 @@ class AgentPolicy:
         return await self._models.log(episode_id, metrics, tags) if playing.has_inferred else ()
 
     async def leave(self, episode_id: str) -> None:
-        """Let go of an episode that did not come to its end; the agent is told so."""
+        """Drop an episode that did not end; the agent is told."""
         playing = self._playing.pop(episode_id, None)
         if playing is None or playing.player.end is None:
             return
@@ -144,7 +144,7 @@ class AgentPolicy:
 
 
 def load_agent(spec: str, settings: Mapping[str, str], plan: Plan, models: Models) -> AgentPolicy:
-    """Somebody's agent as a policy.
+    """Load a user's agent as a policy.
 
     Args:
         spec: As in `find_agent`.
@@ -165,11 +165,11 @@ def _choice(said: Any, calls: Calls) -> Choice:
 
 
 def _read(said: Any) -> tuple[JsonValue, str | None]:
-    """The action that an agent's answer is, and why it is none."""
+    """The action of an agent's answer, and why it has none."""
     if said is None:
         return None, "the agent answered nothing"
     if isinstance(said, str):
-        said = str.__str__(said)  # of a member of an enumeration its value
+        said = str.__str__(said)  # for a member of an enumeration, its value
     try:
         value = _JSON.validate_python(said)
         n_bytes = len(json.dumps(value, ensure_ascii=False).encode())
@@ -181,7 +181,7 @@ def _read(said: Any) -> tuple[JsonValue, str | None]:
 
 
 def _failure(error: BaseException | None, calls: Calls) -> Exception:
-    """What ends the step: the failure of a service comes before what the agent made of it."""
+    """The fault that ends the step: a service's failure takes precedence over the agent's own exception."""
     failure = calls.failure
     if isinstance(failure, Faulty):
         return StepFailed(failure.fault, calls.answers)
@@ -205,6 +205,6 @@ def _legal_actions(situation: Situation) -> tuple[str, ...]:
 
 
 def _is_being_cancelled() -> bool:
-    """Whether the run itself is stopping, and not some task of the agent's."""
+    """Whether the run itself is being cancelled, and not a task of the agent."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Run code of an agent's: without holding up the other episodes, and without its prints among the results."""
+"""Run an agent's code without blocking other episodes, and keep its prints out of the results."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any, NamedTuple, TextIO
 
 _is_agent: contextvars.ContextVar[bool] = contextvars.ContextVar("trajkit_is_agent", default=False)
-"""Whether the code that runs is an agent's; its tasks and threads have it from their context."""
+"""Whether the running code is an agent's; its tasks and threads inherit this from their context."""
 
 
 async def run(call: Callable[..., Any], *arguments: Any) -> Any:
-    """What a function returns. One that is not asynchronous runs in a thread of its own.
+    """Run a function and return its result. A synchronous one runs in a thread of its own.
 
     The context variables of the caller are set in it. What it prints goes to stderr, with `Stdout` in place.
     """
@@ -39,12 +39,12 @@ class Stdout:
         sys.stdout = self
 
     def restore(self) -> None:
-        """Give the place back. A second call does nothing."""
+        """Restore stdout. A second call does nothing."""
         if sys.stdout is self:
             sys.stdout = self._stdout
 
     def write(self, text: str) -> int:
-        """Write to the stream of whoever asks."""
+        """Write to the stream of the caller: stderr for agents."""
         return self._stream().write(text)
 
     def __getattr__(self, name: str) -> Any:
@@ -79,7 +79,7 @@ async def _in_thread(call: Callable[[], Any]) -> Any:
             outcome = _Outcome(context.run(call))
         except BaseException as error:  # noqa: BLE001 -- raised again where it is awaited
             outcome = _Outcome(error=error)
-        with contextlib.suppress(RuntimeError):  # the run was stopped: nobody waits any more
+        with contextlib.suppress(RuntimeError):  # the run was stopped: the result is no longer awaited
             loop.call_soon_threadsafe(settle, outcome)
 
     threading.Thread(target=work, name="trajkit-agent", daemon=True).start()

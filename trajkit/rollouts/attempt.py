@@ -1,4 +1,4 @@
-"""One episode while it is played: step by step to its end, to a fault, or to a limit of the run."""
+"""Play one episode step by step until it ends, a fault occurs, or the run reaches a limit."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from trajkit.schema import Outcome
 T = TypeVar("T")
 
 NO_START = Start(mission="", observation="", initial_state_hash="")
-"""Of an episode that has not begun."""
+"""The start of an episode that has not begun."""
 
 
 class Attempt:
     """An episode that is about to begin.
 
     Args:
-        plan: What is played.
-        info: What is known of the environment.
-        policy: Who plays.
+        plan: The episodes to play.
+        info: The known properties of the environment.
+        policy: The policy that plays.
         job: Which episode.
     """
 
@@ -57,7 +57,7 @@ class Attempt:
         self._start = _of_environment(lambda: environment.reset(self.job.seed))
 
     async def play(self, budget: Budget, on_step: Callable[[], None]) -> None:
-        """Play to the end. What was played until then stays when it raises.
+        """Play to the end. When it raises, the steps played so far are kept.
 
         Args:
             budget: Whose time is looked at before each step.
@@ -86,7 +86,7 @@ class Attempt:
             raise Faulty(_too_long(self._plan)) from None
 
     async def _step(self, observation: str) -> str | None:
-        """One step; what is seen after it, or None at the end."""
+        """Play one step; returns the next observation, or None at the end."""
         environment = self._environment
         situation = Situation(
             self.job,
@@ -98,7 +98,7 @@ class Attempt:
             environment,
             self._tags,
         )
-        # of an environment that takes any text there is no list to keep
+        # an environment that takes any text has no list of actions
         legal = _of_environment(environment.legal_actions) or None if self._info.rule is None else None
         choice = await self._choose(situation)
         self._check_order(choice)
@@ -136,7 +136,7 @@ class Attempt:
         self._latest_id = max(ids)
 
     async def conclude(self) -> Played:
-        """Log how it went; the record of it, also when that failed."""
+        """Log the result; returns the record, also when logging failed."""
         try:
             # the return goes last: where only a part is logged it is missing, and no export chooses by it
             metrics = {
@@ -159,12 +159,12 @@ class Attempt:
         return played._replace(unfinished=failure.calls) if isinstance(failure, StepFailed) else played
 
     async def leave(self) -> None:
-        """Let the policy forget it."""
+        """Let the policy drop the episode."""
         if isinstance(self._policy, KeepsEpisodes):
             await self._policy.leave(self.episode_id)
 
     def _record(self, fault: Fault | None) -> Played:
-        """What is remembered of it before anything is known of how it went."""
+        """The record before the result is known."""
         return Played(
             job=self.job,
             env_id=self._plan.env_name or self._plan.env_id,

@@ -1,4 +1,4 @@
-"""The action that a model names by calling a tool."""
+"""Read the action that a model names by calling a tool."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls to services, for all policies of a run: how many at once, how long, how often, how many in all."""
+"""Call services for all policies of a run, with limits on concurrency, time, retries and total calls."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from trajkit.rollouts.throttle import Throttle
 T = TypeVar("T")
 
 OUTAGE_S = 60.0
-"""How long a service is waited for that answered before and cannot be reached now."""
+"""How long to wait for a service that answered before and cannot be reached now."""
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 16.0
 _MOST_PROBES = 3
-"""After so many in an outage the waits grow no longer: up to 4 s."""
+"""Number of attempts in an outage after which waits stop growing: up to 4 s."""
 _AWAY = (FaultKind.CONNECTION, FaultKind.NOT_STORED)
 
 
 class _Outage:
-    """What is known of a service that has answered: since when it has not, and how often it was tried."""
+    """The outage of a service that had answered before: since when, and how often it was tried."""
 
     def __init__(self) -> None:
         self.since: float | None = None
@@ -44,7 +44,7 @@ class Caller:
         concurrency: Most requests in flight at once.
         timeout_s: Longest wait for one answer, in seconds.
         retries: How often a request that failed is sent again.
-        budget: What the run may use; None for no limit.
+        budget: The limits of the run; None for no limit.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Caller:
 
         Args:
             attempt: Sends it once. It raises `Faulty` for a failure of the service.
-            is_paid: It asks a model. What does not (feedback) is not counted and no limit stops it.
+            is_paid: It calls a model. Other requests (feedback) are not counted, and no limit stops them.
 
         Raises:
             Faulty: It failed for good, or as often as it may.
@@ -77,7 +77,7 @@ class Caller:
                 fault = failure.fault
                 self.faults[fault.kind] += 1
                 if self._is_waited_for(fault):
-                    continue  # the throttle lets one at a time through until it is back
+                    continue  # until the service is back, the throttle admits one request at a time
                 if number == self.retries or not self._may_pass(fault):
                     raise
             await asyncio.sleep(wait_s(number))
@@ -107,7 +107,7 @@ class Caller:
             return answer
 
     def _is_waited_for(self, fault: Fault) -> bool:
-        """Whether a service that has answered before is away, and is given the time to come back."""
+        """Whether a service that has answered before is down and is still waited for."""
         outage = self._outage
         if fault.kind not in _AWAY or fault.is_lasting or outage is None or self.retries == 0:
             return False
@@ -122,13 +122,13 @@ class Caller:
         return True
 
     def _may_pass(self, fault: Fault) -> bool:
-        """Whether to try again: a service that says to come back in an hour has said no."""
+        """Whether to retry; a service that asks for an hour's wait has refused."""
         return not fault.is_lasting and (fault.retry_after_s or 0) <= self.timeout_s
 
     def spent(
         self, *, n_input_tokens: int | None, n_output_tokens: int | None, cost_usd: float | None = None
     ) -> None:
-        """Take note of what an answer used; see `Budget.spend`."""
+        """Record the usage of an answer; see `Budget.spend`."""
         self.budget.spend(n_input_tokens=n_input_tokens, n_output_tokens=n_output_tokens, cost_usd=cost_usd)
 
 

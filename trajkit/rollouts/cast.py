@@ -1,4 +1,4 @@
-"""Who plays: the policies of a session, and the gateway that stays open while they do."""
+"""Make the policies of a session, and keep the gateway open while they play."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Cast:
 
     Args:
         session: Which policy, what it is given, and where the gateway is.
-        plan: What is played.
+        plan: The episodes to play.
         caller: Sends the requests of all of them.
         stack: Closes what is opened here.
     """
@@ -83,7 +83,7 @@ class Cast:
 
     @property
     def opened_gateway(self) -> Gateway | None:
-        """The gateway, where somebody has asked for it."""
+        """The gateway, if it was opened."""
         return self._gateway
 
     def _policy(self) -> Policy:
@@ -153,7 +153,7 @@ class Cast:
         return policy
 
     async def _gateway_of_agent(self) -> Gateway:
-        """The gateway, for an agent that asks one; whether it will is not known before it does.
+        """The gateway for an agent that may call one; whether it will is unknown until it does.
 
         Raises:
             ConfigError: The gateway would not take the feedback that the agent's episodes end with.

@@ -1,4 +1,4 @@
-"""What a run may cost at most, told before it begins."""
+"""Estimate the maximum cost of a run before it begins."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from trajkit.rollouts.scout import Sight
 from trajkit.rollouts.venue import Venue
 
 CHARACTERS_PER_TOKEN = 3
-"""Fewer than in most texts (about 4 in English), so that the estimate is rather too high."""
+"""Characters per token: fewer than in most texts (about 4 in English), so that estimates err high."""
 OUTPUT_TOKENS = 300
-"""Taken for an answer whose length nothing bounds: some sentences of reasoning and an action."""
+"""Tokens assumed for an answer without a limit: some sentences of reasoning and an action."""
 _PROMPT_CHARACTERS = 1000
-"""Of the words that the policy openai puts around what the environment shows, the actions included."""
+"""Characters that the policy openai adds around an observation, including the actions."""
 
 
 class Estimate(NamedTuple):
-    """What a run may need, as far as it can be told."""
+    """The estimated maximum that a run may use."""
 
     models: tuple[str, ...]
     """Models that cost money; none means that asking costs nothing."""
@@ -42,7 +42,7 @@ class Estimate(NamedTuple):
 
 
 class _PerStep(NamedTuple):
-    """What one step asks."""
+    """The model calls of one step."""
 
     models: tuple[str, ...]
     n_calls: int | None
@@ -60,16 +60,16 @@ def estimate(
     function: str | None,
     prices: Prices | None,
 ) -> Estimate:
-    """What the rest of a run may need.
+    """Estimate the maximum that the rest of a run may use.
 
     Args:
-        options: Who plays.
-        plan: What is played.
-        sights: What the tasks show, in the plan's order.
+        options: The options of the rollout.
+        plan: The episodes to play.
+        sights: The properties of the tasks, in the plan's order.
         n_episodes: How many are still to be played.
         venue: The gateway; None for a policy that needs none.
         function: The gateway's function.
-        prices: What tokens cost; None when that is not known.
+        prices: The prices of tokens; None when unknown.
     """
     each = _per_step(options, plan, venue, function)
     n_steps = _n_steps(plan, sights, n_episodes)
@@ -145,7 +145,7 @@ def _of_endpoint(options: Options) -> _PerStep:
 
 
 def _of_agent(options: Options, venue: Venue | None) -> _PerStep:
-    """An agent may ask whatever it can reach, as often as it likes."""
+    """An agent may call any model that it can reach, any number of times."""
     names = []
     url = model_url(options)
     if not is_here(url) and (options.model or options.model_url or has_key()):

@@ -1,4 +1,4 @@
-"""How answers are drawn, where whoever plays does not leave that to the policy."""
+"""Sampling parameters that a run fixes instead of leaving them to the policy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXAMPLES = "greedy, config (as the variant says itself), temperature=1, or temp
 
 
 class Decoding(Model):
-    """How answers are drawn. What is None is left to the policy: a variant's configuration, a server."""
+    """Sampling parameters. None leaves one to the policy: a variant's configuration, a server."""
 
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
     """Spread of the answers; 0 takes the likeliest token each time."""
@@ -23,7 +23,7 @@ class Decoding(Model):
 
     @property
     def parameters(self) -> dict[str, float]:
-        """What is fixed, by the names that OpenAI gives it."""
+        """The fixed parameters, by OpenAI's names."""
         return self.model_dump(exclude_none=True)
 
     def __str__(self) -> str:

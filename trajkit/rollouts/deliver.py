@@ -1,4 +1,4 @@
-"""The store of a run, written from its journal: exact prompts looked up, whole or not there at all."""
+"""Write the store of a run from its journal, with exact prompts looked up, whole or not at all."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Written(NamedTuple):
 
 
 def refuse_other(goal: Path, run: str | None = None) -> Manifest | None:
-    """Make sure that a store may be written: nothing has this name, or a store of this very run.
+    """Check that a store may be written: nothing exists at the path, or a store of the same run.
 
     Args:
         goal: The folder.
@@ -48,7 +48,7 @@ def refuse_other(goal: Path, run: str | None = None) -> Manifest | None:
     from trajkit.store.reader import open_store
 
     if not goal.exists():
-        refuse_existing(goal)  # a link that leads nowhere
+        refuse_existing(goal)  # a dangling link
         return None
     try:
         manifest = open_store(goal).manifest
@@ -68,7 +68,7 @@ def write_store(
     metrics: Sequence[Metric],
     prompts: Prompts | None,
 ) -> Written:
-    """Write what the journal holds. A store of fewer episodes of the same run gives way to it.
+    """Write the episodes of the journal. A store with fewer episodes of the same run is replaced.
 
     Args:
         journal: The run.

@@ -1,4 +1,4 @@
-"""What an expert does, written down as a model would have been asked and would have answered."""
+"""Record an expert's actions as a prompt and an answer of a model that was never called."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from trajkit.rollouts.prompt import Prompts, as_asked
 
 
 class Demonstrated(Scripted):
-    """A policy that asks no model, whose steps another model can learn from all the same.
+    """A policy that calls no model, but whose steps can train one.
 
     Args:
-        policy: Who acts.
-        prompts: What writes the prompts that a model would have seen.
+        policy: The policy that acts.
+        prompts: Writes the prompts that a model would have seen.
     """
 
     def __init__(self, policy: Policy, prompts: Prompts) -> None:

@@ -1,4 +1,4 @@
-"""Any server that speaks OpenAI's chat API: one call of a model, what it answered, and what can go wrong."""
+"""Call any server with OpenAI's chat API: send a request, record the answer, classify failures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 
 _OBJECT: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
 _NO_KEY = "none"
-"""Sent where there is no key: the client insists on one, and servers without keys take any."""
+"""Sent when there is no key: the client requires one, and servers without keys accept any."""
 
 
 class Completed(NamedTuple):
@@ -43,7 +43,7 @@ class Completed(NamedTuple):
 
 
 class Refused(Faulty):
-    """The server will not have this request.
+    """The server refuses this request.
 
     Args:
         fault: What it said.
@@ -83,7 +83,7 @@ class Endpoint:
                 hint=f"set {KEY_VARIABLE}, or name another server with --model-url",
             )
         self.name = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")
-        """What it is called in messages: the address without credentials."""
+        """Its name in messages: the address without credentials."""
         self.model = model
         self._caller = caller
         self._key, self._url = key, url
@@ -92,7 +92,7 @@ class Endpoint:
             base_url=url,
             api_key=key.get_secret_value() if key else _NO_KEY,
             http_client=self._openai.DefaultAsyncHttpxClient(follow_redirects=False),  # prompts stay here
-            max_retries=0,  # the caller does that
+            max_retries=0,  # the caller retries
             timeout=caller.timeout_s,
         )
 
@@ -187,7 +187,7 @@ class Endpoint:
         )
 
     def _cost_usd(self, usage: _Usage) -> float | None:
-        """What the server says it cost (OpenRouter does, in US dollars), else by the prices of the run."""
+        """The cost that the server reports (OpenRouter does, in US dollars), else by the run's prices."""
         prices = self._caller.budget.prices
         if usage.cost is not None or prices is None:
             return usage.cost
@@ -211,7 +211,7 @@ class Endpoint:
         return Faulty(Fault(kind, f"{self.name}: {self._safe(reason)}"))
 
     def _safe(self, text: str) -> str:
-        """What a server said, short, without the key that it may repeat."""
+        """The server's message, shortened, without the key that it may repeat."""
         return shown(hidden(text, self._key, self._url))
 
 
@@ -219,7 +219,7 @@ class _Asked(NamedTuple):
     messages: tuple[Message, ...]
     tools: tuple[JsonObject, ...] | None
     options: JsonObject
-    """What else the request said, such as the temperature."""
+    """Other fields of the request, such as the temperature."""
 
 
 _NO_OPTIONS = ("messages", "tools", "model", "timeout", "extra_headers", "extra_query", "extra_body")
@@ -232,13 +232,13 @@ def _options(arguments: Mapping[str, Any]) -> JsonObject:
 
 
 class _Wire(BaseModel):
-    """Somebody else's JSON: what is not known is passed over."""
+    """JSON of another system: unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 def _number_or_none(value: Any) -> Any:
-    """A number that counts something; what is none, or is below 0, is as good as not said."""
+    """A count; None when it is not a number or is below 0."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and 0 <= value < float("inf") else None
 

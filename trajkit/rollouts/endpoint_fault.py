@@ -1,4 +1,4 @@
-"""What the HTTP status of an OpenAI-compatible server means for a run."""
+"""Translate the HTTP status of an OpenAI-compatible server into a fault of the run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 from trajkit.rollouts.faults import Fault, FaultKind, retry_after_s
 
 _NO_CREDIT = "insufficient_quota"
-"""OpenAI's code for a 429 that no waiting helps: the account is empty."""
+"""OpenAI's code for a 429 that waiting does not resolve: the account is empty."""
 
 
 def fault_of_status(status: int, message: str, *, code: str | None, headers: Mapping[str, str]) -> Fault:

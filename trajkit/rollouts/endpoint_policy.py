@@ -1,4 +1,4 @@
-"""Any OpenAI-compatible model as a policy, with the prompt that trajkit writes itself."""
+"""Use any OpenAI-compatible model as a policy, with trajkit's own prompt."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class EndpointPolicy(Scripted):
             try:
                 done = await self._endpoint.complete(self._arguments(question, dialect))
             except Refused as refusal:
-                if dialect == self._dialect:  # else another episode has learned it meanwhile
+                if dialect == self._dialect:  # else another episode has found it out meanwhile
                     if (plainer := dialect.without(refusal)) is None:
                         raise
                     self._dialect = plainer
@@ -115,7 +115,7 @@ class EndpointPolicy(Scripted):
 
 
 class _Dialect(NamedTuple):
-    """What the server takes, as far as it was found out."""
+    """The request options that the server accepts, as far as known."""
 
     wanted: JsonMode
     refused: frozenset[JsonMode] = frozenset()
@@ -130,7 +130,7 @@ class _Dialect(NamedTuple):
         return next(mode for mode in _MODES if mode not in self.refused)
 
     def without(self, refusal: Refused) -> _Dialect | None:
-        """What to try after a refusal; None when it was about something else."""
+        """The next dialect to try after a refusal; None when the refusal had another cause."""
         if refusal.status not in (400, 422, 501):
             return None
         text, mode = refusal.fault.message.lower(), self.json_mode

@@ -1,4 +1,4 @@
-"""What can go wrong between an agent and its model that is not the agent's doing, told apart."""
+"""The kinds of failure between an agent and its model that the agent did not cause."""
 
 from __future__ import annotations
 

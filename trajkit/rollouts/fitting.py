@@ -1,4 +1,4 @@
-"""Whether a value has the shape that a JSON schema asks for, as far as answers of agents go."""
+"""Check a value against the parts of JSON schema that answers of agents need."""
 
 from __future__ import annotations
 

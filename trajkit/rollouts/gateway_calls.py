@@ -1,4 +1,4 @@
-"""Requests to a TensorZero gateway: what may pass is sent again, what the gateway says becomes records."""
+"""Send requests to a TensorZero gateway, retry transient failures, and record the answers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from trajkit.schema import (
 from trajkit.schema.base import Json
 
 _NO_REQUEST = "Failed to deserialize JSON to "
-"""How the client begins when an argument is not of the gateway's shape; nothing was sent then."""
+"""Start of the client's message when an argument has the wrong shape; no request was sent then."""
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(Json)
 
@@ -46,7 +46,7 @@ class Gateway(Protocol):
 
     @property
     def feedback(self) -> Callable[..., Awaitable[Any]]:
-        """Log how it went."""
+        """Send feedback."""
         ...
 
 
@@ -150,7 +150,7 @@ async def ask(
     is_paid: bool,
     hint: str | None = None,
 ) -> Asked:
-    """Send a request to a gateway; again, after a while, when a service failed that may recover.
+    """Send a request to a gateway, and retry after failures that may pass.
 
     Args:
         caller: Sends it.
@@ -187,7 +187,7 @@ async def ask(
 
 
 def _error_text(body: str) -> str:
-    """What the gateway says in `{"error": "…"}`; the body as it is when it says it otherwise."""
+    """The message in the gateway's `{"error": "…"}`; the whole body when it has another form."""
     try:
         said = json.loads(body)
     except ValueError:

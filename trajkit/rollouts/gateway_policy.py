@@ -1,4 +1,4 @@
-"""A variant of a TensorZero function as a policy: an inference per step, feedback when an episode is over."""
+"""Use a variant of a TensorZero function as a policy: one inference per step, feedback after each episode."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trajkit.schema import Feedback
 from trajkit.schema.base import Json
 
 INVALID_NOTE = "Note: your answer named no action, so this default was carried out."
-"""Follows the action in the history where the agent's own answer was not one."""
+"""Follows the action in the history where the agent's own answer was not a valid action."""
 
 
 _HINT = "the function must take mission, observation and history (see --history)"

@@ -1,4 +1,4 @@
-"""A person as a policy: what an agent would see is shown in the terminal, and the action is typed."""
+"""Use a person as a policy: the terminal shows what an agent would see, and the person types the action."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trajkit.schema import Feedback
 QUIT, HELP = "q", "?"
 _PROMPT = "action> "
 _SHORT = 12
-"""As many actions are shown at every step."""
+"""Most actions that are shown at every step."""
 
 
 class Stopped(LimitReached):
@@ -32,7 +32,7 @@ class Stopped(LimitReached):
 
 
 class Human:
-    """Asks whoever sits at the terminal for every action; talks on stderr. One episode at a time.
+    """Asks the person at the terminal for every action, on stderr. One episode at a time.
 
     Raises:
         RequestError: stdin is no terminal.
@@ -47,7 +47,7 @@ class Human:
         self._episode_id: str | None = None
 
     async def act(self, situation: Situation) -> Choice:
-        """What is typed: the number of an action or its text.
+        """The typed action: its number or its text.
 
         Raises:
             Stopped: The person typed `q`, or ended the input.
@@ -128,7 +128,7 @@ def _heading(situation: Situation) -> str:
 
 
 def _looks(situation: Situation) -> list[str]:
-    """What there is to see, after what became of the action before."""
+    """The text to show: the result of the previous action, then the observation."""
     lines = [f"\nStep {situation.step_index + 1}"]
     if situation.past and not situation.past[-1].action_valid:
         lines.append(f"That was no action here; carried out: {situation.past[-1].action_executed}")
@@ -149,7 +149,7 @@ def _help(actions: Sequence[str]) -> list[str]:
 
 
 def _meant(typed: str, actions: Sequence[str]) -> str | None:
-    """The action that was typed; None when it is none."""
+    """The action that was typed; None when the text names none."""
     if not actions:
         return typed or None
     if typed in actions:

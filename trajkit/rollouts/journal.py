@@ -1,8 +1,8 @@
-"""What a run has done so far, kept so that a killed run goes on where it stopped.
+"""Keep the progress of a run on disk, so that a killed run resumes where it stopped.
 
-A run has a folder, named by a hash of all that decides what is played, and in it a file of lines for each
-time it was begun anew. An episode is done when the line that holds it whole is on the disk, which is written
-after its feedback was acknowledged. A process that plays the run holds a lock on the folder.
+A run has a folder, named by a hash of everything that decides which episodes are played, with one file of
+lines for each time that the run was begun anew. An episode is done when the line that holds it whole is on
+disk, which is written after its feedback was acknowledged. A process that plays the run locks the folder.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trajkit.rollouts.summary import Score
 from trajkit.schema import Episode
 
 KILLED = "killed"
-"""Why an episode is abandoned that a run left half-played without a word."""
+"""The reason for abandoning an episode that a killed run left unfinished."""
 
 _VERSION = 1
 
@@ -53,10 +53,10 @@ def run_folder(arguments: Mapping[str, JsonValue]) -> Path:
 def open_journal(
     plan: Plan, arguments: Mapping[str, JsonValue], *, begin_anew: bool = False
 ) -> Iterator[Journal]:
-    """The journal of a run, for the time of a block; nobody else can play the run meanwhile.
+    """The journal of a run, for the time of a block; no other process can play the run meanwhile.
 
     Args:
-        plan: What is played; the journal of an earlier run of it has its own `run`.
+        plan: The episodes to play; the journal of an earlier run of it has its own `run`.
         arguments: All that decides what is played.
         begin_anew: Begin another run, whatever there is of earlier ones.
 
@@ -95,13 +95,13 @@ def find_journal(plan: Plan, arguments: Mapping[str, JsonValue]) -> Journal:
 
 def _latest(folder: Path, plan: Plan) -> Journal:
     for path in sorted(folder.glob("journal-*.jsonl"), reverse=True):
-        if not (journal := Journal(path, plan)).is_empty:  # else it was killed in its first line
+        if not (journal := Journal(path, plan)).is_empty:  # empty: killed while writing its first line
             return journal
     return Journal(folder / "journal-0001.jsonl", plan)
 
 
 def _next(before: Journal, plan: Plan, arguments: Mapping[str, JsonValue]) -> Journal:
-    """A journal for a run that begins anew; what the one before left half-played is not forgotten."""
+    """A journal for a run that begins anew; it keeps the unfinished episodes of the previous one."""
     before.abandon_open(KILLED, "the run was killed while it was played")
     before.close()
     number = int(before.path.stem.rpartition("-")[2]) + (not before.is_empty)
@@ -115,7 +115,7 @@ class Journal:
 
     Args:
         path: The file; it need not exist.
-        plan: What is played.
+        plan: The episodes to play.
 
     Raises:
         StoreError: A line in the middle of it is damaged.
@@ -126,7 +126,7 @@ class Journal:
         self.run = plan.run
         """Identity of the run: the plan's, or that of the run which the file is from."""
         self.is_empty = True
-        """Nothing is known of any run."""
+        """Whether the journal has no run yet."""
         self.n_done = 0
         self.n_steps = 0
         """Rows of steps in all episodes that are done."""
@@ -135,7 +135,7 @@ class Journal:
         self.abandoned: Counter[str] = Counter()
         """Episodes that were abandoned, by reason."""
         self.unmarked: dict[str, Abandoned] = {}
-        """Those that the database has not been told of, by episode id."""
+        """Abandoned episodes that are not marked in the database yet, by episode id."""
         self._plan = plan
         self._done = _Flags()
         self._open: dict[str, Job] = {}
@@ -149,7 +149,7 @@ class Journal:
         return self._done[self._plan.position(job)]
 
     def scores(self) -> Iterator[Score]:
-        """What the table needs of each episode that is done, in the order in which they ended."""
+        """The table's values of each episode that is done, in the order in which they ended."""
         for line in self._file:
             if done := line.head.get("done"):
                 yield Score(*done["score"])
@@ -178,19 +178,19 @@ class Journal:
     # -- writing: each raises StoreError when the disk does not take it --------------------------------------
 
     def begin_run(self, arguments: Mapping[str, JsonValue], unmarked: Mapping[str, Abandoned]) -> None:
-        """Write the head of a new file, and what the one before it left to be marked."""
+        """Write the head of a new file, and the episodes of the previous file that are still to be marked."""
         head = {"version": _VERSION, "run": self.run, "trajkit_version": trajkit.__version__}
         self._write({"run": {**head, "arguments": dict(arguments)}})
         for one in unmarked.values():
             self._write({"unmarked": one._asdict()})
 
     def begin(self, job: Job, episode_id: str) -> None:
-        """Take note of an episode before anything is asked for it."""
+        """Record an episode before its first request."""
         self._write({"begun": {"episode_id": episode_id, "job": list(job.parts)}}, is_urgent=False)
 
     def finish(self, job: Job, episode: Episode, score: Score) -> None:
         """Keep an episode whose feedback was acknowledged."""
-        # whoever answered may have repeated the key that it was asked with
+        # a service may have repeated the key of its request
         text, n_hidden = without_keys(episode.model_dump_json())
         done = {
             "episode_id": episode.episode_id,
@@ -202,7 +202,7 @@ class Journal:
         self._write({"done": done}, text)
 
     def abandon(self, episode_id: str, reason: str, message: str) -> None:
-        """Take note that an episode that was begun is not part of the run."""
+        """Record that a begun episode is not part of the run."""
         self._write({"abandoned": Abandoned(episode_id, reason, message)._asdict()})
 
     def abandon_open(self, reason: str, message: str) -> None:
@@ -211,11 +211,11 @@ class Journal:
             self.abandon(episode_id, reason, message)
 
     def mark(self, episode_id: str) -> None:
-        """Take note that the database knows of an abandoned episode, or has nothing of it."""
+        """Record that an abandoned episode is marked in the database, or has no rows there."""
         self._write({"marked": {"episode_id": episode_id}})
 
     def close(self) -> None:
-        """Let go of the file. A second call does nothing."""
+        """Close the file. A second call does nothing."""
         self._file.close()
 
     def _write(self, head: Mapping[str, Any], episode: str | None = None, *, is_urgent: bool = True) -> None:
@@ -254,7 +254,7 @@ class Journal:
 
 
 class _Flags:
-    """Which of many numbers are set; room only for those around it."""
+    """A set of numbers as bits, with memory only for the range in use."""
 
     def __init__(self) -> None:
         self._bits: dict[int, int] = {}

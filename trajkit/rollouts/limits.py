@@ -1,4 +1,4 @@
-"""What a run may use at most, in calls, money and time, and what it has used so far."""
+"""The limits of a run on calls, money and time, and what it has used so far."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Budget:
 
     Args:
         limits: Where to stop.
-        prices: What tokens cost; None when that is not known.
+        prices: The prices of tokens; None when unknown.
         clock: Seconds that only grow.
     """
 
@@ -67,9 +67,9 @@ class Budget:
         self.n_input_tokens = self.n_output_tokens = 0
         """Tokens that were reported."""
         self.n_unmetered = 0
-        """Answers whose tokens nobody reported."""
+        """Answers without a reported number of tokens."""
         self.cost_usd = 0.0
-        """What the answers cost, as far as prices are known."""
+        """The cost of the answers, as far as prices are known."""
         self._n_open = 0
         self._dearest_usd = 0.0
         self._clock = clock
@@ -86,9 +86,9 @@ class Budget:
             raise LimitReached("--max-minutes", f"{minutes:g} min")
 
     def begin_call(self) -> None:
-        """Take note of a request that is about to be sent.
+        """Record a request that is about to be sent.
 
-        What those in flight will cost is not known yet; each is taken to cost as much as the dearest so far.
+        The cost of requests in flight is unknown; each is assumed to cost as much as the dearest so far.
 
         Raises:
             LimitReached: It must not be sent.
@@ -103,17 +103,17 @@ class Budget:
         self._n_open += 1
 
     def end_call(self) -> None:
-        """Take note that a request is over, answered or not."""
+        """Record that a request is over, answered or not."""
         self._n_open -= 1
 
     def spend(
         self, *, n_input_tokens: int | None, n_output_tokens: int | None, cost_usd: float | None = None
     ) -> None:
-        """Take note of what an answer used.
+        """Record the usage of an answer.
 
         Args:
-            n_input_tokens: Tokens of the prompt; None when nobody counted them.
-            n_output_tokens: Tokens of the answer; None when nobody counted them.
+            n_input_tokens: Tokens of the prompt; None when unknown.
+            n_output_tokens: Tokens of the answer; None when unknown.
             cost_usd: Its price where the service says it; None takes it from the prices.
 
         Raises:

@@ -1,7 +1,7 @@
-"""A file of lines of JSON that is only ever added to, and stays whole when a process or a disk gives up.
+"""An append-only file of JSON lines that stays whole when a process or a disk fails.
 
-A line survives the process when `append` returns, and the machine as well if it is urgent. A last line that
-was torn off in the middle is left out.
+A line survives the process when `append` returns, and the machine as well if it is urgent. An incomplete last
+line is ignored.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import IO, Any, NamedTuple
 from trajkit.errors import StoreError
 
 _BODY = b',"episode":'
-"""What stands between the head of a line and its episode; inside a JSON text its quotes would be escaped."""
+"""The separator of a line's head and its episode; inside a JSON text its quotes would be escaped."""
 
 
 class Line(NamedTuple):
-    """One line: a small object, and an episode as text, which is not read unless somebody wants it."""
+    """One line: a small object, and an episode as text that is parsed only on demand."""
 
     head: dict[str, Any]
     episode: bytes
@@ -100,7 +100,7 @@ class LineFile:
         self.n_lines += 1
 
     def close(self) -> None:
-        """Let go of the file. A second call does nothing."""
+        """Close the file. A second call does nothing."""
         file, self._file = self._file, None
         if file is not None:
             file.close()
@@ -136,7 +136,7 @@ def _split(line: bytes, *, is_last: bool = False) -> Line:
         raise ValueError("not a whole line")
     start, found, rest = line.removesuffix(b"\n").partition(_BODY)
     head = json.loads(start + b"}" if found else start)
-    if found and is_last:  # where a file is torn, it is torn here
+    if found and is_last:  # an incomplete write can only be here
         json.loads(rest[:-1])
     return Line(head, rest[:-1])
 

@@ -1,4 +1,4 @@
-"""Who plays with a model of this machine: the model, its prompts, and how answers are drawn."""
+"""A player with a model of this machine: the model, its prompts, and its sampling parameters."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class LocalPlayer(Model):
         )
 
     def identity(self, rule: ActionRule | None, *, history: int) -> dict[str, JsonValue]:
-        """What tells it from another player: its weights, its prompts and how it draws."""
+        """The values that identify a player: its weights, its prompts and its sampling."""
         found = self.found
         return {
             "name": self.name,
@@ -132,5 +132,5 @@ class LocalPlayer(Model):
 
 
 def _first(*values: float | None) -> float:
-    """The first that is said; the last one always is."""
+    """The first value that is set; the last one always is."""
     return next(value for value in values if value is not None)

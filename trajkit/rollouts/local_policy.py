@@ -1,4 +1,4 @@
-"""Models of this machine as policies: every episode that waits is answered in one batch, without HTTP."""
+"""Use models of this machine as policies: waiting episodes are answered in one batch, without HTTP."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from trajkit.schema.base import JsonObject
 
 
 class Line(NamedTuple):
-    """An ask and the model that it is for."""
+    """A request and its model."""
 
     model: LocalModel
     ask: Ask
@@ -55,7 +55,7 @@ class LocalModels:
             self._models |= {player.name: model for player in its}
 
     async def ask(self, player: str, ask: Ask) -> Said:
-        """What the model of a player answers.
+        """The answer of a player's model.
 
         Raises:
             AskError: It cannot be asked this.
@@ -63,7 +63,7 @@ class LocalModels:
         return await self._lock_step.ask(Line(self._models[player], ask))
 
     async def close(self) -> None:
-        """Let the models go."""
+        """Release the models."""
         await self._lock_step.close()
         for model in {id(model): model for model in self._models.values()}.values():
             model.close()
@@ -75,7 +75,7 @@ def _base(player: LocalPlayer) -> str:
 
 
 def answered(lines: Sequence[Line]) -> list[Said | Exception]:
-    """The answers, each model's in one batch; what one cannot be asked spoils no other."""
+    """The answers, one batch per model; an invalid request does not affect the others."""
     said: dict[int, Said | Exception] = {}
     by_model: dict[int, list[int]] = {}
     for place, line in enumerate(lines):
@@ -133,7 +133,7 @@ class LocalPolicy(Scripted):
         ask = self._ask(situation, prompt)
         budget = self._caller.budget
         budget.begin_call()
-        try:  # no timeout: a batch takes as long as it takes, and nobody else could answer it
+        try:  # no timeout: a batch takes as long as it takes, and no other server could answer it
             answer = await self._once(ask, prompt)
         finally:
             budget.end_call()
@@ -157,7 +157,7 @@ class LocalPolicy(Scripted):
         )
 
     def _drawn(self, situation: Situation) -> Sampling:
-        """How this answer is drawn: as the plan fixes it, else as the player does."""
+        """The sampling of this answer: the plan's where it is fixed, else the player's."""
         fixed = self._plan.decoding(situation.job)
         sampling = self._sampling
         if fixed.temperature is not None:
@@ -170,7 +170,7 @@ class LocalPolicy(Scripted):
             said = await self._models.ask(self._player.name, ask)
         except AskError as error:
             raise Faulty(Fault(FaultKind.REFUSED, shown(error.message), is_lasting=True)) from error
-        except RuntimeError as error:  # torch's, such as for want of memory
+        except RuntimeError as error:  # errors of torch, such as out of memory
             failed = f"the model {self._called} failed: {error}; a smaller --concurrency takes less memory"
             raise Faulty(Fault(FaultKind.SERVER, shown(failed), is_lasting=True)) from error
         completion = _message(said)

@@ -1,4 +1,4 @@
-"""Episodes in lock step: those that wait for an answer are answered together, and act together."""
+"""Play episodes in lock step: those that wait for an answer are answered together, and act together."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ Asked = TypeVar("Asked")
 Said = TypeVar("Said")
 
 _QUIET_TURNS = 12
-"""When nobody has asked in so many turns of the event loop, everybody who will has: an episode that ends and
-the next one that begins in its place take fewer."""
+"""After so many turns of the event loop without a request, all requests have arrived: an episode that ends
+and the next one that begins in its place take fewer."""
 
 
 class LockStep(Generic[Asked, Said]):
-    """Answers what is asked meanwhile as one batch, on a thread of its own.
+    """Answers the requests that arrive meanwhile as one batch, in a thread of its own.
 
-    What comes together depends on who asks and on nothing else, no clock, so that a run is repeated exactly.
+    The batches depend only on which episodes ask, not on a clock, so that a run can be repeated exactly.
 
     Args:
         answer: Answers a batch, in order; an exception in the place of an answer is raised for that one.
@@ -31,7 +31,7 @@ class LockStep(Generic[Asked, Said]):
         self._thread = ThreadPoolExecutor(1, "lock-step")
 
     async def ask(self, asked: Asked) -> Said:
-        """The answer, when those of all who wait are there."""
+        """Wait for the answer, which comes with those of all waiting episodes."""
         future: asyncio.Future[Said] = asyncio.get_running_loop().create_future()
         self._waiting.append((asked, future))
         if self._turn is None or self._turn.done():
@@ -58,7 +58,7 @@ class LockStep(Generic[Asked, Said]):
                 said = [error] * len(batch)
             for (_, future), one in zip(batch, said, strict=True):
                 _tell(future, one)
-            await asyncio.sleep(0)  # who was told may ask again
+            await asyncio.sleep(0)  # an episode that got its answer may ask again
 
     async def _quiet(self) -> None:
         n_waiting, n_turns = -1, 0
@@ -69,7 +69,7 @@ class LockStep(Generic[Asked, Said]):
 
 
 def _tell(future: asyncio.Future[Said], one: Said | Exception) -> None:
-    if future.done():  # whoever waited has gone
+    if future.done():  # the waiting caller was cancelled
         return
     if isinstance(one, Exception):
         future.set_exception(one)

@@ -1,4 +1,4 @@
-"""Tell the gateway's database which episodes were abandoned, so that an export leaves them out."""
+"""Mark abandoned episodes in the gateway's database, so that an export leaves them out."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ async def _mark(gateway: Gateway, caller: Caller, journal: Journal, one: Abandon
         "episode_id": one.episode_id,
         "tags": {"trajkit.run": journal.run, ABANDONED_TAG: one.reason},
     }
-    with contextlib.suppress(RequestError, ServiceError):  # it is not marked then, and said at the end
+    with contextlib.suppress(RequestError, ServiceError):  # unmarked; reported at the end
         try:
             await ask(caller, gateway.feedback, arguments, is_paid=False)
         except Faulty as failure:
             is_unknown = failure.fault.kind == FaultKind.NOT_STORED and failure.fault.is_lasting
-            if not is_unknown:  # of an episode that the database does not have there is nothing to mark
+            if not is_unknown:  # an episode without rows in the database needs no mark
                 return
         journal.mark(one.episode_id)

@@ -1,4 +1,4 @@
-"""Where the calls of an agent go: a model server and a gateway, each made ready when it is first asked."""
+"""The model server and the gateway that an agent may call, each opened on first use."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Models:
     async def log(
         self, episode_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> tuple[Feedback, ...]:
-        """Log at the gateway how an episode went; see `GatewayCalls.log`."""
+        """Log an episode's metrics at the gateway; see `GatewayCalls.log`."""
         return await (await self._calls()).log(episode_id, metrics, tags)
 
     async def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What is asked of a rollout; what is left open is decided by `prepare`."""
+"""The options of a rollout; `prepare` decides those that are left open."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Dollars = Annotated[float, Field(ge=0)]
 
 
 CONCURRENCY = 16
-"""Episodes at once, where nobody says."""
+"""Episodes at once by default."""
 LOCAL_CONCURRENCY = 64
 """Episodes at once with a model in this process, which answers many almost as fast as one."""
 

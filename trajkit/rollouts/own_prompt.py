@@ -1,4 +1,4 @@
-"""The prompt that trajkit writes itself, where there are no templates of a gateway, and how answers are read.
+"""trajkit's own prompt, used where there are no templates of a gateway, and how its answers are read.
 
 `docs/agents.md` has its words.
 """
@@ -37,7 +37,7 @@ class JsonMode(StrEnum):
 
 
 class Question(NamedTuple):
-    """What the model is asked at one step."""
+    """The question to the model at one step."""
 
     situation: Situation
     actions: tuple[str, ...]
@@ -52,7 +52,7 @@ class Question(NamedTuple):
         """The question of a situation.
 
         Args:
-            situation: What the policy knows.
+            situation: The situation that the policy sees.
             rule: The environment's rule for answers; None when what may be done depends on the state.
             history: Latest steps that are shown.
             thinking: Whether reasoning is asked for before the action.
@@ -89,14 +89,14 @@ class Question(NamedTuple):
         return f'Answer with one JSON object and nothing else: {shape}.{reason} "action" is {which}.'
 
     def answer(self, action: str, *, is_json: bool) -> str:
-        """What a model would say that chooses an action."""
+        """The answer of a model that chooses an action."""
         if not is_json:
             return action
         thinking = {"thinking": ""} if self.thinking else {}
         return json.dumps({**thinking, "action": action}, ensure_ascii=False)
 
     def response_format(self, mode: JsonMode) -> dict[str, JsonValue] | None:
-        """What the server is told of the answer's shape."""
+        """The request's `response_format`."""
         if mode == JsonMode.OBJECT:
             return {"type": "json_object"}
         if mode == JsonMode.OFF:
@@ -105,7 +105,7 @@ class Question(NamedTuple):
         return {"type": "json_schema", "json_schema": json_schema}
 
     def schema(self) -> dict[str, JsonValue]:
-        """What the answer is to be, as a JSON schema."""
+        """The JSON schema of the answer."""
         action: dict[str, JsonValue] = {"type": "string"}
         if self.actions:
             action["enum"] = list(self.actions)
@@ -120,7 +120,7 @@ class Question(NamedTuple):
 
 
 class OwnPrompt(NamedTuple):
-    """A question as a model of this machine is asked it."""
+    """A question as a prompt for a model of this machine."""
 
     question: Question
     mode: JsonMode
@@ -208,7 +208,7 @@ def read_action(raw: str | None, actions: Sequence[str], mode: JsonMode) -> Json
 
 
 def _json(text: str) -> JsonValue:
-    """The JSON that a text is, or that it holds in its first fence; None when there is none."""
+    """The JSON of a text, or of its first fenced block; None when there is none."""
     fenced = _FENCED.search(text)
     for candidate in (text, fenced[1] if fenced else ""):
         try:

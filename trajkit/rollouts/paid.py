@@ -1,4 +1,4 @@
-"""Which models a gateway's configuration asks that cost money: every one that is not on this machine."""
+"""Find the models in a gateway's configuration that cost money: every one that is not on this machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trajkit.stack.gateway_config import STAND_IN_HOST
 
 
 class Asked(NamedTuple):
-    """What one inference of a variant asks."""
+    """The paid models and the calls of one inference of a variant."""
 
     models: tuple[str, ...]
     """Models that cost money, by the names in the configuration."""
@@ -38,7 +38,7 @@ def is_here(url: str) -> bool:
 
 
 def asked_by(config_file: Path, function: str, variant: str, *, stand_in_is: str | None = None) -> Asked:
-    """What an inference of a variant asks.
+    """Find the paid models and the calls of one inference of a variant.
 
     Args:
         config_file: The gateway's `tensorzero.toml`.
@@ -68,7 +68,7 @@ def asked_by(config_file: Path, function: str, variant: str, *, stand_in_is: str
 def _with_candidates(
     variants: Mapping[str, Any], name: str, above: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """A variant and those that it asks first: a best of n, or a mixture."""
+    """A variant and the candidates that it calls first: a best of n, or a mixture."""
     table = variants.get(name)
     if not isinstance(table, Mapping) or name in above:
         return
@@ -105,7 +105,7 @@ def _n_characters(folder: Path, table: Mapping[str, Any]) -> int:
         path = folder / value
         try:
             n += path.stat().st_size if value and path.is_file() else 0
-        except OSError:  # a text that is too long to be a name
+        except OSError:  # a text that is too long for a file name
             continue
     return n
 

@@ -1,4 +1,4 @@
-"""What a rollout is to play, decided before anything is played."""
+"""The plan of a rollout: every choice, made before the first episode is played."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Job(NamedTuple):
 
     @property
     def parts(self) -> tuple[str | int, ...]:
-        """What tells it from others, as hashes and journals have it."""
+        """The values that identify it in hashes and journals."""
         return tuple(self) if self.decoding else self[:3]
 
 

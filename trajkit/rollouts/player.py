@@ -1,4 +1,4 @@
-"""Somebody's own agent, named as `my_pkg.agent:MyAgent`: how it is found, and what it can be asked to do."""
+"""Load a user's own agent, named as `my_pkg.agent:MyAgent`, and find out how to call it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trajkit.rollouts.turn import Opening, Turn
 
 
 class Player(NamedTuple):
-    """What an agent can be asked to do."""
+    """The calls that an agent accepts."""
 
     act: Callable[[Any], Any]
     wants_turn: bool
@@ -26,7 +26,7 @@ class Player(NamedTuple):
 
 
 def find_agent(spec: str, settings: Mapping[str, str]) -> Callable[[], Player]:
-    """What makes a player for an episode. One of a class is made here already, to see whether it can be.
+    """A factory of players, one per episode. A class is instantiated once here, to find errors early.
 
     Args:
         spec: `module:name` of a function, or of a class or an object with `act`; importable from the working
@@ -76,7 +76,7 @@ def _of_class(target: type, settings: Mapping[str, str], spec: str) -> Callable[
         raise RequestError(f"{spec} cannot be made: {raised(error)}") from error
     if getattr(target, "shared", False):
         return lambda: first
-    spare = [first]  # made to find out early whether it can be
+    spare = [first]  # made once, to find errors early
 
     def make() -> Player:
         try:

@@ -1,4 +1,4 @@
-"""Who is to play, decided from the options: the gateway and its variants, models, an expert, or an agent."""
+"""Decide from the options who plays: the gateway and its variants, models, an expert, or an agent."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from trajkit.stack.gateway_config import read_config
 from trajkit.stack.state import local_stack
 
 _SHOWING = (PolicyKind.EXPERT, PolicyKind.NOISY_EXPERT)
-"""Policies that ask no model, and whose steps hold what one would have been asked."""
+"""Policies that call no model, and whose steps hold the prompt that a model would have seen."""
 _PROMPTED = (*_SHOWING, PolicyKind.LOCAL)
-"""Policies that write a gateway's prompts without asking it."""
+"""Policies that write a gateway's prompts without calling the gateway."""
 
 
 def refuse_excluded(options: Options, kind: PolicyKind) -> None:
-    """Refuse what the policy has no use for: it would be silently without effect.
+    """Refuse options that the policy does not use: they would silently have no effect.
 
     Raises:
         RequestError: There is such an option, or one is missing that the policy needs.
@@ -54,7 +54,7 @@ def refuse_excluded(options: Options, kind: PolicyKind) -> None:
 
 
 def _refuse_gateway(options: Options, kind: PolicyKind) -> None:
-    """Refuse what says something of a gateway, where none is asked and none's prompts are written."""
+    """Refuse gateway options where no gateway is called and none of its prompts are written."""
     if kind == PolicyKind.GATEWAY or kind in _PROMPTED:
         if kind in _SHOWING and (len(options.variants) > 1 or "all" in options.variants):
             raise RequestError(
@@ -112,7 +112,7 @@ def who_plays(options: Options, kind: PolicyKind, sights: tuple[Sight, ...]) -> 
 
         read_settings(options.policy_settings)
     if kind == PolicyKind.MODULE:
-        attribute(options.policy, noun="agent")  # whether it can be imported
+        attribute(options.policy, noun="agent")  # checks that it can be imported
         return Who(_venue_if_any(options), None, (options.policy,))
     return Who(None, None, (options.model or options.policy,))
 
@@ -147,7 +147,7 @@ def local_players(options: Options) -> tuple[LocalPlayer, ...]:
 
 
 def demonstrated_prompts(templates: VariantOf | None, rule: ActionRule | None, *, history: int) -> Prompts:
-    """What writes the prompts that an expert's steps hold.
+    """The writer of the prompts in an expert's steps.
 
     Raises:
         RequestError: There is no such variant.
@@ -191,7 +191,7 @@ def _config(options: Options) -> Path | None:
 
 
 def _venue_if_any(options: Options) -> Venue | None:
-    """The gateway that an agent may ask; it need not."""
+    """The gateway that an agent may call, if there is one."""
     try:
         return find_venue(options.config_file)
     except RequestError:

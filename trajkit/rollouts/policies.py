@@ -1,4 +1,4 @@
-"""Who chooses the next action: the protocol, and the policies that need no model."""
+"""The protocol for policies, and the policies that need no model."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Past(NamedTuple):
 
 
 class Situation(NamedTuple):
-    """What a policy may know when it chooses."""
+    """The information that a policy may use when it chooses."""
 
     job: Job
     episode_id: str
@@ -45,7 +45,7 @@ class Situation(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a model answered, and what is known of the call."""
+    """A model's answer, and the known facts about the call."""
 
     inference_id: str
     """A UUIDv7, by which the calls of an episode are in order: the gateway's, or one made here."""
@@ -79,7 +79,7 @@ class Answer(NamedTuple):
 
 
 class Demonstration(NamedTuple):
-    """What a model would have been asked at a step, and the answer that says what was done."""
+    """The prompt that a model would have seen at a step, and the answer with the action taken."""
 
     function_name: str | None
     """The gateway's function whose prompt it is; None for a prompt of trajkit's own."""
@@ -94,18 +94,18 @@ class Demonstration(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What a policy says, to be handed to the environment as it is."""
+    """A policy's choice, which is passed to the environment unchanged."""
 
     action: JsonValue
     """The action it names; None when nothing could be read. The environment judges whether it is one."""
     answer: Answer | None = None
     """The model's answer that gave the action; None when no model was asked."""
     calls: tuple[Answer, ...] = ()
-    """What models were asked before that in the same step, oldest first."""
+    """Earlier calls of models in the same step, oldest first."""
     note: str | None = None
     """Why there is no action, where it is not for lack of an answer."""
     shows: Demonstration | None = None
-    """What a model may learn from it, where no model was asked."""
+    """The demonstration that a model may learn from, where no model was called."""
 
     def answers(self) -> tuple[Answer, ...]:
         """Every answer of the step, oldest first."""
@@ -139,7 +139,7 @@ class Policy(Protocol):
     async def conclude(
         self, episode_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> tuple[Feedback, ...]:
-        """Take note of how an episode went that was played to its end; what was logged of it.
+        """Handle the result of an episode that was played to its end; returns the feedback that was logged.
 
         Raises:
             Faulty: It could not be logged.
@@ -152,7 +152,7 @@ class KeepsEpisodes(Protocol):
     """A policy that keeps something for each episode it plays."""
 
     async def leave(self, episode_id: str) -> None:
-        """Let go of an episode that is over, however it ended. A second call does nothing."""
+        """Drop an episode that is over, however it ended. A second call does nothing."""
         ...
 
 
@@ -188,7 +188,7 @@ class Random(Scripted):
         self.run_seed = run_seed
 
     async def act(self, situation: Situation) -> Choice:
-        """A legal action by the roll of a hash."""
+        """A legal action chosen by a hash."""
         actions = situation.environment.legal_actions()
         if not actions:
             raise RequestError(

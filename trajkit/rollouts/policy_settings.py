@@ -1,4 +1,4 @@
-"""The settings of trajkit's own policies, from the texts that were typed."""
+"""Parse the settings of trajkit's own policies from the command line."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Settings = TypeVar("_Settings", bound=Model)
 
 
 def settings_of(policy: str, kind: type[_Settings], texts: Mapping[str, str]) -> _Settings:
-    """What `--policy-set` says, as a policy's own settings.
+    """Parse the values of `--policy-set` as a policy's own settings.
 
     Args:
         policy: The policy's name, for messages.

@@ -1,4 +1,4 @@
-"""Environments that wait for their next episode: never more of them than episodes are played at once."""
+"""A pool of environments for the next episodes, never more than are played at once."""
 
 from __future__ import annotations
 

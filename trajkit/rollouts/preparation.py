@@ -1,4 +1,4 @@
-"""A rollout before it begins: what was left open is decided, and what cannot be played is refused."""
+"""Prepare a rollout: decide the options that were left open, and refuse what cannot be played."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from trajkit.schema import Purpose
 
 
 class Session(NamedTuple):
-    """A rollout that can begin: everything that can be refused beforehand was not."""
+    """A rollout that passed every check and can begin."""
 
     options: Options
     plan: Plan
@@ -47,9 +47,9 @@ class Session(NamedTuple):
     templates: VariantOf | None = None
     """Whose prompts an expert's steps hold; None for those that trajkit writes itself."""
     prompted: Mapping[str, JsonValue] = MappingProxyType({})
-    """What tells the players, or an expert's prompts, from others."""
+    """The values that identify the players, or an expert's prompts."""
     remarks: Mapping[str, JsonValue] = MappingProxyType({})
-    """What its store says of where it comes from, beside what is known here; decides nothing."""
+    """Further facts about the origin for its store; they decide nothing."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
@@ -86,7 +86,7 @@ class Session(NamedTuple):
         return paid_models(self.options, self.plan, self.venue, self.function_name)
 
     def estimate(self) -> Estimate:
-        """What is still to be played may cost at most."""
+        """Estimate the maximum cost of the episodes that are still to be played."""
         n_done = 0 if self.options.new_run else find_journal(self.plan, self.arguments).n_done
         return estimate(
             self.options,
@@ -103,7 +103,7 @@ _NOT_DECIDING = {"run", "concurrency", "timeout_s", "episode_timeout_s", "retrie
 
 
 def prepare(options: Options) -> Session:
-    """Decide what was left open, and refuse what cannot be played before anything is.
+    """Decide the options that were left open, and refuse a rollout that cannot be played.
 
     Raises:
         RequestError: Something is not known here, two options exclude each other, or seeds that are reserved
@@ -150,7 +150,7 @@ def prepare(options: Options) -> Session:
 
 
 def _prompted(who: Who, rule: ActionRule | None, *, history: int) -> dict[str, JsonValue]:
-    """What tells models of this machine, and the prompts of an expert, from others.
+    """The values that identify models of this machine, and the prompts of an expert.
 
     Raises:
         RequestError: A model is not there, or a setting or a variant cannot be used.

@@ -1,4 +1,4 @@
-"""What an episode cost, where prices are known and its services did not say."""
+"""Add the cost of an episode's answers where prices are known and the services did not report a cost."""
 
 from __future__ import annotations
 

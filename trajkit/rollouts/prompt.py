@@ -1,4 +1,4 @@
-"""What a model is asked at one step, whoever writes it, and how its answer is read."""
+"""The protocol for the prompt of one step, whatever writes it, and for reading its answer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trajkit.schema.base import JsonObject
 
 
 class Prompt(Protocol):
-    """A prompt, and what its answers mean."""
+    """A prompt, and the meaning of its answers."""
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
@@ -33,7 +33,7 @@ class Prompt(Protocol):
 
     @property
     def tool_choice(self) -> str | Mapping[str, Any] | None:
-        """Whether it must, as OpenAI spells it; None where there are no tools."""
+        """OpenAI's `tool_choice`; None where there are no tools."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class Prompt(Protocol):
         ...
 
     def answer(self, action: str) -> Message:
-        """What a model would say that chooses an action."""
+        """The answer of a model that chooses an action."""
         ...
 
 
@@ -65,7 +65,7 @@ class Prompts(Protocol):
 
     @property
     def digest(self) -> str:
-        """What tells them from other prompts: a hash of all that they are made from but the situation."""
+        """A hash of everything that the prompts are made from, except the situation."""
         ...
 
     def of(self, situation: Situation) -> Prompt:

@@ -1,4 +1,4 @@
-"""What a rollout remembers of an episode, and the same as an `Episode`."""
+"""The record of a played episode, and its conversion to an `Episode`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class PlayedStep(NamedTuple):
     """One step as it was played."""
 
     observation: str
-    """What the agent saw before it."""
+    """The observation before the action."""
     choice: Choice
-    """What it said."""
+    """The policy's choice."""
     result: Result
-    """What came of it."""
+    """The result of the action."""
     started_at: datetime
     ended_at: datetime
     legal_actions: tuple[str, ...] | None = None
@@ -63,11 +63,11 @@ class Played(NamedTuple):
     metrics: dict[str, float]
     """The environment's scores and the return; empty when a fault ended the episode."""
     feedback: tuple[Feedback, ...]
-    """What was logged of it."""
+    """The feedback that was logged."""
     fault: Fault | None
-    """What ended it before its time; None when it was played to its end."""
+    """The fault that ended it early; None when it was played to its end."""
     unfinished: tuple[Answer, ...] = ()
-    """What models answered in the step that a fault cut short."""
+    """Answers of models in the step that a fault interrupted."""
 
     @property
     def n_invalid(self) -> int:
@@ -85,7 +85,7 @@ class Played(NamedTuple):
         return _total([answer.n_output_tokens for answer in self.answers()])
 
     def answers(self) -> list[Answer]:
-        """What models answered, oldest first: any number of times in a step."""
+        """The answers of models, oldest first; a step may have any number."""
         return [answer for step in self.steps for answer in step.choice.answers()] + list(self.unfinished)
 
 
@@ -132,7 +132,7 @@ def to_episode(played: Played, prompts: Mapping[str, Sent] | None = None) -> Epi
         started_at=played.steps[0].started_at if played.steps else None,
         ended_at=played.steps[-1].ended_at if played.steps else None,
         outcome=played.outcome,
-        # part of a return would pass for the whole one
+        # part of a return would look like the whole return
         total_reward=sum(step.result.reward for step in played.steps) if is_whole else None,
         metrics={name: single_precision(value) for name, value in played.metrics.items()},
         tags=played.tags,
@@ -144,7 +144,7 @@ def to_episode(played: Played, prompts: Mapping[str, Sent] | None = None) -> Epi
 
 
 def with_prompts(episode: Episode, prompts: Mapping[str, Sent]) -> Episode:
-    """The episode with what was sent to those inferences that have no prompt, each kept as what is new."""
+    """The episode with prompts added to inferences that lack one, each kept as its new part only."""
     steps: list[Transition] = []
     exact: list[tuple[Message, ...] | None] = []
     for step, prompt in zip(episode.steps, episode.prompts(), strict=True):
@@ -157,7 +157,7 @@ def with_prompts(episode: Episode, prompts: Mapping[str, Sent]) -> Episode:
 def _kept_once(
     steps: Iterable[Transition], prompts: Iterable[tuple[Message, ...] | None]
 ) -> Iterator[Transition]:
-    """The steps with their prompts, each kept as what is new since the step before."""
+    """The steps, each prompt reduced to the part that is new since the step before."""
     before: tuple[Message, ...] = ()
     answer: Message | None = None
     for step, prompt in zip(steps, prompts, strict=True):
@@ -172,7 +172,7 @@ def _kept_once(
 
 
 def _as_input(prompt: tuple[Message, ...]) -> dict[str, JsonValue]:
-    """The input that is a prompt as it stands: an export knows it to say no more, too."""
+    """The input that equals a prompt: an export recognises it as a repetition, too."""
     first, rest = prompt[:1], prompt[1:]
     system = first[0].content if first and first[0].role is Role.SYSTEM else ()
     if len(system) == 1 and isinstance(system[0], TextBlock):
@@ -192,7 +192,7 @@ def _origin(played: Played) -> dict[str, JsonValue]:
 
 
 def _transitions(played: Played) -> Iterator[Transition]:
-    """What is to be a row of its own, in order, each with its whole prompt where it is known."""
+    """The transitions, in order, each with its whole prompt where known."""
     index = 0
     for step in played.steps:
         for answer in step.choice.calls:

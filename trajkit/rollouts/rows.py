@@ -1,4 +1,4 @@
-"""Whether the database has kept what a gateway acknowledged: asynchronous writes lose rows in silence."""
+"""Check that the database has the rows a gateway acknowledged: asynchronous writes lose rows silently."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Stored = Callable[[Sequence[str]], Mapping[str, Collection[str]]]
 
 _BATCH = 200
 PATIENCE_S = 10.0
-"""How long rows may be on their way."""
+"""How long to wait for rows to appear."""
 
 
 class Missing(NamedTuple):
@@ -28,16 +28,16 @@ class Missing(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """What a count of the rows found."""
+    """The result of a check of the rows."""
 
     missing: list[Missing]
     """Episodes of which rows are missing."""
     extra: list[str]
-    """Ids of episodes with an inference that nobody was answered: sent again when its answer was lost."""
+    """Ids of episodes with an extra inference: its answer was lost and the request was sent again."""
 
 
 def check_rows(episodes: Iterable[Episode], stored: Stored, *, patience_s: float | None = None) -> Checked:
-    """Compare what was acknowledged with what the database has.
+    """Compare the acknowledged rows with the database.
 
     Args:
         episodes: What was acknowledged.
@@ -59,7 +59,7 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(episode: Episode) -> _Wanted:
-    """What a gateway acknowledged; an agent may ask other servers too, whose calls no database keeps."""
+    """The ids that a gateway acknowledged; calls to other servers, which no database keeps, are left out."""
     inferences = (
         step.inference_id for step in episode.steps if step.inference_id and step.function_name is not None
     )

@@ -1,4 +1,4 @@
-"""Play the episodes of a plan, many at a time; what a service spoils becomes a record, the rest goes on."""
+"""Play the episodes of a plan concurrently; a service's failure becomes a record, and the rest goes on."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from trajkit.rollouts.pool import Pool
 from trajkit.rollouts.record import Played
 
 GIVE_UP_AT_START = 5
-"""When nothing ever worked and so many episodes failed in the same way, the service is down."""
+"""If no step ever worked and so many episodes failed in the same way, the service is down."""
 
 _LAST_WORDS_S = 5.0
-"""How long a run that is stopped waits for feedback that is being logged."""
+"""How long a stopped run waits for feedback that is being logged."""
 
 
 async def play(
@@ -45,7 +45,7 @@ async def play(
         on_step: Called after each step.
         on_begun: Called with each episode and its id before anything is asked for it.
         is_done: Whether an episode was played before and is to be left out.
-        budget: What the run may use; None for no limit.
+        budget: The limits of the run; None for no limit.
 
     Returns:
         The limit that stopped the run; None when every episode was played. Those that it cut off in the
@@ -76,7 +76,7 @@ async def play(
     try:
         await asyncio.gather(*workers)
     except asyncio.CancelledError:
-        raise  # the workers were told already; a second time would cut their last words short
+        raise  # the workers are already cancelled; a second time would interrupt their cleanup
     except BaseException:
         for worker in workers:
             worker.cancel()
@@ -115,7 +115,7 @@ class _Run:
         self.reached: LimitReached | None = None
 
     async def work(self) -> None:
-        """Play what is next until nothing is left, or a limit is reached; what others began goes on."""
+        """Play the next episode until none is left or a limit is reached; begun episodes of others go on."""
         while self.reached is None and (job := next(self.jobs, None)) is not None:
             try:
                 self.budget.check_time()
@@ -131,7 +131,7 @@ class _Run:
                 attempt.begin(environment)
                 self.on_begun(job, attempt.episode_id)
                 await attempt.play(self.budget, self._stepped)
-            # the environment is free already: a scripted policy never needs a second one
+            # the environment is already free: a scripted policy never needs a second one
             played = await self._conclude(attempt)
         except Faulty as failure:
             played = attempt.failed(failure)
@@ -170,11 +170,11 @@ class _Breaker:
         self._n = 0
 
     def something_worked(self) -> None:
-        """Take note that a step was played."""
+        """Record that a step was played."""
         self._limit = self._later_limit
 
     def saw(self, fault: Fault | None) -> None:
-        """Take note of how an episode ended.
+        """Record how an episode ended.
 
         Raises:
             ServiceError: Enough have failed in the same way, by a service.

@@ -1,4 +1,4 @@
-"""A look at the tasks before anything is played: what they measure, how long they last, how much they say."""
+"""Look at the tasks before the first episode: their metrics, step limits and lengths of text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from trajkit.rollouts.record import RETURN_METRIC
 
 
 class Sight(NamedTuple):
-    """What one episode shows before its first action."""
+    """Properties of an episode before its first action."""
 
     metrics: tuple[str, ...]
     """Metrics that it will end with, the return last."""
@@ -23,7 +23,7 @@ class Sight(NamedTuple):
 
 
 def look(info: EnvironmentInfo, task: str, seed: int) -> Sight:
-    """Begin an episode, look, and leave.
+    """Begin an episode, read its properties, and close it.
 
     Raises:
         RolloutError: The environment failed.

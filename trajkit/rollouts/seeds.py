@@ -1,4 +1,4 @@
-"""Which seeds are played, and the seeds that follow from them: the same everywhere, by a hash."""
+"""Choose the seeds to play, and derive further seeds from them by a hash, the same on every machine."""
 
 from __future__ import annotations
 

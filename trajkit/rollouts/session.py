@@ -1,4 +1,4 @@
-"""A rollout from what was prepared to what is left: play what is missing, log it, write a store."""
+"""Run a prepared rollout: play the missing episodes, log them, and write a store."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ __all__ = ["Run", "Session", "open_run", "prepare", "run"]
 
 _MARKING_S = 30.0
 _LAST_MARKING_S = 5.0
-"""How long abandoned episodes are marked when the run is being stopped."""
+"""Time limit for marking abandoned episodes while the run is being stopped."""
 
 
 class Run:
-    """A session whose journal is open: what is missing can be played.
+    """A session with an open journal, ready to play the missing episodes.
 
     Args:
         session: From `prepare`.
@@ -72,7 +72,7 @@ class Run:
     def play(
         self, *, on_played: Callable[[Played], None], on_step: Callable[[], None] = lambda: None
     ) -> None:
-        """Play what is missing. Ctrl-C stops it: what was not finished is abandoned, the rest is kept.
+        """Play the missing episodes. After Ctrl-C, unfinished episodes are abandoned and the rest are kept.
 
         Args:
             on_played: Called with each episode when it ends.
@@ -117,38 +117,38 @@ class Run:
             await self._mark(cast, _MARKING_S)
 
     def _take(self, played: Played, on_played: Callable[[Played], None]) -> None:
-        """An episode is in the journal before anybody hears of it."""
+        """Write an episode to the journal before it is reported."""
         if played.fault is None:
             episode = priced(to_episode(played), self.session.prices)
             self.journal.finish(played.job, episode, score(played))
         else:
             self.journal.abandon(played.episode_id, played.fault.kind.value, played.fault.message)
             if not self._may_have_rows(played, played.fault):
-                self.journal.mark(played.episode_id)  # there is nothing in the database to be marked
+                self.journal.mark(played.episode_id)  # the database has no rows to mark
         self.table.add(score(played))
         on_played(played)
 
     def _may_have_rows(self, played: Played, fault: Fault) -> bool:
-        """Whether the database may hold something of an episode that a fault ended."""
+        """Whether the database may hold rows of an episode that ended by a fault."""
         return self.session.venue is not None and (bool(played.answers()) or fault.kind in self._unsure)
 
     @property
     def _unsure(self) -> set[FaultKind]:
-        """Failures after which nobody knows whether the gateway has written what it was asked."""
+        """Failures after which it is unknown whether the gateway wrote the rows."""
         unsure = {FaultKind.TIMEOUT, FaultKind.EPISODE_TIMEOUT, FaultKind.NOT_STORED}
         if self.session.venue is not None and self.session.venue.gateway_url is not None:
-            unsure.add(FaultKind.CONNECTION)  # to a gateway in this process there is none to be lost
+            unsure.add(FaultKind.CONNECTION)  # a gateway in this process has no connection to lose
         return unsure
 
     async def _leave(self, cast: Cast, error: BaseException) -> None:
-        """Abandon what is half-played, in a run that ends by an error or by Ctrl-C."""
+        """Abandon unfinished episodes, in a run that ends by an error or by Ctrl-C."""
         is_stopped = isinstance(error, asyncio.CancelledError)
-        with contextlib.suppress(TrajkitError):  # a disk that is full would hide what went wrong first
+        with contextlib.suppress(TrajkitError):  # a full disk would hide the first error
             before = set(self.journal.unmarked)
             self.journal.abandon_open("stopped", "the run was stopped" if is_stopped else "the run failed")
             if not (is_stopped or self._has_played or self._unsure & set(self.caller.faults)):
                 for episode_id in self.journal.unmarked.keys() - before:
-                    self.journal.mark(episode_id)  # nothing was ever answered
+                    self.journal.mark(episode_id)  # no request was ever answered
             await self._mark(cast, _LAST_MARKING_S)
 
     async def _mark(self, cast: Cast, limit_s: float) -> None:
@@ -156,7 +156,7 @@ class Run:
             await mark_abandoned(gateway, self.caller, self.journal, limit_s=limit_s)
 
     async def _mark_only(self, cast: Cast) -> None:
-        """Everything is done; what an earlier run left to be marked still can be."""
+        """All episodes are done; mark the abandoned ones that an earlier run left unmarked."""
         if self.session.options.kind == PolicyKind.GATEWAY and self.journal.unmarked:
             with contextlib.suppress(TrajkitError):
                 await cast.gateway()
@@ -235,7 +235,7 @@ def run(
     on_step: Callable[[], None] = lambda: None,
     prompts: Prompts | None = None,
 ) -> Written | None:
-    """Play what is missing of a session, and write its store; see `Run.play` and `Run.write`."""
+    """Play the missing episodes of a session, and write its store; see `Run.play` and `Run.write`."""
     with open_run(session) as opened:
         opened.play(on_played=on_played, on_step=on_step)
         return opened.write(prompts)

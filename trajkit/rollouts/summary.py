@@ -1,4 +1,4 @@
-"""How a policy did: each number as mean ± standard error, per task and over tasks that weigh the same."""
+"""Summarize a policy: each number as mean ± standard error, per task and over tasks with equal weight."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Mean(NamedTuple):
 
 
 class Score(NamedTuple):
-    """What the table needs of one episode."""
+    """The values of one episode for the table."""
 
     variant: str
     task: str
@@ -66,7 +66,7 @@ class Row(NamedTuple):
 
 
 def score(played: Played) -> Score:
-    """What the table needs of an episode."""
+    """The table's values of an episode."""
     return Score(
         variant=played.job.variant,
         task=played.job.task,
@@ -121,7 +121,7 @@ def stratified(means: Sequence[Mean | None]) -> Mean | None:
 
 
 class Table:
-    """The rows, built up episode by episode; what is kept does not grow with their number."""
+    """The rows, built up episode by episode; memory does not grow with the number of episodes."""
 
     def __init__(self) -> None:
         self.n_ended = 0

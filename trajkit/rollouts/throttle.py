@@ -1,4 +1,4 @@
-"""How many requests are in flight: fewer when a service asks for it, more again when it answers."""
+"""Limit the requests in flight: fewer when a service asks for fewer, more again when it answers."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Throttle:
             await place
         except asyncio.CancelledError:
             if not place.cancelled():
-                self._wake()  # it was this one's turn already: the next one's, then
+                self._wake()  # this one was already admitted: admit the next one
             raise
 
     def _wake(self) -> None:
@@ -61,7 +61,7 @@ class Throttle:
                 return
 
     def good(self) -> None:
-        """A request was answered: after as many as may be in flight, one more may be."""
+        """Record an answer: after as many answers as the limit, the limit grows by one."""
         self.back()
         self._n_good += 1
         if self._n_good >= self.limit < self.most:

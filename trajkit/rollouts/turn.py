@@ -1,4 +1,4 @@
-"""What an agent is given each time it must act, and through which it asks models."""
+"""The `Turn` that an agent gets each time it must act, and through which it calls models."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ class Calls:
         self.failure: Exception | None = None
         """The first failure of a call; the agent cannot undo it by catching it."""
         self.has_inferred = False
-        """Whether the gateway knows of this step."""
+        """Whether the gateway was called in this step."""
         self._answers: list[Answer] = []
         self._n_begun = self._n_open = 0
         self._is_over = False
@@ -238,26 +238,26 @@ class Calls:
             self._waiting.discard(future)
 
     async def close(self) -> None:
-        """Take no more calls, and wait for those that the agent left open: they belong to this step."""
+        """Accept no more calls, and wait for those that the agent left open: they belong to this step."""
         self._is_over = True
         if self._n_open:
             await self._idle.wait()
 
     def cancel(self) -> None:
-        """Take no more calls, and let go of threads that wait for one."""
+        """Accept no more calls, and release threads that wait for one."""
         self._is_over = True
         for future in list(self._waiting):
             future.cancel()
 
     def _begin(self) -> int:
-        """Take note of a call; its number in the step."""
+        """Record a call; returns its number in the step."""
         if self._is_over:
             raise _turn_is_over()
         self._n_begun += 1
         return self._n_begun - 1
 
     def _seed(self, number: int) -> int:
-        """Of the first call the one that the policy `gateway` sends."""
+        """The seed of a call; the first call has the seed that the policy `gateway` sends."""
         job = self._situation.job
         later = (number,) if number else ()
         return derived_seed(

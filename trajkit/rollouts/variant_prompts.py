@@ -1,4 +1,4 @@
-"""The prompts of a variant of a gateway's function, written from its configuration without the gateway."""
+"""Write the prompts of a gateway's variant from its configuration, without the gateway."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class VariantOf(NamedTuple):
 
 
 class Sampling(NamedTuple):
-    """What a variant says of how answers are drawn; None where it says nothing."""
+    """The sampling parameters of a variant; None where it sets none."""
 
     temperature: float | None
     top_p: float | None
@@ -57,7 +57,7 @@ class VariantPrompt(NamedTuple):
     tool_choice: str | Mapping[str, Any] | None = None
 
     def action(self, answer: Message) -> JsonValue:
-        """As the gateway reads it: of a json function nothing that does not fit its output schema."""
+        """As the gateway reads it: a json function's answer counts only if it fits the output schema."""
         if (called := called_action(answer)) is not None:
             return called
         said = answer.text.strip()
@@ -71,7 +71,7 @@ class VariantPrompt(NamedTuple):
         return action
 
     def answer(self, action: str) -> Message:
-        """The action as the function puts it: what else it must say is empty."""
+        """The function's answer with this action; its other required fields are empty."""
         if self.tools:
             call = ToolCallBlock(id=_CALL_ID, name=str(self.tools[0]["name"]), arguments=_object(action, {}))
             return Message(role=Role.ASSISTANT, content=(call,))
@@ -188,7 +188,7 @@ def _held_to(
 
 
 def _output_schema(function: Mapping[str, Any], which: VariantOf) -> Mapping[str, Any] | None:
-    """What a json function answers; one that does not say answers any object."""
+    """The output schema of a json function; any object where it declares none."""
     if function.get("type") != "json":
         return None
     file = function.get("output_schema")
@@ -216,7 +216,7 @@ def _tool(declared: Configuration, name: str, which: VariantOf) -> JsonObject:
 
 
 def _tool_choice(said: Any) -> str | Mapping[str, Any]:
-    """As OpenAI spells it; a function that does not say leaves it to the model."""
+    """In OpenAI's spelling; without a setting, the model decides."""
     if isinstance(said, Mapping):
         return {"type": "function", "function": {"name": said.get("specific")}}
     return str(said or "auto")

@@ -1,4 +1,4 @@
-"""Where a gateway policy plays: a gateway by URL, the user's own database, or the local stack."""
+"""Find the gateway that a policy plays through: by URL, with the user's database, or the local stack."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ DEFAULT_FUNCTION = "act"
 
 
 class Venue(NamedTuple):
-    """A gateway that can be opened, and what is known of it beforehand."""
+    """A gateway that can be opened, and the facts known before that."""
 
     name: str
-    """What it is called in messages and in a store; holds no password."""
+    """Its name in messages and in a store, without a password."""
     names: GatewayConfig | None
     """Its functions, variants and metrics; None when only the gateway knows them."""
     config_file: Path | None = None
@@ -47,7 +47,7 @@ class Venue(NamedTuple):
     described_by: Path | None = None
     """The configuration that says what the gateway has; None when only the gateway knows."""
     identity: tuple[str, ...] = ()
-    """What tells it from other places to play, without a password: where it is, and what it plays with."""
+    """Identifies the venue without a password: its address and its configuration."""
 
 
 def find_venue(config_file: Path | None = None) -> Venue:
@@ -118,7 +118,7 @@ def _on_local_stack(stack: LocalStack, config_file: Path | None) -> Venue:
         served=stack.served,
         is_prepared=is_prepared,
         described_by=config_file,
-        # neither its ports, which change with every start, nor the file's place
+        # neither its ports, which change with every start, nor the path of the file
         identity=(
             str(stack.data_folder),
             *_digest(config_file, stack.model_url),

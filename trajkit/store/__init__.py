@@ -1,1 +1,1 @@
-"""Episodes as columns on disk: write a store, open it, prove it, ask it."""
+"""Store episodes as columns on disk: write, open, verify and query a store."""

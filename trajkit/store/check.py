@@ -1,4 +1,4 @@
-"""What must hold in a store whatever wrote it: the rules of the models, as SQL over the finished parts."""
+"""Check the rules that hold in every store: the rules of the models, as SQL over the finished parts."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ _LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 
 
 class Rule(NamedTuple):
-    """One thing that must hold."""
+    """One rule for a whole table."""
 
     broken: str
-    """What is wrong when it does not, with `{}` for the id of an example."""
+    """The error message when it is broken, with `{}` for the id of an example."""
     example_sql: str
     """Selects the ids of the rows that break it, as text; no row when it holds."""
 
 
 class RowRule(NamedTuple):
-    """One thing that must hold in each row by itself."""
+    """One rule for each row by itself."""
 
     broken: str
-    """What is wrong when it does not, with `{}` for each column of `shown`."""
+    """The error message when it is broken, with `{}` for each column of `shown`."""
     shown: str
     """Columns of an example."""
     breaks_sql: str
@@ -69,10 +69,10 @@ def check(connection: duckdb.DuckDBPyConnection, metrics: Sequence[Metric]) -> N
     connection.execute("DROP TABLE summed_steps; DROP TABLE listed_episodes")
 
 
-# So that the files are opened once for all that is asked of the episodes.
+# One scan for all rules about the episodes, so that the files are opened once.
 _LISTED = "CREATE OR REPLACE TEMP TABLE listed_episodes AS SELECT episode_id, n_steps FROM episodes"
 
-# One pass over the steps for all that is asked of those of an episode together.
+# One pass over the steps for all rules about the steps of an episode together.
 _SUMMED = """
     CREATE OR REPLACE TEMP TABLE summed_steps AS
     SELECT episode_id, count(*) AS n, count(DISTINCT step_index) AS n_indices, min(step_index) AS first,
@@ -136,7 +136,7 @@ def _rules() -> Iterator[Rule]:
 
 
 def _prompt_rule() -> Rule:
-    # Only episodes that keep anything are looked at: for the others `messages` is never read.
+    # Only episodes that keep messages are checked: for the others `messages` is never read.
     return Rule(
         "episode {} step {}: n_prompt_kept is {} and the step before has {} messages",
         """

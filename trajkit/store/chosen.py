@@ -1,4 +1,4 @@
-"""The episodes that a dataset's verbs choose, read in their order a few thousand steps at a time."""
+"""Read the episodes that a dataset's verbs choose, in their order, a few thousand steps at a time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _KEYS = {"steps": ("step_index",), "feedback": ("feedback_id",)}
 
 
 class Verb(NamedTuple):
-    """One thing asked of a dataset."""
+    """One operation on a dataset."""
 
     name: str
     """`where`, `order_by` or `limit`."""
@@ -50,7 +50,7 @@ class Verb(NamedTuple):
 
     @property
     def reason(self) -> str:
-        """Why an episode that it does not keep has left."""
+        """The reason recorded for an episode that this verb leaves out."""
         return f"not ({self.argument})" if self.name == "where" else f"after the first {self.argument}"
 
 
@@ -86,11 +86,11 @@ def try_verb(store: Store, verb: Verb) -> None:
 
 
 class Chosen:
-    """What a dataset's verbs choose, worked out once; the connection behind it is fenced.
+    """The episodes that a dataset's verbs choose, computed once; the connection behind it is fenced.
 
     Args:
         store: Where the episodes are.
-        verbs: What chooses them.
+        verbs: The verbs that choose them.
 
     Raises:
         StoreError: A part is missing or changed.
@@ -125,7 +125,7 @@ class Chosen:
         return self._counts[-1][1]
 
     def lineage(self) -> tuple[LineageEntry, ...]:
-        """An entry per verb that chooses, with what it left behind."""
+        """An entry per choosing verb, with the episodes that it left out."""
         entries: list[LineageEntry] = []
         choosing = [verb for verb in self._verbs if verb.name != "order_by"]
         for verb, (before, after) in zip(choosing, itertools.pairwise(self._counts), strict=True):
@@ -182,7 +182,7 @@ class Chosen:
         """Write the episodes as a new store, a bounded number of steps at a time."""
         manifest = self._store.manifest
         lineage = (*manifest.lineage, *self.lineage())
-        # No text of the user's runs below, and the fence would not let the parts be written.
+        # No SQL of the user runs below, and the fence would not allow writing the parts.
         with connect() as connection:
             create_views(connection, self._store)
             connection.register("ids", self._connection.sql("SELECT * FROM chosen").to_arrow_table())
@@ -217,7 +217,7 @@ class Chosen:
         order: tuple[duckdb.Expression, ...] = (by_id,)
         for verb in self._verbs:
             if verb.name == "order_by":
-                # machine-written: no word of the user's stands in it unread
+                # machine-written: contains no unchecked word of the user
                 expression = duckdb.SQLExpression(next(expressions).sql)
                 order = (expression.desc() if verb.is_descending else expression.asc(), by_id)
                 continue

@@ -1,4 +1,4 @@
-"""Lineage as commands: what a person would type to do the same again."""
+"""Print lineage as the commands that would repeat it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from trajkit.schema import LineageEntry
 
 _RESULTS = frozenset({"result", "found", "report", "stores", "n_workers"})
-"""What entries say of what came out; it is nothing to type."""
+"""Fields of entries that describe results; they are not options."""
 _LONGEST = 400
 
 

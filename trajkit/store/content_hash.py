@@ -1,7 +1,7 @@
-"""The content hash of episodes, from their rows as Arrow batches.
+"""Compute the content hash of episodes from their rows as Arrow batches.
 
-A row becomes a run of bytes, made for all rows of a batch at once; the bytes of one episode lie side by side,
-so that they are hashed in one piece: there is no loop over rows.
+A row becomes a run of bytes, made for all rows of a batch at once. The bytes of one episode lie side by side,
+so that they are hashed in one piece, without a loop over rows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HASHES = pa.schema({"episode_id": pa.string(), "content_hash": pa.string()})
 
 
 class Element(NamedTuple):
-    """What one column adds to the bytes of a row."""
+    """The bytes that one column adds to a row."""
 
     column: str
     """The column of the batch that holds it."""
@@ -39,7 +39,7 @@ class ContentHashes:
 
         Args:
             batch: Has the column `episode_id` and those of the elements.
-            elements: What makes a row, in order.
+            elements: The elements of a row, in order.
         """
         if not batch.num_rows:
             return

@@ -1,7 +1,7 @@
-"""Why a store cannot be read although its checksums match: the first wrong value, by file, row and column.
+"""Find the first wrong value, by file, row and column, in a store whose checksums match.
 
-Stores are read by columns and mostly without looking at single values. So this is asked only where something
-went wrong, and by `info --check`.
+Stores are read by columns, mostly without checking single values. So this runs only after a failure, and in
+`info --check`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROWS = 256
 
 
 def damage(store: Store) -> StoreError | None:
-    """What is wrong with a store; None when nothing is. Reads everything, some rows at a time."""
+    """The first damage in a store; None when there is none. Reads everything, some rows at a time."""
     try:
         verify(store)
         for table in TABLES:
@@ -44,7 +44,7 @@ def damage(store: Store) -> StoreError | None:
 
 
 def last_damage() -> StoreError | None:
-    """What is wrong with one of the stores that were opened last in this process; None when nothing is."""
+    """The damage in one of the stores that this process opened last; None when there is none."""
     for store in reversed(LAST_OPENED):
         if (found := damage(store)) is not None:
             return found

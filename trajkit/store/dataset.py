@@ -1,4 +1,4 @@
-"""A lazy view of a store: verbs that choose episodes, and what they leave behind by reason."""
+"""A lazy view of a store: verbs that choose episodes, and counts of the excluded ones by reason."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Table = Literal["episodes", "steps", "feedback", "steps_full"]
-"""What a dataset gives as columns."""
+"""The tables that a dataset gives as columns."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -1,4 +1,4 @@
-"""Digest v1: what a store holds as one sha256, whatever its parts, threads or source.
+"""Digest v1: one sha256 of a store's content that does not depend on parts, threads or source.
 
 `docs/store-format.md` gives the definition in words, `tests/store/test_digest.py` again in plain Python.
 """
@@ -19,7 +19,7 @@ from trajkit.store.layout import METRICS, TABLES, Column, columns, quoted
 _LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 _NUMBERS = ("BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMPTZ")
 _SPELLED = "digested_"
-"""Begins the names of columns that are made for the hash alone."""
+"""Prefix of columns that are made for the hash alone."""
 _BATCH_ROWS = 4096  # as many as a row group of a part has
 
 ORDER = {
@@ -31,7 +31,7 @@ ORDER = {
 
 
 def elements(table: str) -> tuple[Element, ...]:
-    """What the bytes of a row are made of. The metrics always have a place, measured or not."""
+    """The elements of a row's bytes. The metrics always have a place, measured or not."""
     return tuple(
         Element(
             _SPELLED + column.name if _is_spelled(column) else column.name, column.sql_type not in _NUMBERS
@@ -67,7 +67,7 @@ def ordered_batches(
         if column.name not in absent
     )
     missing = [*absent, *(_SPELLED + column.name for column in of_hash if column.name in absent)]
-    # made above the sort, which then has less to carry
+    # computed after the sort, which then carries less
     (statement,) = parsed(f"SELECT *{spelled} FROM ({select} ORDER BY {order}) r")
     rows = connection.sql(statement)
     for batch in rows.to_arrow_reader(_BATCH_ROWS):
@@ -102,7 +102,7 @@ def spelled_json(name: str) -> str:
 
 
 def _is_spelled(column: Column) -> bool:
-    """Whether the hash sees a text made of the column and not what is stored."""
+    """Whether the hash covers a canonical text of the column instead of the stored value."""
     is_free_json = column.sql_type == "JSON" and not column.is_closed
     return is_free_json or column.sql_type == METRICS or column.sql_type.endswith("[]")
 

@@ -1,4 +1,4 @@
-"""DuckDB as the store uses it: how a connection is made, and what its failures are called here."""
+"""Connect to DuckDB as the store needs it, and translate its failures."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _CONFIG = {
     "python_enable_replacements": "false",  # else SQL text could name the caller's Python variables
 }
 MOST_CHARACTERS = 100_000
-"""Of an SQL text or a condition that somebody wrote."""
+"""Most characters of an SQL text or a condition of a user."""
 DEEPEST = 100
-"""Expressions within expressions of such a text."""
+"""Deepest nesting of expressions in such a text."""
 
 _GRACE_S = 10.0
 _PATTERN = re.compile(r"[*?\[]")
-# What the machine did, not the query.
+# Failures of the machine, not of the query.
 _MACHINE = (
     duckdb.IOException,
     duckdb.OutOfMemoryException,
@@ -78,7 +78,7 @@ def parsed(sql: str) -> tuple[duckdb.Statement, ...]:
 
 
 def parser() -> duckdb.DuckDBPyConnection:
-    """A connection that only parses what somebody wrote, and refuses what is nested too deep."""
+    """A connection that only parses a user's text, and refuses text that is nested too deep."""
     connection = duckdb.connect(config={"enable_external_access": "false"})
     connection.execute(f"SET max_expression_depth = {DEEPEST}")
     return connection
@@ -133,7 +133,7 @@ def interruptible(*connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
     this does nothing.
 
     Args:
-        connections: What runs in the block.
+        connections: The connections that the block uses.
     """
     with contextlib.ExitStack() as stack:
         if connections and threading.current_thread() is threading.main_thread():
@@ -147,14 +147,14 @@ def interruptible(*connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
 
 
 class TimeLimit:
-    """Stops what runs on some connections when it has taken too long; time outside of `counting` is free.
+    """Stops the queries of some connections after a time limit; only time inside `counting` counts.
 
     DuckDB cannot be interrupted within one function. A command line that is still in one 10 s later is ended.
 
     Args:
         limit_s: Seconds in all; None for no limit.
-        connections: What is stopped.
-        what: What takes too long, for the message.
+        connections: The connections to stop.
+        what: Name of the work, for the message.
         hint: How to get more time.
     """
 
@@ -200,7 +200,7 @@ class TimeLimit:
             return
         self._is_over.set()
         ends_at = time.monotonic() + _GRACE_S
-        while not is_done.wait(0.1):  # again and again, as a query may be just about to begin
+        while not is_done.wait(0.1):  # repeatedly, because a query may be just about to begin
             for connection in self._connections:
                 connection.interrupt()
             if is_own_process() and time.monotonic() > ends_at:
@@ -209,7 +209,7 @@ class TimeLimit:
 
 
 def _is_ctrl_c(error: Exception) -> bool:
-    """Whether this is what DuckDB makes of a Ctrl-C."""
+    """Whether DuckDB raised this error because of a Ctrl-C."""
     text = str(error)
     if isinstance(error, duckdb.InterruptException):
         return True
@@ -231,7 +231,7 @@ def _watching(connections: tuple[duckdb.DuckDBPyConnection, ...]) -> Iterator[No
     finally:
         try:
             signal.set_wakeup_fd(before)
-        except OSError:  # it was closed meanwhile: a Ctrl-C came between two blocks
+        except OSError:  # it was closed in the meantime: a Ctrl-C came between two blocks
             signal.set_wakeup_fd(-1)
         woken.close()
         watcher.join()
@@ -239,7 +239,7 @@ def _watching(connections: tuple[duckdb.DuckDBPyConnection, ...]) -> Iterator[No
 
 
 def _interrupt(listening: socket.socket, connections: tuple[duckdb.DuckDBPyConnection, ...]) -> None:
-    """Wait for Ctrl-C; then stop what runs, again and again, as a query may be just about to begin."""
+    """Wait for Ctrl-C; then interrupt repeatedly, because a query may be just about to begin."""
     while received := listening.recv(64):
         if signal.SIGINT in received:
             break
@@ -255,11 +255,11 @@ def _interrupt(listening: socket.socket, connections: tuple[duckdb.DuckDBPyConne
 
 @contextlib.contextmanager
 def writing(path: Path, *connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Say which path could not be written, or which value did not fit, instead of DuckDB's own words alone.
+    """Translate DuckDB's errors: name the path that could not be written, or the value that did not fit.
 
     Args:
-        path: What is being written.
-        connections: What runs in the block, for Ctrl-C (`interruptible`).
+        path: The path that is being written.
+        connections: The connections that the block uses, for Ctrl-C (`interruptible`).
 
     Raises:
         StoreError: The disk is full, the folder is not writable, or the memory limit is too small.

@@ -1,7 +1,7 @@
-"""Conditions that a user writes: parsed by DuckDB, checked word by word, and written anew from the tree.
+"""Parse a user's conditions with DuckDB, check every word, and write them anew from the syntax tree.
 
-What is missing makes every comparison untrue, and the word `not` turns that around: `x > 1`, `x <= 1` and
-`x != 1` leave out an episode without x, and `not x > 1` and `x not in (1, 2)` bring it.
+A missing value makes every comparison false, and `not` inverts that: `x > 1`, `x <= 1` and `x != 1` leave out
+an episode without x; `not x > 1` and `x not in (1, 2)` keep it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Order(NamedTuple):
 
     @property
     def sql(self) -> str:
-        """What stands in ORDER BY; what is missing comes last."""
+        """The ORDER BY clause; missing values come last."""
         return f"{self.expression.sql} {'DESC' if self.is_descending else 'ASC'} NULLS LAST"
 
 
@@ -52,8 +52,8 @@ def parse(text: str, names: Names) -> Expression:
     it says, its cost grows no faster than the episodes do.
 
     Args:
-        text: What the user wrote.
-        names: What it may name.
+        text: The user's text.
+        names: The names that it may use.
 
     Raises:
         QueryError: It is not one expression, names what is not there, or asks for more than a value.
@@ -80,8 +80,8 @@ def parse_order(text: str, names: Names) -> tuple[Order, ...]:
     """Read what to sort by: expressions with commas between them, each with `desc` after it or not.
 
     Args:
-        text: What the user wrote, such as `episode_return desc, n_steps`.
-        names: What it may name.
+        text: The user's text, such as `episode_return desc, n_steps`.
+        names: The names that it may use.
 
     Raises:
         QueryError: One of them is not an expression, or names what is not there.
@@ -98,7 +98,7 @@ def parse_order(text: str, names: Names) -> tuple[Order, ...]:
 
 
 def _pieces(text: str) -> list[list[Token]]:
-    """The words between the commas that stand in no brackets."""
+    """The words between top-level commas."""
     pieces: list[list[Token]] = [[]]
     depth = 0
     for token in tokens_of(text):

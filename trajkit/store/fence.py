@@ -1,8 +1,8 @@
-"""Connections for SQL that a user wrote: they reach one store's folder, and take one SELECT that only reads.
+"""Connections for a user's SQL: they reach one store's folder, and run one SELECT that only reads.
 
-Two walls, because one is not enough. DuckDB keeps file access inside the folder but allows writing there,
-and to its parser `WITH x AS (COPY …) SELECT` is a SELECT: so the syntax
-tree is checked for what does more than read.
+Two walls, because one is not enough. DuckDB keeps file access inside the folder but allows writing there, and
+to its parser `WITH x AS (COPY …) SELECT` is a SELECT: so the syntax tree is also checked for anything that
+does more than read.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def fenced(
 ) -> duckdb.DuckDBPyConnection:
     """A connection with the views `episodes`, `steps`, `feedback`, `steps_full`, and nothing else in reach.
 
-    The store's checksums are verified first. What a user wrote goes through `check_select` before it runs.
+    The store's checksums are verified first. A user's SQL goes through `check_select` before it runs.
 
     Args:
-        store: What the views show.
+        store: The store that the views show.
         memory_limit: Such as `1GB`; None leaves DuckDB's own.
         threads: None for one per core.
 

@@ -1,4 +1,4 @@
-"""The columns of a store, version 1: their order, their types, and which of them the digest covers."""
+"""The columns of a store, version 1: their order, their types, and whether the digest covers them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ STEPS = (
     Column("messages", "JSON", is_closed=True),
     Column("tools", "JSON"),
     Column("completion", "JSON", is_closed=True),
-    # what the gateway made the messages of; each of its databases spells it in another way
+    # the gateway's source of the messages; each of its databases spells it in another way
     Column("input", "JSON", is_digested=False),
     Column("observation", "VARCHAR"),
     Column("action", "JSON"),

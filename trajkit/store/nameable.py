@@ -10,11 +10,11 @@ from trajkit.errors import QueryError
 
 
 class Names:
-    """What a condition may name.
+    """The names that a condition may use.
 
     Args:
         plain: Every name that stands by itself, to the column it means.
-        patterns: What a name may also look like; it is then the column of that name.
+        patterns: Patterns of further names, each the column of that name.
         prefixes: Names with something after them, such as `tags`, to what may follow.
         open_prefixes: Names after which anything may follow: `tags.x` is then the column `tags.x`.
         singles: Columns in single precision: what they are compared with is rounded to that.
@@ -76,7 +76,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def column_name(name: str) -> str:
-    """What a column is called where an expression is computed: no two of these differ by their case only.
+    """The name of a column inside an expression: no two of these differ by their case only.
 
     DuckDB would take one for the other, and tags differ by case.
     """

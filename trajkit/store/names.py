@@ -1,4 +1,4 @@
-"""What a condition on the episodes of a store may name, and the SQL behind each name."""
+"""The names that a condition on the episodes of a store may use, and the SQL behind each."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trajkit.store.nameable import Names
 from trajkit.store.reader import Store
 
 STEP = "step."
-"""Begins the names of what is asked about single steps."""
+"""Prefix of names for the columns of single steps."""
 
 _SINGLE_SOURCE = "tensorzero"
 
@@ -64,7 +64,7 @@ def names_of(
     patterns: Sequence[re.Pattern[str]] = (),
     with_steps: bool = False,
 ) -> tuple[Names, dict[str, str]]:
-    """What a condition on episodes may name, and the SQL over `episodes` of each column.
+    """The names that a condition on episodes may use, and the SQL over `episodes` of each column.
 
     A bare name is a column, else one of `more`, else a metric; `metrics.NAME` and `tags.KEY` say which.
 
@@ -72,7 +72,7 @@ def names_of(
         store: Whose episodes.
         connection: Has its view `episodes`; the keys of the tags are read from it.
         more: Other names, to the column that each means.
-        patterns: What other names look like.
+        patterns: Patterns of other names.
         with_steps: Whether it may also name what single steps have: `step.NAME`, and their metrics. That is
             then SQL over `steps`.
     """

@@ -1,4 +1,4 @@
-"""A dataset in a notebook: how much there is, the first episodes, and how it was made."""
+"""Show a dataset in a notebook: its size, the first episodes, and how it was made."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def entry_html(entry: LineageEntry, path: Path | None) -> str:
-    """What a verb did, as a table: seen, left by reason, kept."""
+    """The counts of a verb as a table: seen, left by reason, kept."""
     rows = [("seen", entry.n_episodes_in, entry.n_steps_in)]
     rows += [(f"left: {left.reason}", left.n_episodes, left.n_steps) for left in entry.left]
     rows += [("kept", entry.n_episodes_out, entry.n_steps_out)]

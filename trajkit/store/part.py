@@ -1,4 +1,4 @@
-"""One Parquet file of a store, written batch by batch: DuckDB makes the rows, pyarrow writes them.
+"""Write one Parquet file of a store batch by batch: DuckDB makes the rows, pyarrow writes them.
 
 pyarrow writes these wide texts several times faster than DuckDB's COPY does (measured: bench/export.py).
 """
@@ -33,7 +33,7 @@ _SCALARS: dict[str, pa.DataType] = {
     "TIMESTAMPTZ": pa.timestamp("us", tz="UTC"),
     "JSON": pa.json_(pa.string()),
 }
-# Few different values: a dictionary makes them small. For the long texts it would only be tried and given up.
+# Columns with few distinct values, which a dictionary makes small. For long texts it would not pay.
 _REPEATING = (
     "episode_id",
     "source",
@@ -68,7 +68,7 @@ def refuse_other_columns(path: Path, table: str, metrics: Sequence[Metric], n_ro
     """Refuse a file that lacks a column of its table or has one of another kind; only its end is read.
 
     Args:
-        path: The file, whoever wrote it.
+        path: The file, from any writer.
         table: Of which table it is a part.
         metrics: The store's.
         n_rows: How many rows it must have.
@@ -213,7 +213,7 @@ def _at_once(work: _Work) -> None:
 
 @contextlib.contextmanager
 def _behind() -> Iterator[Callable[[_Work], None]]:
-    """Does each work in a thread when the one before is done; what went wrong is raised here."""
+    """Runs tasks one after another in a thread; errors are raised here."""
     with ThreadPoolExecutor(1) as pool:
         pending: Future[None] | None = None
 

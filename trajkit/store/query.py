@@ -1,4 +1,4 @@
-"""Ask a store with SQL, and say what is nearest when a name is misspelt."""
+"""Query a store with SQL, and suggest the nearest names when one is misspelt."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def ask(
     """Run one SELECT over `episodes`, `steps`, `feedback` and `steps_full`; rows stream inside the block.
 
     Args:
-        store: What is asked.
+        store: The store that is queried.
         sql: One SELECT. It can reach the store and nothing else, and change nothing.
         limit_s: Seconds that the query may run, what is done with its rows not counted; None for no limit.
         memory_limit: Such as `1GB`; None leaves DuckDB's own.
@@ -114,11 +114,11 @@ def _counted(reader: pa.RecordBatchReader, limit: TimeLimit) -> Iterator[pa.Reco
 
 @contextlib.contextmanager
 def explaining(store: Store, *connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
-    """Turn what DuckDB says about a user's SQL into a `QueryError` that names what is nearest.
+    """Translate DuckDB's errors about a user's SQL into a `QueryError` that suggests the nearest names.
 
     Args:
-        store: What is asked.
-        connections: What runs in the block, for Ctrl-C.
+        store: The store that is queried.
+        connections: The connections that the block uses, for Ctrl-C.
 
     Raises:
         QueryError: The SQL names what is not there, or cannot be computed.

@@ -1,4 +1,4 @@
-"""Open a store and prove that it is what its manifest says."""
+"""Open a store and verify that it matches its manifest."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def open_store(path: str | Path) -> Store:
 
 
 def verify(store: Store, *, deep: bool = False) -> None:
-    """Prove that every byte is the one that was written.
+    """Verify that every byte is as it was written.
 
     A part whose size and time of change are those of an earlier call in this process is not read again. Parts
     must have the columns of the layout, too, and each episode an id of its own.
@@ -111,10 +111,10 @@ def verify(store: Store, *, deep: bool = False) -> None:
 
 @contextlib.contextmanager
 def verifying(store: Store) -> Iterator[Callable[[], None]]:
-    """The same as `verify`, beside what is done in a block.
+    """Run `verify` in parallel with a block.
 
-    The block must call what it is given before anybody may rely on what it found; at its end that is done for
-    it. What goes wrong in the block is raised only when no damage explains it.
+    The block must call the given function before its results may be used; at its end that is done for
+    it. An error in the block is raised only when no damage explains it.
 
     Args:
         store: What to check.
@@ -128,7 +128,7 @@ def verifying(store: Store) -> Iterator[Callable[[], None]]:
     pool = ThreadPoolExecutor(_HASHING)  # hashing lets other threads run
     try:
         found = [pool.submit(_verify_part, store, part) for part in store.manifest.parts]
-        found.append(pool.submit(_refuse_ids, store))  # last: a damaged part is told before
+        found.append(pool.submit(_refuse_ids, store))  # last: a damaged part is reported first
 
         def verified() -> None:
             for each in found:

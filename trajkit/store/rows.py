@@ -1,4 +1,4 @@
-"""The rows of whole episodes on their way into a store, and the wide columns that are made last."""
+"""The rows of whole episodes that are about to be written, and the wide columns that are made last."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pyarrow as pa
 
 
 class Late(NamedTuple):
-    """Wide columns of `steps` that DuckDB need not carry: they are made for each batch of rows in order."""
+    """Wide columns of `steps` that bypass DuckDB: they are computed for each batch of ordered rows."""
 
     keys: tuple[str, ...]
     """Columns of the relation that are handed over and not stored."""
@@ -20,7 +20,7 @@ class Late(NamedTuple):
     """The texts by column, for the rows of a batch that has the keys and every other column. Those of closed
     columns are spelled as the store spells them."""
     most_rows: int = 2**31
-    """Rows that are filled and written at a time: of long texts few make much memory."""
+    """Rows that are filled and written at a time: a few long texts can use a lot of memory."""
     spelled: tuple[str, ...] = ()
     """Other JSON columns that the relation has as text, and sound: closed ones spelled as the store does."""
     absent: tuple[str, ...] = ()
@@ -39,17 +39,17 @@ class Late(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """The rows of some whole episodes, each table in its order, and what makes their last columns."""
+    """The rows of some whole episodes, each table in its order, and the function for their last columns."""
 
     batches: Mapping[str, Iterable[pa.RecordBatch]]
     late: Late | None
 
     def held(self) -> Rows:
-        """The same, read now: the connection behind them may be closed."""
+        """The same rows, read into memory: the connection behind them may be closed."""
         return self._replace(batches={table: list(batches) for table, batches in self.batches.items()})
 
     def released(self) -> Rows:
-        """The same, for once: no batch is kept after it was taken."""
+        """The same rows, readable once: no batch is kept after it was read."""
         return self._replace(batches={table: _taken(batches) for table, batches in self.batches.items()})
 
 

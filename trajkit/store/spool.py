@@ -1,4 +1,4 @@
-"""Rows that wait on disk until the metrics of all of them are known."""
+"""Keep rows on disk until the metrics of all of them are known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store holds, in numbers that fit on a screen however large it is."""
+"""Summarize a store in numbers that fit on a screen, however large it is."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from trajkit.store.query import explaining
 from trajkit.store.reader import Store, verify
 
 MOST_GROUPS = 30
-"""Tasks and variants that are listed; the rest is counted."""
+"""Most tasks and variants that are listed; the others are only counted."""
 
 
 class GroupSummary(Model):

@@ -1,4 +1,4 @@
-"""A store as `trajkit info` prints it."""
+"""Format the summary of a store as `trajkit info` prints it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The syntax tree of a condition: what may stand in it, and what is put in the place of what a user wrote.
+"""Check the syntax tree of a condition, and replace the user's names by columns.
 
-What is not on the lists below does not pass: no other table, no subquery, no file, no function that does more
-than compute a value from its arguments. DuckDB bounds neither the texts that functions make nor the time of a
+Only the nodes on the lists below pass: no other table, no subquery, no file, no function that does more than
+compute a value from its arguments. DuckDB bounds neither the texts that functions make nor the time of a
 pattern, and cannot be interrupted within a function. So the texts that a condition makes and the size of its
 patterns are bounded here, before it runs.
 """
@@ -73,12 +73,12 @@ _MAKING_TEXT = _words(
     """
 )
 _MOST_TEXT = 64
-"""How many times the text of its columns a condition may make. DuckDB holds that of 2,048 episodes at a time:
-1.7 GB in one thread, measured, where each has 10,000 characters."""
+"""Most text that a condition may make, in multiples of the text of its columns. DuckDB holds that of 2,048
+episodes at a time: 1.7 GB in one thread, measured, where each has 10,000 characters."""
 _COLUMN = 100
 """Characters of a constant that count as much as a column."""
 _AS_TEXT = 8
-"""How many times as long a list of short texts is, written as one text."""
+"""How much longer a list of short texts is when written as one text."""
 _MOST_PATTERN = 500
 """Characters of a pattern, with its repetitions written out. Measured (DuckDB 2.0.0): the slowest of 500 take
 1 µs for a character of text, of 1,000 up to 80 µs."""
@@ -114,7 +114,7 @@ class Checker:
         self._n_texts = 0.0
 
     def refuse_much_text(self) -> None:
-        """Refuse a condition that makes too much text of the columns it names.
+        """Refuse a condition that builds too long texts from the columns it names.
 
         Raises:
             QueryError: It does.
@@ -211,7 +211,7 @@ class Checker:
         raise QueryError(f"the function {name} at {self._place(name)} is not open to conditions", hint=hint)
 
     def _refuse_slow(self, name: str, node: dict[str, Any]) -> None:
-        """Refuse a pattern that is not written down, or may take very long."""
+        """Refuse a pattern that is not a constant, or may take very long."""
         pattern = _constant(_arguments(node)[1])
         if pattern is None:
             raise QueryError(f"the pattern of {name} at {self._place(name)} is not a text in quotes")
@@ -222,7 +222,7 @@ class Checker:
             )
 
     def _size(self, node: Any) -> float:
-        """How many times as long as the longest column a text of this node may be."""
+        """An upper bound of the length of this node's text, in multiples of the longest column."""
         if isinstance(node, list):
             return sum(self._size(item) for item in node)
         if not isinstance(node, dict):

@@ -1,4 +1,4 @@
-"""What came in, what went out, and why the rest left."""
+"""Count the episodes that went into a verb, those it kept, and those it left out by reason."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tally:
-    """The verbs on the way from the source, oldest first. As text: a block per verb."""
+    """The verbs applied since the source, oldest first. As text: a block per verb."""
 
     entries: tuple[LineageEntry, ...]
     """One per verb."""

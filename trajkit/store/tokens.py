@@ -1,4 +1,4 @@
-"""The words of a condition, and what a person may write that SQL may not: `0 < avg < 1` and `pass@4`."""
+"""Tokenize a condition, and rewrite the forms that SQL lacks: `0 < avg < 1` and `pass@4`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
-# what ends one side of a comparison, and what cannot stand in a chain of them
+# tokens that end one side of a comparison, and tokens that cannot be in a chain of them
 _ENDS = frozenset({"and", "or", "not", "case", "when", "then", "else", "end", ","})
 _APART = frozenset({"in", "like", "ilike", "between", "is", "similar", "glob", "escape", ":", "->"})
 

@@ -65,8 +65,8 @@ def full_steps(steps: str) -> str:
 def spans(connection: duckdb.DuckDBPyConnection) -> list[str]:
     """Conditions on `episode_id` that together hold for every row of `steps`, each for a bounded number.
 
-    Prompts are many times as long as what a store holds of them: what needs those of all steps takes them in
-    these spans, each of which has whole episodes.
+    Prompts are many times as long as their stored parts: code that needs all prompts reads them in these
+    spans, each of which has whole episodes.
     """
     found = connection.execute(
         "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, "

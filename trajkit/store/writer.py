@@ -1,4 +1,4 @@
-"""Write a store: parts first, the checks, the manifest last, then the folder takes its name."""
+"""Write a store: first the parts, then the checks, then the manifest; last, the folder gets its name."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from trajkit.store.rows import Late, Rows
 from trajkit.store.spool import Spool
 
 CHECKING_MEMORY = "1GB"
-"""What `finish` needs at most; what does not fit goes to the disk."""
+"""Most memory that `finish` uses; the rest spills to disk."""
 
 
 class StoreWriter:
@@ -66,7 +66,7 @@ class StoreWriter:
         self._facts = {"kind": kind, "source": source or {}, "as_of": as_of, "split": split}
         self._folder: Path | None = None
         self._parts: list[Part] = []
-        self._numbers = itertools.count()  # next() is atomic: parts may be added from several threads
+        self._numbers = itertools.count()  # next() is atomic: several threads may add parts
         _refuse_twins(self._metrics)
 
     def __enter__(self) -> Self:
@@ -136,7 +136,7 @@ class StoreWriter:
         return Rows(batches, late)
 
     def next_number(self) -> int:
-        """The number of the next part, for whoever writes several at a time."""
+        """The number of the next part, for callers that write several at a time."""
         return next(self._numbers)
 
     def write(self, rows: Rows, number: int | None = None) -> None:
@@ -186,7 +186,7 @@ class StoreWriter:
             self._write(table, number, rows[table].to_batches())
 
     def copy(self, store: Store, name: str | None = None) -> None:
-        """Take over the parts of a store as they are, with the hashes of their episodes.
+        """Copy the parts of a store unchanged, with the hashes of their episodes.
 
         Args:
             store: Its checksums have been verified, and its metrics are those of this writer.

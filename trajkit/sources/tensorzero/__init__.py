@@ -1,1 +1,1 @@
-"""Reading TensorZero: its databases stream a few tables; one assembly in DuckDB makes episodes of them."""
+"""Read TensorZero: each database streams a few tables, and one assembly in DuckDB makes episodes of them."""

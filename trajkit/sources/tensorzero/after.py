@@ -1,8 +1,8 @@
-"""What is new in a database since a store was made of it: whole episodes, for any row that the store has not.
+"""Find the episodes that have any row which an earlier store lacks, for `export --after STORE`.
 
 An inference is written when its request ends, under an id from when it began, so a store may lack a row that
-is older than its as-of time. Of the episodes that it has, every row is compared by its id; for the others,
-what came a little before the as-of time counts as new.
+is older than its as-of time. For episodes in the store, every row is compared by its id. For all others, rows
+from shortly before the as-of time count as new.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LATE = timedelta(minutes=15)
 
 
 def earlier(path: str) -> Earlier:
-    """The store that an export is to go on from.
+    """The earlier store of `--after`.
 
     Raises:
         StoreError: It is not a store, or is damaged.
@@ -42,7 +42,7 @@ def earlier(path: str) -> Earlier:
 
 
 def new_feedback(database: tables.Database, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-    """Stream the feedback that the earlier store may not have (`tables.NEW_FEEDBACK`); none without one."""
+    """Stream the feedback that the earlier store may lack (`tables.NEW_FEEDBACK`); none without one."""
     return iter(()) if request.after is None else database.new_feedback(_since(request.after), request)
 
 
@@ -80,7 +80,7 @@ def find_unchanged(connection: duckdb.DuckDBPyConnection, request: ExportRequest
 
 
 def since_then(connection: duckdb.DuckDBPyConnection, request: ExportRequest) -> Since | None:
-    """Compare the episodes that are kept (table `fate`) with those of the earlier store."""
+    """Compare the kept episodes (table `fate`) with those of the earlier store."""
     if request.after is None:
         return None
     ((n_new, n_again, n_refused),) = connection.execute(

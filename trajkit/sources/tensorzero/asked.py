@@ -1,9 +1,9 @@
-"""Where the answers come from to what a request asks of a TensorZero database in its own words.
+"""Resolve the conditions and orders of an export request against a TensorZero database.
 
-Most of what a condition may name follows from the ids, the metrics and the tags, which are narrow. What a
-call of a model tells, such as tokens, is known only once the steps are read and each answer has found its
-call: then the texts of all episodes that may be meant are pulled first (`Asked.is_late`), and their steps are
-assembled once more when it is known which of them stay.
+Most names in a condition need only ids, metrics and tags, which are narrow. Properties of a model call, such
+as tokens, are known only once the steps are read and each answer is matched to its call. For such a request
+(`Asked.is_late`) the texts of all candidate episodes are pulled first, and their steps are assembled again
+when the chosen episodes are known.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ _STEP_TAG = "trajkit.step"
 
 
 class Asked:
-    """What a request asks in its own words, and how to find out.
+    """The conditions and orders of a request, and how to compute them.
 
     Args:
         request: The request.
-        database: What it is asked of.
+        database: The database to query.
 
     Raises:
-        QueryError: What is asked is not a condition, or names what is not there.
+        QueryError: An expression is not a condition, or uses an unknown name.
     """
 
     def __init__(self, request: ExportRequest, database: tables.Database) -> None:
@@ -91,18 +91,18 @@ class Asked:
 
     @property
     def wider_request(self) -> ExportRequest:
-        """The request with the metrics that the words name, so that the database streams those too."""
+        """The request plus the metrics that its conditions name, so that the database streams those too."""
         names = [name for name in self._metrics_named() if all(m.name != name for m in self._request.metrics)]
         more = tuple(MetricCondition(name=name) for name in names)
         return self._request.model_copy(update={"metrics": self._request.metrics + more})
 
     def tag_values(self) -> Iterator[pa.RecordBatch]:
-        """Stream the tags that the words name (`tables.TAG_VALUES`)."""
+        """Stream the tags that the conditions name (`tables.TAG_VALUES`)."""
         keys = sorted(set(self._tags().values()))
         return self._database.tag_values(self._request, keys) if keys else iter(())
 
     def check_tags(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Raise where nothing in the table `tag_value` has a tag that the words name."""
+        """Raise where no row of the table `tag_value` has a tag that the conditions name."""
         found = {key for (key,) in connection.execute("SELECT DISTINCT key FROM tag_value").fetchall()}
         for name, key in sorted(self._tags().items()):
             if key not in found and name not in self._tag_columns:
@@ -116,7 +116,7 @@ class Asked:
                 )
 
     def find_out(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Read the words again, now that the data tell which metrics are about steps, and make their tables.
+        """Parse the conditions again, now that the level of each metric is known, and make their tables.
 
         Args:
             connection: Has the tables that choosing reads, `tag_value` besides, and when the question is late
@@ -154,14 +154,14 @@ class Asked:
             )
 
     def note(self, connection: duckdb.DuckDBPyConnection, *, is_first: bool) -> None:
-        """Keep what the words ask of the steps that were just assembled, in `late_episode` and `late_step`.
+        """Keep the values of new steps that the conditions need, in `late_episode` and `late_step`.
 
         Args:
             connection: Has the relations `episode_row` and `step_row`.
             is_first: Whether the tables are to be made.
         """
         for table, key, names, source in (
-            # steps first: only they may fail on a text, and what fails is tried again
+            # steps first: only they may fail on a text, and a failure is retried
             ("late_step", "inference_id", self._late(_LATE_OF_STEP), "step_row"),
             ("late_episode", "episode_id", self._late(self._late_of_episode), "episode_row"),
         ):
@@ -175,7 +175,7 @@ class Asked:
         return [name for name in known if name in self.question.names]
 
     def _names(self, of_steps: Collection[str] = ()) -> Names:
-        """What may be named, given which metrics are about steps."""
+        """The names that a condition may use, given which metrics are about steps."""
         metrics = {name: f"{STEP if name in of_steps else ''}{_METRIC}{name}" for name in self._metrics}
         own = [*_OF_EPISODE, *self._tag_columns, *self._late_of_episode]
         step = {name.removeprefix(STEP): name for name in (*_OF_STEP, *_LATE_OF_STEP)}
@@ -202,7 +202,7 @@ class Asked:
         }
 
     def _columns(self, simple: Mapping[str, str], names: Iterable[str]) -> _Columns:
-        """Where the values of some columns come from: of the rows themselves, or of other tables."""
+        """Where the values of some columns come from: the rows themselves or other tables."""
         own = [f", {simple[name]} AS {quoted(column_name(name))}" for name in names if name in simple]
         joined_names = [name for name in names if name not in simple]
         columns = [
@@ -234,7 +234,7 @@ class _Columns(NamedTuple):
     joined: str
     """Columns of the joined tables, each after a comma."""
     relations: list[str]
-    """What is joined, in the order of `joined`."""
+    """The joined relations, in the order of `joined`."""
 
     def joins(self, key: str) -> str:
         """The joins on this column of the rows."""

@@ -1,7 +1,8 @@
-"""Whatever the database, SQL in DuckDB makes TensorZero's rows the store's episodes, steps and feedback.
+"""Assemble TensorZero's rows into the store's episodes, steps and feedback, with SQL in DuckDB.
 
-The episodes are worked on in buckets by a hash of their id, so that memory follows the size of a bucket and
-not the size of the export; a bucket becomes one part of the store.
+The SQL is the same for every database. Episodes are processed in buckets by a hash of their id, so that
+memory depends on the size of a bucket and not on the size of the export. A bucket becomes one part of the
+store.
 """
 
 from __future__ import annotations
@@ -140,10 +141,10 @@ class Assembly:
 
     Args:
         connection: Where the tables are; its memory limit is respected.
-        request: What was asked for.
+        request: The request.
         environments: Known environments by id, for their rule of what an answer means.
-        source: What `Episode.source` says.
-        origin: What `Episode.origin` says.
+        source: The value of `Episode.source`.
+        origin: The value of `Episode.origin`.
         snapshots: Where the tools are that no row has.
         unreadable: Why rows that are known by now cannot be read, by id.
     """
@@ -199,7 +200,7 @@ class Assembly:
         return list(found.values())
 
     def _make_values(self, metrics: Sequence[Metric]) -> None:
-        """The latest values of every episode and step as a struct, and what they say of the outcome."""
+        """The latest values of every episode and step as a struct, and the outcome that follows from them."""
         of_episodes = _metrics_struct(metrics, MetricLevel.EPISODE)
         for table, struct, key, outcome in (
             ("episode_value", of_episodes, "episode_id", f", {self._outcome(of_episodes)} AS outcome"),
@@ -252,7 +253,7 @@ class Assembly:
                     connection.unregister("spooled_prompt")
         if _is_any_headless(inferences, calls) and _any(connection, _WITHOUT_HEAD):
             raise WithoutHead
-        # what the relations do not read makes room for their rows
+        # columns that the relations do not read are freed to make room for their rows
         connection.execute("DROP VIEW call; DROP TABLE bucket_step; DROP TABLE episode_tag")
         for name in ("spooled_inference", "spooled_call"):
             connection.unregister(name)
@@ -260,7 +261,7 @@ class Assembly:
         return Relations("episode_row", "step_row", "feedback_row", late)
 
     def take_unreadable(self, reasons: Mapping[str, str]) -> None:
-        """Take note of rows that cannot be read: why, by id."""
+        """Record rows that cannot be read, with the reason, by id."""
         if reasons:
             found = {"inference_id": list(reasons), "reason": list(reasons.values())}
             with self._connection.cursor() as connection:
@@ -270,7 +271,7 @@ class Assembly:
                 )
 
     def _find_rules(self) -> list[Success]:
-        """What says whether an episode is a success: the first of these that was measured on it.
+        """The rules for success: the first whose metric was measured on an episode decides.
 
         An episode's outcome must not depend on which others are brought: shards are merged.
         """

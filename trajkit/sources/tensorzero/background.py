@@ -1,7 +1,7 @@
-"""Streams that are read by a thread of their own: waiting for them can be broken off.
+"""Read a stream in a thread of its own, so that waiting for it can be interrupted.
 
-A driver may sit in its own C code until the server answers. Who wants its batches waits in Python, where
-Ctrl-C is heard; what hangs is left behind, and does not keep the process from ending.
+A driver may block in its own C code until the server answers. The caller waits in Python, where Ctrl-C works.
+A thread that hangs is left behind and does not keep the process from ending.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from typing import Generic, TypeVar
 Item = TypeVar("Item")
 
 _AHEAD = 2
-"""Items that wait to be taken."""
+"""Items that are read ahead."""
 _LOOK_S = 0.2
 _CANCEL_S = 1.0
-"""How long is waited for the server to hear that nobody wants its answer."""
+"""How long to wait for the server to accept a cancellation."""
 
 
 class Told:
-    """What the thread says of its work, for the one who waits: how to break it off."""
+    """State that the worker thread reports to its caller: how to interrupt the read."""
 
     def __init__(self) -> None:
         self.cancel: Callable[[], None] | None = None
-        """Asks the server to give up, and never raises; may be called beside a call that is going on."""
+        """Asks the server to cancel; never raises, and may be called while another call runs."""
 
 
 def in_background(read: Callable[[Told], Generator[Item, None, None]], *, silence_s: float) -> Iterator[Item]:
-    """Let a thread read; give what it finds.
+    """Read a stream in a thread, and yield its items.
 
     Args:
         read: Makes the stream, in that thread; it is closed there, too.
-        silence_s: How long nothing may come.
+        silence_s: Longest time without an item, in seconds.
 
     Raises:
-        TimeoutError: Nothing came for so long.
+        TimeoutError: No item came for so long.
     """
     reading = _Reading(read)
     try:
@@ -48,7 +48,7 @@ def in_background(read: Callable[[Told], Generator[Item, None, None]], *, silenc
 
 @contextlib.contextmanager
 def ahead(items: Iterator[Item], n_items: int) -> Iterator[Iterator[Item]]:
-    """Let a thread begin to read what is wanted later; for the time of a block.
+    """Start to read a stream in a thread before its items are needed, for the time of a block.
 
     Args:
         items: The stream; read, and closed, in that thread.
@@ -66,7 +66,7 @@ def ahead(items: Iterator[Item], n_items: int) -> Iterator[Iterator[Item]]:
 
 
 class _Reading(Generic[Item]):
-    """A stream in a thread; an item is in a tuple of its own, so that the end can be told from it."""
+    """A stream in a thread; each item is in a tuple of its own, to distinguish it from the end."""
 
     def __init__(self, read: Callable[[Told], Generator[Item, None, None]], n_items: int = _AHEAD) -> None:
         self._read = read
@@ -90,7 +90,7 @@ class _Reading(Generic[Item]):
             yield found[0]
 
     def stop(self) -> None:
-        """Say that nobody wants more, if that is so."""
+        """Tell the thread that no more items are needed, if that is so."""
         if self._is_over.is_set():
             return
         self._is_over.set()

@@ -1,4 +1,4 @@
-"""The first half of an export: what is narrow is read, and it is decided which episodes are brought."""
+"""Read the narrow columns and decide which episodes to export: the first half of an export."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _LATER = "logged after the as-of time"
 _BATCHES_AHEAD = 4
 
 MANY_ROWS = 250_000
-"""From here on memory counts for more than tens of milliseconds."""
+"""From this number of rows on, memory matters more than tens of milliseconds."""
 
 
 class Workspace(NamedTuple):
-    """A connection and a folder that are gone afterwards, and what could not be read meanwhile.
+    """A temporary connection and folder, and the rows that could not be read meanwhile.
 
     The connection has the macros, and one thread. What a database streams is read in that: DuckDB would let
     another one wait for a server that says nothing, where no Ctrl-C is heard.
@@ -71,7 +71,7 @@ class Workspace(NamedTuple):
     def without(
         self, names: Sequence[str], *, n_rows: int, memory_limit: str
     ) -> Iterator[duckdb.DuckDBPyConnection]:
-        """The connection for something else in a block, with the usual joins: a new one would take 25 ms.
+        """Lend the connection to other work in a block, with the usual joins: a new one would take 25 ms.
 
         Args:
             names: Tables that are dropped.
@@ -84,7 +84,7 @@ class Workspace(NamedTuple):
         if n_rows < MANY_ROWS:
             yield self.connection
             return
-        # either gives back what memory is free, which takes 15 ms
+        # each setting returns free memory to the system, which takes 15 ms
         self.connection.execute(f"SET memory_limit = {literal(memory_limit)}")
         with self.threads(N_CORES):
             yield self.connection
@@ -92,7 +92,7 @@ class Workspace(NamedTuple):
 
 @contextlib.contextmanager
 def open_workspace() -> Iterator[Callable[[], Workspace]]:
-    """A workspace for the time of a block, made beside its beginning: what is given waits for it."""
+    """A workspace for the time of a block, made in a thread; the function given to the block waits for it."""
     with tempfile.TemporaryDirectory(prefix="trajkit-export-") as name, ThreadPoolExecutor(1) as pool:
         making = pool.submit(_connected, Path(name) / "spill")
         unreadable = Unreadable()
@@ -113,19 +113,19 @@ def _connected(spill: Path) -> duckdb.DuckDBPyConnection:
 
 
 class Beginning(NamedTuple):
-    """What a database says first of a request."""
+    """The first answers of a database to a request."""
 
     request: ExportRequest
     """With an as-of time."""
     scope: tables.Scope
     """What there is."""
     ids: Iterator[pa.RecordBatch]
-    """What `tables.Database.index` streams, on its way."""
+    """The stream of `tables.Database.index`, already being read."""
 
 
 @contextlib.contextmanager
 def begin(database: tables.Database, request: ExportRequest) -> Iterator[Beginning]:
-    """Ask what a request needs first, for the time of a block; the ids come while the rest is asked.
+    """Ask the database what a request needs first, for the time of a block; ids stream meanwhile.
 
     Raises:
         QueryError: The request names something that is not there.
@@ -137,13 +137,13 @@ def begin(database: tables.Database, request: ExportRequest) -> Iterator[Beginni
 
 
 class Choice:
-    """What is narrow, read, and what is decided by it.
+    """The narrow columns, and the decision which episodes to export.
 
     Args:
         workspace: Where the tables go.
         database: Where the episodes are.
-        asked: What the request asks in its own words.
-        beginning: What the database has said of the request.
+        asked: The conditions and orders of the request.
+        beginning: The first answers of the database.
         on_progress: Told now and then how far it is.
     """
 
@@ -191,7 +191,7 @@ class Choice:
             tables.NEW_FEEDBACK,
             "feedback_id::UUID AS feedback_id, target_id::UUID AS target_id",
         )
-        # the last of them: it is on its way meanwhile
+        # last, because it streams meanwhile
         n_index = self._scope.n_steps - self._scope.n_steps_other_time - self._scope.n_steps_other_name
         load(
             self._connection,
@@ -206,12 +206,12 @@ class Choice:
         find_unchanged(self._connection, self._request)
 
     def _leave_other_shards(self) -> tuple[int, int]:
-        """Forget the steps that are not of the shard asked for; how many episodes and steps are not."""
+        """Drop the steps outside the requested shard; returns how many episodes and steps that is."""
         shard, scope = self._request.shard, self._scope
         if shard is None:
             return 0, 0
         first, last = slots_of(shard.number, shard.n)
-        # a database that could not leave them out itself has given them
+        # this database could not leave them out itself
         self._connection.execute(f"DELETE FROM step_index_of WHERE slot NOT BETWEEN {first} AND {last}")
         ((n_episodes, n_steps),) = self._connection.execute(
             "SELECT count(DISTINCT episode_id), count(*) FROM step_index_of"
@@ -256,7 +256,7 @@ class Choice:
         )
 
     def list_steps(self) -> None:
-        """Make the table `chosen_step` of what was decided, unless it is there."""
+        """Make the table `chosen_step` from the decision, unless it exists."""
         if not self._are_steps_listed:
             list_steps(self._connection)
             self._are_steps_listed = True

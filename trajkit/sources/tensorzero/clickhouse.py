@@ -1,4 +1,4 @@
-"""TensorZero's ClickHouse as streams of Arrow batches, narrowed in the database.
+"""Stream the tables of TensorZero's ClickHouse as Arrow batches, filtered in the database.
 
 Ids are compared and ordered as 128-bit integers: ClickHouse does not sort its UUID type by time. `timestamp`
 is a materialised column with a resolution of one second; nothing here uses it.
@@ -48,7 +48,7 @@ REQUIRED = (
     "CommentFeedback",
     "DemonstrationFeedback",
 )
-"""Without these it is not a TensorZero database."""
+"""The tables that every TensorZero database has."""
 
 
 class ClickHouse:
@@ -56,7 +56,7 @@ class ClickHouse:
 
     Args:
         url: `http://user:password@host:port/database`.
-        access: What its queries may take of the server.
+        access: Limits on its queries on the server.
 
     Raises:
         ServiceError: It cannot be reached, or refuses the user.
@@ -72,7 +72,7 @@ class ClickHouse:
         self._metrics: dict[str, ConfiguredMetric] | None = None
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def describe(self) -> JsonObject:
@@ -126,7 +126,7 @@ class ClickHouse:
     # -- counting --------------------------------------------------------------------------------------------
 
     def scope(self, request: ExportRequest) -> tables.Scope:
-        """Count what there is, and what the functions, variants and times asked for leave out."""
+        """Count all rows, and those that the requested functions, variants and times leave out."""
         scope, parameters = scope_of(request)
         ever = request.model_copy(update={"as_of": None})
         rows = self._connection.query(
@@ -146,7 +146,7 @@ class ClickHouse:
         return tables.Scope(*(int(value or 0) for value in rows[0]))
 
     def text_bytes(self) -> int:
-        """Roughly how many bytes of text the steps of the whole database hold; 0 when it does not tell."""
+        """Roughly how many bytes of text the steps of the whole database hold; 0 when unknown."""
         rows = self._connection.query(
             """
             SELECT sum(data_uncompressed_bytes) FROM system.columns WHERE database = currentDatabase()
@@ -176,7 +176,7 @@ class ClickHouse:
             f"SELECT {columns} FROM {self._table(table)} WHERE {in_scope(request, scope)}"
             for table in ("JsonInference", "ChatInference")
         )
-        # in smaller pieces than usual, so that the first of them is worked on while the server finds the rest
+        # smaller batches than usual, so that the first is processed while the server finds the rest
         queries += self._connection.preferring("max_block_size", "16384")
         return self._connection.stream(queries, tables.INDEX_OF_BYTES, parameters)
 
@@ -238,7 +238,7 @@ class ClickHouse:
         )
 
     def demonstrated(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        """Stream the inferences that somebody gave a better answer for."""
+        """Stream the inferences that have a demonstration."""
         return self._connection.stream(
             "SELECT DISTINCT toString(inference_id) AS target_id FROM DemonstrationFeedback"
             f" WHERE {is_seen(request)}",
@@ -275,7 +275,7 @@ class ClickHouse:
         return ClickHouseHeads(self._connection, self._table)
 
     def raw_requests(self, model_inference_ids: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stream what went over the wire in these model calls."""
+        """Stream the raw requests of these model calls."""
         chosen = pa.table({"episode_id": pa.array(model_inference_ids, pa.string())})
         return self._connection.stream(
             """

@@ -1,4 +1,4 @@
-"""Rows of TensorZero's ClickHouse read back by the ids of episodes and inferences that somebody knows."""
+"""Read rows of TensorZero's ClickHouse by the ids of episodes and inferences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _ROWS = (
     ("FloatMetricFeedback", "target_id"),
     ("BooleanMetricFeedback", "target_id"),
 )
-"""What an episode has rows in, each with the column of its id."""
+"""The tables with rows of an episode, each with the column of its id."""
 
 
 class ClickHouseById:
@@ -35,7 +35,7 @@ class ClickHouseById:
         self._connection = Connection(url)
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Close the connection."""
         self._connection.close()
 
     def calls(self, inference_ids: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -53,7 +53,7 @@ class ClickHouseById:
         )
 
     def tools(self, inference_ids: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stream what those of these inferences that had tools were given (the columns of `TOOLS_BY_ID`)."""
+        """Stream the tools of those of these inferences that had any (the columns of `TOOLS_BY_ID`)."""
         return self._connection.stream(
             """
             SELECT toString(id) AS inference_id, tool_params FROM ChatInference
@@ -81,5 +81,5 @@ class ClickHouseById:
 
 
 def _chosen(ids: Sequence[str]) -> pa.Table:
-    """The ids as the table that travels with a query, whatever they are of."""
+    """The ids as a table that is sent with a query."""
     return pa.table({"episode_id": pa.array(ids, pa.string())})

@@ -1,4 +1,4 @@
-"""Clauses that ClickHouse's queries share: which episodes are in scope, which were chosen, their buckets."""
+"""SQL clauses that ClickHouse's queries share: episodes in scope, chosen episodes, buckets."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FEEDBACK_TARGETS = (
     ("CommentFeedback", "target_id"),
     ("DemonstrationFeedback", "inference_id"),
 )
-"""The tables of feedback, each with the column that says what it is on."""
+"""The tables of feedback, each with the column of its target."""
 
 IS_EVAL = (
     "(tags['trajkit.purpose'] = 'eval' OR "
     + " OR ".join(f"mapContains(tags, '{tag}')" for tag in EVAL_TAGS)
     + f" OR startsWith(function_name, '{JUDGES}'))"
 )
-"""An inference that was made to evaluate."""
+"""The condition for an inference of an evaluation."""
 
 HASH = "lower(leftPad(hex(snapshot_hash), 64, '0'))"
 """A configuration's hash as TensorZero prints it; `hex` leaves out the zeros that it begins with."""
@@ -48,7 +48,7 @@ class Scope(NamedTuple):
 
     time: str
     named_row: str
-    """That a row is of the functions and variants asked for."""
+    """True for a row of the requested functions and variants."""
 
     @property
     def named(self) -> str:
@@ -57,7 +57,7 @@ class Scope(NamedTuple):
 
 
 def both(request: ExportRequest) -> str:
-    """The inferences of both kinds of functions, as far as the request may see them."""
+    """The inferences of both function types that are visible to the request."""
     return " UNION ALL ".join(
         f"SELECT id, episode_id, function_name, variant_name FROM {table} WHERE {is_seen(request)}"
         for table in ("JsonInference", "ChatInference")
@@ -86,7 +86,7 @@ _STARTED_MS = "min(bitShiftRight(toUInt128(id), 80))"
 
 
 def scope_of(request: ExportRequest) -> tuple[Scope, dict[str, Any]]:
-    """The part of a request that the database decides on its own, with its parameters."""
+    """The conditions of a request that the database can decide alone, with their parameters."""
     parameters = as_of_of(request)
     time = []
     for name, moment, operator in (("since", request.since, ">="), ("until", request.until, "<")):
@@ -107,7 +107,7 @@ def in_scope(request: ExportRequest, scope: Scope) -> str:
     if request.shard is not None:
         first, last = slots_of(request.shard.number, request.shard.n)
         in_shard = f"{in_clickhouse('episode_id')} BETWEEN {first} AND {last}"
-    if scope.time == _ALWAYS:  # one row tells, and no episode has to be put together
+    if scope.time == _ALWAYS:  # one row is enough; no need to group by episode
         episodes = f"WHERE {scope.named_row}"
     else:
         episodes = f"GROUP BY episode_id HAVING {scope.time} AND {scope.named}"
@@ -123,7 +123,7 @@ def bucket(column: str, n_buckets: int) -> str:
 
 
 def in_chosen(column: str, episode_ids: pa.Table | None) -> str:
-    """The condition on rows to be about the chosen episodes; true when that is all of them."""
+    """The condition that rows belong to the chosen episodes; true when all are chosen."""
     return "true" if episode_ids is None else f"{column} IN (SELECT toUUID(episode_id) FROM chosen)"
 
 

@@ -1,4 +1,4 @@
-"""Columns of TensorZero's tables in ClickHouse that not every table has, or not every version of one."""
+"""Columns that only some of TensorZero's ClickHouse tables, or only some versions of a table, have."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CHAT_OWN = (
     f" {_tool_list('dynamic_provider_tools')} AS provider_tools_text, allowed_tools, tool_choice,"
     " parallel_tool_calls"
 )
-"""What only chat functions have, with nulls for what only JSON functions have."""
+"""Columns of chat functions, with nulls for those that only JSON functions have."""
 
 JSON_OWN = (
     "auxiliary_content, NULL AS tool_params, NULL AS dynamic_tools_text, NULL AS provider_tools_text,"

@@ -1,4 +1,4 @@
-"""A connection to ClickHouse that only reads: its settings, and rows or Arrow batches out of it."""
+"""A read-only connection to ClickHouse: its settings, and queries that return rows or Arrow batches."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _STREAM_TIMEOUT_S = 600
 """Longest silence in the middle of an answer."""
 
 _BLOCK_BYTES = 16_000_000
-"""Rows come in batches of about this size: what is done with a batch costs less than with its parts."""
+"""Approximate size of a batch of rows: one large batch costs less than many small ones."""
 
 _ONLY_READING = "2"
 """ClickHouse's setting `readonly`: every query that would write is refused, whoever the user is."""
@@ -35,7 +35,7 @@ class Connection:
 
     Args:
         url: `http://user:password@host:port/database`.
-        access: What its queries may take of the server.
+        access: Limits on its queries on the server.
 
     Raises:
         ServiceError: It cannot be reached, refuses the user, or does not let the user set what `access` asks.
@@ -54,7 +54,7 @@ class Connection:
             raise
 
     def _limit(self, access: Access) -> None:
-        """Tell the server what every query of this connection may do and take."""
+        """Set the limits and permissions of every query of this connection on the server."""
         memory = access.max_memory_bytes
         asked = {
             "max_threads": access.max_threads,
@@ -69,7 +69,7 @@ class Connection:
             self.prefer("max_bytes_before_external_group_by", str(memory // 2))
             self.prefer("max_bytes_before_external_sort", str(memory // 2))
         if self.address.is_local:
-            # nothing is sent anywhere: to make it small takes both sides time
+            # the data stays on this machine: compression would only cost both sides time
             self.prefer("output_format_arrow_compression_method", "none")
         for name, text in self.address.settings:
             self._ask_for(name, text, option=f"{name} in the URL")
@@ -91,12 +91,12 @@ class Connection:
             self._client.set_client_setting(name, value)
 
     def prefer(self, name: str, value: str) -> None:
-        """Set something where this user may; where not, the server has decided."""
+        """Apply a setting if this user may; otherwise keep the server's."""
         if self._may_set(name):
             self._client.set_client_setting(name, value)
 
     def preferring(self, name: str, value: str) -> str:
-        """The end of a query that prefers something for itself."""
+        """The SETTINGS clause of a query that prefers its own settings."""
         return f" SETTINGS {name} = {value}" if self._may_set(name) else ""
 
     def _may_set(self, name: str) -> bool:
@@ -104,7 +104,7 @@ class Connection:
         return setting is not None and not setting.readonly
 
     def close(self) -> None:
-        """Let go of it."""
+        """Close the connection."""
         self._client.close()
 
     @property
@@ -141,7 +141,7 @@ class Connection:
 
         Args:
             sql: The query; it may read `chosen` and `heads`.
-            schema: What the batches are named and cast to, in the order of the query's columns.
+            schema: Names and types of the batches, in the order of the query's columns.
             parameters: Bound by the server, never pasted into the query.
             chosen: A table of one column `episode_id` that travels with the query; it needs no right to
                 write.
@@ -235,7 +235,7 @@ def _external(travelling: Mapping[str, pa.Table | None]) -> Any:
 
 
 _TYPES = {pa.string(): "String", pa.int64(): "Int64"}
-"""What a column of a table that travels is for ClickHouse."""
+"""The ClickHouse type of a column of a table that is sent with a query."""
 
 
 def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

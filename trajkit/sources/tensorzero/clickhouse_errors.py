@@ -1,4 +1,4 @@
-"""What went wrong with ClickHouse, in plain words: every way in which its client says so is one error."""
+"""Translate every failure of ClickHouse and its client into one error with a plain message."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIMITS = {159: "time", 160: "time", 158: "rows", 307: "bytes", 396: "rows"}
 
 _UNREACHABLE = ("Connection refused", "Max retries", "timed out", "resolve", "unreachable", "No route")
 CUT_SHORT = "an answer ended before it was complete"
-"""What is raised where nothing but its end is missing from an answer."""
+"""The message when only the end of an answer is missing."""
 
 _BROKEN = (
     CUT_SHORT,
@@ -40,7 +40,7 @@ _SERVER_SAYS = re.compile(rb"Code: (\d+)\. DB::Exception: ([^\r\n]*)")
 _AROUND = re.compile(
     r"^.*?DB::Exception: |\s*\(version [^()]*(?:\([^()]*\))?\)|\s*\(for url [^)]*\)", re.DOTALL
 )
-"""What the client and the server put around the reason."""
+"""Text that the client and the server put around the reason."""
 _END_OF_ANSWER = 65_536
 """An error in the middle of an answer stands within that many bytes of where it breaks off."""
 
@@ -52,7 +52,7 @@ class _Failure(NamedTuple):
 
 @contextlib.contextmanager
 def service_errors(address: Address) -> Iterator[None]:
-    """Turn whatever fails in the block into a `ServiceError` that names no secret."""
+    """Translate any failure in the block into a `ServiceError` without secrets."""
     failures = need("clickhouse_connect.driver.exceptions", extra="clickhouse")
     urllib3 = need("urllib3.exceptions", extra="clickhouse")
     try:
@@ -80,7 +80,7 @@ def _translated(error: Exception, address: Address) -> TrajkitError:
 
 
 def _what_failed(error: Exception) -> _Failure:
-    """The message and ClickHouse's own code; when an answer broke off, what the server wrote at its end."""
+    """The message and ClickHouse's own code; for an answer cut short, the server's text at its end."""
     for one in _chain(error):
         if isinstance(one, http.client.IncompleteRead):
             said = _SERVER_SAYS.search(one.partial[-_END_OF_ANSWER:])
@@ -94,7 +94,7 @@ def _what_failed(error: Exception) -> _Failure:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """An error, what it carries, and what caused it."""
+    """An error, the errors in its arguments, and its causes."""
     seen: set[int] = set()
     waiting: list[object] = [error]
     while waiting:

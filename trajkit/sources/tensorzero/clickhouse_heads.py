@@ -1,6 +1,6 @@
-"""Long texts in ClickHouse without their heads: the server says how long what it left out is, and its hash.
+"""Read long texts from ClickHouse without their heads; the server sends length and hash of the omitted part.
 
-Lengths cost a recent server next to nothing, and a hash much less than sending the text.
+Lengths cost a recent server next to nothing, and a hash costs much less than sending the text.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _MESSAGES = Texts(
 
 
 class ClickHouseHeads:
-    """What `tables.Heads` asks for.
+    """`tables.Heads` for ClickHouse.
 
     Args:
         connection: To the database.
@@ -62,11 +62,11 @@ class ClickHouseHeads:
     def __init__(self, connection: Connection, table: Callable[[str], str]) -> None:
         self._connection = connection
         self._table = table
-        # to leave out rows that need no look at their text, it would copy the texts of the others
+        # filtering out the rows whose text need not be read would copy the texts of the others
         self._eager = connection.preferring("short_circuit_function_evaluation", "'disable'")
 
     def prompt_bytes(self, episode_ids: pa.Table | None, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        """Stream how long the prompts of these episodes are; None for all."""
+        """Stream the lengths of the prompts of these episodes; None for all."""
         wanted = Wanted(episode_ids, 1, request)
         return self._connection.stream(
             "SELECT toString(inference_id) AS inference_text, toInt64(length(input_messages))"
@@ -112,7 +112,7 @@ class ClickHouseHeads:
                 system=system_column(self._connection),
                 messages=_MESSAGES,
                 of_inferences=with_heads,
-                # the primary key finds a few; of all rows it would only be asked in vain
+                # the primary key helps to find a few rows, and is useless for all of them
                 condition=f"inference_id IN ({wanted.inferences('id')})" if are_few else "",
             )
             + self._eager,
@@ -145,5 +145,5 @@ class ClickHouseHeads:
 
 
 def _as_chosen(inference_ids: pa.Table) -> pa.Table:
-    """The ids as the table that travels with a query, whatever they are of."""
+    """The ids as a table that is sent with a query."""
     return inference_ids.rename_columns(tables.CHOSEN.names)

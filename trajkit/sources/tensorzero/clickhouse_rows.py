@@ -1,4 +1,4 @@
-"""The queries for the rows with the long texts: inferences and model calls, whole or without their heads."""
+"""Queries for the rows with long texts, inferences and model calls, whole or without their heads."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from trajkit.sources.tensorzero.clickhouse_columns import CHAT_OWN, JSON_OWN, TA
 
 
 class Texts(NamedTuple):
-    """How the long text of a row is read."""
+    """SQL for the long text of a row."""
 
     text: str
     """SQL for it."""
     more: tuple[str, ...] = ()
-    """SQL for what is known of it besides, in columns at the end."""
+    """SQL for further facts about the text, in columns at the end."""
 
 
 WHOLE_INPUT, WHOLE_PROMPT = Texts("input"), Texts("input_messages")
 
 
 class Wanted(NamedTuple):
-    """Which rows: those of these episodes (None for all), each with its bucket."""
+    """Selects the rows of these episodes (None for all), each with its bucket."""
 
     episode_ids: pa.Table | None
     n_buckets: int
@@ -106,7 +106,7 @@ def calls_query(
         if condition
         else table("ModelInference")
     )
-    # a call has one inference: an inner join would copy every text to find that out
+    # a call has one inference; an inner join would copy every text
     return f"""
         SELECT {id_of("m.inference_id")} AS id_of_inference, {id_of("m.id")} AS model_inference_id,
                model_name, model_provider_name, {system} AS system_sent, {messages.text} AS messages_text,

@@ -1,4 +1,4 @@
-"""Where a ClickHouse is: a URL as TensorZero writes it, taken apart, and shown without what is secret."""
+"""Parse a ClickHouse URL as TensorZero writes it, and print it without secrets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Address(NamedTuple):
     password: str
     database: str
     settings: tuple[tuple[str, str], ...] = ()
-    """What the URL sets after its `?`, such as `max_threads=2`: ClickHouse takes these as settings."""
+    """The parameters after the URL's `?`, such as `max_threads=2`: ClickHouse takes these as settings."""
 
     @property
     def place(self) -> str:

@@ -1,4 +1,4 @@
-"""The system message of a model call as ClickHouse gives it: with the line of JSON mode where it was sent."""
+"""SQL for the system message of a model call in ClickHouse, with the line of JSON mode where it was sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a TensorZero configuration says about its metrics and its tools."""
+"""Read the metrics and tools of a TensorZero configuration."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Which prompts go on where the one of the step before ended, found on the bytes that the database sent.
+"""Find the prompts that continue the prompt of the step before, by comparing the bytes from the database.
 
-A conversation's prompts repeat all that was said, so that their text grows with the square of its turns. Here
-two neighbours are compared as bytes, and only what is new goes on into SQL. Where the bytes differ although
-the messages may not (the same JSON spelled in two ways), SQL compares the messages. Of a prompt that came
-without its head, the database said what the head was (`heads.py`).
+The prompts of a conversation repeat all earlier messages, so their text grows with the square of its turns.
+Two neighbouring prompts are compared as bytes here, and only the new part goes on into SQL. Where the bytes
+differ although the messages may be equal (the same JSON in two spellings), SQL compares the messages. For a
+prompt that came without its head, the database sent length and hash of the head (`heads.py`).
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ def continuations(calls: Group, turns: pa.Table) -> pa.Table:
 
 
 class WithoutHead(Exception):
-    """A text must be looked at as a whole, and only its end is here."""
+    """A whole text is needed, and only its end was transferred."""
 
 
 class _Heads(NamedTuple):
-    """What is known of the prompts of a bucket's calls besides their texts."""
+    """Facts about the heads of the prompts of a bucket's calls."""
 
     n_bytes: list[int]
     whole_hash: list[int | None]
@@ -113,7 +113,7 @@ class _Bodies(NamedTuple):
         )
 
     def new_since(self, before: int | None, row: int) -> int | None:
-        """Where the new text of a row begins, after which comes a comma or, where it is all, a bracket.
+        """Where the new text of a row begins: at a comma or, when all of it is new, at a bracket.
 
         None when it does not go on from the row before.
         """
@@ -122,7 +122,7 @@ class _Bodies(NamedTuple):
             is_short = heads.is_headless[row]
             has_same_system = before is not None and self.systems[before] == self.systems[row]
             if is_short or (before is not None and heads.is_headless[before]):
-                # not where both texts are here: what is not UTF-8 has other lengths by now
+                # not where both texts are here: repairing text that is not UTF-8 has changed its length
                 if before is not None and has_same_system and heads.goes_on(before, row):
                     return self.offsets[row] + (0 if is_short else heads.head_bytes[row] or 0)
                 raise WithoutHead

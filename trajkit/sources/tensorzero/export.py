@@ -1,4 +1,4 @@
-"""From a TensorZero database to a store: look, choose, count, pull what was chosen, assemble, write."""
+"""Export a TensorZero database into a store: choose episodes, count, pull, assemble, write."""
 
 from __future__ import annotations
 
@@ -61,9 +61,9 @@ def export(
     *,
     on_progress: Callable[[Progress], None] = lambda progress: None,
 ) -> tuple[Tally, Manifest | None]:
-    """Bring the chosen episodes of a database into a new store.
+    """Export the chosen episodes of a database into a new store.
 
-    Memory hardly grows with the rows: only ids and scores are held for all, the texts for one bucket.
+    Memory hardly grows with the rows: ids and scores are held for all episodes, texts for one bucket.
 
     Args:
         database: Where they are.
@@ -104,7 +104,7 @@ def _decide(
     as_of: datetime,
     on_progress: Callable[[Progress], None],
 ) -> tuple[_Export, Tally]:
-    """Make the table `fate`, of what there is as of a time.
+    """Make the table `fate`: the decision about each episode as of a time.
 
     Raises:
         QueryError: The request names something that is not there.
@@ -125,7 +125,7 @@ def _decide(
 
 
 def _in_milliseconds(moment: datetime) -> datetime:
-    """A moment as exact as the ids are, so that the store says until when it was read."""
+    """A time rounded to the precision of ids, so that the store records until when it was read."""
     return moment.replace(microsecond=moment.microsecond // 1000 * 1000)
 
 
@@ -137,7 +137,7 @@ _T = TypeVar("_T")
 
 
 class _Made(NamedTuple):
-    """What came of a group."""
+    """The result of a group."""
 
     rows: Rows
     masked: dict[str, int]
@@ -152,7 +152,7 @@ def _rows(writer: StoreWriter, connection: duckdb.DuckDBPyConnection, relations:
 
 
 class _Export:
-    """The second half: everything is chosen, now it is brought over and written."""
+    """The second half of an export: pull the chosen episodes and write them."""
 
     def __init__(
         self,
@@ -174,14 +174,14 @@ class _Export:
         self._unreadable = workspace.unreadable
         self._pulled: Pulled | None = None
         self._running = Running()
-        self._mending = threading.Lock()  # several groups are worked on at a time
+        self._mending = threading.Lock()  # several groups are processed at a time
 
     @functools.cached_property
     def _source(self) -> JsonObject:
         return self._database.describe()
 
     def rerendering(self) -> Rerendering | None:
-        """What renders prompts anew; None when they are wanted as they were sent."""
+        """Renders prompts under another variant; None to keep them as they were sent."""
         request = self._request
         if request.template_variant is None:
             return None
@@ -191,7 +191,7 @@ class _Export:
         return Rerendering(source, request.template_variant, self._connection)
 
     def learn(self, asked: Asked, tally: Tally) -> None:
-        """Read all that may be brought, to find out what cannot be known of it before."""
+        """Assemble all candidate episodes, to learn the values that only their steps have."""
         pulled, assembly, _ = self._prepare(tally, self._list_steps)
         is_first = True
         with self._group_threads():
@@ -237,9 +237,9 @@ class _Export:
         groups: tuple[Group, Group],
         finish: Callable[[duckdb.DuckDBPyConnection, Relations], _T],
     ) -> _T:
-        """Assemble a group and do something with it; what is not the JSON it should be is left out.
+        """Assemble a group and process it; texts that are not valid JSON are left out.
 
-        What came without its head is brought as a whole where anything is unusual.
+        Where a shortened text could not be verified, the whole text is fetched.
         """
 
         def once() -> _T:
@@ -263,7 +263,7 @@ class _Export:
         return once()
 
     def _group_threads(self) -> AbstractContextManager[None]:
-        """What is assembled shares the cores with what is done beside it."""
+        """Threads for assembly, which shares the cores with other work."""
         return self._workspace.threads(max(1, min(4, N_CORES // 2)))
 
     def _refuse_unreadable(self) -> None:
@@ -283,12 +283,12 @@ class _Export:
             )
 
     def _forget_what_was_not_chosen(self) -> None:
-        """List the steps, and drop what is as long as the database: nobody asks it from here on."""
+        """List the steps, and drop the tables as long as the database: they are not needed from here on."""
         self._list_steps()
         self._connection.execute("DROP TABLE IF EXISTS step_index_of")
 
     def _prepare(self, tally: Tally, list_steps: Callable[[], None]) -> tuple[Pulled, Assembly, list[Metric]]:
-        """Pull the rows, unless they are there already, and get ready to assemble what is chosen of them.
+        """Pull the rows, unless that was done before, and prepare to assemble the chosen ones.
 
         Few steps are listed while rows come; many before, when nothing else is in memory.
         """
@@ -306,7 +306,7 @@ class _Export:
         return self._pulled, assembly, metrics
 
     def _assembly(self) -> tuple[Assembly, list[Metric]]:
-        """What puts together what is chosen, and the metrics that were measured on it."""
+        """The assembly of the chosen episodes, and the metrics that were measured on them."""
         assembly = Assembly(
             self._connection,
             self._request,
@@ -321,7 +321,7 @@ class _Export:
     def _groups(
         self, pulled: Pulled, what: str, rerendering: Rerendering | None = None
     ) -> Iterator[tuple[Group, Group]]:
-        """What is assembled at once, one after another."""
+        """The groups that are assembled at once, one after another."""
         for numbers in groups_of(pulled.inferences, pulled.calls):
             self._on_progress(Progress(what, numbers[0], pulled.inferences.n_buckets))
             if rerendering is not None:

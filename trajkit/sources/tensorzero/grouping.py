@@ -1,4 +1,4 @@
-"""How the steps are cut: into buckets on their way to disk, and how many of those are assembled at once."""
+"""Decide how many buckets the steps are cut into on disk, and how many buckets are assembled at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trajkit.sources.tensorzero.spool import Size, Spool
 GROUP_STEPS = 25_000
 """Steps that are assembled at once: more take more memory, fewer more time, as each group is planned anew."""
 _HELD_BYTES = 120_000_000
-"""Most bytes of a group that are held as a whole, unless one bucket has more."""
+"""Most bytes of a group that are in memory at once, unless one bucket has more."""
 _GROUP_BYTES = 480_000_000
 """Most bytes of a group: where conversations do not go on byte for byte, their prompts are held too."""
 _BUCKETS_PER_GROUP = 2
@@ -24,7 +24,7 @@ _NOTHING = Size(0, 0, 0)
 
 
 def count_buckets(n_steps: int, n_bytes: float) -> int:
-    """In how many buckets the steps are kept on disk: by their number, and by how long their texts are."""
+    """The number of buckets on disk, from the number of steps and the length of their texts."""
     by_steps = math.ceil(n_steps / GROUP_STEPS) * _BUCKETS_PER_GROUP
     most = min(_MAX_BUCKETS, max(1, (_open_files() - _SPARE_FILES) // 2))
     return min(max(by_steps, math.ceil(n_bytes / _BUCKET_BYTES), 1), most)
@@ -50,7 +50,7 @@ def may_be_one(size: Size) -> bool:
 
 def _is_too_much(group: Size, more: Size) -> bool:
     whole = group.plus(more)
-    # buckets are of about one size: the group ends where it is nearest to its goal
+    # buckets have about the same size: a group ends where its size is nearest to the goal
     return group.n_rows + more.n_rows / 2 > GROUP_STEPS or not may_be_one(whole)
 
 

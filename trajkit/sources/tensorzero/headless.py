@@ -1,4 +1,7 @@
-"""Rows that came without the heads of their long texts: proven, or else brought as a whole (`heads.py`)."""
+"""Verify rows that came without the heads of their long texts; where that fails, fetch the whole texts.
+
+`heads.py` explains what a head is and why it is left out.
+"""
 
 from __future__ import annotations
 
@@ -22,11 +25,11 @@ from trajkit.sources.tensorzero.unreadable import Unreadable
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
 _SLICE_ROWS = 256
-"""Rows whose texts are put in their places at a time."""
+"""Rows whose texts are replaced at a time."""
 
 
 class Reading(NamedTuple):
-    """What looks at texts as they come."""
+    """Inspects texts as they arrive."""
 
     unreadable: Unreadable
     as_text: AsText
@@ -34,14 +37,14 @@ class Reading(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """A text that may be brought as a whole."""
+    """A text whose whole may have to be fetched."""
 
     key: str
     """Column of the id that finds it."""
     columns: tuple[str, ...]
-    """What comes with it."""
+    """Columns that are fetched with it."""
     flag: str
-    """Column that says that it is not whole."""
+    """Column that marks it as shortened."""
 
 
 _PROMPT = _Text("model_inference_id", ("input_messages",), "is_headless")
@@ -49,7 +52,7 @@ _INPUT = _Text("inference_id", ("input", OBSERVATION.name), "is_short")
 
 
 class Headless:
-    """The rows of an export that came without their heads.
+    """The rows of an export whose texts came without their heads.
 
     Args:
         heads: The database.
@@ -69,14 +72,14 @@ class Headless:
         self._reading = reading
 
     def prove(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Bring what is not proven as a whole, and all of the episodes with a text that cannot be read.
+        """Fetch whole texts where a head is not proven, and for all episodes with an unreadable text.
 
         Args:
             connection: Where `chosen_step` is.
         """
         n_broken = -1
         while n_broken < len(self._reading.unreadable.reasons):
-            # what is brought may turn out to be unreadable, and later prompts may repeat it
+            # a fetched text may be unreadable, and later prompts may repeat it
             broken = dict(self._reading.unreadable.reasons)
             n_broken = len(broken)
             self._bring(
@@ -84,7 +87,7 @@ class Headless:
             )
 
     def make_whole(self, numbers: Sequence[int]) -> bool:
-        """Bring all of some buckets as a whole; whether anything was missing."""
+        """Fetch the whole texts of some buckets; returns whether any was shortened."""
         missing = {}
         for number in numbers:
             calls = Group(self._calls, [number], "row").table(["inference_id", _PROMPT.flag])
@@ -123,7 +126,7 @@ class Headless:
         missing: Mapping[int, list[str]],
         text: _Text,
     ) -> None:
-        """Put the texts that come in the places of those that are not whole."""
+        """Replace shortened texts by the fetched ones."""
         bucket_of = {one: number for number, ids in missing.items() for one in ids}
         with_bucket = pa.schema([*schema, pa.field("bucket", pa.uint16())])
         whole = Spool(self._folder, f"whole_{text.columns[0]}", with_bucket, rows.n_buckets)

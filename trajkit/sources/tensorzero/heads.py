@@ -1,9 +1,10 @@
-"""What of long prompts and inputs need not be sent, because an earlier row has it.
+"""Skip the part of a long prompt or input that an earlier row already has.
 
-The prompts of a conversation repeat all that was said, and the input repeats the prompt: a database of long
-conversations is mostly that. A database that can (`tables.Heads`) leaves out what the prompt of the step
-before should have, and says its hash. So it is with inputs, of which only the last message is looked at
-(`observed.py`). Whether that is worth it, is tried with a few episodes; `headless.py` does it.
+The prompts of a conversation repeat all earlier messages, and the input repeats the prompt: most of a
+database of long conversations is repetition. A database that supports it (`tables.Heads`) leaves out the part
+that the prompt of the step before should have, and sends its hash. The same holds for inputs, of which only
+the last message is read (`observed.py`). A few episodes are tried to see whether that pays; `headless.py`
+does the work.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _LEAST_SAVED = 0.5
 """Share of the prompts' bytes that must be saved, and of the sampled rows whose head must be the one it
 should be."""
 _N_SAMPLED = 20
-"""Episodes that are looked at first: an agent may write its history anew each time."""
+"""Episodes that are tried first: an agent may rewrite its history at each step."""
 _MOST_HEADS = 2_000_000
 """Steps of one export that it is done for: 50 bytes travel with the query for each. Shards have fewer."""
 
@@ -52,22 +53,22 @@ AsText = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 OF_CALL = ("inference_id", "n_bytes", "whole_hash", "head_bytes", "head_hash", "system")
 OF_INPUT = ("inference_id", "input", "said_bytes", "said_hash", "is_short")
-"""Columns that tell what is proven, of `tables.HEADLESS_CALLS` and `tables.SHORT_INFERENCES`."""
+"""Columns for the proof of heads, of `tables.HEADLESS_CALLS` and `tables.SHORT_INFERENCES`."""
 
 
 class LeftOut(NamedTuple):
-    """What need not be sent."""
+    """The parts of texts that the database need not send."""
 
     heads: pa.Table
     """`tables.HEADS`."""
     are_inputs_short: bool
-    """Whether inputs say what the prompts say, mostly."""
+    """Whether inputs mostly repeat the prompts."""
     n_bytes: float
-    """How much that is, more or less."""
+    """Approximate size of the omitted text."""
 
 
 class Wanted(NamedTuple):
-    """Ids of inferences of which something is wanted as a whole."""
+    """Ids of inferences whose prompt or input is needed whole."""
 
     prompts: list[str]
     inputs: list[str]
@@ -80,7 +81,7 @@ def what_to_leave_out(
     request: ExportRequest,
     as_text: AsText,
 ) -> LeftOut | None:
-    """Find out what of long prompts need not be sent; None where too little.
+    """Decide which parts of long prompts the database need not send; None when too little.
 
     Args:
         connection: Where `chosen_step` is.
@@ -115,8 +116,8 @@ def _if_it_holds(
     as_text: AsText,
     saved: int,
 ) -> LeftOut | None:
-    """What the table `head` says, if it holds for a few episodes."""
-    # a slot is a hash: those of the smallest slots are any
+    """The contents of the table `head`, if they prove right for a few episodes."""
+    # a slot is a hash: the episodes of the smallest slots are a random sample
     sampled = connection.sql(
         f"SELECT DISTINCT slot, episode_id::VARCHAR AS episode_id FROM head ORDER BY ALL LIMIT {_N_SAMPLED}"
     ).to_arrow_table()
@@ -146,7 +147,7 @@ def _shares(
     short_inferences: Iterator[pa.RecordBatch],
     last_slot: int,
 ) -> tuple[float, float]:
-    """The shares of headless prompts, and of short inputs, that need not be brought as a whole."""
+    """The shares of headless prompts and of short inputs that need not be fetched whole."""
     calls = _narrow(model_inferences, tables.HEADLESS_CALLS, OF_CALL)
     inferences = _narrow(short_inferences, tables.SHORT_INFERENCES, OF_INPUT)
     is_headless = pc.is_valid(calls.column("head_bytes"))
@@ -161,7 +162,7 @@ def _shares(
 
 
 def _narrow(batches: Iterator[pa.RecordBatch], schema: pa.Schema, names: tuple[str, ...]) -> pa.Table:
-    """Some columns of a stream: the others may be long, and are let go of batch by batch."""
+    """Some columns of a stream; the others may be long, and are freed batch by batch."""
     fields = pa.schema([schema.field(schema.get_field_index(name)) for name in names])
     return pa.Table.from_batches((batch.select(list(names)) for batch in batches), fields)
 
@@ -173,7 +174,7 @@ def wanted(
     slots: tuple[int, int],
     broken: Mapping[str, str],
 ) -> Wanted:
-    """Of which inferences the prompt or the input must be brought as a whole.
+    """The inferences whose prompt or input must be fetched whole.
 
     Args:
         connection: Where `chosen_step` is.

@@ -1,4 +1,4 @@
-"""Ids of rows, which a database streams as texts or as bytes (`tables.INFERENCES_OF_BYTES`)."""
+"""Convert ids of rows, which a database streams as texts or as bytes (`tables.INFERENCES_OF_BYTES`)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The line that a gateway put before the system message in JSON mode, which only `raw_request` shows.
+"""Restore the line that a gateway put before the system message in JSON mode; only `raw_request` has it.
 
-Servers of OpenAI's kind refuse `json_mode = "on"` unless the prompt says JSON somewhere, so the gateway says
-it where nobody did. What a model saw is what went over the wire: the prompt carries that line.
+OpenAI-compatible servers refuse `json_mode = "on"` unless the prompt mentions JSON, so the gateway adds a
+line where no message does. A store keeps the prompt as it was sent, with that line.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ PREFIX = "Respond using JSON."
 """The line; a system message follows after an empty one."""
 
 ON_IN_CONFIG = 'json_mode = "on"'
-"""How the configuration of a snapshot says it of a variant."""
+"""How the configuration of a snapshot sets JSON mode for a variant."""
 
 ON_IN_PARAMETERS = '"json_mode":"on"'
-"""How the parameters of an inference say it."""
+"""How the parameters of an inference set JSON mode."""
 
 WIRE_PATTERN = (
     '"role": ?"(system|developer)", ?"content": ?([[][{]"type": ?"(input_)?text", ?"text": ?)?"'

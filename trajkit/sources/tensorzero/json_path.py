@@ -1,4 +1,4 @@
-"""A dotted path of names, as a request has it, in DuckDB's spelling."""
+"""Translate a dotted path of names from a request into DuckDB's spelling."""
 
 from __future__ import annotations
 

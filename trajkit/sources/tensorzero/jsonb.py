@@ -1,7 +1,7 @@
-"""JSON as Postgres gives it back, in the spelling that TensorZero writes.
+"""Rewrite JSON from Postgres in the spelling that TensorZero writes.
 
 JSONB sorts the keys of objects by their length and puts spaces after colons and commas. A prompt that is only
-text passes through an export as it is, so it must be spelled the same from every database.
+text passes through an export unchanged, so its spelling must be the same from every database.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ def tags(column: str) -> str:
 def respelled(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, columns: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """Spell some columns anew.
+    """Rewrite some columns.
 
     Args:
-        batches: Have the schema's columns, but for the types of those that are spelled anew.
-        schema: What comes out.
+        batches: Have the schema's columns, except for the types of the rewritten ones.
+        schema: The schema of the result.
         columns: SQL by name of the column, of the functions above.
     """
     selected = ", ".join(f"{columns.get(name, quoted(name))} AS {quoted(name)}" for name in schema.names)

@@ -1,4 +1,4 @@
-"""What holds in every TensorZero database: the marks of evaluation, and the names that a request may say."""
+"""Names and marks that every TensorZero database shares: marks of evaluation, and names a request may use."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ EVAL_TAGS = (
     "tensorzero::workflow_evaluation_run_id",
     "tensorzero::dynamic_evaluation_run_id",
 )
-"""An inference that carries one of these was made to evaluate."""
+"""Tags of inferences that were made for an evaluation."""
 
 JUDGES = "tensorzero::llm_judge::"
-"""Begins the names of functions that judge answers."""
+"""Prefix of functions that judge answers."""
 
 
 def check_names(
@@ -29,7 +29,7 @@ def check_names(
     """Raise unless a request names functions, variants and metrics that are there.
 
     Args:
-        request: What is asked for.
+        request: The request.
         names: Every function that has inferences, with each of its variants.
         metrics: The metrics that are known.
 

@@ -1,7 +1,7 @@
-"""The widest texts of a step, past DuckDB: prompts and inputs are taken from the database's rows as they are.
+"""Build the widest texts of a step, prompts and inputs, from the database's rows without DuckDB.
 
-A prompt of plain text is already the store's JSON but for its system message. Everything else goes through
-the SQL macros.
+A prompt of plain text already has the store's JSON except for its system message. All other prompts go
+through the SQL macros.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BUCKET, INPUT_ROW, CALL_ROW, SENT_ROW = "bucket", "input_row", "call_row", "sent
 not made elsewhere; and that of its prompt, where it has one."""
 
 _FILLED_BYTES = 16_000_000
-"""Texts that are filled in and written at a time, more or less."""
+"""Approximate bytes of text that are filled in and written at a time."""
 
 _ABSENT = (
     "reward",
@@ -43,7 +43,7 @@ _ABSENT = (
     "legal_actions",
     "info",
 )
-"""Columns of a step that TensorZero knows nothing of."""
+"""Columns of a step that TensorZero does not record."""
 
 _CONTROL = re.compile(r"[\x00-\x07\x0b\x0e-\x1f]")  # without a short escape
 
@@ -72,7 +72,7 @@ def described(calls: pa.RecordBatch) -> pa.RecordBatch:
         is_headless = pc.is_valid(calls.column("head_bytes"))
     else:
         is_headless = pa.repeat(False, calls.num_rows)
-    # of what is not plain only SQL finds out how many messages it is
+    # only SQL can count the messages of a prompt that is not plain text
     may_go_on = pc.or_(pc.and_not(has_messages, plain.is_one), is_headless)
     found = [pc.fill_null(flags, False) for flags in (has_messages, plain.is_plain, may_go_on)]
     sent = [pa.repeat(False, calls.num_rows), pa.nulls(calls.num_rows, pa.string())]  # none is rendered yet
@@ -95,12 +95,12 @@ def undescribed(calls: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def without_inputs(inferences: pa.RecordBatch) -> int:
-    """The bytes of inferences that are assembled all together."""
+    """The bytes of inferences without their inputs, for an assembly of all together."""
     return inferences.nbytes - inferences.column("input").nbytes
 
 
 def without_plain_prompts(calls: pa.RecordBatch) -> int:
-    """The bytes of described calls that are assembled all together, or at worst are."""
+    """The bytes of described calls without plain prompts, an upper bound for an assembly of all together."""
     lengths = pc.filter(pc.binary_length(calls.column("input_messages")), calls.column("is_plain"))
     return calls.nbytes - int(pc.sum(lengths).as_py() or 0)
 
@@ -192,7 +192,7 @@ class _Bucket:
         for place, text, body in zip(found.tolist(), texts, bodies, strict=True):
             start = self._input_prefixes[prefixes[place]]
             is_same[place] = b"".join((start, body, b"}")) == text
-        # of what was sent without its head the database said the hash
+        # for a text without its head, the database sent the hash
         found = np.flatnonzero(has_sent & self._is_headless[calls])
         for place, text in zip(found.tolist(), self._inputs.at(rows[found]), strict=True):
             row, call = rows[place], calls[place]
@@ -223,7 +223,7 @@ def _prefixes(systems: Sequence[str]) -> Texts:
 
 
 def input_prefixes(systems: Sequence[str]) -> list[bytes]:
-    """How an input begins that says the same, up to the bracket; last, for no system message."""
+    """The beginning of an input equal to the prompt, up to the bracket; last, for no system message."""
     made = [f'{{"system":{_json_string(text)},"messages":[' for text in systems]
     return [text.encode() for text in (*made, '{"messages":[')]
 

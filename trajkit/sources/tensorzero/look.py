@@ -1,7 +1,7 @@
-"""What a TensorZero database holds, in numbers that fit on a screen however large it is.
+"""Describe a TensorZero database in numbers that fit on a screen, however large it is.
 
-The database counts; what comes back is bounded. What its server has no time or memory for is left out, and
-named.
+The database counts, and its answers are bounded. Numbers for which its server has no time or memory are left
+out and named.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from trajkit.sources.tensorzero.look_queries import (
 )
 
 MOST_FUNCTIONS = 30
-"""Functions that are listed; the rest is counted."""
+"""Most functions that are listed; the others are only counted."""
 MOST_VARIANTS = 200
 MOST_TAGS = 50
 MOST_METRICS = 20
-"""Metrics whose values are looked at: those with the most feedback."""
+"""Most metrics whose values are read: those with the most feedback."""
 
 Found = TypeVar("Found")
 _Counts = tuple[int | None, int | None, int | None, int | None]
@@ -65,7 +65,7 @@ def look(database: Looked) -> DatabaseLook:
 
 
 class _Look:
-    """One look: what could not be found out is noted by its name."""
+    """One description; numbers that could not be found are recorded by name."""
 
     def __init__(self, database: Looked) -> None:
         self._database = database
@@ -260,7 +260,7 @@ def _metric(
 
 
 def _bounds(metric: MetricLook) -> list[float]:
-    """Bounds worth a look: of a boolean yes (or no), else the values that a tenth to nine tenths reach."""
+    """Useful bounds: for a boolean yes (or no), else the values that a tenth to nine tenths reach."""
     if metric.kind == FeedbackKind.BOOLEAN:
         return [0.0 if metric.is_minimized else 1.0]
     if metric.quantiles is None:

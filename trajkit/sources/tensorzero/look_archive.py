@@ -1,4 +1,4 @@
-"""How a look reads an archive of a TensorZero database."""
+"""Describe an archive of a TensorZero database for `look`."""
 
 from __future__ import annotations
 

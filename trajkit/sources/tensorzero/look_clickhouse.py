@@ -1,4 +1,4 @@
-"""How a look reads TensorZero's ClickHouse."""
+"""Describe TensorZero's ClickHouse for `look`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class LookedClickHouse(ClickHouse):
 
     Args:
         url: `http://user:password@host:port/database`.
-        access: What its queries may take of the server; `PATIENCE_S` where it says no time and the user may
+        access: Limits on its queries on the server; `PATIENCE_S` where it sets no time and the user may
             set one.
 
     Raises:

@@ -1,4 +1,4 @@
-"""How a look reads TensorZero's Postgres."""
+"""Describe TensorZero's Postgres for `look`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class LookedPostgres(Postgres):
 
     Args:
         url: `postgresql://user:password@host:port/database`.
-        access: What its queries may take of the server; `PATIENCE_S` where it says no time.
+        access: Limits on its queries on the server; `PATIENCE_S` where it sets no time.
 
     Raises:
         ServiceError: It cannot be reached, or refuses the user.

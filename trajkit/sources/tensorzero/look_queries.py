@@ -1,6 +1,6 @@
-"""The questions of a look, in SQL that ClickHouse, Postgres and DuckDB all understand.
+"""The queries of `look`, in SQL that ClickHouse, Postgres and DuckDB all understand.
 
-Each database says in `LookTables` how its tables become the few relations that are read here.
+Each database defines in `LookTables` how its tables become the few relations that are read here.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ QUANTILES = {
 """Names of the quantiles, and the shares that do not exceed them."""
 
 MOST_VALUES = len(QUANTILES)
-"""Bounds that are tried for a metric."""
+"""Most bounds that are tried for a metric."""
 
 PATIENCE_S = 60
-"""Longest that a query of a look may run on a server, unless the user says otherwise."""
+"""Longest time of a query of `look` on a server, unless the user sets another."""
 
 _TAG_VALUES = 3
 """Values that are listed of a tag."""

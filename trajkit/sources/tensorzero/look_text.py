@@ -1,4 +1,4 @@
-"""A TensorZero database as `trajkit info` prints it."""
+"""Format the description of a TensorZero database as `trajkit info` prints it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What the environment showed to an agent, found in the input of each inference as it comes by.
+"""Extract the observation from the input of each inference as the inputs stream past.
 
-Later the inputs are read once more, and only to be written.
+The inputs are read once more later, only to be written.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from trajkit.store.engine import literal, parsed
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 
 OBSERVATION = pa.field("observation", pa.string())
-"""What the environment showed before an inference: text, null where the input shows nothing."""
+"""The observation before an inference: text, null where the input has none."""
 OBSERVED = pa.schema([*tables.INFERENCES, OBSERVATION])
 
 
@@ -34,7 +34,7 @@ class Observing:
     Args:
         connection: Of the workspace.
         request: Says which argument of a template is the observation.
-        unreadable: Is told of inputs that are no JSON; they become null.
+        unreadable: Records inputs that are not JSON; they become null.
 
     Raises:
         QueryError: The request's path is not one.
@@ -85,6 +85,6 @@ def _each(connection: duckdb.DuckDBPyConnection, macro: str, inputs: pa.Array[An
     (statement,) = parsed(f"SELECT {macro}(input) AS found, row FROM passing")
     table = connection.sql(statement).to_arrow_table()
     made: pa.Array[Any] = table.column("found").cast(pa.string()).combine_chunks()
-    # with several threads the workspace does not keep rows in order
+    # several threads would not keep the order of rows
     rows = table.column("row").to_numpy()
     return made if (rows[1:] > rows[:-1]).all() else made.take(np.argsort(rows))

@@ -1,7 +1,7 @@
-"""Which prompts are plain text: those can pass as they are, being the store's JSON already.
+"""Find the prompts that are plain text: they are in the store's JSON already and pass unchanged.
 
-One pattern says all that such a prompt is, so that what matches it need not be parsed: it is JSON, spelled as
-the store spells it. What does not match goes through SQL, which looks into it.
+One pattern describes such a prompt completely, so a match need not be parsed: it is JSON, spelled as the
+store spells it. Prompts that do not match go through SQL, which parses them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LOOK_BYTES = 1 << 17
 
 
 class Plain(NamedTuple):
-    """What is known of lists of messages, a value each; false for null."""
+    """Facts about lists of messages, one value per list; false for null."""
 
     is_plain: pa.Array[Any]
     """Messages of text blocks, and nothing else."""
@@ -54,12 +54,12 @@ def plain_of(messages: pa.Array[Any]) -> Plain:
 
 
 def _are_one_text(messages: pa.Array[Any]) -> bool:
-    """Whether all are one message of the user's, of one text, as most often they are: `_ONE` says so, too.
+    """Whether each is one user message with one text, the usual case, which `_ONE` matches too.
 
     This takes a third of its time, as bytes are compared many at once.
     """
     begins, ends = pc.starts_with(messages, _BEGIN), pc.ends_with(messages, _END)
-    is_long = pc.greater_equal(pc.binary_length(messages), len(_BEGIN + _END))  # the two do not share a quote
+    is_long = pc.greater_equal(pc.binary_length(messages), len(_BEGIN + _END))  # the two share no quote
     is_framed = pc.all(pc.and_(pc.and_(begins, ends), is_long)).as_py()
     if messages.null_count or not len(messages) or not is_framed:
         return False
@@ -71,7 +71,7 @@ def _are_one_text(messages: pa.Array[Any]) -> bool:
 def _hold_one_text(text: NDArray[np.uint8], ends: NDArray[np.int32]) -> bool:
     """The same of texts that begin and end so, one after another."""
     n_quotes = 0
-    for start in range(0, len(text) - 1, _LOOK_BYTES):  # what is looked at several times stays near
+    for start in range(0, len(text) - 1, _LOOK_BYTES):  # small pieces, read several times, stay in the cache
         part = text[start : start + _LOOK_BYTES + 1]  # and the first byte of the next one
         after = part[1:]
         escapes, quotes = part[:-1] == _BACKSLASH, after == _QUOTE

@@ -1,8 +1,8 @@
-"""TensorZero's Postgres as streams of Arrow batches, narrowed in the database.
+"""Stream the tables of TensorZero's Postgres as Arrow batches, filtered in the database.
 
-What is said of an inference lies in two tables: a narrow one, and one with its payload, which may have
-expired before it. Such an inference comes with null for everything that was in the payload. There is no
-`tool_params`: a function's own tools are in its configuration only.
+An inference is stored in two tables: a narrow one, and one with its payload, which may have expired earlier.
+An inference with an expired payload has null in every column of the payload. There is no `tool_params`: a
+function's own tools are in its configuration only.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ REQUIRED = (
     "comment_feedback",
     "demonstration_feedback",
 )
-"""Without these it is not a TensorZero database."""
+"""The tables that every TensorZero database has."""
 
 _PAYLOADS = ("json_inference_data", "chat_inference_data", "model_inference_data")
 
@@ -78,7 +78,7 @@ class Postgres:
 
     Args:
         url: `postgresql://user:password@host:port/database`.
-        access: What its queries may take of the server.
+        access: Limits on its queries on the server.
 
     Raises:
         ServiceError: It cannot be reached, or refuses the user.
@@ -94,7 +94,7 @@ class Postgres:
         self._connection = Connection(url, access)
 
     def close(self) -> None:
-        """Let go of the connections."""
+        """Close the connections."""
         self._connection.close()
 
     def describe(self) -> JsonObject:
@@ -135,7 +135,7 @@ class Postgres:
         return known_metrics(configurations, [(row[0], row[1]) for row in logged])
 
     def _schema_level(self) -> int | None:
-        """The newest migration, where this user may read the table that tells."""
+        """The newest migration, where this user may read the table that records it."""
         found = self._connection.query(
             """
             SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -152,7 +152,7 @@ class Postgres:
     # -- counting --------------------------------------------------------------------------------------------
 
     def scope(self, request: ExportRequest) -> tables.Scope:
-        """Count what there is, and what the functions, variants and times asked for leave out."""
+        """Count all rows, and those that the requested functions, variants and times leave out."""
         scope, values = scope_of(request)
         ever = request.model_copy(update={"as_of": None})
         rows = self._connection.query(
@@ -178,7 +178,7 @@ class Postgres:
     def text_bytes(self) -> int:
         """Roughly how many bytes of text the steps of the whole database hold.
 
-        What Postgres compresses is about what is not read: the requests and responses of models.
+        Postgres mostly compresses columns that are not read: the requests and responses of models.
         """
         rows = self._connection.query(
             "SELECT sum(pg_table_size(relid))::bigint FROM ("
@@ -272,7 +272,7 @@ class Postgres:
         )
 
     def demonstrated(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        """Stream the inferences that somebody gave a better answer for."""
+        """Stream the inferences that have a demonstration."""
         return self._connection.stream(
             "SELECT DISTINCT inference_id::text FROM tensorzero.demonstration_feedback"
             f" WHERE {is_seen(request)}",
@@ -310,7 +310,7 @@ class Postgres:
         return wire_system(f"d.raw_request ~ '{WIRE_PATTERN}'") if may_be_on else "d.system"
 
     def raw_requests(self, model_inference_ids: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stream what went over the wire in these model calls."""
+        """Stream the raw requests of these model calls."""
         return self._connection.stream(
             f"""
             SELECT id::text, raw_request FROM tensorzero.model_inference_data

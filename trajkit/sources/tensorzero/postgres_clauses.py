@@ -1,4 +1,4 @@
-"""Clauses that Postgres's queries share: which episodes are in scope, which were chosen, numbers and hashes.
+"""SQL clauses that Postgres's queries share: episodes in scope, chosen episodes, numbers and hashes.
 
 UUIDv7 compare in Postgres as their bytes do, which is the order of their times: a time becomes the least id
 of its millisecond.
@@ -25,7 +25,7 @@ FEEDBACK_TARGETS = (
     ("comment_feedback", "target_id"),
     ("demonstration_feedback", "inference_id"),
 )
-"""The tables of feedback, each with the column that says what it is about."""
+"""The tables of feedback, each with the column of its target."""
 
 Values = dict[str, str | list[str]]
 
@@ -48,7 +48,7 @@ IS_EVAL = (
     f" OR tags ?| ARRAY[{', '.join(repr(tag) for tag in EVAL_TAGS)}]"
     f" OR starts_with(function_name, '{JUDGES}'))"
 )
-"""The condition on an inference to be evaluation."""
+"""The condition for an inference of an evaluation."""
 
 IS_NAMED = "NOT starts_with(function_name, 'tensorzero::')"
 

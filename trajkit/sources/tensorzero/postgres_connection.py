@@ -1,9 +1,9 @@
-"""A connection to Postgres that only reads, and rows or Arrow batches out of it.
+"""A read-only connection to Postgres, with queries that return rows or Arrow batches.
 
 Every query runs in a read-only transaction of its own. COPY, by which Arrow batches stream, takes no
 parameters: values are bound as settings of that transaction, `trajkit.NAME`, and the query reads them
 (`bound`). So this works for users who may not make temporary tables, on replicas, and behind poolers that
-share connections out by transaction.
+share connections by transaction.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SILENCE_S = 1800.0
 _UNHEARD_MS = 60_000
 """How long the network may not confirm what was sent before a connection is given up."""
 _IDLE_S = 30.0
-"""How long a connection that nobody uses is kept."""
+"""How long an unused connection is kept."""
 _LOCK_TIMEOUT_MS = 10_000
-"""Reading waits only for somebody who is changing the tables themselves."""
+"""Reads wait only for a change of the table definitions."""
 _BATCH_BYTES = 8_000_000
 _ALWAYS = {
     "client_encoding": "UTF8",
@@ -59,7 +59,7 @@ def bound_ids(name: str, n_ids: int) -> str:
     """A query for ids that are bound as texts joined by commas, one row each.
 
     Args:
-        name: What they are bound as.
+        name: The name under which they are bound.
         n_ids: How many they are: so the planner knows it, too.
     """
     every = f"(SELECT string_to_array(current_setting('trajkit.{name}'), ',')::uuid[])"
@@ -71,7 +71,7 @@ class Connection:
 
     Args:
         url: `postgresql://user:password@host:port/database`.
-        access: What queries may take of the server.
+        access: Limits on queries on the server.
     """
 
     def __init__(self, url: str, access: Access = Access()) -> None:  # noqa: B008 -- frozen
@@ -118,7 +118,7 @@ class Connection:
 
         Args:
             sql: The query; `bound` and `bound_list` are how it reads `values`.
-            schema: What the batches are named and cast to, in the order of the query's columns.
+            schema: Names and types of the batches, in the order of the query's columns.
             values: Bound by the server, never pasted into the query.
         """
         for batch in self._batches(sql, values or {}):
@@ -142,7 +142,7 @@ class Connection:
             taken.run("ROLLBACK")
 
     def _limits(self) -> dict[str, str]:
-        """What a query may take. Postgres limits each sort and each hash table, not a query's memory."""
+        """The limits of a query. Postgres limits each sort and each hash table, not a query's memory."""
         limits = {}
         if self._access.max_threads is not None:
             limits["max_parallel_workers_per_gather"] = str(self._access.max_threads - 1)
@@ -176,7 +176,7 @@ class Connection:
         return fresh[-1][0] if fresh else None
 
     def _parameters(self) -> dict[str, str]:
-        """What libpq is told unless the URL says otherwise."""
+        """Parameters for libpq, which the URL may override."""
         trusted = self._access.ca_certificate
         tls = {} if trusted is None else {"sslrootcert": str(trusted), "sslmode": "verify-full"}
         return {
@@ -192,7 +192,7 @@ class _One:
     """One connection. It uses the driver itself: its DB-API imports every data frame library that is there.
 
     Args:
-        parameters: What libpq is given.
+        parameters: Parameters for libpq.
     """
 
     def __init__(self, parameters: str) -> None:
@@ -208,7 +208,7 @@ class _One:
 
     def close(self) -> None:
         """Let go of it."""
-        with contextlib.suppress(self._manager.Error):  # what it has to say is said already
+        with contextlib.suppress(self._manager.Error):  # its error was already reported
             self._connection.close()
             self._database.close()
 
@@ -247,7 +247,7 @@ class _One:
                 yield from reader
 
     def cancel(self) -> None:
-        """Ask the server to give up; a statement that is over by then is no matter."""
+        """Ask the server to cancel; a statement that has ended by then does no harm."""
         if self._statement is not None:
             with contextlib.suppress(self._manager.Error):
                 self._statement.cancel()

@@ -1,4 +1,4 @@
-"""Every way in which Postgres, or its driver, says that something failed becomes one `ServiceError`."""
+"""Translate every failure of Postgres or its driver into a `ServiceError`."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _translated(error: Exception, address: Address) -> ServiceError:
     return ServiceError(f"Postgres at {address.shown} failed: {text}")
 
 
-# what the driver and libpq put around what the server, or the network, said
+# text that the driver and libpq put around the message of the server or the network
 _WRAPPING = re.compile(
     r"^(?:[\w ]+: )?\[libpq\] (?:Failed to connect: |Execution error \[\w+\]: |Failed to execute [^:]*: )?"
     r'(?:connection to server (?:at|on socket) "[^"]*"(?: \([^)]*\))?(?:, port \d+)? failed: )?'
@@ -77,7 +77,7 @@ _GUESSES = ("Is the server running", "This probably means", "before or while pro
 
 
 def _shown(error: Exception, address: Address) -> str:
-    """What the server said, on one line."""
+    """The server's message on one line."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = " ".join(line for line in lines if line and not line.startswith(_GUESSES))
     return _WRAPPING.sub("", hidden(said, address.password))[:500] or type(error).__name__

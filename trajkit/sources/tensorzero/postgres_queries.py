@@ -1,4 +1,4 @@
-"""The wide queries of Postgres: inferences, calls of models, feedback; columns in the order of `tables`."""
+"""Postgres queries for wide rows: inferences, model calls, feedback; columns in the order of `tables`."""
 
 from __future__ import annotations
 

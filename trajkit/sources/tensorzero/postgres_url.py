@@ -1,4 +1,4 @@
-"""Where a Postgres is: a URL as TensorZero writes it, taken apart, and shown without what is secret."""
+"""Parse a Postgres URL as TensorZero writes it, and print it without secrets."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ class Address(NamedTuple):
     """Name or address; a folder (beginning with `/`) for a Unix socket."""
     port: int
     user: str
-    """Empty for whom libpq takes: PGUSER, else the one who runs this."""
+    """Empty for libpq's default: PGUSER, else the operating system's user."""
     password: str
     """Empty for what libpq finds: PGPASSWORD, `~/.pgpass`."""
     database: str
     parameters: tuple[tuple[str, str], ...] = ()
-    """What the URL says after its `?`, such as `sslmode=verify-full`: libpq takes these."""
+    """The parameters after the URL's `?`, such as `sslmode=verify-full`: libpq takes these."""
 
     @property
     def place(self) -> str:
@@ -38,7 +38,7 @@ class Address(NamedTuple):
         return f"postgresql://{self.place}/{self.database}"
 
     def connection_string(self, **more: str) -> str:
-        """What libpq is given; it holds the password.
+        """The connection string for libpq, with the password.
 
         Args:
             more: Parameters that hold unless the URL says otherwise.

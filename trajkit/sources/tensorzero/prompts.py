@@ -1,4 +1,4 @@
-"""The prompts that models saw, read back from the database by inference id."""
+"""Read the prompts that models saw from the database, by inference id."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ _TOOLS = TypeAdapter(tuple[JsonObject, ...])
 
 
 class Sent(NamedTuple):
-    """What a model was sent."""
+    """The prompt and tools that a model was sent."""
 
     messages: tuple[Message, ...]
     """The rendered prompt."""
     tools: tuple[JsonObject, ...] | None = None
-    """What it could call, those of the function and those of the request; None for nothing."""
+    """The tools it could call, those of the function and those of the request; None for none."""
 
 
 def rendered_prompts(clickhouse_url: str, inference_ids: Iterable[str]) -> Mapping[str, Sent]:

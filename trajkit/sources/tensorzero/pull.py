@@ -1,4 +1,4 @@
-"""The rows of the chosen episodes, brought over and kept on disk until they are assembled."""
+"""Pull the rows of the chosen episodes and keep them on disk until they are assembled."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from trajkit.sources.tensorzero.spool import Spool
 from trajkit.sources.tensorzero.streams import Count, Progress, aside, leave_copies, load
 
 _LEAST_LEFT = 0.2
-"""Share of the texts that buckets are made for, however much of them is left out."""
+"""Least share of the texts to size buckets for, even if more of them is left out."""
 
 _T = TypeVar("_T")
 
 
 class Pulled(NamedTuple):
-    """The rows of the episodes that may be brought, on disk."""
+    """The rows of the candidate episodes, on disk."""
 
     inferences: Spool
     calls: Spool
     headless: Headless | None
-    """What brings the rest of texts that came without their heads; None where all are whole."""
+    """Fetches the rest of texts that came without their heads; None where all are whole."""
 
     def make_whole(self, numbers: Sequence[int]) -> bool:
-        """Let every text of some buckets be whole; whether one was not."""
+        """Make every text of some buckets whole; returns whether one was not."""
         return self.headless is not None and self.headless.make_whole(numbers)
 
 
 class _Streams(NamedTuple):
-    """What the database sends of the wide rows."""
+    """The streams of wide rows from the database."""
 
     inferences: Iterator[pa.RecordBatch]
     inference_schema: pa.Schema
@@ -49,12 +49,12 @@ class _Streams(NamedTuple):
 
 
 def _later(make: Callable[[], Iterator[pa.RecordBatch]]) -> Iterator[pa.RecordBatch]:
-    """A stream that is asked for when it is read: there may be questions to the database before it."""
+    """A stream that is requested when it is read: the database may have to answer other queries first."""
     yield from make()
 
 
 class Pull:
-    """Brings the rows of the chosen episodes.
+    """Pulls the rows of the chosen episodes.
 
     Args:
         workspace: Holds `fate`; gets `feedback` and `task_of`.
@@ -80,7 +80,7 @@ class Pull:
         self._on_progress = on_progress
 
     def rows(self, tally: Tally, meanwhile: Callable[[], _T]) -> tuple[Pulled, _T]:
-        """Bring what the tally counts, cut into buckets on the way.
+        """Pull the rows of the counted episodes, and cut them into buckets on the way.
 
         Args:
             tally: Of what was chosen.
@@ -95,7 +95,7 @@ class Pull:
         chosen = None if everything else kept.to_arrow_table().cast(tables.CHOSEN)
         left_out = self._left_out(chosen, text_bytes / max(tally.n_steps_kept, 1))
         if left_out is not None:
-            # what is unusual is brought as a whole after all: that must fit, too
+            # unusual texts are fetched whole after all, and must fit, too
             text_bytes = max(text_bytes - left_out.n_bytes, text_bytes * _LEAST_LEFT)
         n_buckets = count_buckets(tally.n_steps_kept, text_bytes)
 
@@ -107,7 +107,7 @@ class Pull:
         return self._wide(chosen, n_buckets, left_out, tally, narrow)
 
     def _left_out(self, chosen: pa.Table | None, bytes_per_step: float) -> LeftOut | None:
-        """What of long texts need not be sent; a prompt that is rendered anew is made of the whole input."""
+        """The parts of long texts to leave out; a prompt that is rendered anew needs the whole input."""
         heads = self._database.heads
         if heads is None or bytes_per_step < LONG_BYTES or self._request.template_variant is not None:
             return None

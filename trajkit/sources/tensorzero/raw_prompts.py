@@ -1,7 +1,7 @@
-"""Prompts of model calls from before TensorZero kept them: read from what went over the wire.
+"""Recover prompts of model calls that TensorZero did not store, from their raw requests.
 
-That is so for calls made before its fourth migration (2024). Requests in the manner of OpenAI and Anthropic
-are understood; the prompts of others stay unknown.
+Such calls were made before TensorZero's fourth migration (2024). Requests in the formats of OpenAI and
+Anthropic are understood; the prompts of others stay unknown.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ pc: Any = pyarrow.compute  # the stubs know too few of the types that its functi
 
 
 class WithoutPrompt:
-    """Finds the model calls whose prompt the database does not keep, as they come; then fills it in."""
+    """Finds model calls without a stored prompt as they stream past, then fills the prompts in."""
 
     def __init__(self) -> None:
         self._buckets: set[int] = set()

@@ -1,4 +1,4 @@
-"""The SQL that is kept in files."""
+"""Read the SQL files of `sql/`."""
 
 from __future__ import annotations
 

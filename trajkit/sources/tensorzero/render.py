@@ -1,4 +1,4 @@
-"""A prompt from the input of an inference and a variant's templates, word for word as the gateway's."""
+"""Render a prompt from an inference's input and a variant's templates, exactly as the gateway does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TEXT_OF = {"text": "text", "tool_result": "result"}
 
 
 class Prompt(NamedTuple):
-    """What a model would see, in the shape of the columns of a model inference."""
+    """A rendered prompt, in the columns of a model inference."""
 
     system: str | None
     """The system message; None for none."""

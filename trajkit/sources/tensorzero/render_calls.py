@@ -1,7 +1,7 @@
-"""Put prompts under another variant's templates in the place of those that were sent, one bucket at a time.
+"""Replace the prompts that were sent by prompts rendered under another variant, one bucket at a time.
 
-It happens between the database and the assembly: a model call gets the system message and the messages that
-the gateway would have sent under that variant, and everything after it takes them for what was sent.
+This happens between the database and the assembly: a model call gets the system message and the messages that
+the gateway would have sent under that variant, and all later code treats them as sent.
 """
 
 from __future__ import annotations

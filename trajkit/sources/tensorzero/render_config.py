@@ -1,4 +1,4 @@
-"""The templates that a gateway's configuration declares, as a snapshot in the database has it."""
+"""Read the templates of a gateway's configuration from its snapshot in the database."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROLES = ("system", "user", "assistant")
 """Roles that have a template of their own name."""
 
 PATH, DATA = "__tensorzero_remapped_path", "__data"
-"""How a snapshot writes a file: where it was, and what it said."""
+"""How a snapshot writes a file: its path and its content."""
 
 
 class Template(NamedTuple):
@@ -22,7 +22,7 @@ class Template(NamedTuple):
     key: str
     """Its name among the gateway's templates; the ending says how values are escaped."""
     text: str
-    """What it says."""
+    """Its text."""
     takes_text: bool
     """Declared in the old way (`user_template`, `input_wrappers`): plain text of its role goes through it."""
     is_wrapper: bool
@@ -30,7 +30,7 @@ class Template(NamedTuple):
 
 
 class Variant(NamedTuple):
-    """What of a variant makes its prompts."""
+    """The parts of a variant that make its prompts."""
 
     templates: Mapping[str, Template]
     """By the name that a block of the input calls it by; `system`, `user` and `assistant` are the roles'."""
@@ -42,7 +42,7 @@ class Configuration:
     """A gateway's configuration as far as prompts are made from it.
 
     Args:
-        name: What it is called in errors.
+        name: Its name in errors.
         document: It, parsed; files are names, or tables as in a snapshot.
         read: The text of a file that it names; None when there is none.
         load: The text of a template that another one includes; None when there is none.
@@ -158,7 +158,7 @@ def from_snapshot(name: str, text: str, templates: Mapping[str, str]) -> Configu
     """The configuration of a snapshot.
 
     Args:
-        name: What it is called in errors.
+        name: Its name in errors.
         text: The configuration (TOML), with the files that it names inside.
         templates: The files that templates include, by name.
 

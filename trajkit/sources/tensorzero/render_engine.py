@@ -1,9 +1,8 @@
-"""The template engine of the gateway: minijinja, set up so that it makes the same text.
+"""Set up minijinja, the template engine of the gateway, so that it renders the same text.
 
-The package for Python is the same engine with more in it than the gateway has, and with values of Python's
-kind. Arguments therefore come as expressions (`render_literal`), maps in templates are put in order
-(`render_source`), and what the gateway does not have is taken out, so that a template which fails there
-fails here.
+The Python package is the same engine with additions that the gateway lacks, and with Python's values.
+Arguments therefore are passed as expressions (`render_literal`), maps in templates are sorted
+(`render_source`), and the additions are removed, so that a template which fails in the gateway fails here.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class Engine:
         return ready(text)
 
     def _spelled(self, text: str) -> Any:
-        """What `tojson` made, with exponents as the gateway's library for JSON writes them: 1e+16."""
+        """The output of `tojson`, with exponents as the gateway's JSON library writes them: 1e+16."""
         return self._minijinja.safe(_EXPONENT.sub(_with_sign, text))
 
     def render(self, template: Template, arguments: Mapping[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""A gateway's configuration from its files, with the templates that they name inside, as in a snapshot."""
+"""Read a gateway's configuration from files and embed the templates that they name, as in a snapshot."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""JSON values as expressions of a template, so that they print and compare as the gateway's do.
+"""Write JSON values as template expressions, so that they print and compare as in the gateway.
 
-Values that come from Python print as Python does (`{'b': True}`), in the order of their keys and with
-Python's methods; the gateway's print as JSON does, sorted by key. An expression makes the engine's own.
+Values passed from Python print as Python does (`{'b': True}`), in the order of their keys and with Python's
+methods; the gateway's print as JSON does, sorted by key. An expression makes the engine's own values.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which configuration renders a prompt: that of its row, else the newest that has the variant, or a file."""
+"""Choose the configuration that renders a prompt: its row's, else the newest with the variant, or a file."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class TemplateSource:
                 )
 
     def renderer(self, snapshot_hash: str | None, function: str, variant: str) -> Renderer | None:
-        """What renders a function's prompts; None when no configuration declares that variant.
+        """The renderer of a function's prompts; None when no configuration declares that variant.
 
         The configuration is that of the row, or the newest one that has the variant where that has not.
 

@@ -1,7 +1,7 @@
-"""Change a template so that the engine that Python has makes of it what the gateway's makes.
+"""Rewrite a template so that the Python engine renders it as the gateway's engine does.
 
-Python's keeps a map that a template writes out in the order of its text; the gateway's sorts it by key,
-which shows when a template prints the map or goes through it.
+The Python engine keeps a map that a template writes out in the order of its text; the gateway's sorts it by
+key. The difference shows when a template prints the map or iterates over it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class _Reader:
         )
 
     def _parts(self, closing: str) -> list[_Part]:
-        """What stands between brackets, cut at its commas."""
+        """The content of brackets, split at its commas."""
         parts: list[_Part] = []
         text, colon = "", None
         while self.at < len(self._source) and self._source[self.at] != closing:
@@ -134,7 +134,7 @@ def _sorted_map(parts: list[_Part]) -> str:
 
 
 def _key(text: str) -> tuple[int, int, str]:
-    """What a key that is written out sorts by: numbers first."""
+    """The sort key of a literal key: numbers first."""
     if _STRING.fullmatch(text):
         return 1, 0, text[1:-1] if "\\" not in text else str(ast.literal_eval(text))
     if _NUMBER.fullmatch(text):

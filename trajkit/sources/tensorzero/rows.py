@@ -1,4 +1,4 @@
-"""Which rows of an episode the database has kept."""
+"""List the rows of an episode that the database has kept."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""An episode's slot: a number from 0 to 65,535 that follows from its id alone, the same in every database.
+"""Compute an episode's slot: a number from 0 to 65,535 from its id alone, the same in every database.
 
-Buckets and shards are cut by it. The four 32-bit words of the id are folded with exclusive or (so that ids
+Buckets and shards are cut by slot. The four 32-bit words of the id are folded with exclusive or (so that ids
 which differ anywhere differ in the fold), and spread by a multiplication modulo 2^32, of which the upper 16
 bits are the slot. Every database here can do that exactly, and none has to hash text for it.
 """

@@ -1,4 +1,4 @@
-"""The configurations that inferences were made with, as the database keeps them: what their tools were."""
+"""Read the tools of inferences from the configuration snapshots in the database."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a database streams, kept on disk by bucket of episodes until its turn comes.
+"""Keep the rows that a database streams on disk, by bucket of episodes, until the bucket is assembled.
 
-It is Arrow with lz4, quick rather than small. Every column can be read by itself: the wide texts of a bucket
-are looked at only while that bucket is written.
+The files are Arrow with lz4, fast rather than small. Every column can be read by itself: the wide texts of a
+bucket are read only while that bucket is written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Size(NamedTuple):
     n_bytes: int
     """In memory."""
     n_held: int
-    """Those of them that whoever reads the rows holds as a whole."""
+    """Those of them that a reader holds in memory at once."""
 
     def plus(self, more: Size) -> Size:
         """Both together."""
@@ -50,7 +50,7 @@ class Spool:
         name: The table's name.
         schema: Its columns; `bucket` among them says where a row belongs.
         n_buckets: How many there are.
-        weigh: The bytes that whoever reads a bucket will hold as a whole.
+        weigh: The bytes of a bucket that its reader will hold in memory at once.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Spool:
         return self._sizes[number]
 
     def replace(self, number: int, batches: Iterator[pa.RecordBatch]) -> None:
-        """Write one bucket anew."""
+        """Rewrite one bucket."""
         beside = self.path(number).with_suffix(".new")
         with _BucketFile(beside, self.schema, self._weigh) as file:
             _write([file], batches, lambda batch: [(0, batch)])
@@ -128,7 +128,7 @@ class Group:
         self._n_rows = int(ends[-1])
 
     def first_row(self, number: int) -> int:
-        """What the rows of a bucket count from."""
+        """The number of a bucket's first row."""
         return self._first_row[number]
 
     @property
@@ -152,7 +152,7 @@ class Group:
 
     def table(self, names: Sequence[str]) -> pa.Table:
         """These columns of every row, and the column that counts."""
-        # in one piece: whoever reads it in pieces pays for each of them
+        # in one piece, because every piece costs its reader time
         table = pa.concat_tables(self._read(number, names) for number in self.numbers).combine_chunks()
         return table.append_column(self._row_name, row_numbers(0, self._n_rows))
 

@@ -1,4 +1,4 @@
-"""Streams of rows from a database: counted, several at a time, and made into tables."""
+"""Streams of rows from a database: count them, read several at a time, turn them into tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import duckdb
 import pyarrow as pa
 
 PATIENCE_S = 2.0
-"""How long a failure waits for what was going on beside it: that may hang on a database that is gone."""
+"""How long a failure waits for parallel streams, which may hang on a lost database."""
 
 
 class Progress(NamedTuple):
     """How far an export is."""
 
     what: str
-    """What is being read or done now."""
+    """The current activity."""
     n_done: int
     """Rows so far."""
     n_total: int | None
@@ -31,7 +31,7 @@ class Count:
     """Counts the rows of streams that are read at the same time; when one fails, the others end.
 
     Args:
-        what: What is being read.
+        what: Name of the rows that are read.
         n_total: Rows in all; None when that is not known before.
         on_progress: Told with every batch.
     """
@@ -141,7 +141,7 @@ def load(
     try:
         connection.execute(f"CREATE OR REPLACE TABLE {table} AS SELECT {columns} FROM incoming")
     except Exception:
-        # what went wrong in the stream, not what DuckDB makes of it
+        # the error of the stream itself, not DuckDB's version of it
         if failures:
             raise failures[0] from None
         raise

@@ -1,6 +1,6 @@
-"""The tables that a TensorZero database must stream, whatever database it is: their Arrow schemas.
+"""The tables that every TensorZero database must stream: their Arrow schemas.
 
-Each client narrows as far as its database can and answers in these shapes; everything after that is the same.
+Each client filters as far as its database can and returns these schemas; all later code is shared.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ EVAL_TARGETS = _schema({"target_id": pa.string()})
 """Targets of feedback that is tagged as evaluation."""
 
 DEMONSTRATED = _schema({"target_id": pa.string()})
-"""Inferences that somebody gave a better answer for, each once."""
+"""Inferences that have a demonstration, each once."""
 
 ABANDONED = _schema({"target_id": pa.string(), "reason": pa.string()})
 """Episodes with that comment, each with the reason of the latest."""
@@ -122,7 +122,7 @@ MODEL_INFERENCES = _schema(
 """Calls of models that the inferences of the chosen episodes made, each in the bucket of its episode.
 
 `system` is as it went over the wire: with the line of JSON mode where `raw_request` has it (`json_mode.py`).
-What a database is too old to know is null."""
+Columns that an old database lacks are null."""
 
 INFERENCES_OF_BYTES, MODEL_INFERENCES_OF_BYTES = _of_bytes(INFERENCES), _of_bytes(MODEL_INFERENCES)
 
@@ -160,7 +160,7 @@ PROMPT_BYTES = _schema({"inference_id": pa.string(), "n_bytes": pa.int64()})
 """How long the list of messages of a model call is, as it is stored."""
 
 HEADS = _schema({"inference_id": pa.string(), "head_bytes": pa.int64()})
-"""How many bytes of the prompt of an inference need not be sent."""
+"""How many bytes of an inference's prompt the database need not send."""
 
 WHOLE_PROMPTS = _schema(
     {"inference_id": pa.string(), "model_inference_id": pa.string(), "input_messages": pa.string()}
@@ -169,7 +169,7 @@ WHOLE_INPUTS = _schema({"inference_id": pa.string(), "input": pa.string()})
 """Both as `MODEL_INFERENCES` and `INFERENCES` have them."""
 
 RAW_REQUESTS = _schema({"model_inference_id": pa.string(), "raw_request": pa.string()})
-"""What went over the wire in some model calls, as it is stored."""
+"""The raw requests of some model calls, as they are stored."""
 
 FEEDBACK = _schema(
     {
@@ -292,7 +292,7 @@ class Database(Protocol):
         ...
 
     def scope(self, request: ExportRequest) -> Scope:
-        """Count what there is and what the times, functions and variants asked for leave out."""
+        """Count all rows, and those that the requested times, functions and variants leave out."""
         ...
 
     def text_bytes(self) -> int:

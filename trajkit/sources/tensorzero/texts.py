@@ -1,4 +1,4 @@
-"""Long texts as the batches of a file have them: picked row by row, and copied once."""
+"""Select long texts from the batches of a file, row by row, with a single copy."""
 
 from __future__ import annotations
 

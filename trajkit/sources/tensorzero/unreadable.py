@@ -1,8 +1,8 @@
-"""Rows whose text cannot be read, not being UTF-8 or not being JSON: noted by id, and none is dropped.
+"""Record rows whose text is not UTF-8 or not JSON by id, without dropping any.
 
-Bytes are looked at as the rows come, which costs next to nothing. That a text is JSON is only found out where
-it must be read: when that fails, the rows of those buckets are looked at one by one, and what is no JSON
-becomes null.
+Bytes are checked as the rows arrive, which costs next to nothing. Whether a text is JSON shows only when it
+is parsed: when that fails, the rows of those buckets are checked one by one, and texts that are not JSON
+become null.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ class _Json(NamedTuple):
     """A column that holds JSON."""
 
     words: str
-    """What an error calls it."""
+    """Its name in errors."""
     may_be_empty: bool = False
     """Whether an empty text stands for nothing, as null does."""
 
 
 _INPUT = _Json("input")
-"""Looked at as it comes by (`observed.py`)."""
+"""Checked as it streams past (`observed.py`)."""
 _OF_INFERENCES = {
     "output": _Json("output"),
     "auxiliary_content": _Json("auxiliary content", True),
@@ -46,11 +46,11 @@ _OF_INFERENCES = {
 }
 _OF_CALLS = {"input_messages": _Json("prompt", True), "output": _Json("model's output", True)}
 _EMPTY = {"input_messages": ""}
-"""What stands for nothing in a column where null does not."""
+"""The empty value of columns that cannot be null."""
 
 
 class Unreadable:
-    """What could not be read, and of which rows; several threads may note something."""
+    """The unreadable texts and their rows; several threads may add to it."""
 
     def __init__(self) -> None:
         self._reasons: dict[str, str] = {}
@@ -129,7 +129,7 @@ class Unreadable:
 
 
 def _batches(table: pa.Table) -> Iterator[pa.RecordBatch]:
-    """The rows of a bucket; what is known of prompts is found out anew."""
+    """The rows of a bucket; the facts about prompts are computed again."""
     for batch in table.to_batches():
         yield described_again(batch) if "input_messages" in table.schema.names else batch
 

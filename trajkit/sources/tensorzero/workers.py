@@ -1,4 +1,4 @@
-"""Groups of an export are worked on in threads: while one is assembled, another is or is written."""
+"""Process the groups of an export in threads: while one is assembled, another is assembled or written."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _N_THREADS = 2
 """More would take more memory than they save time: where there are more cores DuckDB uses them, too."""
 _LOOK_S = 0.05
 _PATIENCE_S = 10.0
-"""How long a failure waits for what is no query: that may hang on a database that is gone."""
+"""How long a failure waits for work that is not a query, which may hang on a lost database."""
 
 
 class Running:
@@ -51,7 +51,7 @@ class Running:
 
 
 class Room:
-    """Lets threads work beside each other on what fits into memory together; what does not fit waits.
+    """Lets threads process in parallel what fits into memory together; the rest waits.
 
     Args:
         fits: Whether things of that size in all do.
