@@ -205,6 +205,12 @@ def _other_prompts(
         given = prompts[each.contender.name]
         own = [] if stage is None else [variant for variant in each.variants if variant in stage.variants]
         learned = own or each.agents
+        if (
+            stage is not None
+            and given is not None
+            and any(stage.have_same_prompts(given, one) for one in own)
+        ):
+            continue
         if learned and given not in learned:
             whose = "trajkit's own" if given is None else f"those of {given}"
             yield f"{each.contender.name} learned the prompts of {', '.join(learned)}, and is given {whose}"

@@ -24,6 +24,13 @@ class Stage(NamedTuple):
     is_asked: bool = True
     """It was named, and not only found in `trajkit.toml` or in the local stack."""
 
+    def have_same_prompts(self, *variants: str) -> bool:
+        """Whether variants of the function have the same templates."""
+        from trajkit.registry.configuration import Configuration
+        from trajkit.registry.variant import have_same_prompts
+
+        return have_same_prompts(Configuration.read(self.config), self.function, *variants)
+
     def foreign(self, actions: Actions) -> tuple[str, ...]:
         """The actions that its function is made for, where none of them is one of the environment's."""
         from trajkit.rollouts.variant_prompts import listed_actions

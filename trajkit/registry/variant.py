@@ -130,6 +130,14 @@ def template_of(configuration: Configuration, function: str, name: str) -> dict[
     return template
 
 
+def have_same_prompts(configuration: Configuration, function: str, *names: str) -> bool:
+    """Whether variants of a function have the same templates, so that a model is asked alike by each."""
+    keys = (*_TEMPLATES, "templates", "input_wrappers")
+    variants = variants_of(configuration, function)
+    first, *others = [{key: variants[name].get(key) for key in keys} for name in names]
+    return all(other == first for other in others)
+
+
 def _refuse_other(function: str, variant: str, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     said = {key: value for key, value in there.items() if key != "weight"}
     if said == wanted:
