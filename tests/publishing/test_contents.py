@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from trajkit.cli.push_plan import content_lines
 
+from trajkit.commands.push_plan import content_lines
 from trajkit.errors import DataError, NothingMatched, RequestError, StoreError
 from trajkit.publishing.contents import Contents, make_contents
 from trajkit.publishing.restore import restore
