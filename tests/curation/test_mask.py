@@ -270,7 +270,7 @@ def test_a_step_that_is_there_twice_ends_the_command_at_once(
     started = time.monotonic()
     assert run([command[0], str(store), *command[1:], "-o", str(tmp_path / "out")]) == 1
     assert "step 0 of episode 'ep' is there more than once" in capsys.readouterr().err
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 60
 
 
 def test_the_copy_is_in_the_episode_that_began_later(attempts: Attempts, tmp_path: Path) -> None:

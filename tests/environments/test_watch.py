@@ -20,7 +20,7 @@ def test_a_block_that_does_not_come_back_is_stopped_past_its_own_handlers() -> N
     began = time.monotonic()
     with pytest.raises(TooLong), watch(0.05):
         stubborn()
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 30
 
 
 @pytest.fixture

@@ -487,7 +487,7 @@ def test_an_agent_that_never_answers_is_cut_off(write):
     began = time.monotonic()
     (one,) = episodes(f"{write(code)}:act", episode_timeout_s=0.2)
     assert (one.outcome, one.fault.kind) == (Outcome.ERROR, FaultKind.EPISODE_TIMEOUT)
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 15
 
 
 def test_a_run_that_is_stopped_frees_the_threads_that_wait_for_a_model(write):

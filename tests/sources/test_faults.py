@@ -198,7 +198,7 @@ def test_a_server_that_stops_talking_is_given_up(
     through.fail("stall", after=300_000, about="model_provider_name")
     began = time.monotonic()
     assert "stopped answering" in failed(url)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 90
     assert digest_of_another_run(database.url, folder) == undisturbed
 
 

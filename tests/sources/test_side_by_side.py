@@ -73,7 +73,7 @@ def test_a_stream_that_hangs_does_not_hold_up_ctrl_c(monkeypatch: pytest.MonkeyP
 
     with pytest.raises(KeyboardInterrupt), aside(hangs, a_count()):
         raise KeyboardInterrupt
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 40
     hanging.set()
 
 

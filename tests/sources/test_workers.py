@@ -56,7 +56,7 @@ def test_what_fails_is_raised_and_stops_the_queries_of_the_others() -> None:
     started = time.monotonic()
     with duckdb.connect() as connection, pytest.raises(OSError, match="disk is full"):
         block(connection)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
@@ -75,7 +75,7 @@ def test_a_block_that_fails_stops_what_runs_and_does_not_begin_more(error: type[
     started = time.monotonic()
     with duckdb.connect() as connection, pytest.raises(error):
         block(connection)
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 60
     assert not third.is_set()
 
 

@@ -27,7 +27,7 @@ from trajkit.store.writer import write_episodes
 
 N_CASES = 1600 * int(os.environ.get("TRAJKIT_FUZZ", "1"))
 N_BATCHES = 16
-MOST_SECONDS = 30
+MOST_SECONDS = 60
 MOST_BYTES = 3 << 30
 
 VERBS: tuple[tuple[str, ...], ...] = (

@@ -18,7 +18,7 @@ from tests.models.serving.conftest import Running, serving
 from tests.tiny import make_tiny
 
 BASE = "sample:tiny-base"
-NORMAL_S = 20
+NORMAL_S = 60
 """An ordinary answer takes a tenth of a second; a machine that runs other things may need longer."""
 
 

@@ -31,7 +31,7 @@ from trajkit.cli.main import run
 from trajkit.formats import format_named
 
 FACTOR = int(os.environ.get("TRAJKIT_FUZZ", "1"))
-MOST_SECONDS = 20
+MOST_SECONDS = 60
 """Of one import; usual are 0.05."""
 
 VALUES: tuple[Any, ...] = (
