@@ -112,7 +112,8 @@ def _bounded(sandbox: Any) -> Any:
 
         def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
             check(__context)
-            text, name = getattr(__obj, "__self__", None), getattr(__obj, "__name__", "")
+            method = getattr(__obj, "__wrapped__", __obj)  # the sandbox puts its own around str.format
+            text, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
             if isinstance(text, str) and _widens(name, [text, *args, *kwargs.values()]):
                 raise jinja.TemplateRuntimeError(f"its {name} makes a value that is too large")
             return bounded(super().call(__context, __obj, *args, **kwargs))
