@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -14,6 +15,7 @@ from trajkit._core.lazy import need
 from trajkit._core.secrets import hidden
 from trajkit.errors import RequestError
 from trajkit.formats.chat_message import plain_messages, read_message, read_messages, read_tools
+from trajkit.formats.sampled import Sampled, read_sampled, settings_of
 from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.endpoint_fault import fault_of_status, said_in
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown, timed_out
@@ -118,7 +120,12 @@ class Endpoint:
                 raise RequestError(f"which model at {self.name}?", hint="--model NAME")
             wanted["model"] = self.model
         wanted["messages"] = plain_messages(wanted["messages"])
-        asked = _Asked(read_messages(wanted["messages"]), read_tools(wanted.get("tools")), _options(wanted))
+        asked = _Asked(
+            read_messages(wanted["messages"]),
+            read_tools(wanted.get("tools")),
+            _options(wanted),
+            {**wanted, **(wanted.get("extra_body") or {})},
+        )
         done = await self._caller.call(lambda: self._once(wanted, asked))
         answer = done.answer
         self._caller.spent(
@@ -146,15 +153,23 @@ class Endpoint:
             raise self._faulty(FaultKind.UNREADABLE, str(error)) from None
         latency_s = time.monotonic() - began
         try:
-            said = _Completion.model_validate_json(response.content)
+            body = json.loads(response.content)
+            said = _Completion.model_validate(body)
             completion = read_message({**said.choices[0].message, "role": "assistant"})
             completed = response.parse()
         except (self._openai.APIError, ValueError, TypeError, KeyError) as error:
             raise self._faulty(FaultKind.UNREADABLE, _reason(error)) from None
-        return Completed(completed, self._answer(inference_id, said, completion, asked, latency_s))
+        sampled = read_sampled(asked.sent, body)
+        return Completed(completed, self._answer(inference_id, said, completion, asked, latency_s, sampled))
 
     def _answer(
-        self, inference_id: str, said: _Completion, completion: Message, asked: _Asked, latency_s: float
+        self,
+        inference_id: str,
+        said: _Completion,
+        completion: Message,
+        asked: _Asked,
+        latency_s: float,
+        sampled: Sampled,
     ) -> Answer:
         usage, choice = said.usage or _Usage(), said.choices[0]
         extra: JsonObject = {"endpoint": self.name}
@@ -164,6 +179,8 @@ class Endpoint:
             extra["completion_id"] = said.id
         if said.system_fingerprint:
             extra["system_fingerprint"] = said.system_fingerprint
+        if sampled.completion_token_ids is not None:
+            extra |= sampled.extra(settings_of(asked.sent))
         return Answer(
             inference_id=inference_id,
             function_name=None,
@@ -184,6 +201,7 @@ class Endpoint:
             cost_usd=self._cost_usd(usage),
             cached=None,
             extra=extra,
+            sampled=sampled,
         )
 
     def _cost_usd(self, usage: _Usage) -> float | None:
@@ -220,6 +238,8 @@ class _Asked(NamedTuple):
     tools: tuple[JsonObject, ...] | None
     options: JsonObject
     """Other fields of the request, such as the temperature."""
+    sent: Mapping[str, Any]
+    """The body of the request; it may hold secrets."""
 
 
 _NO_OPTIONS = ("messages", "tools", "model", "timeout", "extra_headers", "extra_query", "extra_body")

@@ -77,6 +77,7 @@ class ChatRequest(_Wire):
     stream_options: _StreamOptions | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=_MOST_TOP)] | None = None
+    return_token_ids: bool | None = None
     response_format: _ResponseFormat | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
