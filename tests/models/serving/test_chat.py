@@ -87,6 +87,28 @@ def test_ids_come_with_what_they_were_sampled_with_whole_and_streamed(
     assert read_sampled(body, silent) == Sampled()
 
 
+def test_a_later_turn_extends_the_ids_of_the_one_before_also_after_a_tool_call(server: Running) -> None:
+    talk, held = messages(), []
+    for turn in range(3):
+        body = {
+            "model": BASE,
+            "messages": talk,
+            "max_tokens": 40,
+            "seed": turn,
+            "tools": [TOOL],
+            "tool_choice": "required",
+            "return_token_ids": True,
+            "prompt_cache_key": "a talk",
+        }
+        found = httpx.post(f"{server.url}/chat/completions", json=body).json()
+        (choice,) = found["choices"]
+        assert choice["finish_reason"] == "tool_calls"
+        assert found["prompt_token_ids"][: len(held)] == held
+        held = found["prompt_token_ids"] + choice["token_ids"]
+        result = {"role": "tool", "tool_call_id": choice["message"]["tool_calls"][0]["id"], "content": "done"}
+        talk = [*talk, choice["message"], result]
+
+
 def test_a_rollout_of_this_server_stores_what_one_in_process_does(
     server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
