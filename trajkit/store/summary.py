@@ -106,8 +106,8 @@ class Summary(Model, Result):
     n_sampled: int
     """Steps with the id of an inference: a model answered them."""
     n_token_true: int
-    """Those of them with the ids of prompt and completion as they were sampled, and a log-probability for each
-    token of the completion."""
+    """Those of them with the ids of prompt and completion as they were sampled, and a log-probability for
+    each token of the completion."""
     n_model_versions: int
     """Different weights that answered, as far as known."""
     lineage: tuple[LineageEntry, ...]
@@ -164,7 +164,7 @@ def summarize(store: Store, *, deep: bool = False) -> Summary:
         )
         sampled = _one(
             connection,
-            f"SELECT count(*), count_if({TOKEN_TRUE}), count(DISTINCT model_version) FROM steps "
+            f"SELECT count(*), count(*) FILTER {TOKEN_TRUE}, count(DISTINCT model_version) FROM steps "
             "WHERE inference_id IS NOT NULL",
         )
         return Summary(
