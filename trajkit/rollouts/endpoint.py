@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from trajkit._core.ids import time_of, uuid7
 from trajkit._core.lazy import need
@@ -153,7 +153,7 @@ class Endpoint:
             raise self._faulty(FaultKind.UNREADABLE, str(error)) from None
         latency_s = time.monotonic() - began
         try:
-            body = json.loads(response.content)
+            body = from_json(response.content)  # like json.loads, but deep nesting is a ValueError
             said = _Completion.model_validate(body)
             completion = read_message({**said.choices[0].message, "role": "assistant"})
             completed = response.parse()
