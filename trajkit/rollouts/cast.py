@@ -116,7 +116,7 @@ class Cast:
         from trajkit.rollouts.local_policy import LocalModels, local_policies
 
         plan, players = self._plan, self._session.players
-        models = LocalModels(players)
+        models = LocalModels.open(players)
         self._stack.push_async_callback(models.close)
         rule = typed_environment(plan.env_id, plan.env_settings).rule
         return local_policies(players, models, plan, self._caller, rule)

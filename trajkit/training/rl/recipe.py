@@ -1,0 +1,136 @@
+"""How a model learns by playing. Names are those of TRL's GRPOConfig where it has the same thing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, model_validator
+
+from trajkit.rollouts.own_prompt import JsonMode
+from trajkit.training.local.recipe import LocalRecipe, LoraRecipe, PlayRecipe, Positive
+
+Algorithm = Literal["grpo", "gigpo", "rloo", "reinforce", "ppo", "awr"]
+Share = Annotated[float, Field(ge=0, le=1)]
+Coefficient = Annotated[float, Field(ge=0)]
+
+_NOT_HERE = {
+    "packing": False,
+    "group_by_length": False,
+    "max_steps": None,
+    "eval_steps": None,
+    "num_train_epochs": 3,
+    "gradient_accumulation_steps": 1,
+    "early_stopping_patience": None,
+}
+
+
+class WorldRecipe(PlayRecipe):
+    """Which episodes are played, and how the model is asked."""
+
+    env: Annotated[str, Field(min_length=1)]
+    """The environment: a known name, `my_pkg.env:MyEnv`, or `gym:Maze-v0`."""
+    env_settings: dict[str, str] = {}
+    """Its settings, as they were typed."""
+    seeds: str = ""
+    """Seeds to learn from, half-open; empty for as many as are needed, from 0 on, without reserved ones."""
+    eval_seeds: str = ""
+    """Reserved seeds to measure with, each on every task; empty for none."""
+    max_episode_steps: Positive | None = None
+    """Actions after which an episode is cut off; None leaves that to the environment."""
+    top_p: Annotated[float, Field(gt=0, le=1)] = 1.0
+    """Only the likeliest tokens with this share of the probability are drawn."""
+    json_mode: JsonMode = JsonMode.OFF
+    """How answers are held to their shape: off leaves it to the model to learn it."""
+
+
+class RlRecipe(LocalRecipe):
+    """Everything that decides what comes out, but for the model."""
+
+    play: WorldRecipe
+    """What is played."""
+    algorithm: Algorithm = "grpo"
+    """How a step's advantage is estimated."""
+    iterations: Positive = 40
+    """How often the model plays and then learns from that."""
+    seeds_per_iteration: Positive = 4
+    """Seeds that an iteration plays, each on every task."""
+    num_generations: Positive = 8
+    """Attempts at each seed of a task: a group."""
+    epochs: Positive = 2
+    """Passes over the steps of an iteration."""
+    minibatches: Positive = 4
+    """Steps of the optimizer in a pass."""
+    per_device_train_batch_size: Positive = 64
+    """Steps of episodes that are computed at once; it changes the memory and not the result."""
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    """At its highest."""
+    lr_scheduler_type: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "constant"
+    """How it falls."""
+    warmup_steps: Coefficient = 0
+    """Steps in which it rises; below 1, a share of all steps."""
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "cispo"] = "bnpo"
+    """Mean over each row's tokens and then over rows; over all tokens; over the longest possible answers; over
+    all tokens with clipped weights in place of a clipped objective."""
+    epsilon: Share = 0.2
+    """The ratio of new to old probability counts down to 1 less this."""
+    epsilon_high: Coefficient | None = None
+    """And up to 1 more than this; None for the same. Of `cispo` the largest weight itself."""
+    beta: Coefficient = 0.0
+    """How strongly the model is held to the one that it starts from: factor of the KL divergence."""
+    entropy_coef: Coefficient = 0.0
+    """Bonus for answers that are less certain: factor of the entropy of a token."""
+    importance: Literal["token_truncate", "token_mask", "none"] = "token_truncate"
+    """What becomes of tokens that the trained model gives another probability than they were drawn with: their
+    ratio is a weight, cut at the cap; or those beyond the cap (or below 1 / cap) are left out."""
+    importance_cap: Annotated[float, Field(ge=1)] = 2.0
+    """The cap."""
+    scale_rewards: bool = True
+    """Divide a group's advantages by their standard deviation (of grpo and gigpo)."""
+    gamma: Share = 1.0
+    """Discount of later rewards at each step."""
+    lam: Share = 0.95
+    """Of ppo: weight of long advantages (GAE, Schulman et al. 2016)."""
+    value_coef: Coefficient = 0.5
+    """Of ppo: factor of the loss of the value head."""
+    awr_temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Of awr: the weight of a step is exp(advantage / this)."""
+    max_kl: Annotated[float, Field(gt=0)] | None = None
+    """Stop when the KL divergence of a token from the first model is above this, in nats; None never stops."""
+    eval_every: Positive = 10
+    """Iterations between two measurements on the held-out seeds."""
+    keep_rollouts: bool = False
+    """Keep what each iteration played as a store in the job's folder."""
+
+    @model_validator(mode="after")
+    def _check_rl(self) -> Self:
+        for name, usual in _NOT_HERE.items():
+            if getattr(self, name) != usual:
+                raise ValueError(f"{name} has no meaning here: iterations, epochs and minibatches say how long")
+        if self.num_generations == 1 and self.algorithm in ("grpo", "gigpo", "rloo"):
+            raise ValueError(
+                f"{self.algorithm} compares the attempts at a seed, and num_generations is 1: give 2 or more,"
+                " or take --algorithm reinforce"
+            )
+        if self.play.temperature <= 0:
+            raise ValueError("temperature 0 always plays the same: nothing can be learned from it")
+        return self
+
+    @property
+    def n_updates(self) -> int:
+        """Steps of the optimizer in an iteration."""
+        return self.epochs * self.minibatches
+
+    @property
+    def n_groups(self) -> int:
+        """Groups of an iteration."""
+        return self.seeds_per_iteration * len(self.play.tasks)
+
+    def training_arguments(self) -> dict[str, Any]:
+        """What transformers' TrainingArguments take of it by the same names."""
+        steps = {"max_steps": self.iterations * self.n_updates, "save_strategy": "steps"}
+        # a step of the optimizer cuts its minibatch itself: minibatches are as large as what was played
+        fixed = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 1}
+        return super().training_arguments() | steps | fixed
+
+
+__all__ = ["Algorithm", "LoraRecipe", "RlRecipe", "WorldRecipe"]
