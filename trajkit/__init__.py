@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from trajkit.commands.replay import replay
     from trajkit.commands.report import report
     from trajkit.commands.reserve import reserve
+    from trajkit.commands.rl import rl_local
     from trajkit.commands.rollout import rollout
     from trajkit.commands.score import score
     from trajkit.commands.select import select
@@ -107,6 +108,7 @@ __all__ = [
     "replay",
     "report",
     "reserve",
+    "rl_local",
     "rollout",
     "run",
     "score",
@@ -175,6 +177,7 @@ _MODULE_BY_NAME = {
     "replay": "trajkit.commands.replay",
     "report": "trajkit.commands.report",
     "reserve": "trajkit.commands.reserve",
+    "rl_local": "trajkit.commands.rl",
     "rollout": "trajkit.commands.rollout",
     "run": "trajkit.cli.recipe_run",
     "score": "trajkit.commands.score",

@@ -48,7 +48,7 @@ JOBS = {
         "pairs",
     ),
     "Write training files": ("convert", "validate", "tokens"),
-    "Train": ("sft", "dpo", "kto", "jobs"),
+    "Train": ("sft", "dpo", "kto", "rl", "jobs"),
     "Deploy": ("try", "serve", "register", "lineage"),
     "Measure": ("evaluate", "report"),
     "Share": ("push",),

@@ -160,7 +160,9 @@ def prepare_preference(
                 packages=_DECIDING,
             )
     verdicts = verdicts_of(runs.path(job.job_id) / TRAIN_TOKENS) if request.method == "kto" else None
-    return PreparedPreference(job, report, request.recipe.n_steps(job.train.n_rows), sizes, verdicts, is_new)
+    return PreparedPreference(
+        job, report, request.recipe.n_steps(job.learned.n_rows), sizes, verdicts, is_new
+    )
 
 
 def _resolved(request: PreferenceRequest) -> JsonObject:

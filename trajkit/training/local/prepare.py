@@ -232,7 +232,7 @@ def _rows(
 
 def _n_steps(job: TuneJob, runs: Runs, recipe: LocalRecipe) -> int:
     """Steps of the optimizer."""
-    n_lines = job.train.n_rows
+    n_lines = job.learned.n_rows
     if recipe.packing and recipe.max_steps is None:
         n_lines = len(pack(open_tokens(runs.path(job.job_id) / TRAIN_TOKENS).lengths, recipe.max_length))
     return recipe.n_steps(n_lines, n_replicas=n_replicas(recipe))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -85,10 +85,8 @@ class Experience:
             recipe: How.
             values: What a value head expects at each step; None without one.
         """
-        attempts = self.attempts
-        if values is not None:
-            attempts = Attempts(**{**vars(attempts), "value": values})
-        return advantages(
+        attempts = self.attempts if values is None else replace(self.attempts, value=values)
+        found = advantages(
             _SCHEMES[recipe.algorithm],
             attempts,
             gamma=recipe.gamma,
@@ -96,9 +94,16 @@ class Experience:
             by_deviation=recipe.scale_rewards,
             temperature=recipe.awr_temperature,
         )
+        if recipe.baseline == "attempts" or recipe.algorithm in ("ppo", "awr"):
+            return found
+        group = attempts.group[attempts.episode]
+        means = np.bincount(group, weights=found.values) / np.maximum(1, np.bincount(group))
+        return replace(found, values=np.where(found.left_out, 0.0, found.values - means[group]))
 
 
-def experience_of(played: Iterable[Played], recipe: RlRecipe, *, held_out: Collection[str] = ()) -> Experience:
+def experience_of(
+    played: Iterable[Played], recipe: RlRecipe, *, held_out: Collection[str] = ()
+) -> Experience:
     """The rows of what was played.
 
     Args:
@@ -125,7 +130,9 @@ def experience_of(played: Iterable[Played], recipe: RlRecipe, *, held_out: Colle
                 said = answer.sampled
                 assert said is not None  # models of this machine say it
                 assert said.prompt_token_ids is not None
-                rows.append(StepRow(said.prompt_token_ids, said.completion_token_ids or (), said.logprobs or ()))
+                rows.append(
+                    StepRow(said.prompt_token_ids, said.completion_token_ids or (), said.logprobs or ())
+                )
                 episode.append(number)
                 is_last = answer is answers[-1]
                 acting.append(is_last)
@@ -135,7 +142,12 @@ def experience_of(played: Iterable[Played], recipe: RlRecipe, *, held_out: Colle
         episode=np.array(episode, dtype=np.int64),
         score=np.array([one.metrics[RETURN_METRIC] for one in kept], dtype=np.float64),
         group=np.array(
-            [groups.of((one.job.task,) if recipe.algorithm == "reinforce" else (one.job.task, one.job.seed)) for one in kept],
+            [
+                groups.of(
+                    (one.job.task,) if recipe.algorithm == "reinforce" else (one.job.task, one.job.seed)
+                )
+                for one in kept
+            ],
             dtype=np.int64,
         ),
         reward=np.array(reward, dtype=np.float64),

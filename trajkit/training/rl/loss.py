@@ -92,7 +92,12 @@ def scored(model: Any, batch: dict[str, Any], *, temperature: float, value_head:
     torch = need("torch", extra="local")
     n_completion = batch["mask"].shape[1]
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "position_ids")}
-    made = model(**inputs, use_cache=False, logits_to_keep=n_completion + 1, output_hidden_states=value_head is not None)
+    made = model(
+        **inputs,
+        use_cache=False,
+        logits_to_keep=n_completion + 1,
+        output_hidden_states=value_head is not None,
+    )
     logits = made.logits[:, :-1].float() / temperature
     chances = torch.log_softmax(logits, dim=-1)
     drawn = batch["input_ids"][:, -n_completion:]
@@ -126,7 +131,9 @@ def correction(old: Any, sampled: Any, mask: Any, recipe: RlRecipe) -> tuple[Any
     return mask * ratio * ~beyond, beyond
 
 
-def policy_loss(found: Scored, batch: dict[str, Any], recipe: RlRecipe, *, n_rows: int, n_tokens: float) -> Loss:
+def policy_loss(
+    found: Scored, batch: dict[str, Any], recipe: RlRecipe, *, n_rows: int, n_tokens: float
+) -> Loss:
     """The loss of a batch as a part of a step of the optimizer.
 
     With r the ratio of new to old probability, A the advantage of the step and w the correction:

@@ -68,7 +68,9 @@ class Stage:
     def seeds(self, iteration: int) -> Seeds:
         """The seeds of an iteration; after the last one it begins with the first again."""
         n = self._recipe.seeds_per_iteration
-        return as_seeds(sorted({self._seeds[at % len(self._seeds)] for at in range(iteration * n, iteration * n + n)}))
+        return as_seeds(
+            sorted({self._seeds[at % len(self._seeds)] for at in range(iteration * n, iteration * n + n)})
+        )
 
     def attempts(self, network: Any, iteration: int) -> list[Played]:
         """Play the groups of an iteration: what is drawn follows from the recipe's seed and the iteration.
@@ -81,17 +83,23 @@ class Stage:
             The episodes in the order of task, seed and attempt, with those that a fault ended.
         """
         n = self._recipe.num_generations
-        draws = {f"attempt_{number}": derived_seed("attempt", self._recipe.seed, iteration, number) for number in range(n)}
+        draws = {
+            f"attempt_{number}": derived_seed("attempt", self._recipe.seed, iteration, number)
+            for number in range(n)
+        }
         return self._play(network, draws, self.seeds(iteration), Purpose.TRAIN)
 
     def measured(self, network: Any) -> list[Played]:
         """Play each held-out seed once; the same model plays the same."""
-        return self._play(network, {"policy": self._recipe.seed}, as_seeds(self._recipe.play.eval_seeds), Purpose.EVAL)
+        return self._play(
+            network, {"policy": self._recipe.seed}, as_seeds(self._recipe.play.eval_seeds), Purpose.EVAL
+        )
 
     def _play(self, network: Any, draws: Mapping[str, int], seeds: Seeds, purpose: Purpose) -> list[Played]:
         world = self._recipe.play
         plan = Plan(
             env_id=world.env,
+            env_name="" if world.env_name == world.env else world.env_name,
             env_settings=world.env_settings,
             tasks=world.tasks,
             variants=tuple(draws),

@@ -31,6 +31,10 @@ class WorldRecipe(PlayRecipe):
     """The environment: a known name, `my_pkg.env:MyEnv`, or `gym:Maze-v0`."""
     env_settings: dict[str, str] = {}
     """Its settings, as they were typed."""
+    env_name: str = ""
+    """What it is called in stores and reservations."""
+    folder: str = ""
+    """Folder in which an environment of one's own is imported; empty for the working folder."""
     seeds: str = ""
     """Seeds to learn from, half-open; empty for as many as are needed, from 0 on, without reserved ones."""
     eval_seeds: str = ""
@@ -56,7 +60,7 @@ class RlRecipe(LocalRecipe):
     """Seeds that an iteration plays, each on every task."""
     num_generations: Positive = 8
     """Attempts at each seed of a task: a group."""
-    epochs: Positive = 2
+    epochs: Positive = 1
     """Passes over the steps of an iteration."""
     minibatches: Positive = 4
     """Steps of the optimizer in a pass."""
@@ -86,6 +90,10 @@ class RlRecipe(LocalRecipe):
     """The cap."""
     scale_rewards: bool = True
     """Divide a group's advantages by their standard deviation (of grpo and gigpo)."""
+    baseline: Literal["steps", "attempts"] = "steps"
+    """What an attempt of a group is compared with: the mean over the group's steps, so that what pushes actions
+    up and what pushes them down are in balance; or the mean over its attempts, as the papers have it, where
+    failures that last longer count more. Of all but ppo and awr."""
     gamma: Share = 1.0
     """Discount of later rewards at each step."""
     lam: Share = 0.95
@@ -105,7 +113,9 @@ class RlRecipe(LocalRecipe):
     def _check_rl(self) -> Self:
         for name, usual in _NOT_HERE.items():
             if getattr(self, name) != usual:
-                raise ValueError(f"{name} has no meaning here: iterations, epochs and minibatches say how long")
+                raise ValueError(
+                    f"{name} has no meaning here: iterations, epochs and minibatches say how long"
+                )
         if self.num_generations == 1 and self.algorithm in ("grpo", "gigpo", "rloo"):
             raise ValueError(
                 f"{self.algorithm} compares the attempts at a seed, and num_generations is 1: give 2 or more,"

@@ -90,18 +90,10 @@ class Round:
         if self._values is not None:
             self._target = found.values + self._values
             self._advantage = (found.values - found.values.mean()) / (found.values.std() + 1e-8)
-        import os
-        mode=os.environ.get("RLMODE","")
-        att=self._experience.attempts
-        if mode=="center":
-            g=att.group[att.episode]
-            sums=np.bincount(g,weights=self._advantage); ns=np.bincount(g)
-            self._advantage=self._advantage-(sums/np.maximum(ns,1))[g]
-        elif mode=="episode":
-            ns=np.bincount(att.episode)
-            self._advantage=self._advantage*(ns.mean()/ns)[att.episode]
         # a row without an advantage still holds the model to the first one, and keeps its answers uncertain
-        is_learned = np.ones(len(found.values), dtype=bool) if recipe.beta or recipe.entropy_coef else ~found.left_out
+        is_learned = (
+            np.ones(len(found.values), dtype=bool) if recipe.beta or recipe.entropy_coef else ~found.left_out
+        )
         is_learned &= np.array([bool((weight > 0).any()) for weight in self._columns["weight"]], dtype=bool)
         self._learned = np.flatnonzero(is_learned)
         n_tokens = max(1, sum(len(row.completion) for row in self._experience.rows))
@@ -133,11 +125,15 @@ class Round:
     def _cut(self, places: Sequence[int]) -> Iterator[list[int]]:
         """Rows of like length together."""
         size, rows = self._recipe.per_device_train_batch_size, self._experience.rows
-        ordered = sorted(places, key=lambda place: (len(rows[place].prompt) + len(rows[place].completion), place))
+        ordered = sorted(
+            places, key=lambda place: (len(rows[place].prompt) + len(rows[place].completion), place)
+        )
         yield from (ordered[start : start + size] for start in range(0, len(ordered), size))
 
     def _batch(self, places: Sequence[int]) -> dict[str, Any]:
-        return collate([self._experience.rows[place] for place in places], padding=self._padding, device=self._device)
+        return collate(
+            [self._experience.rows[place] for place in places], padding=self._padding, device=self._device
+        )
 
     def _padded(self, column: Sequence[Any], places: Sequence[int]) -> Any:
         width = max(len(column[place]) for place in places)

@@ -44,6 +44,7 @@ def train_rl(
     *,
     tokenizer: str,
     workspace: Path,
+    held_out: frozenset[str] = frozenset(),
     tell: Callable[[JsonObject], None] = lambda event: None,
     keep: Callable[[int, Sequence[Played]], None] | None = None,
 ) -> RlTrained:
@@ -57,6 +58,7 @@ def train_rl(
         recipe: How.
         tokenizer: Folder or id of the tokenizer.
         workspace: Folder for checkpoints.
+        held_out: Initial states of worlds that are kept for evaluation; episodes in them are not learned.
         tell: Is given what happens, as events.
         keep: Is given what each iteration played.
 
@@ -67,7 +69,7 @@ def train_rl(
     """
 
     def run(now: RlRecipe) -> RlTrained:
-        return _train(base, goal, now, tokenizer, workspace, tell, keep)
+        return _train(base, goal, now, tokenizer, workspace, held_out, tell, keep)
 
     return sparing(run, recipe, workspace, lambda message: tell({"kind": "message", "message": message}))
 
@@ -78,6 +80,7 @@ def _train(
     recipe: RlRecipe,
     tokenizer: str,
     workspace: Path,
+    held_out: frozenset[str],
     tell: Callable[[JsonObject], None],
     keep: Callable[[int, Sequence[Played]], None] | None,
 ) -> RlTrained:
@@ -101,6 +104,7 @@ def _train(
         args=transformers.TrainingArguments(**arguments, remove_unused_columns=False),
         recipe=recipe,
         stage=Stage(base, recipe, ChatTemplate(tokenizer)),
+        held_out=held_out,
         tell=tell,
         keep=keep,
         eval_dataset=range(1) if measures else None,

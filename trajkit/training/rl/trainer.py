@@ -42,6 +42,7 @@ def trainer_class() -> type[Any]:
             *,
             recipe: RlRecipe,
             stage: Stage,
+            held_out: frozenset[str],
             tell: Callable[[dict[str, Any]], None],
             keep: Callable[[int, Sequence[Played]], None] | None = None,
             **options: Any,
@@ -51,12 +52,14 @@ def trainer_class() -> type[Any]:
             reference = None if recipe.lora is not None else copy.deepcopy(self.model).eval()
             head = None
             if recipe.algorithm == "ppo":
-                head = torch.nn.Linear(self.model.config.get_text_config().hidden_size, 1).to(self.args.device)
+                head = torch.nn.Linear(self.model.config.get_text_config().hidden_size, 1).to(
+                    self.args.device
+                )
                 torch.nn.init.zeros_(head.weight)
                 torch.nn.init.zeros_(head.bias)
             self._networks = Networks(self.model, reference, head)
             self._padding = self.model.config.pad_token_id or 0
-            self._held_out: frozenset[str] = frozenset()
+            self._held_out = held_out
             self._n_silent = 0
             self.stopped: str | None = None
             """Why the training ended before its last iteration; None where it did not."""
@@ -153,7 +156,9 @@ def trainer_class() -> type[Any]:
                     hint=f"a smaller --learning-rate than {self._recipe.learning_rate:g}",
                 )
             if most is not None and measured.kl > most:
-                self.stopped = f"the KL divergence is {measured.kl:.3g} after {iteration} iterations, above {most:g}"
+                self.stopped = (
+                    f"the KL divergence is {measured.kl:.3g} after {iteration} iterations, above {most:g}"
+                )
             self._n_silent = 0 if measured.n_learned else self._n_silent + 1
             if self._n_silent == _MOST_SILENT:
                 raise TrainingError(
@@ -175,12 +180,13 @@ def trainer_class() -> type[Any]:
         def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
             """Play the held-out seeds."""
             played = self._stage.measured(self.model)
-            self._held_out = frozenset(one.initial_state_hash for one in played)
+            self._held_out |= {one.initial_state_hash for one in played}
             how = success_of(played)
             n_done = self.state.global_step // self._recipe.n_updates
             self._tell({"kind": "evaluation", "iteration": n_done, **how._asdict()})
             metrics = {"eval_success": how.success, f"eval_{RETURN_METRIC}": how.episode_return}
             self.log(dict(metrics))
+            self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
             return metrics
 
     return PlayingTrainer
