@@ -139,7 +139,8 @@ def policy_loss(
     With r the ratio of new to old probability, A the advantage of the step and w the correction:
     -w min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A) + beta KL - entropy_coef H for each token (Schulman
     et al. 2017, "Proximal policy optimization algorithms", eq. 7; Shao et al. 2024, "DeepSeekMath", eq. 3 and
-    4, whose KL is exp(d) - d - 1 with d the difference of the reference's log-probability and the model's);
+    4, whose KL is exp(d) - d - 1 with d the difference of the reference's log-probability and the model's;
+    times r, so that its gradient is that of the KL: DeepSeek-AI 2025, "DeepSeek-V3.2", section 3.1);
     with `cispo` -w min(r, epsilon_high) A log p, whose factor has no gradient (Chen et al. 2025, "MiniMax-M1").
 
     Args:
@@ -165,7 +166,7 @@ def policy_loss(
     token = token * weight
     if recipe.beta:
         apart = batch["reference"] - found.logps
-        token = token + recipe.beta * (apart.exp() - apart - 1) * mask
+        token = token + recipe.beta * ratio * (apart.exp() - apart - 1) * mask
     match recipe.loss_type:
         case "grpo":
             total = (token.sum(-1) / mask.sum(-1).clamp(min=1)).sum() / n_rows

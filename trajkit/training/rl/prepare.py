@@ -84,9 +84,10 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
     recipe = recipe.model_copy(update={"play": _settled_world(recipe)})
     player_of(base, recipe.play)
     said = request.model_dump(mode="json", include={"tokenizer"})
+    sizes = measured(base, recipe)
+    recipe = recipe.of_size(sizes.n_weights)
     whole = recipe.model_dump(mode="json") | said | {"chat_template": spelled(request.chat_template)}
     key = key_of(target="local", method="rl", base=base, recipe=deciding(whole), digests=())
-    sizes = measured(base, recipe)
     if (found := same_job(runs, key, name)) is not None:
         return PreparedRl(found, recipe, sizes, is_new=False)
     job_id = name_for(runs, name, base=base, data=Path(recipe.play.env), method="rl")

@@ -13,6 +13,7 @@ Algorithm = Literal["grpo", "gigpo", "rloo", "reinforce", "ppo", "awr"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Coefficient = Annotated[float, Field(ge=0)]
 
+_SMALL, _SMALL_RATE, _LARGE_RATE = 10_000_000, 2e-3, 2e-5
 _NOT_HERE = {
     "packing": False,
     "group_by_length": False,
@@ -54,7 +55,7 @@ class RlRecipe(LocalRecipe):
     """What is played."""
     algorithm: Algorithm = "grpo"
     """How a step's advantage is estimated."""
-    iterations: Positive = 40
+    iterations: Positive = 20
     """How often the model plays and then learns from that."""
     seeds_per_iteration: Positive = 4
     """Seeds that an iteration plays, each on every task."""
@@ -66,8 +67,8 @@ class RlRecipe(LocalRecipe):
     """Steps of the optimizer in a pass."""
     per_device_train_batch_size: Positive = 64
     """Steps of episodes that are computed at once; it changes the memory and not the result."""
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    """At its highest."""
+    learning_rate: Annotated[float, Field(gt=0)] | None = None  # type: ignore[assignment]
+    """At its highest; None for 0.002 below ten million weights, and 0.00002 above."""
     lr_scheduler_type: Literal["cosine", "linear", "constant", "constant_with_warmup"] = "constant"
     """How it falls."""
     warmup_steps: Coefficient = 0
@@ -104,7 +105,7 @@ class RlRecipe(LocalRecipe):
     """Of awr: the weight of a step is exp(advantage / this)."""
     max_kl: Annotated[float, Field(gt=0)] | None = None
     """Stop when the KL divergence of a token from the first model is above this, in nats; None never stops."""
-    eval_every: Positive = 10
+    eval_every: Positive = 5
     """Iterations between two measurements on the held-out seeds."""
     keep_rollouts: bool = False
     """Keep what each iteration played as a store in the job's folder."""
@@ -125,6 +126,13 @@ class RlRecipe(LocalRecipe):
             raise ValueError("temperature 0 always plays the same: nothing can be learned from it")
         return self
 
+    def of_size(self, n_weights: int) -> Self:
+        """The same with the learning rate that fits a model of so many weights, where none is given."""
+        if self.learning_rate is not None:
+            return self
+        rate = _SMALL_RATE if n_weights < _SMALL else _LARGE_RATE
+        return self.model_copy(update={"learning_rate": rate})
+
     @property
     def n_updates(self) -> int:
         """Steps of the optimizer in an iteration."""
@@ -137,7 +145,7 @@ class RlRecipe(LocalRecipe):
 
     def training_arguments(self) -> dict[str, Any]:
         """What transformers' TrainingArguments take of it by the same names."""
-        steps = {"max_steps": self.iterations * self.n_updates, "save_strategy": "steps"}
+        steps = {"max_steps": self.iterations * self.n_updates}
         # a step of the optimizer cuts its minibatch itself: minibatches are as large as what was played
         fixed = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 1}
         return super().training_arguments() | steps | fixed

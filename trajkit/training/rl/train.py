@@ -87,9 +87,15 @@ def _train(
     transformers = need("transformers", extra="local")
     model = load_base(base, recipe)
     n_weights, n_trainable = count(model)
+    recipe = recipe.of_size(n_weights)
     set_threads(recipe, n_weights)
     arguments = arguments_of(recipe, workspace, has_validation=False)
-    arguments |= {"save_steps": recipe.n_updates, "logging_steps": recipe.n_updates, "save_total_limit": 3}
+    arguments |= {
+        "save_strategy": "steps",
+        "save_steps": recipe.n_updates,
+        "logging_steps": recipe.n_updates,
+        "save_total_limit": 3,
+    }
     measures = bool(recipe.play.eval_seeds)
     if measures:
         arguments |= {

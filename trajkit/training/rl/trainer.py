@@ -143,6 +143,12 @@ def trainer_class() -> type[Any]:
                 "played_s": played_s,
             }
             self._n_tokens = 0
+            if experience.n_strange:
+                message = (
+                    f"iteration {iteration + 1}: in {experience.n_strange} of {self._recipe.n_groups} groups the"
+                    " environment is not deterministic: the same seed and actions led to different results"
+                )
+                self._tell({"kind": "message", "message": message})
             if self._keep is not None:
                 self._keep(iteration, played)
             self._check(iteration)
