@@ -36,8 +36,8 @@ class _World(ModelOptions, total=False):
     eval_seeds: Annotated[str, Option(metavar="SEEDS")]
     """Reserved seeds to measure with, each on every task. Default: the first 32 that are reserved."""
     config: Annotated[Place | None, Option(metavar="FILE")]
-    """Gateway's configuration whose templates write the prompts. Default: that of trajkit.toml where --variant
-    is given; without one the prompts are trajkit's own."""
+    """Gateway's configuration whose templates write the prompts. Default: that of trajkit.toml where
+    --variant is given; without one the prompts are trajkit's own."""
     function: Annotated[str | None, Option(metavar="NAME")]
     """Function whose prompts are written. Default: that of trajkit.toml, else act."""
     variant: Annotated[str | None, Option(metavar="NAME")]
@@ -162,17 +162,18 @@ def _plan(prepared: PreparedRl) -> Iterator[str]:
     prompts = (
         f"{world.function}/{world.variant} of {near(Path(world.config))}" if world.config else "trajkit's own"
     )
-    yield f"prompts   {prompts}; answers at temperature {world.temperature:g}, up to {world.max_new_tokens} tokens"
+    yield f"prompts   {prompts}; answers of up to {world.max_new_tokens} tokens at {world.temperature:g}"
     if world.eval_seeds:
-        yield f"measured  seeds {world.eval_seeds} of every task, every {plural(found.eval_every, 'iteration')}"
+        often = plural(found.eval_every, "iteration")
+        yield f"measured  seeds {world.eval_seeds} of every task, every {often}"
     else:
         yield "measured  nothing: the last checkpoint is kept, not the best"
         yield f"          `trajkit reserve {world.env} --seeds 10000:10032` keeps some seeds for that"
     yield from weight_lines(job.base, found, prepared.sizes)
     n_updates = found.iterations * found.n_updates
     yield (
-        f"learned   {found.algorithm}: {count(n_updates)} steps of the optimizer, {found.n_updates} an iteration,"
-        f" learning rate {found.learning_rate:g}"
+        f"learned   {found.algorithm}: {count(n_updates)} steps of the optimizer, {found.n_updates} in each"
+        f" iteration, learning rate {found.learning_rate:g}"
     )
     if found.report_to == "wandb":
         yield "told      Weights & Biases: every measurement and the recipe, over the network"

@@ -22,7 +22,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
     torch.set_num_threads(1)
     folder = make_tiny(tmp_path_factory.mktemp("models") / "tiny")
-    return transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
+    made: Any = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    return made.eval()
 
 
 def batch_of(model: Any) -> tuple[list[StepRow], dict[str, Any]]:
@@ -49,16 +50,18 @@ def batch_of(model: Any) -> tuple[list[StepRow], dict[str, Any]]:
     return rows, batch
 
 
-def theirs(model: Any, rows: list[StepRow], batch: dict[str, Any], weight: Any, folder: Path, **options: Any) -> Any:
+def theirs(
+    model: Any, rows: list[StepRow], batch: dict[str, Any], weight: Any, folder: Path, **options: Any
+) -> Any:
     """The loss of TRL's GRPOTrainer, on the advantages and log-probabilities that it is given."""
-    import torch
     from datasets import Dataset
-    from trl import GRPOConfig, GRPOTrainer
 
-    trainer = GRPOTrainer(
+    trl: Any = pytest.importorskip("trl")
+
+    trainer = trl.GRPOTrainer(
         model=model,
         reward_funcs=lambda completions, **_: [0.0] * len(completions),
-        args=GRPOConfig(
+        args=trl.GRPOConfig(
             output_dir=str(folder),
             use_cpu=True,
             bf16=False,
@@ -106,7 +109,6 @@ def tokenizer(folder: Path) -> Any:
 def test_the_loss_and_its_gradient_are_those_of_trl(model: Any, tmp_path: Path, loss_type: str) -> None:
     import torch
 
-    pytest.importorskip("trl")
     high = 5.0 if loss_type == "cispo" else 0.28
     recipe = RlRecipe(
         play=PLAY, loss_type=loss_type, beta=0.04, entropy_coef=0.01, epsilon=0.2, epsilon_high=high
@@ -154,7 +156,7 @@ def test_a_batch_cut_in_two_adds_up_to_the_same_loss(model: Any) -> None:
     recipe = RlRecipe(play=PLAY, beta=0.1, entropy_coef=0.1)
     rows, batch = batch_of(model)
     batch["weight"] = batch["mask"]
-    size = {"n_rows": len(rows), "n_tokens": float(batch["mask"].sum())}
+    size: dict[str, Any] = {"n_rows": len(rows), "n_tokens": float(batch["mask"].sum())}
     whole = policy_loss(scored(model, batch, temperature=1.0), batch, recipe, **size).total
     halves = [{name: each[part] for name, each in batch.items()} for part in (slice(0, 2), slice(2, 6))]
     parts = [policy_loss(scored(model, half, temperature=1.0), half, recipe, **size).total for half in halves]

@@ -109,7 +109,7 @@ def experience_of(
     Args:
         played: Episodes of one iteration.
         recipe: How they are learned.
-        held_out: Hashes of initial states that are kept for evaluation: episodes in such a world are left out.
+        held_out: Initial states that are kept for evaluation: episodes in such a world are left out.
     """
     left: Counter[str] = Counter()
     kept: list[Played] = []
@@ -169,7 +169,7 @@ class _Numbers:
 
 
 def _n_strange(played: Sequence[Played]) -> int:
-    """Groups whose attempts began in different worlds, or in which the same actions led to different texts."""
+    """Groups whose attempts began differently, or in which the same actions led to different results."""
     found: dict[tuple[Hashable, ...], Hashable] = {}
     strange: set[tuple[str, int]] = set()
     nodes = _Numbers()

@@ -141,7 +141,8 @@ def policy_loss(
     et al. 2017, "Proximal policy optimization algorithms", eq. 7; Shao et al. 2024, "DeepSeekMath", eq. 3 and
     4, whose KL is exp(d) - d - 1 with d the difference of the reference's log-probability and the model's;
     times r, so that its gradient is that of the KL: DeepSeek-AI 2025, "DeepSeek-V3.2", section 3.1);
-    with `cispo` -w min(r, epsilon_high) A log p, whose factor has no gradient (Chen et al. 2025, "MiniMax-M1").
+    with `cispo` -w min(r, epsilon_high) A log p, whose factor has no gradient (Chen et al. 2025,
+    "MiniMax-M1"). For awr -w A log p, where A is the weight of the step (Peng et al. 2019, eq. 8).
 
     Args:
         found: What the model says now.
@@ -156,7 +157,9 @@ def policy_loss(
     mask = (weight > 0).float()
     ratio = (found.logps - batch["old"]).exp()
     high = recipe.epsilon if recipe.epsilon_high is None else recipe.epsilon_high
-    if recipe.loss_type == "cispo":
+    if recipe.algorithm == "awr":
+        token, clipped = -advantage * found.logps, ratio < 0
+    elif recipe.loss_type == "cispo":
         token = -ratio.clamp(max=high).detach() * advantage * found.logps
         clipped = (ratio > high) & (advantage > 0)
     else:

@@ -31,13 +31,14 @@ _CHARTS = (
     _Chart(
         "KL divergence",
         "kl",
-        "How far a token's probabilities have moved from the first model, in nats. It should rise slowly; where it"
-        " runs away while the return falls, the learning rate is too high.",
+        "How far a token's probabilities have moved from the first model, in nats. It should rise slowly;"
+        " where it runs away while the return falls, the learning rate is too high.",
     ),
     _Chart(
         "Entropy",
         "entropy",
-        "How uncertain the model is about a token, in nats. Near 0 it always plays the same, and learns no more.",
+        "How uncertain the model is about a token, in nats. Near 0 it always plays the same, and learns no"
+        " more.",
     ),
     _Chart(
         "Clip share",

@@ -1,4 +1,4 @@
-"""What comes before a training by playing: everything is found, checked and written down; nothing is played."""
+"""What comes before a training by playing: all is found, checked and written down; nothing is played."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
     key = key_of(target="local", method="rl", base=base, recipe=deciding(whole), digests=())
     if (found := same_job(runs, key, name)) is not None:
         return PreparedRl(found, recipe, sizes, is_new=False)
-    job_id = name_for(runs, name, base=base, data=Path(recipe.play.env), method="rl")
+    job_id = name_for(runs, name, base=base, data=Path(recipe.play.env_name), method="rl")
     play = recipe.play
     with building_folder(runs.path(job_id)) as folder:
         save_tokenizer(base, folder / TOKENIZER, tokenizer=request.tokenizer, template=request.chat_template)
@@ -114,7 +114,7 @@ def _settled_world(recipe: RlRecipe) -> WorldRecipe:
     """What is played, with tasks, seeds and configuration found, and checked against what is reserved."""
     world = recipe.play
     info = typed_environment(world.env, world.env_settings)
-    tasks = chosen(world.tasks, info.tasks, noun="task", of=world.env)
+    tasks = chosen(world.tasks or ("all",), info.tasks, noun="task", of=world.env)
     for task in tasks:
         info.make(task).close()
     world = world.model_copy(
@@ -164,7 +164,7 @@ def _held_out(world: WorldRecipe, kept: Sequence[Reservation]) -> Seeds | None:
     free = next((seed for seed in seeds if not is_kept(seed)), None)
     if free is not None:
         raise RequestError(
-            f"seed {free} of {world.env_name} is not reserved for every task, so that episodes of it may be learned",
+            f"seed {free} of {world.env_name} is not reserved for every task: episodes of it may be learned",
             hint=f"trajkit reserve {world.env} --seeds {world.eval_seeds}",
         )
     return seeds

@@ -74,8 +74,8 @@ class RlRecipe(LocalRecipe):
     warmup_steps: Coefficient = 0
     """Steps in which it rises; below 1, a share of all steps."""
     loss_type: Literal["grpo", "bnpo", "dr_grpo", "cispo"] = "bnpo"
-    """Mean over each row's tokens and then over rows; over all tokens; over the longest possible answers; over
-    all tokens with clipped weights in place of a clipped objective."""
+    """The loss is a mean over each row's tokens and then over rows; over all tokens; over the longest answers
+    that could be; over all tokens, with clipped weights in place of a clipped objective."""
     epsilon: Share = 0.2
     """The ratio of new to old probability counts down to 1 less this."""
     epsilon_high: Coefficient | None = None
@@ -85,16 +85,16 @@ class RlRecipe(LocalRecipe):
     entropy_coef: Coefficient = 0.0
     """Bonus for answers that are less certain: factor of the entropy of a token."""
     importance: Literal["token_truncate", "token_mask", "none"] = "token_truncate"
-    """What becomes of tokens that the trained model gives another probability than they were drawn with: their
-    ratio is a weight, cut at the cap; or those beyond the cap (or below 1 / cap) are left out."""
+    """What becomes of tokens that the trained model gives another probability than they were drawn with: the
+    ratio of the two is a weight, cut at the cap; or those beyond the cap (or 1 / cap) are left out."""
     importance_cap: Annotated[float, Field(ge=1)] = 2.0
     """The cap."""
     scale_rewards: bool = True
     """Divide a group's advantages by their standard deviation (of grpo and gigpo)."""
     baseline: Literal["steps", "attempts"] = "steps"
-    """What an attempt of a group is compared with: the mean over the group's steps, so that what pushes actions
-    up and what pushes them down are in balance; or the mean over its attempts, as the papers have it, where
-    failures that last longer count more. Of all but ppo and awr."""
+    """What an attempt of a group is compared with: the mean over the group's steps, so that as much pushes
+    actions up as down; or the mean over its attempts, as the papers have it, where failures that last longer
+    count more. Of all but ppo and awr."""
     gamma: Share = 1.0
     """Discount of later rewards at each step."""
     lam: Share = 0.95
@@ -104,7 +104,7 @@ class RlRecipe(LocalRecipe):
     awr_temperature: Annotated[float, Field(gt=0)] = 1.0
     """Of awr: the weight of a step is exp(advantage / this)."""
     max_kl: Annotated[float, Field(gt=0)] | None = None
-    """Stop when the KL divergence of a token from the first model is above this, in nats; None never stops."""
+    """Stop when a token's KL divergence from the first model is above this, in nats; None never stops."""
     eval_every: Positive = 5
     """Iterations between two measurements on the held-out seeds."""
     keep_rollouts: bool = False

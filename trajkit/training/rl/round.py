@@ -1,4 +1,4 @@
-"""One iteration as a model learns it: rows with old and reference log-probabilities, advantages, minibatches."""
+"""One iteration as a model learns it: rows with log-probabilities and advantages, cut into minibatches."""
 
 from __future__ import annotations
 

@@ -61,6 +61,7 @@ def trainer_class() -> type[Any]:
             self._padding = self.model.config.pad_token_id or 0
             self._held_out = held_out
             self._n_silent = 0
+            self.control: Any
             self.stopped: str | None = None
             """Why the training ended before its last iteration; None where it did not."""
 
@@ -115,8 +116,8 @@ def trainer_class() -> type[Any]:
                 self._n_tokens += minibatch.n_tokens
             if not math.isfinite(float(total)):
                 raise TrainingError(
-                    f"the loss is {float(total)} in step {update + 1} of iteration {iteration + 1}: {self.args.output_dir}"
-                    f" has the weights that were good last",
+                    f"the loss is {float(total)} in step {update + 1} of iteration {iteration + 1}:"
+                    f" {self.args.output_dir} has the weights before that iteration",
                     hint=f"a smaller --learning-rate than {recipe.learning_rate:g}",
                 )
             self._report["loss"] += float(total) / recipe.n_updates
@@ -145,8 +146,8 @@ def trainer_class() -> type[Any]:
             self._n_tokens = 0
             if experience.n_strange:
                 message = (
-                    f"iteration {iteration + 1}: in {experience.n_strange} of {self._recipe.n_groups} groups the"
-                    " environment is not deterministic: the same seed and actions led to different results"
+                    f"iteration {iteration + 1}: in {experience.n_strange} of {self._recipe.n_groups} groups"
+                    " the environment is not deterministic: the same seed and actions had different results"
                 )
                 self._tell({"kind": "message", "message": message})
             if self._keep is not None:
@@ -158,7 +159,8 @@ def trainer_class() -> type[Any]:
             measured, most = self._round.measured, self._recipe.max_kl
             if not math.isfinite(measured.kl) or not math.isfinite(measured.entropy):
                 raise TrainingError(
-                    f"the model says nan after iteration {iteration}: {self.args.output_dir} has earlier weights",
+                    f"the model says nan after iteration {iteration}: {self.args.output_dir} has earlier"
+                    " weights",
                     hint=f"a smaller --learning-rate than {self._recipe.learning_rate:g}",
                 )
             if most is not None and measured.kl > most:
@@ -168,10 +170,10 @@ def trainer_class() -> type[Any]:
             self._n_silent = 0 if measured.n_learned else self._n_silent + 1
             if self._n_silent == _MOST_SILENT:
                 raise TrainingError(
-                    f"in {_MOST_SILENT} iterations up to {iteration + 1} all attempts at each seed had the same"
-                    f" return ({self._report['episode_return']:.3g}): there is nothing to learn from",
-                    hint="easier tasks, a higher --temperature, more --num-generations, or a reward that tells"
-                    " more; `sft local` first gives a model something to begin with",
+                    f"in {_MOST_SILENT} iterations up to {iteration + 1} all attempts at each seed had the"
+                    f" same return ({self._report['episode_return']:.3g}): there is nothing to learn from",
+                    hint="easier tasks, a higher --temperature, more --num-generations, or a reward that"
+                    " tells more; `sft local` first gives a model something to begin with",
                 )
 
         def _end(self) -> None:
