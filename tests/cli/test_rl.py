@@ -87,6 +87,7 @@ def test_a_killed_job_goes_on(base: str, capsys: pytest.CaptureFixture[str]) -> 
     assert rl(base, "--iterations", "400", "--eval-every", "400", "--detach", "--yes") == 0
     deadline = time.monotonic() + 120
     while len(events("iteration")) < 3:
+        assert not events("end")
         assert time.monotonic() < deadline
         time.sleep(0.05)
     process = job().process

@@ -11,15 +11,15 @@ from trajkit._core.settings import project
 from trajkit.commands.launch import carry_out
 from trajkit.commands.local_training import weight_lines
 from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Option, Place, Settings, TaskList, many
-from trajkit.commands.place import near, texts
+from trajkit.commands.options import Option, Place, Settings, StoreLike, TaskList, many
+from trajkit.commands.place import near, store_path, texts
 from trajkit.commands.request import given_fields, nested, picked, recipe
 from trajkit.commands.training_options import JobOptions, ModelOptions
 from trajkit.training.local.recipe import LoraRecipe
 from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
 
 if TYPE_CHECKING:
-    from trajkit.training.job import TuneJob
+    from trajkit.training.job import JobData, TuneJob
     from trajkit.training.rl.prepare import PreparedRl
     from trajkit.training.runs import Runs
 
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 class _World(ModelOptions, total=False):
     """What is played."""
 
+    from_: Annotated[StoreLike | None, Option(metavar="STORE")]
+    """Store of logged episodes to learn in place of playing; --env then only measures."""
+    env: Annotated[str | None, Option(metavar="ENVIRONMENT")]
+    """Environment to play: babyai, textworld, `my_pkg.env:MyEnv` or `gym:Maze-v0`."""
     env_set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE")]
     """A setting of the environment; may be repeated."""
     task: TaskList
@@ -83,7 +87,6 @@ class Local(_World, JobOptions, total=False):
 def rl_local(
     *,
     model: Annotated[Place, Option(metavar="DIR|ID")],
-    env: Annotated[str, Option(metavar="ENVIRONMENT")],
     **options: Unpack[Local],
 ) -> TuneJob:
     """Train a model by what it plays on this machine.
@@ -96,7 +99,6 @@ def rl_local(
 
     Args:
         model: Model to start from: a folder, an id, or `sample:tiny-base`.
-        env: What is played: babyai, textworld, `my_pkg.env:MyEnv` or `gym:Maze-v0`.
 
     Raises:
         RequestError: A value cannot be, a seed to learn from is reserved, or one to measure with is not.
@@ -112,11 +114,16 @@ def rl_local(
     given = {
         **given_fields(options, RlRecipe),
         "lora": given_fields(options, LoraRecipe),
-        "play": {**given_fields(options, WorldRecipe), **_world(env, options)},
+        "play": {**given_fields(options, WorldRecipe), **_world(options)},
     }
     wanted = recipe(RlRecipe, nested(options["set"], given))
     check_model(str(model))
-    request = RlRequest(base=str(model), recipe=wanted, **picked(options, ("tokenizer", "chat_template")))
+    request = RlRequest(
+        base=str(model),
+        recipe=wanted,
+        store=None if options["from_"] is None else Path(store_path(options["from_"])),
+        **picked(options, ("tokenizer", "chat_template")),
+    )
     prepared = prepare_rl(request, runs, name=options["name"])
 
     def begin(runs: Runs, job_id: str) -> TuneJob:
@@ -135,11 +142,11 @@ def rl_local(
     )
 
 
-def _world(env: str, options: Mapping[str, Any]) -> dict[str, Any]:
+def _world(options: Mapping[str, Any]) -> dict[str, Any]:
     """What is played, from the options whose names or defaults are others in the recipe."""
     settings = project()
     found: dict[str, Any] = {
-        "env": env,
+        "env": options["env"] or "",
         "env_settings": texts(options["env_set"]),
         "tasks": many(options["task"]),
     }
@@ -155,14 +162,18 @@ def _plan(prepared: PreparedRl) -> Iterator[str]:
     if not prepared.is_new:
         yield f"job {job.job_id} is the same: {job.status}"
     worlds = f"{world.env} {', '.join(world.tasks)}"
-    yield (
-        f"played    {worlds}, seeds {world.seeds}: {plural(found.iterations, 'iteration')} of"
-        f" {plural(found.n_groups, 'group')} of {plural(found.num_generations, 'attempt')}"
-    )
+    if job.train is not None:
+        yield from _logged_lines(job.train, prepared)
+    else:
+        yield (
+            f"played    {worlds}, seeds {world.seeds}: {plural(found.iterations, 'iteration')} of"
+            f" {plural(found.n_groups, 'group')} of {plural(found.num_generations, 'attempt')}"
+        )
     prompts = (
         f"{world.function}/{world.variant} of {near(Path(world.config))}" if world.config else "trajkit's own"
     )
-    yield f"prompts   {prompts}; answers of up to {world.max_new_tokens} tokens at {world.temperature:g}"
+    if world.env:
+        yield f"prompts   {prompts}; answers of up to {world.max_new_tokens} tokens at {world.temperature:g}"
     if world.eval_seeds:
         often = plural(found.eval_every, "iteration")
         yield f"measured  seeds {world.eval_seeds} of every task, every {often}"
@@ -178,3 +189,19 @@ def _plan(prepared: PreparedRl) -> Iterator[str]:
     if found.report_to == "wandb":
         yield "told      Weights & Biases: every measurement and the recipe, over the network"
     yield "price     none: it runs on this machine"
+
+
+def _logged_lines(data: JobData, prepared: PreparedRl) -> Iterator[str]:
+    """What a store has to learn, and how far the model is from the policy that played it."""
+    found = prepared.recipe
+    yield (
+        f"learned   {near(data.store)}  {plural(data.n_episodes, 'episode')}  {plural(data.n_rows, 'step')}:"
+        f" {plural(found.iterations, 'iteration')} of {plural(found.seeds_per_iteration, 'group')}"
+    )
+    for reason, number in data.left.items():
+        yield f"          not learned: {count(number)} {reason}"
+    if (far := prepared.distance) is not None:
+        yield (
+            f"distance  effective sample size {far.effective:.1%} of {plural(far.n_steps, 'step')},"
+            f" KL divergence {far.kl:.3g} nats a token, {far.stale:.1%} of the steps too stale"
+        )

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Hashable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from trajkit.curation.advantages import Advantages, Attempts, Scheme, advantages
 from trajkit.errors import TrainingError
+from trajkit.formats.sampled import Sampled
 from trajkit.rollouts.record import RETURN_METRIC, Played
 from trajkit.schema import Outcome
 from trajkit.training.rl.loss import StepRow
@@ -24,6 +25,40 @@ _SCHEMES = {
     "ppo": Scheme.GAE,
     "awr": Scheme.EXPONENTIAL,
 }
+
+
+class Trace(NamedTuple):
+    """An episode as a model learns it, whoever played it."""
+
+    group: tuple[Hashable, ...]
+    """What its attempts share: task and seed."""
+    score: float
+    """Its return."""
+    is_success: bool
+    """Whether it succeeded."""
+    terminated: bool
+    """Whether the task ended; false where the episode was cut off."""
+    rows: tuple[StepRow, ...]
+    """The calls of models, in order."""
+    rewards: tuple[float, ...]
+    """The reward after each of them."""
+    observations: tuple[str | None, ...]
+    """What was seen before each of them."""
+    acting: tuple[bool, ...]
+    """Whether each carried out an action: of several calls in a step the last one."""
+    n_invalid: int = 0
+    """Steps whose answer named no action."""
+
+
+class Lived(NamedTuple):
+    """The episodes of one iteration."""
+
+    traces: Sequence[Trace]
+    """Those that may be learned."""
+    left: Mapping[str, int]
+    """The others, by reason."""
+    n_strange: int
+    """Groups in which the same actions at the same seed had different results."""
 
 
 class Success(NamedTuple):
@@ -43,25 +78,69 @@ class Success(NamedTuple):
     """Share of the steps whose answer named no action."""
 
 
-def success_of(played: Sequence[Played]) -> Success:
-    """How the episodes went that were played to their end.
+def lived_of(played: Sequence[Played], *, held_out: Collection[str] = ()) -> Lived:
+    """The episodes that were played, without those that ended by a fault or are kept for evaluation.
+
+    Args:
+        played: Episodes of one iteration.
+        held_out: Initial states that are kept for evaluation.
 
     Raises:
-        TrainingError: None was.
+        TrainingError: None was played to its end.
     """
-    whole = [one for one in played if one.fault is None]
-    if not whole:
+    left: Counter[str] = Counter()
+    kept: list[Played] = []
+    for one in played:
+        if one.fault is not None:
+            left[f"ended by a fault: {one.fault.kind}"] += 1
+        elif one.initial_state_hash in held_out:
+            left["their world is one of the held-out seeds"] += 1
+        else:
+            kept.append(one)
+    if all(one.fault is not None for one in played):
         words = next((one.fault.message for one in played if one.fault), "none was played")
         raise TrainingError(f"no episode was played to its end: {words}")
-    returns = np.array([one.metrics[RETURN_METRIC] for one in whole])
-    n_steps = sum(len(one.steps) for one in whole)
+    return Lived([trace_of(one) for one in kept], dict(left), _n_strange(kept))
+
+
+def trace_of(played: Played) -> Trace:
+    """An episode that a model of this machine played to its end."""
+    calls = [(step, answer) for step in played.steps for answer in step.choice.answers()]
+    acting = tuple(answer is step.choice.answers()[-1] for step, answer in calls)
+    return Trace(
+        group=(played.job.task, played.job.seed),
+        score=played.metrics[RETURN_METRIC],
+        is_success=played.outcome == Outcome.SUCCESS,
+        terminated=played.steps[-1].result.terminated,
+        rows=tuple(_row(answer.sampled) for _, answer in calls),
+        rewards=tuple(
+            step.result.reward if acts else 0.0 for (step, _), acts in zip(calls, acting, strict=True)
+        ),
+        observations=tuple(step.observation for step, _ in calls),
+        acting=acting,
+        n_invalid=played.n_invalid,
+    )
+
+
+def _row(said: Sampled | None) -> StepRow:
+    assert said is not None  # models of this machine say it
+    assert said.prompt_token_ids is not None
+    assert said.completion_token_ids is not None
+    assert said.logprobs is not None
+    return StepRow(said.prompt_token_ids, said.completion_token_ids, said.logprobs)
+
+
+def success_of(traces: Sequence[Trace]) -> Success:
+    """How episodes went; all numbers are 0 where there is none."""
+    n, n_steps = len(traces), sum(sum(trace.acting) for trace in traces)
+    returns = np.array([trace.score for trace in traces] or [0.0])
     return Success(
-        len(whole),
+        n,
         n_steps,
-        sum(one.outcome == Outcome.SUCCESS for one in whole) / len(whole),
+        sum(trace.is_success for trace in traces) / max(1, n),
         float(returns.mean()),
-        float(returns.std(ddof=1) / len(whole) ** 0.5) if len(whole) > 1 else 0.0,
-        sum(one.n_invalid for one in whole) / max(1, n_steps),
+        float(returns.std(ddof=1) / n**0.5) if n > 1 else 0.0,
+        sum(trace.n_invalid for trace in traces) / max(1, n_steps),
     )
 
 
@@ -73,10 +152,6 @@ class Experience:
     """One for each step."""
     attempts: Attempts
     """The same steps and their episodes as columns."""
-    left: Counter[str] = field(default_factory=Counter)
-    """Episodes that are not learned, by reason."""
-    n_strange: int = 0
-    """Groups in which the same actions at the same seed had different results."""
 
     def advantages(self, recipe: RlRecipe, values: Any = None) -> Advantages:
         """The advantage of each step by the recipe's algorithm.
@@ -101,61 +176,29 @@ class Experience:
         return replace(found, values=np.where(found.left_out, 0.0, found.values - means[group]))
 
 
-def experience_of(
-    played: Iterable[Played], recipe: RlRecipe, *, held_out: Collection[str] = ()
-) -> Experience:
-    """The rows of what was played.
+def experience_of(traces: Sequence[Trace], recipe: RlRecipe) -> Experience:
+    """The rows of some episodes.
 
     Args:
-        played: Episodes of one iteration.
+        traces: Episodes of one iteration.
         recipe: How they are learned.
-        held_out: Initial states that are kept for evaluation: episodes in such a world are left out.
     """
-    left: Counter[str] = Counter()
-    kept: list[Played] = []
-    for one in played:
-        if one.fault is not None:
-            left[f"ended by a fault: {one.fault.kind}"] += 1
-        elif one.initial_state_hash in held_out:
-            left["their world is one of the held-out seeds"] += 1
-        else:
-            kept.append(one)
-    rows, episode, reward, state, acting = [], [], [], [], []
-    groups, states = _Numbers(), _Numbers()
-    for number, one in enumerate(kept):
-        key = (one.job.task,) if recipe.algorithm == "reinforce" else (one.job.task, one.job.seed)
-        for step in one.steps:
-            answers = step.choice.answers()
-            for answer in answers:
-                said = answer.sampled
-                assert said is not None  # models of this machine say it
-                assert said.prompt_token_ids is not None
-                rows.append(
-                    StepRow(said.prompt_token_ids, said.completion_token_ids or (), said.logprobs or ())
-                )
-                episode.append(number)
-                is_last = answer is answers[-1]
-                acting.append(is_last)
-                reward.append(step.result.reward if is_last else 0.0)
-                state.append(states.of((*key, step.observation)))
+    numbers, states = _Numbers(), _Numbers()
+    # without groups an episode is compared with all others of its task
+    groups = [trace.group[:1] if recipe.algorithm == "reinforce" else trace.group for trace in traces]
     attempts = Attempts(
-        episode=np.array(episode, dtype=np.int64),
-        score=np.array([one.metrics[RETURN_METRIC] for one in kept], dtype=np.float64),
-        group=np.array(
-            [
-                groups.of(
-                    (one.job.task,) if recipe.algorithm == "reinforce" else (one.job.task, one.job.seed)
-                )
-                for one in kept
-            ],
+        episode=np.repeat(np.arange(len(traces)), [len(trace.rows) for trace in traces]).astype(np.int64),
+        score=np.array([trace.score for trace in traces], dtype=np.float64),
+        group=np.array([numbers.of(group) for group in groups], dtype=np.int64),
+        reward=np.array([reward for trace in traces for reward in trace.rewards], dtype=np.float64),
+        state=np.array(
+            [states.of((*trace.group, seen)) for trace in traces for seen in trace.observations],
             dtype=np.int64,
         ),
-        reward=np.array(reward, dtype=np.float64),
-        state=np.array(state, dtype=np.int64),
-        terminated=np.array([one.steps[-1].result.terminated for one in kept], dtype=np.bool_),
-        acting=np.array(acting, dtype=np.bool_),
+        terminated=np.array([trace.terminated for trace in traces], dtype=np.bool_),
+        acting=np.array([acts for trace in traces for acts in trace.acting], dtype=np.bool_),
     )
-    return Experience(rows, attempts, left, _n_strange(kept))
+    return Experience([row for trace in traces for row in trace.rows], attempts)
 
 
 class _Numbers:

@@ -123,7 +123,7 @@ def correction(old: Any, sampled: Any, mask: Any, recipe: RlRecipe) -> tuple[Any
     """
     ratio = (old - sampled).exp()
     cap = recipe.importance_cap
-    if recipe.importance == "none":
+    if recipe.importance == "none" or recipe.algorithm == "awr":
         return mask, ratio < 0
     if recipe.importance == "token_truncate":
         return mask * ratio.clamp(max=cap), (ratio > cap) & (mask > 0)

@@ -79,7 +79,8 @@ def _page(
     recipe: Any = job.recipe
     world = recipe["play"]
     kept = job.result.get("best_iteration")
-    facts = f"{recipe['algorithm']} from {job.base} on {world['env']} {', '.join(world['tasks'])}."
+    learned = f"{world['env']} {', '.join(world['tasks'])}" if job.train is None else str(job.train.store)
+    facts = f"{recipe['algorithm']} from {job.base} on {learned}."
     if kept is not None:
         facts += f" Kept: the model after iteration {kept}."
     if job.result.get("stopped"):

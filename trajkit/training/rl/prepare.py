@@ -11,10 +11,12 @@ from typing import NamedTuple
 from trajkit._core.files import building_folder
 from trajkit._core.seeds import Seeds, as_seeds
 from trajkit._core.settings import Reservation, refuse_reserved, reserved
+from trajkit.curation.leak import leak
 from trajkit.environments import typed_environment
 from trajkit.errors import RequestError
 from trajkit.rollouts.plan import chosen
 from trajkit.schema import Model
+from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.training.job import TuneJob, key_of
 from trajkit.training.local.base_model import Sizes, measured, settled
 from trajkit.training.local.finish import TOKENIZER
@@ -23,7 +25,8 @@ from trajkit.training.local.recipe import deciding
 from trajkit.training.local.reports import check_reports
 from trajkit.training.local.template import save_tokenizer, spelled
 from trajkit.training.new_job import begin_job, name_for, same_job
-from trajkit.training.origin import Origin
+from trajkit.training.origin import Origin, origin_of
+from trajkit.training.rl.offline import Distance, Logged
 from trajkit.training.rl.play import player_of
 from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
 from trajkit.training.runs import Runs
@@ -42,6 +45,8 @@ class RlRequest(Model):
     """Folder or id of the model."""
     recipe: RlRecipe
     """How."""
+    store: Path | None = None
+    """Logged episodes to learn in place of playing."""
     tokenizer: str | None = None
     """Folder or id of a tokenizer that stands in the place of the model's own."""
     chat_template: str | None = None
@@ -59,6 +64,9 @@ class PreparedRl(NamedTuple):
     """How large the model is, and how much of it is trained."""
     is_new: bool
     """False when the same job was there already: that is the one."""
+    distance: Distance | None = None
+    """How far the model is from the policy that played logged episodes; None where it plays itself, where awr
+    learns, which does not ask, and of a job that was there already."""
 
 
 def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> PreparedRl:
@@ -74,26 +82,42 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
     Raises:
         RequestError: A seed to learn from is reserved, one to measure with is not, or there is no such
             environment, task, model, function or variant.
+        DataError: Logged episodes cannot be learned: they leak, they lack what is needed, or the model is too
+            far from the policy that played them.
         ConfigError: The configuration cannot be used.
         MissingExtra: A package is not installed.
     """
     recipe = request.recipe
     check_reports(recipe)
     check_optimizer(recipe)
-    base = settled(request.base)
-    recipe = recipe.model_copy(update={"play": _settled_world(recipe)})
-    player_of(base, recipe.play)
+    base, data = settled(request.base), None
+    if request.store is not None:
+        leak(request.store).checked()
+        data = open_dataset(request.store)
+    if recipe.play.env:
+        recipe = recipe.model_copy(update={"play": _settled_world(recipe)})
+        player_of(base, recipe.play)
+    elif data is None:
+        raise RequestError("nothing is played and nothing learned", hint="--env babyai, or --from STORE")
     said = request.model_dump(mode="json", include={"tokenizer"})
     sizes = measured(base, recipe)
     recipe = recipe.of_size(sizes.n_weights)
     whole = recipe.model_dump(mode="json") | said | {"chat_template": spelled(request.chat_template)}
-    key = key_of(target="local", method="rl", base=base, recipe=deciding(whole), digests=())
+    digests = () if data is None else (data.store.manifest.digest,)
+    key = key_of(target="local", method="rl", base=base, recipe=deciding(whole), digests=digests)
     if (found := same_job(runs, key, name)) is not None:
         return PreparedRl(found, recipe, sizes, is_new=False)
-    job_id = name_for(runs, name, base=base, data=Path(recipe.play.env_name), method="rl")
+    job_id = name_for(runs, name, base=base, data=request.store or Path(recipe.play.env_name), method="rl")
     play = recipe.play
     with building_folder(runs.path(job_id)) as folder:
-        save_tokenizer(base, folder / TOKENIZER, tokenizer=request.tokenizer, template=request.chat_template)
+        template = save_tokenizer(
+            base, folder / TOKENIZER, tokenizer=request.tokenizer, template=request.chat_template
+        )
+        logged = None if data is None else Logged(data, template.digest, recipe)
+        distance = None
+        if logged is not None and recipe.algorithm != "awr":
+            distance = logged.distance(base)
+            distance.check()
         states = sorted(state for each in _reservations(play) for state in each.states)
         (folder / HELD_OUT).write_text(json.dumps(states), encoding="utf-8")
         job = begin_job(
@@ -104,10 +128,18 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
             method="rl",
             base=base,
             recipe=whole,
-            origin=Origin((play.function,) if play.function else (), (play.variant,) if play.variant else ()),
+            train=None if logged is None else logged.facts,
+            origin=_origin(play, data),
             packages=_DECIDING,
         )
-    return PreparedRl(job, recipe, sizes, is_new=True)
+    return PreparedRl(job, recipe, sizes, is_new=True, distance=distance)
+
+
+def _origin(world: WorldRecipe, data: Dataset | None) -> Origin:
+    """What the learned steps are of: those of the store, or those that will be played."""
+    if data is not None:
+        return origin_of(data)
+    return Origin(*((name,) if name else () for name in (world.function, world.variant)))
 
 
 def _settled_world(recipe: RlRecipe) -> WorldRecipe:

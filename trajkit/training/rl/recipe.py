@@ -13,6 +13,8 @@ Algorithm = Literal["grpo", "gigpo", "rloo", "reinforce", "ppo", "awr"]
 Share = Annotated[float, Field(ge=0, le=1)]
 Coefficient = Annotated[float, Field(ge=0)]
 
+COMPARING = ("grpo", "gigpo", "rloo", "awr")
+"""The algorithms that compare the attempts at a seed."""
 _SMALL, _SMALL_RATE, _LARGE_RATE = 10_000_000, 2e-3, 2e-5
 _NOT_HERE = {
     "packing": False,
@@ -28,8 +30,9 @@ _NOT_HERE = {
 class WorldRecipe(PlayRecipe):
     """Which episodes are played, and how the model is asked."""
 
-    env: Annotated[str, Field(min_length=1)]
-    """The environment: a known name, `my_pkg.env:MyEnv`, or `gym:Maze-v0`."""
+    env: str = ""
+    """The environment: a known name, `my_pkg.env:MyEnv`, or `gym:Maze-v0`; empty where logged episodes are
+    learned and nothing measures."""
     env_settings: dict[str, str] = {}
     """Its settings, as they were typed."""
     env_name: str = ""
@@ -51,7 +54,7 @@ class WorldRecipe(PlayRecipe):
 class RlRecipe(LocalRecipe):
     """Everything that decides what comes out, but for the model."""
 
-    play: WorldRecipe
+    play: WorldRecipe = WorldRecipe()
     """What is played."""
     algorithm: Algorithm = "grpo"
     """How a step's advantage is estimated."""
@@ -95,6 +98,8 @@ class RlRecipe(LocalRecipe):
     """What an attempt of a group is compared with: the mean over the group's steps, so that as much pushes
     actions up as down; or the mean over its attempts, as the papers have it, where failures that last longer
     count more. Of all but ppo and awr."""
+    max_staleness: Annotated[float, Field(gt=1)] = 10.0
+    """Of logged episodes: steps are left out whose answer has become so many times more or less probable."""
     gamma: Share = 1.0
     """Discount of later rewards at each step."""
     lam: Share = 0.95
@@ -117,10 +122,10 @@ class RlRecipe(LocalRecipe):
                 raise ValueError(
                     f"{name} has no meaning here: iterations, epochs and minibatches say how long"
                 )
-        if self.num_generations == 1 and self.algorithm in ("grpo", "gigpo", "rloo"):
+        if self.num_generations == 1 and self.algorithm in COMPARING:
             raise ValueError(
                 f"{self.algorithm} compares the attempts at a seed, and num_generations is 1: give 2 or more,"
-                " or take --algorithm reinforce"
+                " or take --algorithm reinforce or ppo"
             )
         if self.play.temperature <= 0:
             raise ValueError("temperature 0 always plays the same: nothing can be learned from it")

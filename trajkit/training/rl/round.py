@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -40,6 +41,8 @@ class Measured(NamedTuple):
     """Rows that are learned; those that have nothing to compare with are not."""
     n_silent: int
     """Groups whose attempts all did equally well."""
+    n_stale: int
+    """Rows that are left out because the model is too far from the policy that played them."""
 
 
 class Round:
@@ -50,19 +53,30 @@ class Round:
         networks: The models, none of them in training mode.
         recipe: How it is learned.
         padding: A token; any will do.
+        max_staleness: Steps are left out whose answer has become so many times more or less probable since
+            it was drawn; None leaves none out.
     """
 
-    def __init__(self, experience: Experience, networks: Networks, recipe: RlRecipe, *, padding: int) -> None:
+    def __init__(
+        self,
+        experience: Experience,
+        networks: Networks,
+        recipe: RlRecipe,
+        *,
+        padding: int,
+        max_staleness: float | None = None,
+    ) -> None:
         self._experience, self._recipe, self._padding = experience, recipe, padding
         self._device = networks.model.device
         n = len(experience.rows)
         self._columns: dict[str, list[Any]] = {name: [None] * n for name in ("old", "reference", "weight")}
         self._values = None if networks.value_head is None else np.zeros(n)
-        self._sums = np.zeros(4)
+        self._sums, self._gaps = np.zeros(4), np.zeros(n)
+        """Of each row: how much more probable its answer is now than when it was drawn, as a logarithm."""
         with need("torch", extra="local").no_grad():
             for places in self._cut(range(n)):
                 self._score(places, networks)
-        self._learn()
+        self._learn(max_staleness)
 
     def _score(self, places: Sequence[int], networks: Networks) -> None:
         """Run the models on some rows, and keep what they say."""
@@ -75,7 +89,9 @@ class Round:
         weight, is_capped = correction(found.logps, batch["sampled"], mask, self._recipe)
         apart = reference - found.logps
         kl = apart.exp() - apart - 1
-        drift = (found.logps - batch["sampled"]).abs()
+        gap = (found.logps - batch["sampled"]) * mask
+        self._gaps[list(places)] = gap.sum(-1).cpu().numpy()
+        drift = gap.abs()
         self._sums += [float((each * mask).sum()) for each in (kl, found.entropy, drift, is_capped)]
         for name, column in (("old", found.logps), ("reference", reference), ("weight", weight)):
             for place, line in zip(places, column.float().cpu().numpy(), strict=True):
@@ -83,23 +99,28 @@ class Round:
         if self._values is not None:
             self._values[list(places)] = found.values.cpu().numpy()
 
-    def _learn(self) -> None:
+    def _learn(self, max_staleness: float | None) -> None:
         """Choose what is learned, and how much better each step was than what it is compared with."""
         recipe, found = self._recipe, self._experience.advantages(self._recipe, self._values)
         self._advantage = found.values
         if self._values is not None:
             self._target = found.values + self._values
-            self._advantage = (found.values - found.values.mean()) / (found.values.std() + 1e-8)
+            if len(found.values):
+                self._advantage = (found.values - found.values.mean()) / (found.values.std() + 1e-8)
         # a row without an advantage still holds the model to the first one, and keeps its answers uncertain
         is_learned = (
             np.ones(len(found.values), dtype=bool) if recipe.beta or recipe.entropy_coef else ~found.left_out
         )
         is_learned &= np.array([bool((weight > 0).any()) for weight in self._columns["weight"]], dtype=bool)
+        n_stale = 0
+        if max_staleness is not None and recipe.algorithm != "awr":
+            is_stale = np.abs(self._gaps) > math.log(max_staleness)
+            is_learned, n_stale = is_learned & ~is_stale, int(is_stale.sum())
         self._learned = np.flatnonzero(is_learned)
         n_tokens = max(1, sum(len(row.completion) for row in self._experience.rows))
         kl, entropy, drift, share = (self._sums / n_tokens).tolist()
         n_silent = found.n_equal + found.n_single
-        self.measured = Measured(kl, entropy, drift, share, len(self._learned), n_silent)
+        self.measured = Measured(kl, entropy, drift, share, len(self._learned), n_silent, n_stale)
 
     def minibatch(self, key: Sequence[int], part: int) -> Minibatch:
         """The rows of one step of the optimizer.

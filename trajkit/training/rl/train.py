@@ -11,12 +11,15 @@ from trajkit.errors import TrainingError
 from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.rollouts.record import RETURN_METRIC, Played
 from trajkit.schema.base import JsonObject
+from trajkit.store.dataset import open_dataset
 from trajkit.training.local.arguments import arguments_of, mean_loss
 from trajkit.training.local.base_model import count, load_base
 from trajkit.training.local.checkpoint import last_checkpoint
 from trajkit.training.local.reports import reporters
 from trajkit.training.local.shortage import sparing
 from trajkit.training.local.train import Trained, set_threads
+from trajkit.training.rl.experience import Lived, lived_of
+from trajkit.training.rl.offline import Logged
 from trajkit.training.rl.play import Stage
 from trajkit.training.rl.recipe import RlRecipe
 from trajkit.training.rl.trainer import trainer_class
@@ -45,6 +48,7 @@ def train_rl(
     tokenizer: str,
     workspace: Path,
     held_out: frozenset[str] = frozenset(),
+    store: Path | None = None,
     tell: Callable[[JsonObject], None] = lambda event: None,
     keep: Callable[[int, Sequence[Played]], None] | None = None,
 ) -> RlTrained:
@@ -59,6 +63,7 @@ def train_rl(
         tokenizer: Folder or id of the tokenizer.
         workspace: Folder for checkpoints.
         held_out: Initial states of worlds that are kept for evaluation; episodes in them are not learned.
+        store: A store of logged episodes to learn in place of playing.
         tell: Is given what happens, as events.
         keep: Is given what each iteration played.
 
@@ -69,7 +74,7 @@ def train_rl(
     """
 
     def run(now: RlRecipe) -> RlTrained:
-        return _train(base, goal, now, tokenizer, workspace, held_out, tell, keep)
+        return _train(base, goal, now, tokenizer, workspace, held_out, store, tell, keep)
 
     return sparing(run, recipe, workspace, lambda message: tell({"kind": "message", "message": message}))
 
@@ -81,6 +86,7 @@ def _train(
     tokenizer: str,
     workspace: Path,
     held_out: frozenset[str],
+    store: Path | None,
     tell: Callable[[JsonObject], None],
     keep: Callable[[int, Sequence[Played]], None] | None,
 ) -> RlTrained:
@@ -105,14 +111,28 @@ def _train(
             "metric_for_best_model": f"eval_{RETURN_METRIC}",
             "greater_is_better": True,
         }
+    template = ChatTemplate(tokenizer)
+    stage = Stage(base, recipe, template) if recipe.play.env else None
+    logged = None if store is None else Logged(open_dataset(store), template.digest, recipe)
+
+    def lived(network: Any, iteration: int, held_out: frozenset[str]) -> Lived:
+        if logged is not None:
+            return logged.lived(iteration)
+        assert stage is not None  # without a store there is an environment
+        played = stage.attempts(network, iteration)
+        if keep is not None:
+            keep(iteration, played)
+        return lived_of(played, held_out=held_out)
+
     trainer = trainer_class()(
         model=model,
         args=transformers.TrainingArguments(**arguments, remove_unused_columns=False),
         recipe=recipe,
-        stage=Stage(base, recipe, ChatTemplate(tokenizer)),
+        source=lived,
+        measure=None if stage is None else stage.measured,
+        max_staleness=None if store is None else recipe.max_staleness,
         held_out=held_out,
         tell=tell,
-        keep=keep,
         eval_dataset=range(1) if measures else None,
         data_collator=list,
         callbacks=[_evaluations(recipe), *reporters(recipe, workspace.parent)],

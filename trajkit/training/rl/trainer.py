@@ -14,9 +14,8 @@ from trajkit._core.lazy import need
 from trajkit.errors import TrainingError
 from trajkit.rollouts.record import RETURN_METRIC, Played
 from trajkit.training.local.trainer import trainer_class as weighted_trainer
-from trajkit.training.rl.experience import experience_of, success_of
+from trajkit.training.rl.experience import Lived, experience_of, lived_of, success_of
 from trajkit.training.rl.loss import policy_loss, scored
-from trajkit.training.rl.play import Stage
 from trajkit.training.rl.recipe import RlRecipe
 from trajkit.training.rl.round import Networks, Round
 
@@ -41,14 +40,15 @@ def trainer_class() -> type[Any]:
             self,
             *,
             recipe: RlRecipe,
-            stage: Stage,
+            source: Callable[[Any, int, frozenset[str]], Lived],
+            measure: Callable[[Any], Sequence[Played]] | None,
+            max_staleness: float | None,
             held_out: frozenset[str],
             tell: Callable[[dict[str, Any]], None],
-            keep: Callable[[int, Sequence[Played]], None] | None = None,
             **options: Any,
         ) -> None:
             super().__init__(train_dataset=range(recipe.iterations * recipe.n_updates), **options)
-            self._recipe, self._stage, self._tell, self._keep = recipe, stage, tell, keep
+            self._recipe, self._source, self._measure, self._tell = recipe, source, measure, tell
             reference = None if recipe.lora is not None else copy.deepcopy(self.model).eval()
             head = None
             if recipe.algorithm == "ppo":
@@ -59,7 +59,7 @@ def trainer_class() -> type[Any]:
                 torch.nn.init.zeros_(head.bias)
             self._networks = Networks(self.model, reference, head)
             self._padding = self.model.config.pad_token_id or 0
-            self._held_out = held_out
+            self._held_out, self._max_staleness = held_out, max_staleness
             self._n_silent = 0
             self.control: Any
             self.stopped: str | None = None
@@ -128,30 +128,34 @@ def trainer_class() -> type[Any]:
         def _begin(self, iteration: int) -> None:
             """Play, and compute all that does not change while the iteration is learned."""
             self._began = time.monotonic()
-            played = self._stage.attempts(self.model, iteration)
+            lived = self._source(self.model, iteration, self._held_out)
             played_s = time.monotonic() - self._began
-            experience = experience_of(played, self._recipe, held_out=self._held_out)
-            self._round = Round(experience, self._networks, self._recipe, padding=self._padding)
+            experience = experience_of(lived.traces, self._recipe)
+            self._round = Round(
+                experience,
+                self._networks,
+                self._recipe,
+                padding=self._padding,
+                max_staleness=self._max_staleness,
+            )
             measured = self._round.measured
             self._report = {
                 "iteration": iteration + 1,
-                **success_of(played)._asdict(),
+                **success_of(lived.traces)._asdict(),
                 **measured._asdict(),
-                "n_strange": experience.n_strange,
-                "left": dict(experience.left),
+                "n_strange": lived.n_strange,
+                "left": dict(lived.left),
                 "clip_share": 0.0,
                 "loss": 0.0,
                 "played_s": played_s,
             }
             self._n_tokens = 0
-            if experience.n_strange:
+            if lived.n_strange:
                 message = (
-                    f"iteration {iteration + 1}: in {experience.n_strange} of {self._recipe.n_groups} groups"
+                    f"iteration {iteration + 1}: in {lived.n_strange} of {self._recipe.n_groups} groups"
                     " the environment is not deterministic: the same seed and actions had different results"
                 )
                 self._tell({"kind": "message", "message": message})
-            if self._keep is not None:
-                self._keep(iteration, played)
             self._check(iteration)
 
         def _check(self, iteration: int) -> None:
@@ -187,9 +191,10 @@ def trainer_class() -> type[Any]:
 
         def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
             """Play the held-out seeds."""
-            played = self._stage.measured(self.model)
+            assert self._measure is not None  # else nobody evaluates
+            played = self._measure(self.model)
             self._held_out |= {one.initial_state_hash for one in played}
-            how = success_of(played)
+            how = success_of(lived_of(played).traces)
             n_done = self.state.global_step // self._recipe.n_updates
             self._tell({"kind": "evaluation", "iteration": n_done, **how._asdict()})
             metrics = {"eval_success": how.success, f"eval_{RETURN_METRIC}": how.episode_return}

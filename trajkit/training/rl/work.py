@@ -56,6 +56,7 @@ def train_by_playing(
             recipe,
             tokenizer=str(folder / TOKENIZER),
             workspace=workspace,
+            store=None if job.train is None else job.train.store,
             held_out=frozenset(json.loads((folder / HELD_OUT).read_text(encoding="utf-8"))),
             tell=heard,
             keep=keep if recipe.keep_rollouts else None,
