@@ -48,6 +48,12 @@ def result(*pieces: str | Styled) -> None:
     click.echo("".join(map(_shown, pieces)))
 
 
+def preview(*pieces: str | Styled) -> None:
+    """Print a line of the result before the question about it. A Python program finds it in the result."""
+    if _is_open:
+        result(*pieces)
+
+
 def result_text(text: str) -> None:
     """Print a text of several lines on stdout."""
     click.echo(visible(text, is_line=False))
@@ -94,7 +100,7 @@ def quiet() -> Iterator[None]:
         _is_quiet = before
 
 
-def confirm(question: str, *, yes: bool, verb: str, refused: str) -> None:
+def confirm(question: str, *, yes: bool, verb: str, refused: str, what: str | None = None) -> None:
     """Ask before something is started; `yes` has answered.
 
     Args:
@@ -102,6 +108,7 @@ def confirm(question: str, *, yes: bool, verb: str, refused: str) -> None:
         yes: Whether the answer was given beforehand.
         verb: What --yes does, such as "trains", for the hint where no question can be asked.
         refused: Printed when the answer was no.
+        what: What would be done, for the error where no question can be asked.
 
     Raises:
         RequestError: No question can be asked here.
@@ -110,7 +117,10 @@ def confirm(question: str, *, yes: bool, verb: str, refused: str) -> None:
     if yes:
         return
     if not can_ask():
-        raise RequestError("nobody is here to ask", hint=f"--yes {verb}, --dry-run shows the plan alone")
+        alone = "nobody is here to ask"
+        raise RequestError(
+            f"{what}, and {alone}" if what else alone, hint=f"--yes {verb}, --dry-run shows the plan alone"
+        )
     if not click.confirm(question, err=True):
         talk(refused)
         raise click.exceptions.Exit(1)

@@ -7,6 +7,7 @@ command prints what the function returns: as text, or as JSON with `--json`.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import sys
@@ -73,8 +74,11 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
     def call(as_json: bool = False, **given: Any) -> int:
         # what may be repeated and was not typed has the default of the function
         given = {name: value for name, value in given.items() if value not in ((), {})}
+        # with --json the only thing on stdout is the document
+        beside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
         try:
-            result = function(*given.pop(rest, ()), **given)
+            with beside:
+                result = function(*given.pop(rest, ()), **given)
         except TrajkitError as error:
             if error.result is not None:
                 _print(error.result, as_json=as_json)
