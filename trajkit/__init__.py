@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from trajkit.commands.rollout import rollout
     from trajkit.commands.score import score
     from trajkit.commands.select import select
-    from trajkit.commands.services import down, serve, status, up
+    from trajkit.commands.serve import serve
+    from trajkit.commands.services import down, status, up
     from trajkit.commands.sft import sft_fireworks, sft_local, sft_openai, sft_together
     from trajkit.commands.show import show
     from trajkit.commands.split import split
@@ -179,7 +180,7 @@ _MODULE_BY_NAME = {
     "run": "trajkit.cli.recipe_run",
     "score": "trajkit.commands.score",
     "select": "trajkit.commands.select",
-    "serve": "trajkit.commands.services",
+    "serve": "trajkit.commands.serve",
     "sft_fireworks": "trajkit.commands.sft",
     "sft_local": "trajkit.commands.sft",
     "sft_openai": "trajkit.commands.sft",

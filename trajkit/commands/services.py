@@ -1,4 +1,4 @@
-"""Local services: start, show and stop those of the folder, and serve models of this machine."""
+"""Local services: start, show and stop those of the folder."""
 
 from __future__ import annotations
 
@@ -6,15 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from trajkit._core.settings import secret_from_environment
 from trajkit.commands.place import Many, Place, many
-from trajkit.errors import ConfigError, RequestError
+from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.stack.local import Down, Serves
     from trajkit.stack.state import LocalStack
-
-_ENVIRONMENT = "env::"
 
 
 def up(
@@ -124,79 +121,3 @@ def down(*, delete_data: bool = False) -> Down:
     from trajkit.stack.local import stop_stack
 
     return stop_stack(with_data=delete_data)
-
-
-def serve(
-    models: Many,
-    *,
-    name: Many = (),
-    base: str | None = None,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    device: str | None = None,
-    threads: int | None = None,
-    max_new_tokens: int = 1024,
-    side_by_side: int = 128,
-    api_key_location: str | None = None,
-    runs: Place = "runs",
-    on_ready: Callable[[str], object] = lambda url: None,
-) -> None:
-    """Serve models of this machine as an OpenAI-compatible API, until Ctrl-C or a notebook's stop.
-
-    Args:
-        models: Jobs, folders, ids or `sample:tiny-base`.
-        name: What clients call them, in their order.
-        base: What adapters belong to, where they do not say so themselves.
-        host: Where to listen.
-        port: 0 takes a free one.
-        device: As torch names it; None for the GPU where there is one.
-        threads: Of the CPU; None for 1 with a small model, else torch's own.
-        max_new_tokens: Most tokens of an answer where the request does not say.
-        side_by_side: Most answers that are made at the same time.
-        api_key_location: `env::NAME`: ask clients for the key in this variable.
-        runs: The folder where jobs are kept.
-        on_ready: Called with the address once requests are taken.
-
-    Raises:
-        RequestError: There is no such model.
-        StackError: The address is taken.
-    """
-    from trajkit.commands.served import wanted_models
-    from trajkit.models.serving.served_models import served_models
-    from trajkit.models.serving.server import serve as serve_model
-
-    key = api_key(api_key_location)
-    loaded = served_models(wanted_models(many(models), many(name), base, Path(runs))).open(device=device)
-    try:
-        loaded.use_threads(threads)
-        serve_model(
-            loaded,
-            host=host,
-            port=port,
-            max_new_tokens=max_new_tokens,
-            side_by_side=side_by_side,
-            api_key=key,
-            on_ready=on_ready,
-        )
-    finally:
-        loaded.close()
-
-
-def api_key(location: str | None) -> str | None:
-    """The key that clients have to bring.
-
-    Raises:
-        RequestError: The location is none.
-        ConfigError: The variable is not set.
-    """
-    if location is None:
-        return None
-    if not location.startswith(_ENVIRONMENT):
-        raise RequestError(
-            "what --api-key-location names is not in the environment",
-            hint="it is where the key is found, such as env::MY_KEY, and not the key",
-        )
-    key = secret_from_environment(variable := location.removeprefix(_ENVIRONMENT))
-    if key is None:
-        raise ConfigError(f"{variable} is not set", hint="it holds the key that clients have to bring")
-    return key.get_secret_value()
