@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from trajkit.commands.checkup.doctor import doctor
     from trajkit.commands.convert import convert
     from trajkit.commands.dedupe import dedupe
+    from trajkit.commands.down import down
     from trajkit.commands.dpo import dpo_fireworks, dpo_local, dpo_openai, dpo_together
     from trajkit.commands.evaluate import evaluate
     from trajkit.commands.export import export
@@ -42,13 +43,14 @@ if TYPE_CHECKING:
     from trajkit.commands.score import score
     from trajkit.commands.select import select
     from trajkit.commands.serve import serve
-    from trajkit.commands.services import down, status, up
     from trajkit.commands.sft import sft_fireworks, sft_local, sft_openai, sft_together
     from trajkit.commands.show import show
     from trajkit.commands.split import split
     from trajkit.commands.stats import stats
+    from trajkit.commands.status import status
     from trajkit.commands.tokens import tokens
     from trajkit.commands.try_ import try_
+    from trajkit.commands.up import up
     from trajkit.commands.validate import validate
     from trajkit.commands.view import view
     from trajkit.commands.weight import weight
@@ -146,7 +148,7 @@ _MODULE_BY_NAME = {
     "convert": "trajkit.commands.convert",
     "dedupe": "trajkit.commands.dedupe",
     "doctor": "trajkit.commands.checkup.doctor",
-    "down": "trajkit.commands.services",
+    "down": "trajkit.commands.down",
     "dpo_fireworks": "trajkit.commands.dpo",
     "dpo_local": "trajkit.commands.dpo",
     "dpo_openai": "trajkit.commands.dpo",
@@ -188,10 +190,10 @@ _MODULE_BY_NAME = {
     "show": "trajkit.commands.show",
     "split": "trajkit.commands.split",
     "stats": "trajkit.commands.stats",
-    "status": "trajkit.commands.services",
+    "status": "trajkit.commands.status",
     "tokens": "trajkit.commands.tokens",
     "try_": "trajkit.commands.try_",
-    "up": "trajkit.commands.services",
+    "up": "trajkit.commands.up",
     "validate": "trajkit.commands.validate",
     "view": "trajkit.commands.view",
     "weight": "trajkit.commands.weight",

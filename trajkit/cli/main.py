@@ -150,7 +150,7 @@ def _source(name: str) -> str:
 
 def _old(name: str) -> Path | None:
     """The file of a command that is still written with click, in this package; None for all others."""
-    path = Path(__file__).with_name("up.py" if name in ("status", "down") else f"{_function(name)}.py")
+    path = Path(__file__).with_name(f"{_function(name)}.py")
     return path if path.exists() else None
 
 
