@@ -12,7 +12,6 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trajkit.cli.recipe_run import run
     from trajkit.commands.archive import archive, archive_verify
     from trajkit.commands.check_env import check_env
     from trajkit.commands.checkup.doctor import doctor
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from trajkit.commands.report import report
     from trajkit.commands.reserve import reserve
     from trajkit.commands.rollout import rollout
+    from trajkit.commands.run import run
     from trajkit.commands.score import score
     from trajkit.commands.select import select
     from trajkit.commands.serve import serve
@@ -179,7 +179,7 @@ _MODULE_BY_NAME = {
     "report": "trajkit.commands.report",
     "reserve": "trajkit.commands.reserve",
     "rollout": "trajkit.commands.rollout",
-    "run": "trajkit.cli.recipe_run",
+    "run": "trajkit.commands.run",
     "score": "trajkit.commands.score",
     "select": "trajkit.commands.select",
     "serve": "trajkit.commands.serve",
