@@ -92,10 +92,7 @@ class Checkup(Model, Result):
         return {"is_well": self.is_well, **self.model_dump(mode="json")}
 
     def __str__(self) -> str:
-        lines = (
-            (piece if isinstance(piece, str) else piece.text for piece in line) for line in self._lines()
-        )
-        return "\n".join(console.line("".join(pieces)) for pieces in lines)
+        return "\n".join(console.line(*pieces) for pieces in self._lines())
 
     def print_text(self) -> None:
         """Print the checks on stdout; on a terminal in colour, and no wider than it."""
