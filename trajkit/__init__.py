@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trajkit.commands.archive import archive, archive_verify
     from trajkit.commands.check_env import check_env
+    from trajkit.commands.completion import completion
     from trajkit.commands.convert import convert
     from trajkit.commands.dedupe import dedupe
     from trajkit.commands.doctor import doctor
@@ -77,6 +78,7 @@ __all__ = [
     "archive",
     "archive_verify",
     "check_env",
+    "completion",
     "convert",
     "dedupe",
     "doctor",
@@ -145,6 +147,7 @@ _MODULE_BY_NAME = {
     "archive": "trajkit.commands.archive",
     "archive_verify": "trajkit.commands.archive",
     "check_env": "trajkit.commands.check_env",
+    "completion": "trajkit.commands.completion",
     "convert": "trajkit.commands.convert",
     "dedupe": "trajkit.commands.dedupe",
     "doctor": "trajkit.commands.doctor",
