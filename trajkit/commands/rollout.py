@@ -273,7 +273,7 @@ def prompts_of(session: Session) -> Prompts | None:
     database = session.venue.clickhouse_url if session.venue else None
     if database is None or session.options.store is None:
         return None
-    from trajkit.sources.tensorzero.prompts import rendered_prompts
+    from trajkit.sources.tensorzero.export.prompts import rendered_prompts
 
     return functools.partial(rendered_prompts, database.get_secret_value())
 
@@ -283,6 +283,6 @@ def rows_of(run: Run) -> Checked | None:
     venue = run.session.venue
     if venue is None or venue.gateway_url is None or venue.clickhouse_url is None or run.journal.n_done == 0:
         return None
-    from trajkit.sources.tensorzero.rows import stored_rows
+    from trajkit.sources.tensorzero.connect.rows import stored_rows
 
     return run.check_rows(functools.partial(stored_rows, venue.clickhouse_url.get_secret_value()))
