@@ -267,6 +267,7 @@ def _answered(ours: Transition, answer: Answer) -> Transition:
             "finish_reason": answer.finish_reason,
             "cached": answer.cached,
             "started_at": answer.started_at,
+            **(answer.sampled.columns if answer.sampled else {}),
             "extra": {**(answer.extra or {}), **(ours.extra or {})} or None,
         }
     )

@@ -103,11 +103,12 @@ class Transition(Model):
     extra: JsonObject | None = None
     """Other data of the source."""
     prompt_token_ids: tuple[Whole, ...] | None = None
-    """Token ids of the prompt as sampled; None when unknown."""
+    """Token ids of the prompt that the model read; None when unknown."""
     completion_token_ids: tuple[Whole, ...] | None = None
-    """Token ids of the answer as sampled; None when unknown."""
+    """Token ids of the answer as sampled, the one that ended it included; None when unknown."""
     logprobs: tuple[float, ...] | None = None
-    """Natural-log probability of each answer token under the policy that sampled it; None when unknown."""
+    """Natural-log probability of each answer token under the distribution it was drawn from, after
+    temperature, top-p and grammar mask (0 at temperature 0); None when unknown."""
     model_version: Text | None = None
     """Version of the policy's weights; None when unknown."""
     agent_name: Text | None = None
