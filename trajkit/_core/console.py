@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _is_open = False
 _is_quiet = False
+_has_json_rows = False
 
 
 class Styled(NamedTuple):
@@ -63,6 +64,23 @@ def result_json_line(value: Any) -> None:
     click.echo(visible_json(json.dumps(value, ensure_ascii=False, default=str)))
 
 
+def result_row(value: Any) -> None:
+    """Print one row of a result as soon as it is there, as a line of JSON, where `rows_as_json` is on."""
+    if _has_json_rows:
+        result_json_line(value)
+
+
+@contextlib.contextmanager
+def rows_as_json(is_on: bool) -> Iterator[None]:
+    """Let `result_row` print; the command line runs a command with `--json` in this."""
+    global _has_json_rows
+    before, _has_json_rows = _has_json_rows, is_on
+    try:
+        yield
+    finally:
+        _has_json_rows = before
+
+
 def talk(text: str) -> None:
     """Print a line that is not part of the result on stderr; in a Python program, log it."""
     if _is_open:
@@ -94,7 +112,9 @@ def quiet() -> Iterator[None]:
         _is_quiet = before
 
 
-def confirm(question: str, *, yes: bool, verb: str, refused: str) -> None:
+def confirm(
+    question: str, *, yes: bool, verb: str, refused: str, unasked: str = "nobody is here to ask"
+) -> None:
     """Ask before something is started; `yes` has answered.
 
     Args:
@@ -102,15 +122,16 @@ def confirm(question: str, *, yes: bool, verb: str, refused: str) -> None:
         yes: Whether the answer was given beforehand.
         verb: What --yes does, such as "trains", for the hint where no question can be asked.
         refused: Printed when the answer was no.
+        unasked: The error where no question can be asked.
 
     Raises:
-        RequestError: No question can be asked here.
+        RequestError: No question can be asked here, or the notes that it is about are left out.
         Exit: The answer was no.
     """
     if yes:
         return
-    if not can_ask():
-        raise RequestError("nobody is here to ask", hint=f"--yes {verb}, --dry-run shows the plan alone")
+    if not can_ask() or _is_quiet:
+        raise RequestError(unasked, hint=f"--yes {verb}, --dry-run shows the plan alone")
     if not click.confirm(question, err=True):
         talk(refused)
         raise click.exceptions.Exit(1)
@@ -231,13 +252,21 @@ class Meter:
     def __enter__(self) -> Self:
         if is_terminal():
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
 
             self._progress = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
+                TimeRemainingColumn(),
                 console=Console(stderr=True),
                 transient=True,
             )

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from trajkit._core import console
-from trajkit.cli.settings import settings_option
+from trajkit.cli.command import named_values
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -56,7 +56,14 @@ def _list(ctx: click.Context, parameter: click.Parameter, is_on: bool) -> None:
 @click.option(
     "-o", "--output", "goal", required=True, type=click.Path(path_type=Path), help="The run folder."
 )
-@settings_option("--set", "settings", "An option of a step, as STEP.OPTION=VALUE; may be repeated.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    callback=lambda _, parameter, typed: named_values(parameter, typed),
+    help="An option of a step, as STEP.OPTION=VALUE; may be repeated.",
+)
 @click.option("--dry-run", is_flag=True, help="Print the plan and run nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask, and tell steps that would ask that it is fine.")
 @click.option("--json", "as_json", is_flag=True, help="Print what became of each step as one JSON document.")

@@ -78,23 +78,6 @@ def converted(
     return values
 
 
-def typed(pairs: Sequence[str], *, option: str = "--env-set") -> dict[str, str]:
-    """The settings of an option that was given as `name=value`, any number of times.
-
-    Raises:
-        RequestError: There is no `=`, or a name is there twice.
-    """
-    settings: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.strip():
-            raise RequestError(f"{option} {pair!r} is not NAME=VALUE")
-        if name.strip() in settings:
-            raise RequestError(f"{option} {name.strip()} is given twice")
-        settings[name.strip()] = value
-    return settings
-
-
 def nearest(name: str, known: Sequence[str]) -> str:
     """Return similar names, else all names, for a hint."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
