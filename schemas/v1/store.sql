@@ -112,11 +112,11 @@ CREATE TABLE steps (
     "snapshot_hash" VARCHAR,
     -- Other data of the source. (not in the digest)
     "extra" JSON,
-    -- Token ids of the prompt as sampled; null when unknown.
+    -- Token ids of the prompt that the model read; null when unknown.
     "prompt_token_ids" BIGINT[],
-    -- Token ids of the answer as sampled; null when unknown.
+    -- Token ids of the answer as sampled, the one that ended it included; null when unknown.
     "completion_token_ids" BIGINT[],
-    -- Natural-log probability of each answer token under the policy that sampled it; null when unknown.
+    -- Natural-log probability of each answer token under the distribution it was drawn from, after temperature, top-p and grammar mask (0 at temperature 0); null when unknown.
     "logprobs" DOUBLE[],
     -- Version of the policy's weights; null when unknown.
     "model_version" VARCHAR,
