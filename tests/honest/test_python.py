@@ -25,9 +25,6 @@ SHOWING = {"json", "quiet"}
 NOT_IN_PYTHON = {"completion"}
 """What is about the shell alone."""
 
-MORE_IN_PYTHON = {"serve": {"on_ready"}}
-"""What only a program can give."""
-
 
 def commands(
     command: click.Command, name: str, context: click.Context
@@ -84,7 +81,7 @@ def test_the_tree_of_commands_is_walked():
 def test_a_command_is_a_function_with_its_options(name):
     assert python_name(name) in trajkit.__all__
     parameters = set(inspect.signature(function(name)).parameters)
-    assert parameters - MORE_IN_PYTHON.get(name, set()) == set(options(name))
+    assert parameters == set(options(name))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from tests.pages import printed
 from trajkit.cli.command import command
+
+from tests.pages import printed
 from trajkit.commands.rollout import rollout
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rollouts.md").read_text(encoding="utf-8")

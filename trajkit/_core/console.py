@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
 
 import click
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 _is_open = False
 _is_quiet = False
-_has_json_rows = False
+_json_rows: TextIO | None = None
 
 
 class Styled(NamedTuple):
@@ -49,6 +49,12 @@ def result(*pieces: str | Styled) -> None:
     click.echo("".join(map(_shown, pieces)))
 
 
+def preview(*pieces: str | Styled) -> None:
+    """Print a line of the result before the question about it. A Python program finds it in the result."""
+    if _is_open:
+        result(*pieces)
+
+
 def result_text(text: str) -> None:
     """Print a text of several lines on stdout."""
     click.echo(visible(text, is_line=False))
@@ -66,19 +72,20 @@ def result_json_line(value: Any) -> None:
 
 def result_row(value: Any) -> None:
     """Print one row of a result as soon as it is there, as a line of JSON, where `rows_as_json` is on."""
-    if _has_json_rows:
-        result_json_line(value)
+    if _json_rows is not None:
+        with contextlib.redirect_stdout(_json_rows):
+            result_json_line(value)
 
 
 @contextlib.contextmanager
 def rows_as_json(is_on: bool) -> Iterator[None]:
     """Let `result_row` print; the command line runs a command with `--json` in this."""
-    global _has_json_rows
-    before, _has_json_rows = _has_json_rows, is_on
+    global _json_rows
+    before, _json_rows = _json_rows, sys.stdout if is_on else None
     try:
         yield
     finally:
-        _has_json_rows = before
+        _json_rows = before
 
 
 def talk(text: str) -> None:

@@ -458,7 +458,7 @@ def prompts_of(session: Session) -> Prompts | None:
     database = session.venue.clickhouse_url if session.venue else None
     if database is None or session.options.store is None:
         return None
-    from trajkit.sources.tensorzero.prompts import rendered_prompts
+    from trajkit.sources.tensorzero.export.prompts import rendered_prompts
 
     return functools.partial(rendered_prompts, database.get_secret_value())
 
@@ -471,7 +471,7 @@ def _check_rows(run: Run) -> Checked | None:
     if venue.clickhouse_url is None:
         talk("rows were not counted: TENSORZERO_CLICKHOUSE_URL does not say where the database is")
         return None
-    from trajkit.sources.tensorzero.rows import stored_rows
+    from trajkit.sources.tensorzero.connect.rows import stored_rows
 
     checked = run.check_rows(functools.partial(stored_rows, venue.clickhouse_url.get_secret_value()))
     for one in checked.missing:

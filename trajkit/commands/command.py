@@ -7,6 +7,7 @@ command prints what the function returns: as text, or as JSON with `--json`.
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import re
 import sys
@@ -20,7 +21,7 @@ import click
 
 from trajkit._core import console
 from trajkit._core.result import Running
-from trajkit.cli.flags import everywhere
+from trajkit.commands.flags import everywhere
 from trajkit.commands.option_group import type_hints
 from trajkit.commands.options import Option
 from trajkit.errors import RequestError, TrajkitError
@@ -73,8 +74,10 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
     def call(as_json: bool = False, **given: Any) -> int:
         # what may be repeated and was not typed has the default of the function
         given = {name: value for name, value in given.items() if value not in ((), {})}
+        # with --json the only thing on stdout is the document
+        beside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
         try:
-            with console.rows_as_json(as_json):
+            with console.rows_as_json(as_json), beside:
                 result = function(*given.pop(rest, ()), **given)
         except TrajkitError as error:
             if error.result is not None:
@@ -180,6 +183,19 @@ def _parameters(function: Callable[..., Any], told: dict[str, str]) -> Iterator[
             yield _option(parameter, hints[parameter.name], told[parameter.name])
         else:
             yield _argument(parameter, hints[parameter.name])
+            if (listing := _kind(hints[parameter.name]).option.listing) is not None:
+                yield _list_flag(listing, f"List the {parameter.name}s that come with trajkit, and end.")
+
+
+def _list_flag(listing: Callable[[], str], text: str) -> click.Option:
+    """The flag that prints what an argument may be, and ends."""
+
+    def show(context: click.Context, parameter: click.Parameter, is_on: bool) -> None:
+        if is_on and not context.resilient_parsing:
+            console.result_text(listing())
+            context.exit()
+
+    return click.Option(["--list"], is_flag=True, is_eager=True, expose_value=False, callback=show, help=text)
 
 
 def _argument(parameter: inspect.Parameter, hint: Any) -> click.Argument:
