@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
 
 import click
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _is_open = False
 _is_quiet = False
+_json_rows: TextIO | None = None
 
 
 class Styled(NamedTuple):
@@ -69,6 +70,24 @@ def result_json_line(value: Any) -> None:
     click.echo(visible_json(json.dumps(value, ensure_ascii=False, default=str)))
 
 
+def result_row(value: Any) -> None:
+    """Print one row of a result as soon as it is there, as a line of JSON, where `rows_as_json` is on."""
+    if _json_rows is not None:
+        with contextlib.redirect_stdout(_json_rows):
+            result_json_line(value)
+
+
+@contextlib.contextmanager
+def rows_as_json(is_on: bool) -> Iterator[None]:
+    """Let `result_row` print; the command line runs a command with `--json` in this."""
+    global _json_rows
+    before, _json_rows = _json_rows, sys.stdout if is_on else None
+    try:
+        yield
+    finally:
+        _json_rows = before
+
+
 def talk(text: str) -> None:
     """Print a line that is not part of the result on stderr; in a Python program, log it."""
     if _is_open:
@@ -100,7 +119,9 @@ def quiet() -> Iterator[None]:
         _is_quiet = before
 
 
-def confirm(question: str, *, yes: bool, verb: str, refused: str, what: str | None = None) -> None:
+def confirm(
+    question: str, *, yes: bool, verb: str, refused: str, unasked: str = "nobody is here to ask"
+) -> None:
     """Ask before something is started; `yes` has answered.
 
     Args:
@@ -108,19 +129,16 @@ def confirm(question: str, *, yes: bool, verb: str, refused: str, what: str | No
         yes: Whether the answer was given beforehand.
         verb: What --yes does, such as "trains", for the hint where no question can be asked.
         refused: Printed when the answer was no.
-        what: What would be done, for the error where no question can be asked.
+        unasked: The error where no question can be asked.
 
     Raises:
-        RequestError: No question can be asked here.
+        RequestError: No question can be asked here, or the notes that it is about are left out.
         Exit: The answer was no.
     """
     if yes:
         return
-    if not can_ask():
-        alone = "nobody is here to ask"
-        raise RequestError(
-            f"{what}, and {alone}" if what else alone, hint=f"--yes {verb}, --dry-run shows the plan alone"
-        )
+    if not can_ask() or _is_quiet:
+        raise RequestError(unasked, hint=f"--yes {verb}, --dry-run shows the plan alone")
     if not click.confirm(question, err=True):
         talk(refused)
         raise click.exceptions.Exit(1)
@@ -241,13 +259,21 @@ class Meter:
     def __enter__(self) -> Self:
         if is_terminal():
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
 
             self._progress = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
+                TimeRemainingColumn(),
                 console=Console(stderr=True),
                 transient=True,
             )

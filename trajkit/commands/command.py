@@ -13,7 +13,7 @@ import re
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -77,7 +77,7 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
         # with --json the only thing on stdout is the document
         beside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
         try:
-            with beside:
+            with console.rows_as_json(as_json), beside:
                 result = function(*given.pop(rest, ()), **given)
         except TrajkitError as error:
             if error.result is not None:
@@ -264,6 +264,13 @@ def _reading(kind: _Kind) -> Callable[[click.Context, click.Parameter, Any], Any
 
 
 def _mapping(parameter: click.Parameter, texts: list[str], option: Option) -> dict[str, Any]:
+    """The values by name of an option that takes NAME=VALUE, or what `pair` makes a pair of."""
+    pairs = map("=".join, map(option.pair, texts)) if option.pair is not None else texts
+    values = named_values(parameter, pairs)
+    return values if option.read is None else {name: option.read(value) for name, value in values.items()}
+
+
+def named_values(parameter: click.Parameter, texts: Iterable[str]) -> dict[str, Any]:
     """The values by name of an option that was typed as NAME=VALUE, any number of times.
 
     Raises:
@@ -272,17 +279,13 @@ def _mapping(parameter: click.Parameter, texts: list[str], option: Option) -> di
     flag = max(parameter.opts, key=len)
     values: dict[str, Any] = {}
     for text in texts:
-        name, equals, value = text.partition("=") if option.pair is None else _pair(option.pair(text))
+        name, equals, value = text.partition("=")
         if not (equals and name.strip()):
             raise RequestError(f"{flag} {text!r} is not {parameter.metavar or 'NAME=VALUE'}")
-        if name in values:
-            raise RequestError(f"{flag} {name} is given twice")
-        values[name] = value if option.read is None else option.read(value)
+        if name.strip() in values:
+            raise RequestError(f"{flag} {name.strip()} is given twice")
+        values[name.strip()] = value
     return values
-
-
-def _pair(pair: tuple[str, str]) -> tuple[str, str, str]:
-    return pair[0], "=", pair[1]
 
 
 _PLAIN = (Path, str, bool, int, float)

@@ -267,7 +267,13 @@ def _show(diff: Iterable[str]) -> None:
 
 
 def _ask(question: str, asked: Mapping[str, Any], *, changed: str, verb: str) -> None:
-    confirm(question, yes=asked["yes"], verb=verb, refused=_UNCHANGED, what=f"this changes {changed}")
+    confirm(
+        question,
+        yes=asked["yes"],
+        verb=verb,
+        refused=_UNCHANGED,
+        unasked=f"this changes {changed}, and nobody is here to ask",
+    )
 
 
 def _tell_server(found: Candidate) -> None:

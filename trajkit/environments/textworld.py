@@ -1,4 +1,4 @@
-"""TextWorldExpress (Jansen and Côté 2022): eight text games, worlds to train, develop and test on."""
+"""TextWorldExpress (Jansen and Côté 2022): eight text games with training, development and test worlds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ENV_ID = "textworld"
 GAMES = ("cookingworld", "twc", "coin", "mapreader", "arithmetic", "sorting", "simonsays", "peckingorder")
 FOLDS = {"": "train", "-dev": "dev", "-test": "test"}
-"""What follows a game's name in its task, and the fold that it stands for: another fold is another world."""
+"""Suffix of a task and the fold that it stands for."""
 TASKS = tuple(f"{game}{ending}" for ending in FOLDS for game in GAMES)
 
 _MOST_SEED = 2**31 - 1
@@ -23,21 +23,21 @@ _HELP = "help"
 
 
 class TextWorld:
-    """One game of TextWorldExpress, in a Java process of its own.
+    """A game of TextWorldExpress in its own Java process.
 
-    Every text is an action: one that the game does not know takes a step and changes nothing. An action is
-    valid when the game lists it among those that do something; its own gold paths have some that do not.
+    Any text is an action: an unknown one takes a step and changes nothing. An action is valid if the game
+    lists it as available. The game's gold paths contain some actions that it does not list.
 
     Args:
-        task: One of `TASKS`: a game for its training worlds, with `-dev` or `-test` behind it for the others.
+        task: One of `TASKS`: the name of a game for its training worlds, with `-dev` or `-test` for others.
         max_steps: Step limit of an episode.
-        **parameters: Whole numbers that the game takes, such as `numLocations` and `numIngredients` of
-            cookingworld; what is left out has the game's default.
+        **parameters: Integer parameters of the game, such as `numLocations` and `numIngredients` of
+            cookingworld. Default: the game's own.
 
     Raises:
-        RequestError: There is no such task, or the game does not take a parameter.
+        RequestError: There is no such task or parameter.
         MissingExtra: textworld-express is not installed.
-        StackError: There is no Java, or it does not start.
+        StackError: Java is not installed or does not start.
     """
 
     env_id = ENV_ID
@@ -62,14 +62,14 @@ class TextWorld:
         self._is_over = True
 
     def reset(self, seed: int) -> Start:
-        """Begin the episode of this seed.
+        """Start the episode of this seed.
 
         Args:
-            seed: A whole number from 0 to 2**31 - 1. TextWorldExpress names 0 to 999 for training, 10000 to
-                10999 for development and 20000 to 20999 for the test.
+            seed: An integer from 0 to 2**31 - 1. TextWorldExpress uses 0 to 999 for training, 10000 to
+                10999 for development and 20000 to 20999 for tests.
 
         Raises:
-            RequestError: It is no such number.
+            RequestError: The seed is outside this range.
         """
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _MOST_SEED:
             raise RequestError(
@@ -83,12 +83,12 @@ class TextWorld:
         return Start(mission, observation, hashlib.sha256(said.encode()).hexdigest())
 
     def step(self, text: str | None) -> Result:
-        """Act; spaces around the text are left out, and None is an empty text.
+        """Execute an action. Spaces around the text are removed; None is an empty text.
 
-        `help` shows the goal again, and is a step like any other.
+        `help` shows the goal again and counts as a step.
 
         Raises:
-            RolloutError: The episode is over, none was begun, or the Java process failed.
+            RolloutError: The episode is over, none was started, or the Java process failed.
         """
         self._playing()
         action = (text or "").strip()
@@ -103,21 +103,21 @@ class TextWorld:
         return Result(observation, reward, terminated, truncated, action, is_valid)
 
     def legal_actions(self) -> tuple[str, ...]:
-        """The actions that do something now, each once and sorted. Any other text is an action too."""
+        """Return the available actions, sorted and unique. Any other text is an action, too."""
         return () if self._is_over else tuple(sorted(set(map(str, self._now["validActions"]))))
 
     def statistics(self) -> dict[str, float]:
-        """`progression`: the score, 0 to 1; `success`: 1 when the goal is reached, else 0."""
+        """Return `progression`, the score from 0 to 1, and `success`, 1 if the goal is reached, else 0."""
         score = min(max(float(self._now.get("score", 0.0)), 0.0), 1.0)
         return {"progression": score, "success": float(bool(self._now.get("tasksuccess")))}
 
     def expert_action(self) -> str:
-        """The next action of the game's own path to the goal, from the beginning of the episode.
+        """Return the next action of the game's gold path.
 
-        What the path has that would change nothing is left out. In twc and coin it is another path each time.
+        Actions of the path without an effect are left out. In twc and coin the path differs each time.
 
         Raises:
-            RolloutError: The episode is over, or something else was done than the path says.
+            RolloutError: The episode is over, or the agent left the path.
         """
         self._playing()
         if self._path is None:
@@ -131,7 +131,7 @@ class TextWorld:
         return self._path[place]
 
     def close(self) -> None:
-        """End the Java process; `reset` starts another."""
+        """End the Java process; `reset` starts a new one."""
         if self._jvm is not None:
             self._jvm.close()
         self._jvm, self._is_over = None, True
@@ -151,24 +151,24 @@ class TextWorld:
         return self._jvm
 
     def _act(self, action: str) -> str:
-        """Act, and see; the place on the path goes with it."""
+        """Execute an action and advance on the path."""
         jvm = self._playing()
         if self._path is not None and self._place is not None:
             place = self._next_on(self._path, self._place)
             is_on_path = place is not None and self._path[place] == action
             self._place = place + 1 if place is not None and is_on_path else None
-        if action == _HELP:  # the game itself would call it unknown
+        if action == _HELP:  # the game itself does not know it
             return jvm.mission()
         self._now = jvm.step(action)
         return str(self._now["observation"])
 
     def _next_on(self, path: list[str], place: int) -> int | None:
-        """Where the path's next action is that does something now."""
+        """Return the index of the next action of the path that has an effect."""
         legal = self._now["validActions"]
         return next((at for at in range(place, len(path)) if path[at] in legal), None)
 
     def _find_path(self) -> None:
-        """The path of this world: it is made again with one, and what was done is done again."""
+        """Return the gold path: create the world again with a path, and repeat the actions so far."""
         jvm = self._playing()
         assert self._seed is not None
         self._now = jvm.begin(self._seed, self._fold, with_path=True)
@@ -178,7 +178,7 @@ class TextWorld:
 
 
 def _whole(name: str, value: object) -> int:
-    """A parameter's value: the game would take any other text for some number of its own."""
+    """Check the value of a parameter; the game would read any other text as some number."""
     try:
         return int(str(value))
     except ValueError as error:

@@ -1,7 +1,7 @@
-"""One Java process with one game of TextWorldExpress in it.
+"""A Java process with one game of TextWorldExpress.
 
-The games share static state, so that two in one process spoil each other, one after the other too: every
-environment has a process of its own. It ends with this one, also when this one is killed.
+The games share static state, so two games in one process disturb each other, even one after the other.
+Therefore every environment has its own process. It ends with this process, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HINT = (
     "install Java 17 or newer (`apt install default-jre-headless`, `brew install openjdk`),"
     " or name its folder in JAVA_HOME"
 )
-# a game is small, and there are as many processes as episodes at once: little memory, a quick start
+# a game is small and there are many processes: use little memory and start fast
 _OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
 _END_S = 5.0
 
@@ -33,25 +33,25 @@ class Jvm:
     """A Java process with a game.
 
     Args:
-        game: Its name.
-        parameters: Its parameters, as TextWorldExpress writes them: `numLocations=3,includeDoors=0`.
+        game: Name of the game.
+        parameters: Parameters in TextWorldExpress's form: `numLocations=3,includeDoors=0`.
 
     Raises:
         MissingExtra: textworld-express is not installed.
-        StackError: There is no Java, or it does not start.
-        RequestError: The game does not take the parameters.
+        StackError: Java is not installed or does not start.
+        RequestError: The game does not have the parameters.
     """
 
     def __init__(self, game: str, parameters: str) -> None:
         need("textworld_express", extra=_EXTRA)
         self._owner = os.getpid()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- as long as the process; a pipe would fill up
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- lives as long as the process; a pipe would fill up
         try:
             self._process = self._start()
         except BaseException:
             self._errors.close()
             raise
-        # at the latest when Python ends, while there still is something to end it with
+        # at the latest when Python ends
         self._end = weakref.finalize(self, _end, self._owner, self._process, self._errors)
         try:
             self._gateway = self._connect()
@@ -67,7 +67,7 @@ class Jvm:
             raise RequestError(f"textworld: {game}: {said.removeprefix('ERROR: ')}")
 
     def begin(self, seed: int, fold: str, *, with_path: bool = False) -> dict[str, Any]:
-        """Make a world anew; `with_path`: with a path to its goal, which takes ten times as long."""
+        """Create a world. With `with_path`, it has a path to the goal, which takes ten times as long."""
         return self._answer("generateNewGameJSON", seed, fold, with_path)
 
     def step(self, text: str) -> dict[str, Any]:
@@ -75,19 +75,19 @@ class Jvm:
         return self._answer("stepJSON", text)
 
     def mission(self) -> str:
-        """The goal in words."""
+        """Return the goal as text."""
         return str(self._call("getTaskDescription"))
 
     def properties(self) -> str:
-        """What the world was made from, seed included, as JSON."""
+        """Return the properties of the world, including the seed, as JSON."""
         return str(self._call("getGenerationPropertiesJSON"))
 
     def path(self) -> list[str]:
-        """The path to the goal, where the world was made with one."""
+        """Return the path to the goal, if the world was created with one."""
         return [str(action) for action in self._call("getGoldActionSequence")]
 
     def close(self) -> None:
-        """End the process. A second call does nothing; in a fork of the process that began it, too."""
+        """End the process. A second call does nothing, and neither does a call in a forked process."""
         self._end()
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -104,7 +104,7 @@ class Jvm:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
-                start_new_session=True,  # Ctrl-C is for us: an episode may still be brought to its end
+                start_new_session=True,  # Ctrl-C must not reach it: the current episode may still be finished
             )
         except OSError as error:
             raise StackError(f"{_java()} does not start: {error}", hint=_HINT) from error
@@ -137,23 +137,23 @@ class Jvm:
             )
         try:
             return getattr(self._game, name)(*arguments)
-        except (Py4JError, OSError) as error:  # the process ended, or the game failed
+        except (Py4JError, OSError) as error:  # the process ended or the game failed
             raise RolloutError(f"the game's Java process failed: {str(error).splitlines()[0]}") from error
 
 
 def _end(owner: int, process: subprocess.Popen[bytes], errors: IO[bytes], gateway: Any = None) -> None:
-    """End a process, in the one that began it."""
+    """End a process, if this process started it."""
     if owner != os.getpid():
         return
     if gateway is not None:
         with contextlib.suppress(Exception):
             gateway.close()
-        # else py4j tells it of each object that is collected later, and logs that nobody listens
+        # otherwise py4j reports each collected object to the ended process and logs the failure
         gateway._gateway_client.is_connected = False
     for pipe in (process.stdin, process.stdout, errors):
         if pipe is not None:
             with contextlib.suppress(OSError):
-                pipe.close()  # it ends when nobody can speak to it any more
+                pipe.close()  # the process ends when its input is closed
     try:
         process.wait(_END_S)
     except subprocess.TimeoutExpired:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from trajkit._core.ids import time_of, uuid7
 from trajkit.environments.base import ActionRule
 from trajkit.errors import DataError
+from trajkit.formats.sampled import Sampled
 from trajkit.models.generation.ask import Ask, AskError, Said
 from trajkit.models.generation.generate import generate
 from trajkit.models.generation.model import LocalModel
@@ -174,14 +175,15 @@ class LocalPolicy(Scripted):
             failed = f"the model {self._called} failed: {error}; a smaller --concurrency takes less memory"
             raise Faulty(Fault(FaultKind.SERVER, shown(failed), is_lasting=True)) from error
         completion = _message(said)
-        extra: JsonObject = {
-            "request": {
-                "temperature": ask.temperature,
-                "top_p": ask.top_p,
-                "max_new_tokens": ask.max_new_tokens,
-                "seed": ask.seed,
-            }
+        settings: JsonObject = {
+            "temperature": ask.temperature,
+            "top_p": ask.top_p,
+            "max_new_tokens": ask.max_new_tokens,
+            "seed": ask.seed,
         }
+        if ask.stop:
+            settings["stop"] = list(ask.stop)
+        extra = (said.sampled or Sampled()).extra(settings)
         if self._prompts.variant_name not in (None, self._player.name):
             extra["prompt_variant"] = self._prompts.variant_name
         return Answer(
@@ -201,6 +203,7 @@ class LocalPolicy(Scripted):
             model_name=self._called,
             cached=None,
             extra=extra,
+            sampled=said.sampled,
         )
 
 

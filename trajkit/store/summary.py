@@ -115,6 +115,9 @@ class Summary(Model, Result):
 
         return text(self)
 
+    def __repr__(self) -> str:
+        return f"<info of {self.path}: {self.counts.n_episodes:,} episodes, {self.counts.n_steps:,} steps>"
+
 
 def summarize(store: Store, *, deep: bool = False) -> Summary:
     """Verify a store's checksums and its digest, and describe it.

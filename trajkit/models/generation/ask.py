@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trajkit.errors import RequestError
+from trajkit.formats.sampled import Sampled
 
 
 class AskError(RequestError):
@@ -102,3 +103,5 @@ class Said(NamedTuple):
     """Tokens that were said, the one that ended the turn too."""
     finish_reason: str
     """`stop`, `length` when it was cut off, or `tool_calls`."""
+    sampled: Sampled | None = None
+    """The tokens of prompt and answer with the log-probabilities they were drawn with."""
