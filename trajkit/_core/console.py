@@ -71,7 +71,7 @@ def result_json_line(value: Any) -> None:
 
 
 def result_row(value: Any) -> None:
-    """Print one row of a result as soon as it is there, as a line of JSON, where `rows_as_json` is on."""
+    """Print one row of a result as soon as it is there, as a line of JSON; nothing unless rows are JSON."""
     if _json_rows is not None:
         with contextlib.redirect_stdout(_json_rows):
             result_json_line(value)
@@ -79,11 +79,16 @@ def result_row(value: Any) -> None:
 
 @contextlib.contextmanager
 def rows_as_json(is_on: bool) -> Iterator[None]:
-    """Let `result_row` print; the command line runs a command with `--json` in this."""
+    """Leave stdout to `result_row`, all else goes to stderr: so runs a command with `--json`.
+
+    Args:
+        is_on: False for a command without `--json`, maybe inside of one that has it: it prints no rows.
+    """
     global _json_rows
     before, _json_rows = _json_rows, sys.stdout if is_on else None
     try:
-        yield
+        with contextlib.redirect_stdout(sys.stderr) if is_on else contextlib.nullcontext():
+            yield
     finally:
         _json_rows = before
 

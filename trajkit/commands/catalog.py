@@ -55,10 +55,6 @@ def load(name: str) -> click.Command | None:
     """Import a command, as a group where it has parts; None when there is none of that name."""
     if name not in COMMANDS:
         return None
-    if (old := _old(name)) is not None:
-        found = getattr(importlib.import_module(f"trajkit.cli.{old.stem}"), _function(name))
-        assert isinstance(found, click.Command)
-        return found
     module = importlib.import_module(f"trajkit.commands.{_function(name)}")
     parts = re.findall(rf"^def {name.replace('-', '_')}_(\w+)\(", _source(name), re.MULTILINE)
     if not parts:
@@ -95,14 +91,7 @@ def _function(name: str) -> str:
 
 
 def _source(name: str) -> str:
-    path = Path(__file__).with_name(f"{_function(name)}.py")
-    return (_old(name) or path).read_text(encoding="utf-8")
-
-
-def _old(name: str) -> Path | None:
-    """The file of a command that is still written with click, in `trajkit.cli`; None for all others."""
-    path = Path(__file__).parents[1] / "cli" / f"{_function(name)}.py"
-    return path if path.exists() else None
+    return Path(__file__).with_name(f"{_function(name)}.py").read_text(encoding="utf-8")
 
 
 def short_help(name: str) -> str:

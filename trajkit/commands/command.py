@@ -7,13 +7,12 @@ command prints what the function returns: as text, or as JSON with `--json`.
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import re
 import sys
 import textwrap
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin
 
@@ -74,10 +73,8 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
     def call(as_json: bool = False, **given: Any) -> int:
         # what may be repeated and was not typed has the default of the function
         given = {name: value for name, value in given.items() if value not in ((), {})}
-        # with --json the only thing on stdout is the document
-        beside = contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext()
         try:
-            with console.rows_as_json(as_json), beside:
+            with console.rows_as_json(as_json):
                 result = function(*given.pop(rest, ()), **given)
         except TrajkitError as error:
             if error.result is not None:
@@ -264,14 +261,7 @@ def _reading(kind: _Kind) -> Callable[[click.Context, click.Parameter, Any], Any
 
 
 def _mapping(parameter: click.Parameter, texts: list[str], option: Option) -> dict[str, Any]:
-    """The values by name of an option that takes NAME=VALUE, or what `pair` makes a pair of."""
-    pairs = map("=".join, map(option.pair, texts)) if option.pair is not None else texts
-    values = named_values(parameter, pairs)
-    return values if option.read is None else {name: option.read(value) for name, value in values.items()}
-
-
-def named_values(parameter: click.Parameter, texts: Iterable[str]) -> dict[str, Any]:
-    """The values by name of an option that was typed as NAME=VALUE, any number of times.
+    """The values by name of an option that takes NAME=VALUE, or what `pair` makes a pair of, many times.
 
     Raises:
         RequestError: A text has no `=`, or a name is there twice.
@@ -279,12 +269,13 @@ def named_values(parameter: click.Parameter, texts: Iterable[str]) -> dict[str, 
     flag = max(parameter.opts, key=len)
     values: dict[str, Any] = {}
     for text in texts:
-        name, equals, value = text.partition("=")
-        if not (equals and name.strip()):
+        name, equals, value = (text if option.pair is None else "=".join(option.pair(text))).partition("=")
+        name = name.strip()
+        if not (equals and name):
             raise RequestError(f"{flag} {text!r} is not {parameter.metavar or 'NAME=VALUE'}")
-        if name.strip() in values:
-            raise RequestError(f"{flag} {name.strip()} is given twice")
-        values[name.strip()] = value
+        if name in values:
+            raise RequestError(f"{flag} {name} is given twice")
+        values[name] = value if option.read is None else option.read(value)
     return values
 
 
