@@ -137,11 +137,9 @@ def _metrics(context: click.Context) -> Iterator[str]:
 
 
 def _recipes(context: click.Context) -> Iterator[str]:
-    import trajkit
+    from trajkit._core.samples import recipe_folder
 
-    package = Path(trajkit.__file__).parent
-    for folder in (package / "_data" / "recipes", package.parent / "recipes"):  # a wheel, a checkout
-        yield from (path.stem for path in sorted(folder.glob("*.yaml")))
+    yield from (path.stem for path in sorted(recipe_folder().glob("*.yaml")))
     yield from (path.name for path in sorted(Path().glob("*.yaml")))
 
 

@@ -12,35 +12,11 @@ from typing import Any
 
 import click
 
+from trajkit import JOBS
 from trajkit.commands.command import command
 
-JOBS = {
-    "Play": ("up", "status", "down", "rollout", "check-env"),
-    "Bring in": ("export", "archive", "import", "pull"),
-    "Look": ("info", "show", "query", "stats", "view"),
-    "Choose": (
-        "select",
-        "dedupe",
-        "split",
-        "merge",
-        "leak",
-        "reserve",
-        "mask",
-        "weight",
-        "redact",
-        "score",
-        "replay",
-        "pairs",
-    ),
-    "Write training files": ("convert", "validate", "tokens"),
-    "Train": ("sft", "dpo", "kto", "jobs"),
-    "Deploy": ("try", "serve", "register", "lineage"),
-    "Measure": ("evaluate", "report"),
-    "Share": ("push",),
-    "Set up": ("run", "doctor", "completion"),
-}
-"""The commands by job, in the order in which they are used. `trajkit/commands/NAME.py` has each."""
 COMMANDS = tuple(name for names in JOBS.values() for name in names)
+"""All of them, in that order. `trajkit/commands/NAME.py` has each."""
 
 
 class Group(click.Group):

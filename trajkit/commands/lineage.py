@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from trajkit._core.console import count, line, plural
+from trajkit._core.result import Result
 from trajkit._core.settings import remembered
 from trajkit.commands.options import RunsFolder
 from trajkit.commands.place import near
-from trajkit.commands.result import Result
 from trajkit.errors import ConfigError, RequestError, StoreError
 
 if TYPE_CHECKING:

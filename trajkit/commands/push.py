@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core import console
 from trajkit._core.console import Meter, talk
+from trajkit._core.result import Result
 from trajkit.commands.options import Many, Option, Place, RunsFolder, Settings, StoreLike, many
 from trajkit.commands.place import store_paths, texts
 from trajkit.commands.push_plan import plan_lines
-from trajkit.commands.result import Result
 from trajkit.errors import RequestError, ServiceError, StoreError
 
 if TYPE_CHECKING:

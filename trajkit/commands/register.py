@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 import trajkit
 from trajkit._core import console
 from trajkit._core.console import confirm, line, talk
+from trajkit._core.result import Result
 from trajkit._core.settings import STATE_FOLDER, project
 from trajkit.commands.options import Option, Output, RunsFolder
 from trajkit.commands.place import near, path_or_none
-from trajkit.commands.result import Result
 from trajkit.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:

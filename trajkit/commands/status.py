@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from trajkit._core.console import Cell, count, result_text, table_text, talk
-from trajkit.commands.result import Result
+from trajkit._core.result import Result
 
 if TYPE_CHECKING:
     from trajkit.stack.state import LocalStack

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import trajkit
 from trajkit._core.console import line
 from trajkit._core.loop import run_to_end
 from trajkit._core.result import Result
+from trajkit._core.samples import recipe_folder
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.errors import ConfigError, StackError
 from trajkit.stack import process as processes
@@ -82,10 +82,8 @@ def recipe_config(name: str = "babyai") -> Path:
     Raises:
         ConfigError: There is no such recipe.
     """
-    package = Path(trajkit.__file__).parent
-    for folder in (package / "_data" / "recipes", package.parent / "recipes"):  # a wheel, a checkout
-        if (path := folder / name / "tensorzero.toml").is_file():
-            return path
+    if (path := recipe_folder() / name / "tensorzero.toml").is_file():
+        return path
     raise ConfigError(f"there is no recipe {name!r} in this installation", hint="pass --config")
 
 
