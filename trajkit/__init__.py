@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from trajkit.commands.archive import archive, archive_verify
     from trajkit.commands.check_env import check_env
-    from trajkit.commands.checkup.doctor import doctor
+    from trajkit.commands.completion import completion
     from trajkit.commands.convert import convert
     from trajkit.commands.dedupe import dedupe
+    from trajkit.commands.doctor import doctor
     from trajkit.commands.down import down
     from trajkit.commands.dpo import dpo_fireworks, dpo_local, dpo_openai, dpo_together
     from trajkit.commands.evaluate import evaluate
@@ -77,6 +78,7 @@ __all__ = [
     "archive",
     "archive_verify",
     "check_env",
+    "completion",
     "convert",
     "dedupe",
     "doctor",
@@ -145,9 +147,10 @@ _MODULE_BY_NAME = {
     "archive": "trajkit.commands.archive",
     "archive_verify": "trajkit.commands.archive",
     "check_env": "trajkit.commands.check_env",
+    "completion": "trajkit.commands.completion",
     "convert": "trajkit.commands.convert",
     "dedupe": "trajkit.commands.dedupe",
-    "doctor": "trajkit.commands.checkup.doctor",
+    "doctor": "trajkit.commands.doctor",
     "down": "trajkit.commands.down",
     "dpo_fireworks": "trajkit.commands.dpo",
     "dpo_local": "trajkit.commands.dpo",

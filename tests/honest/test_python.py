@@ -22,10 +22,6 @@ SHOWING = {"json", "quiet"}
 """Options that say how a result is printed: in Python it is a value."""
 
 
-NOT_IN_PYTHON = {"completion"}
-"""What is about the shell alone."""
-
-
 def commands(
     command: click.Command, name: str, context: click.Context
 ) -> Iterator[tuple[str, click.Command]]:
@@ -40,9 +36,7 @@ def commands(
             yield from commands(found, f"{name} {each}".strip(), inner)
 
 
-COMMANDS = {
-    name: command for name, command in commands(cli, "", click.Context(cli)) if name not in NOT_IN_PYTHON
-}
+COMMANDS = dict(commands(cli, "", click.Context(cli)))
 
 
 def python_name(words: str) -> str:

@@ -189,9 +189,9 @@ class Cell(NamedTuple):
     is_number: bool = False
 
 
-def line(text: str) -> str:
-    """A line of a result: control characters and line breaks in it are spelled out."""
-    return visible(text)
+def line(*pieces: str | Styled) -> str:
+    """A line of a result without styles: control characters and line breaks in it are spelled out."""
+    return "".join(visible(piece if isinstance(piece, str) else piece.text) for piece in pieces)
 
 
 def table(columns: Sequence[Cell], rows: Iterable[Sequence[str]], *, err: bool = False) -> None:

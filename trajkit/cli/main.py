@@ -92,7 +92,7 @@ def _print_of_thread(of: threading.ExceptHookArgs) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     if "_TRAJKIT_COMPLETE" in os.environ:
-        from trajkit.cli.completion import answer
+        from trajkit.cli.shell import answer
 
         answer()
     if arguments is None:

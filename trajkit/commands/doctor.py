@@ -1,4 +1,7 @@
-"""The whole checkup: every section, the addresses side by side and none for longer than it may take."""
+"""Look at what is installed, configured and reachable, and say what to do about the rest.
+
+The addresses are asked side by side, and none for longer than it may take.
+"""
 
 from __future__ import annotations
 
@@ -39,10 +42,17 @@ class _Asked(NamedTuple):
 
 
 def doctor(*, online: bool = False) -> Checkup:
-    """Look at what is installed, configured and reachable from the working folder. Nothing is changed.
+    """Say what is installed, configured and reachable here, and what to do about the rest.
+
+    It looks at the machine, at each extra of trajkit, at trajkit.toml and the variables that are set, asks
+    the databases and the gateway that they name, and goes through the stores and runs of the folder. Nothing
+    is changed.
+
+    Ends with 1 when something that is configured does not work. What is optional and not there is a note.
+    Values of variables, and passwords in addresses, are never shown.
 
     Args:
-        online: Ask the Hugging Face Hub too; what the folder and the environment name is always asked.
+        online: Ask the Hugging Face Hub too, and whose token this is.
     """
     asked = [_ask(name, look) for name, look in _addresses(online)]  # they wait while the rest is looked at
     looked = [

@@ -1,4 +1,4 @@
-"""`trajkit completion`: the script that teaches a shell to complete, and the answers to what it asks."""
+"""Answer what a shell asks for that has the script of `trajkit completion`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import contextlib
 import io
 import os
 import sys
-from typing import Any, ClassVar, NoReturn
+from typing import Any, NoReturn
 
 import click
 from click.shell_completion import (
@@ -20,63 +20,16 @@ from click.shell_completion import (
     split_arg_string,
 )
 
-from trajkit._core import console
-
-PROGRAM = "trajkit"
-ASKED = "_TRAJKIT_COMPLETE"
-"""The variable in which a shell asks: what click itself looks for."""
+from trajkit.commands.completion import ASKED, PROGRAM
 
 _LINE, _BREAKS = "_TRAJKIT_LINE", "_TRAJKIT_BREAKS"
-_BASH = """\
-%(complete_func)s() {
-    local kind value
-    COMPREPLY=()
-    while IFS=, read -r kind value; do
-        case $kind in
-            plain)
-                [[ $value == *' '* ]] && printf -v value %%q "$value"
-                COMPREPLY+=("$value") ;;
-            dir) compopt -o dirnames ;;
-            file) compopt -o default ;;
-        esac
-    done < <(
-        _TRAJKIT_LINE="${COMP_LINE:0:COMP_POINT}" _TRAJKIT_BREAKS="$COMP_WORDBREAKS" \\
-            %(complete_var)s=bash_complete "$1" 2>/dev/null
-    )
-}
-complete -o nosort -F %(complete_func)s %(prog_name)s
-"""
-"""click's own script hands over words that bash cut at every colon and equals sign."""
-
-_SHELLS = ("bash", "zsh", "fish")
-_EPILOG = """\
-\b
-bash: trajkit completion bash > ~/.local/share/bash-completion/completions/trajkit
-zsh:  trajkit completion zsh > ~/.zfunc/_trajkit, with fpath+=~/.zfunc before compinit in ~/.zshrc
-fish: trajkit completion fish > ~/.config/fish/completions/trajkit.fish
-
-For this shell alone: source <(trajkit completion bash).
-"""
-
-
-@click.command(epilog=_EPILOG)
-@click.argument("shell", type=click.Choice(_SHELLS))
-def completion(shell: str) -> None:
-    """Print the script that lets SHELL complete commands, options, and the values it can know.
-
-    Those are the stores and jobs of the folder, samples, environments and their tasks, functions, variants
-    and metrics of the gateway's configuration, formats, recipes.
-    """
-    from trajkit.cli.main import cli
-
-    console.result_text(_CLASSES[shell](cli, {}, PROGRAM, ASKED).source().rstrip())
 
 
 def answer() -> NoReturn:
     """Answer what a shell asks for, and end this process; where something fails it has nothing to offer."""
     from trajkit.cli.main import cli
 
-    for each in _CLASSES.values():
+    for each in (_Bash, _Zsh, _Fish):  # instead of click's own
         add_completion_class(each)
     click.Parameter.shell_complete = _of_parameter  # type: ignore[method-assign]  # this process does no more
     with contextlib.suppress(Exception), contextlib.redirect_stderr(io.StringIO()):
@@ -121,8 +74,6 @@ class _Named(ShellComplete):
 class _Bash(BashComplete):
     """Reads the line itself, and answers with what comes after the last colon or equals sign in it."""
 
-    source_template: ClassVar[str] = _BASH
-
     def get_completion_args(self) -> tuple[list[str], str]:
         """The words before the cursor, and the beginning of the one at it."""
         line = os.environ[_LINE]
@@ -146,6 +97,3 @@ class _Zsh(_Named, ZshComplete):
 
 class _Fish(_Named, FishComplete):
     pass
-
-
-_CLASSES: dict[str, type[ShellComplete]] = {"bash": _Bash, "zsh": _Zsh, "fish": _Fish}
