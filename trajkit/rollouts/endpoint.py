@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -15,6 +16,7 @@ from trajkit._core.lazy import need
 from trajkit._core.secrets import hidden
 from trajkit.errors import RequestError
 from trajkit.formats.chat_message import plain_messages, read_message, read_messages, read_tools
+from trajkit.formats.sampled import Sampled, read_sampled, settings_of
 from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.endpoint_fault import fault_of_status, said_in
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown, timed_out
@@ -123,7 +125,10 @@ class ChatModels(abc.ABC):
             )
         wanted["messages"] = plain_messages(wanted["messages"])
         asked = _Asked(
-            read_messages(wanted["messages"]), read_tools(wanted.get("tools")), request_options(wanted)
+            read_messages(wanted["messages"]),
+            read_tools(wanted.get("tools")),
+            request_options(wanted),
+            {**wanted, **(wanted.get("extra_body") or {})},
         )
         done = await self._called(lambda: self._once(wanted, asked))
         answer = done.answer
@@ -143,15 +148,23 @@ class ChatModels(abc.ABC):
         sent = await self._sent(wanted)
         latency_s = time.monotonic() - began
         try:
-            said = _Completion.model_validate_json(sent.content)
+            body = json.loads(sent.content)
+            said = _Completion.model_validate(body)
             completion = read_message({**said.choices[0].message, "role": "assistant"})
             completed = sent.parse()
         except (self._openai.APIError, ValueError, TypeError, KeyError) as error:
             raise self._faulty(FaultKind.UNREADABLE, _reason(error)) from None
-        return Completed(completed, self._answer(inference_id, said, completion, asked, latency_s))
+        sampled = read_sampled(asked.sent, body)
+        return Completed(completed, self._answer(inference_id, said, completion, asked, latency_s, sampled))
 
     def _answer(
-        self, inference_id: str, said: _Completion, completion: Message, asked: _Asked, latency_s: float
+        self,
+        inference_id: str,
+        said: _Completion,
+        completion: Message,
+        asked: _Asked,
+        latency_s: float,
+        sampled: Sampled,
     ) -> Answer:
         usage, choice = said.usage or _Usage(), said.choices[0]
         extra: JsonObject = {"endpoint": self.name}
@@ -161,6 +174,8 @@ class ChatModels(abc.ABC):
             extra["completion_id"] = said.id
         if said.system_fingerprint:
             extra["system_fingerprint"] = said.system_fingerprint
+        if sampled.completion_token_ids is not None:
+            extra |= sampled.extra(settings_of(asked.sent))
         return Answer(
             inference_id=inference_id,
             function_name=None,
@@ -181,6 +196,7 @@ class ChatModels(abc.ABC):
             cost_usd=self._cost_usd(usage),
             cached=None,
             extra=extra,
+            sampled=sampled,
         )
 
     def _cost_usd(self, usage: _Usage) -> float | None:
@@ -282,6 +298,8 @@ class _Asked(NamedTuple):
     tools: tuple[JsonObject, ...] | None
     options: JsonObject
     """Other fields of the request, such as the temperature."""
+    sent: Mapping[str, Any]
+    """The body of the request; it may hold secrets."""
 
 
 _NO_OPTIONS = ("messages", "tools", "model", "timeout", "extra_headers", "extra_query", "extra_body")

@@ -17,6 +17,11 @@ from trajkit.store.layout import quoted
 from trajkit.store.query import explaining
 from trajkit.store.reader import Store, verify
 
+TOKEN_TRUE = (
+    "(prompt_token_ids IS NOT NULL AND len(completion_token_ids) > 0 "
+    "AND len(logprobs) IS NOT DISTINCT FROM len(completion_token_ids))"
+)
+"""SQL that is true of a step with its tokens as they were sampled, and their log-probabilities."""
 MOST_GROUPS = 30
 """Most tasks and variants that are listed; the others are only counted."""
 
@@ -98,6 +103,13 @@ class Summary(Model, Result):
     """Sum over the steps that were counted; None when none was."""
     n_steps_uncounted: int
     """Steps whose tokens nobody counted."""
+    n_sampled: int
+    """Steps with the id of an inference: a model answered them."""
+    n_token_true: int
+    """Those of them with the ids of prompt and completion as they were sampled, and a log-probability for
+    each token of the completion."""
+    n_model_versions: int
+    """Different weights that answered, as far as known."""
     lineage: tuple[LineageEntry, ...]
     """What was done, oldest first."""
     published: tuple[Published, ...]
@@ -153,6 +165,11 @@ def summarize(store: Store, *, deep: bool = False) -> Summary:
             "SELECT sum(n_input_tokens), sum(n_output_tokens), "
             "count(*) FILTER (n_input_tokens IS NULL OR n_output_tokens IS NULL) FROM steps",
         )
+        sampled = _one(
+            connection,
+            f"SELECT count(*), count(*) FILTER {TOKEN_TRUE}, count(DISTINCT model_version) FROM steps "
+            "WHERE inference_id IS NOT NULL",
+        )
         return Summary(
             path=store.path,
             **{
@@ -170,6 +187,9 @@ def summarize(store: Store, *, deep: bool = False) -> Summary:
             n_input_tokens=tokens[0],
             n_output_tokens=tokens[1],
             n_steps_uncounted=tokens[2],
+            n_sampled=sampled[0],
+            n_token_true=sampled[1],
+            n_model_versions=sampled[2],
             is_recomputed=deep,
         )
 

@@ -39,6 +39,8 @@ def _lines(summary: Summary) -> Iterator[str]:
     yield f"purpose   {_tally(summary.purposes)}"
     yield f"outcome   {_tally(summary.outcomes)}"
     yield f"tokens    {_tokens(summary)}"
+    if summary.n_sampled:
+        yield f"sampled   {_sampled(summary)}"
     for each in summary.published:
         tag = f", tag {each.tag}" if each.tag else ""
         yield f"published {each.repository} at {each.commit[:12]}{tag}, {_time(each.published_at)}"
@@ -51,6 +53,12 @@ def _tokens(summary: Summary) -> str:
     sums = (summary.n_input_tokens, summary.n_output_tokens)
     n_in, n_out = ("unknown" if number is None else count(number) for number in sums)
     return f"{n_in} in, {n_out} out{missing if summary.n_steps_uncounted else ''}"
+
+
+def _sampled(summary: Summary) -> str:
+    by = f", {plural(summary.n_model_versions, 'model version')}" if summary.n_model_versions else ""
+    n, of = count(summary.n_token_true), plural(summary.n_sampled, "answer")
+    return f"{n} of {of} with token ids and log-probabilities{by}"
 
 
 def _groups(noun: str, groups: tuple[GroupSummary, ...], n_groups: int) -> str:

@@ -143,6 +143,7 @@ class Chat:
             self._model.voice(asked.model),
             answer_id=f"chatcmpl-{secrets.token_hex(12)}",
             created_at_s=int(time.time()),
+            has_ids=bool(asked.return_token_ids),
         )
         if asked.stream:
             return await self._stream(asked, asks, answer)

@@ -77,6 +77,8 @@ class ChatRequest(_Wire):
     stream_options: _StreamOptions | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=_MOST_TOP)] | None = None
+    return_token_ids: bool | None = None
+    prompt_cache_key: str | None = None
     response_format: _ResponseFormat | None = None
     tools: list[dict[str, Any]] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -112,6 +114,7 @@ class ChatRequest(_Wire):
             tool_choice=self.tool_choice,
             parallel_tool_calls=self.parallel_tool_calls is not False,
             stop=[self.stop] if isinstance(self.stop, str) else self.stop or (),
+            conversation=self.prompt_cache_key if self.return_token_ids else None,
             n_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
         )
         seeds = [None if self.seed is None else self.seed + place * _STRIDE for place in range(self.n or 1)]
