@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import abc
-import json
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, SecretStr, TypeAdapter, ValidationError
+from pydantic_core import from_json
 
 from trajkit._core.ids import time_of, uuid7
 from trajkit._core.lazy import need
@@ -148,7 +148,7 @@ class ChatModels(abc.ABC):
         sent = await self._sent(wanted)
         latency_s = time.monotonic() - began
         try:
-            body = json.loads(sent.content)
+            body = from_json(sent.content)
             said = _Completion.model_validate(body)
             completion = read_message({**said.choices[0].message, "role": "assistant"})
             completed = sent.parse()
