@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trajkit._core.outside import problem_of
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -60,8 +61,5 @@ def recipe(kind: type[Recipe], fields: Mapping[str, Any]) -> Recipe:
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        said = f"{where}: {message}" if where else message
-        raise RequestError(said, hint=f"the recipe has {', '.join(kind.model_fields)}") from error
+        hint = f"the recipe has {', '.join(kind.model_fields)}"
+        raise RequestError(problem_of(error), hint=hint) from error

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trajkit.errors import RequestError
+from trajkit.formats.validation.target import HOSTED
 from trajkit.schema import Model
 from trajkit.schema.base import Name
 
@@ -90,14 +91,6 @@ def hosted_name(model: str) -> str:
     raise RequestError(f"nobody can tell from {model!r} who answers for it", hint=_NEXT)
 
 
-_ADDRESSES = {
-    "fireworks": ("https://api.fireworks.ai/inference/v1/", "FIREWORKS_API_KEY"),
-    "openai": ("https://api.openai.com/v1/", "OPENAI_API_KEY"),
-    "together": ("https://api.together.xyz/v1/", "TOGETHER_API_KEY"),
-}
-"""OpenAI-compatible addresses of the providers that tune models, and the variables with their keys."""
-
-
 def address_of(model: str) -> ServedModel:
     """A model of a hosted service by its address, for those who ask without a gateway.
 
@@ -105,11 +98,15 @@ def address_of(model: str) -> ServedModel:
         RequestError: No address is known.
     """
     prefix, _, name = model.partition("::")
-    if prefix not in _ADDRESSES:
+    if prefix not in PREFIXES or prefix not in HOSTED:
         raise RequestError(
             f"no OpenAI-compatible address of {prefix} is known", hint=f"--model {name} --api-base URL"
         )
-    address, variable = _ADDRESSES[prefix]
+    service = HOSTED[prefix]
     return ServedModel(
-        name=model, model_name=name, api_base=address, api_key_location=f"env::{variable}", provider=prefix
+        name=model,
+        model_name=name,
+        api_base=f"{service.url}{service.chat_path}/",
+        api_key_location=f"env::{service.key_variable}",
+        provider=prefix,
     )

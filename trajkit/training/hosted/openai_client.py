@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from trajkit._core.lazy import need
 from trajkit._core.settings import secret_from_environment
+from trajkit.formats.validation.target import HostedService
 from trajkit.training.hosted.failure import MissingKey, Unreachable
 from trajkit.training.hosted.openai_failure import Failures
-from trajkit.training.hosted.openai_profile import Profile
 from trajkit.training.hosted.service import PLAIN
 from trajkit.training.hosted.wire import client, harmless
 
@@ -31,10 +31,10 @@ class Client:
         url: The address of the API, up to `/v1`.
     """
 
-    def __init__(self, profile: Profile, url: str) -> None:
+    def __init__(self, profile: HostedService, url: str) -> None:
         self._variable, self._url = profile.key_variable, url
         self._key = secret_from_environment(profile.key_variable)
-        self.failures = Failures(url, profile.key_variable, self._key, profile.rules)
+        self.failures = Failures(url, profile.key_variable, self._key, profile.rows.name)
         """What becomes of the client's errors."""
 
     @contextlib.contextmanager

@@ -1,95 +1,23 @@
-"""Who speaks OpenAI's fine-tuning API, and how each of them differs from OpenAI's own service.
-
-Sources, all read 2026-11: OpenAI's API reference; Azure OpenAI's fine-tuning page and its REST reference of
-models; Nebius Token Factory's and Amazon Bedrock's pages about their OpenAI-compatible interfaces.
-"""
+"""Which service speaks OpenAI's fine-tuning API at an address, and the address of a service."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from trajkit.errors import RequestError
+from trajkit.formats.validation.target import HOSTED, HostedService
 from trajkit.schema.base import JsonObject
-from trajkit.training.hosted.service import LISTING_LAG_S
 from trajkit.training.hosted.wire import checked_address
 
-URL_VARIABLE, KEY_VARIABLE = "OPENAI_BASE_URL", "OPENAI_API_KEY"
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _AZURE_VARIABLE = "AZURE_OPENAI_ENDPOINT"
-MB = 1_000_000
+PROFILES = {service.name: service for service in HOSTED.values() if service.api == "openai"}
+"""The services that speak it, by name."""
+OPENAI, OTHER = PROFILES["openai"], PROFILES["other"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Profile:
-    """One of them."""
-
-    name: str
-    """What the user calls it."""
-    key_variable: str
-    """Where its key is. No other's is ever sent to it."""
-    rules: str = "openai"
-    """Whose rules its rows are checked by."""
-    default_model: str | None = None
-    """Tuned where nobody says what; None: somebody must."""
-    hosts: tuple[str, ...] = ()
-    """How the names of its hosts end."""
-    has_metadata: bool = True
-    """Whether jobs carry words of ours. Without them a job is found again by its file."""
-    has_method: bool = True
-    """Whether hyperparameters stand in `method`; else at the top, as they did before."""
-    parts_from: int = 512 * MB
-    """Files of this size and above are sent in parts."""
-    listing_lag_s: float = LISTING_LAG_S
-    """Seconds within which a new job is listed."""
-    note: str | None = None
-    """What a user should know before paying."""
-
-
-OPENAI = Profile(
-    name="openai",
-    key_variable=KEY_VARIABLE,
-    default_model="gpt-4.1-mini-2025-04-14",
-    hosts=("api.openai.com",),
-    parts_from=64 * MB,
-)
-OTHER = Profile(name="other", key_variable=KEY_VARIABLE)
-_BY_ENVIRONMENT = (OPENAI.name, OTHER.name)
-"""Those whose address `OPENAI_BASE_URL` may be."""
-PROFILES = {
-    profile.name: profile
-    for profile in (
-        OPENAI,
-        Profile(
-            name="azure",
-            key_variable="AZURE_OPENAI_API_KEY",
-            rules="azure",
-            default_model="gpt-4.1-mini-2025-04-14",
-            hosts=(".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"),
-        ),
-        Profile(
-            name="nebius",
-            key_variable="NEBIUS_API_KEY",
-            rules="nebius",
-            hosts=("tokenfactory.nebius.com", "studio.nebius.com"),
-            has_metadata=False,
-            has_method=False,
-        ),
-        Profile(
-            name="bedrock",
-            key_variable="AWS_BEARER_TOKEN_BEDROCK",
-            hosts=(".api.aws",),
-            has_metadata=False,
-            note="Bedrock documents this interface for reinforcement fine-tuning alone: it may refuse others",
-        ),
-        OTHER,
-    )
-}
-"""By name."""
-
-
-def address_of(settings: JsonObject) -> tuple[Profile, str]:
+def address_of(settings: JsonObject) -> tuple[HostedService, str]:
     """Who is meant, and the address of the API.
 
     Args:
@@ -104,23 +32,18 @@ def address_of(settings: JsonObject) -> tuple[Profile, str]:
         raise RequestError(f"no profile {name!r}", hint=f"profiles: {', '.join(PROFILES)}")
     profile = None if name is None else PROFILES[str(name)]
     given = settings.get("base_url")
-    if given is None and (profile is None or profile.name in _BY_ENVIRONMENT):
-        given = os.environ.get(URL_VARIABLE) or None
+    variable = (profile or OPENAI).url_variable
+    if given is None and variable is not None:
+        given = os.environ.get(variable) or None
     url = str(given).rstrip("/") if given is not None else _usual(profile or OPENAI)
     host = urlsplit(checked_address(url)).hostname
-    return profile or _at(str(host)), url
+    return profile or next((each for each in PROFILES.values() if each.is_at(host)), OTHER), url
 
 
-def _at(host: str) -> Profile:
-    return next((profile for profile in PROFILES.values() if host.endswith(profile.hosts)), OTHER)
-
-
-def _usual(profile: Profile) -> str:
+def _usual(profile: HostedService) -> str:
     """The profile's own address."""
-    if profile.name == OPENAI.name:
-        return "https://api.openai.com/v1"
-    if profile.name == "nebius":
-        return "https://api.tokenfactory.nebius.com/v1"
+    if profile.url is not None:
+        return profile.url
     if profile.name == "azure" and (endpoint := os.environ.get(_AZURE_VARIABLE)):
         return f"{endpoint.rstrip('/')}/openai/v1"
     if profile.name == "bedrock":
@@ -133,5 +56,5 @@ def _usual(profile: Profile) -> str:
     }
     raise RequestError(
         f"the profile {profile.name} needs an address",
-        hint=hints.get(profile.name, f"--base-url URL, or set {URL_VARIABLE}"),
+        hint=hints.get(profile.name, f"--base-url URL, or set {profile.url_variable}"),
     )
