@@ -142,7 +142,7 @@ def _key_variable(job: TuneJob) -> str:
     """The environment variable with the key of the service that a job ran at."""
     if job.target != "openai":
         return HOSTED[job.target].key_variable
-    from trajkit.training.hosted.openai_profile import address_of
+    from trajkit.training.hosted.openai_client import address_of
 
     settings: Any = job.remote.get("settings") or {}
     profile, _ = address_of(settings)

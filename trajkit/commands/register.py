@@ -15,9 +15,9 @@ from trajkit.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
     from trajkit.commands.candidate import Candidate
-    from trajkit.registry.client import ClientSettings
-    from trajkit.registry.configuration import Configuration
     from trajkit.registry.ledger import Ledger, Registration
+    from trajkit.registry.served import ClientSettings
+    from trajkit.registry.toml_file import Configuration
 
 CONFIG = "tensorzero.toml"
 _OF_A_SERVER = ("server", "api_base", "api_key_location", "name", "served_as")
@@ -143,7 +143,7 @@ def with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> dic
     """
     from trajkit._core.settings import remembered
     from trajkit.commands.candidate import Candidate
-    from trajkit.registry.configuration import Configuration
+    from trajkit.registry.toml_file import Configuration
 
     more = (*_OF_A_SERVER, "model", "template_variant", "emit")
     if asked["traffic"] is None or any(asked.get(name) not in (None, False) for name in more):
@@ -195,7 +195,7 @@ def plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
         ConfigError: The gateway would not load it.
     """
     from trajkit.registry import change
-    from trajkit.registry.configuration import Configuration
+    from trajkit.registry.toml_file import Configuration
     from trajkit.registry.variant import register as add
 
     pattern = known_config(asked["config"])
@@ -293,8 +293,8 @@ def _is_same(known: Registration, planned: Planned) -> bool:
 def emitted(found: Candidate, asked: Mapping[str, Any]) -> ClientSettings:
     """Address, model and sampling for any client; in a file too, where one is named."""
     from trajkit._core.files import refuse_existing, write_json
-    from trajkit.registry.client import client_settings
-    from trajkit.registry.configuration import Configuration
+    from trajkit.registry.served import client_settings
+    from trajkit.registry.toml_file import Configuration
     from trajkit.registry.variant import template_of
 
     template: dict[str, Any] = {}

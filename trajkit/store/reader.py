@@ -21,8 +21,7 @@ from trajkit._core.outside import json_from_outside, problem_of, regular_file, t
 from trajkit._core.samples import SAMPLE_PREFIX, samples
 from trajkit.errors import StoreError
 from trajkit.schema import STORE_VERSION, Manifest, Metric, Part
-from trajkit.store.content_hash import ContentHashes
-from trajkit.store.digest import elements, ordered_batches, store_digest
+from trajkit.store.digest import ContentHashes, elements, ordered_batches, store_digest
 from trajkit.store.engine import connect, first_line, interruptible, scan
 from trajkit.store.layout import MANIFEST_NAME, TABLES
 from trajkit.store.part import refuse_other_columns, refuse_twice

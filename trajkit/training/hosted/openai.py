@@ -19,10 +19,8 @@ from trajkit.formats.validation.target import HostedService
 from trajkit.schema.base import JsonObject
 from trajkit.training.hosted.facts import known_facts
 from trajkit.training.hosted.openai_answer import checkpoint_of, day_of, event_of, state_of
-from trajkit.training.hosted.openai_client import Client, first_page, objects
-from trajkit.training.hosted.openai_profile import OPENAI, address_of
+from trajkit.training.hosted.openai_client import OPENAI, Client, address_of, first_page, objects, upload
 from trajkit.training.hosted.openai_recipe import OpenAIRecipe, arguments_of, read_recipe, usual_epochs
-from trajkit.training.hosted.openai_upload import upload
 from trajkit.training.hosted.service import (
     LISTING_LAG_S,
     MOST_EVENTS,

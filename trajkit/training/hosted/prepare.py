@@ -17,7 +17,7 @@ from trajkit.formats.think import Thoughts
 from trajkit.formats.validation.prices import Prices
 from trajkit.schema import Model
 from trajkit.schema.base import JsonObject, Name
-from trajkit.training.hosted.failure import MissingKey, Unreachable
+from trajkit.training.hosted.answer import MissingKey, Unreachable
 from trajkit.training.hosted.remote import Estimate, Remote, order_of
 from trajkit.training.hosted.rows import TRAIN, VALIDATION, Rows, counter_of, write_rows
 from trajkit.training.hosted.service import ModelFacts, Service
