@@ -10,8 +10,7 @@ from typing import Any
 from trajkit._core.ids import uuid7
 from trajkit.errors import RequestError
 from trajkit.models.serving.chat_answer import Answer
-from trajkit.models.serving.chat_request import read_request
-from trajkit.models.serving.refusal import refusal_of
+from trajkit.models.serving.chat_request import read_request, refusal_of
 from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.endpoint import ChatModels, Completed, Refused, Sent, request_options
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
