@@ -18,8 +18,7 @@ from trajkit.errors import RequestError
 from trajkit.rollouts.options import Options, PolicyKind
 
 if TYPE_CHECKING:
-    from trajkit.commands.contenders import Contender
-    from trajkit.commands.local_contenders import Cast
+    from trajkit.commands.contenders import Behind, Contender
     from trajkit.commands.stage import Actions
     from trajkit.evaluation.compare import Comparison
     from trajkit.evaluation.evaluation import Evaluation
@@ -141,6 +140,8 @@ def evaluate(
     decoding: Annotated[Many, Option(metavar="HOW")] = ("config",),
     through: Literal["gateway", "process"] | None = None,
     model: Annotated[str | None, Option(metavar="MODEL")] = None,
+    policy: Annotated[str | None, Option(metavar="MODULE:NAME")] = None,
+    model_url: Annotated[str | None, Option(metavar="URL")] = None,
     template_variant: Annotated[str | None, Option(metavar="VARIANT")] = None,
     allow_leak: bool = False,
     **options: Unpack[PlayingOptions],
@@ -154,6 +155,10 @@ def evaluate(
     of the configuration (--config, else that of trajkit.toml, else the local stack's): of the variant itself,
     else those of --template-variant, else those that the tuned models learned. Without a configuration a
     model gets trajkit's own prompt.
+
+    With --policy an agent of your own plays, once with each model, so that the models are measured with the
+    prompts of your code. The calls of turn.chat that name no model are answered by models of this machine,
+    NAME=MODEL as above; with --model-url by the models of those names at an OpenAI-compatible server.
 
     All variants play the same tasks and seeds. Seeds that a compared model has learned, or was chosen by, are
     refused: what it learned is known of the jobs under --runs and of the models that were registered.
@@ -170,6 +175,8 @@ def evaluate(
             or config, as the variant says itself. Repeated, each gives a comparison.
         through: The gateway, or this process. Default: process where a model is named.
         model: In process: the model of every variant that names none.
+        policy: An agent of your own that plays with each of the models, such as my_pkg.agent:MyAgent.
+        model_url: With --policy: the OpenAI-compatible server of the models. Default: this process.
         template_variant: In process: the variant whose prompts a model gets that is no variant itself.
         allow_leak: Play also worlds that a model has learned; the result names them.
 
@@ -180,22 +187,27 @@ def evaluate(
     Example:
         trajkit evaluate babyai --variants baseline,history --seeds 200:220
         trajkit evaluate babyai --variants base=sample:tiny-base,tuned=JOB --seeds 200:220 --decoding greedy
+        trajkit evaluate babyai --policy my_pkg.agent:MyAgent --variants base=MODEL,tuned=JOB --seeds 200:220
     """
-    from trajkit.commands.contenders import lineage_in, models_behind, typed
+    from trajkit.commands.contenders import lineage_in, typed
     from trajkit.evaluation.evaluation import evaluation
 
     contenders = typed(many(variants), model)
-    known = lineage_in(Path(options["runs"]))
-    fields = fields_of(env_id, {**options, "seeds": seeds, "decoding": decoding})
-    if (through or (PROCESS if any(one.model is not None for one in contenders) else GATEWAY)) == PROCESS:
-        cast = _cast(contenders, known, fields, Path(options["runs"]), template_variant)
-        fields |= {"policy": PolicyKind.LOCAL.value, "players": cast.players}
-        session, behind = _session(fields), cast.behind
+    known, runs_folder = lineage_in(Path(options["runs"])), Path(options["runs"])
+    fields = fields_of(env_id, {**options, "seeds": seeds, "decoding": decoding, "model_url": model_url})
+    if model_url is not None and policy is None:
+        raise RequestError("--model-url is for the models of an agent", hint="--policy my_pkg.agent:MyAgent")
+    if policy is not None:
+        others = {
+            "--template-variant": template_variant,
+            "--through": through if through == GATEWAY else None,
+        }
+        session, behind = _of_agent(policy, contenders, known, fields, runs_folder, others)
+    elif (through or (PROCESS if any(one.model is not None for one in contenders) else GATEWAY)) == PROCESS:
+        session, behind = _of_process(contenders, known, fields, runs_folder, template_variant)
     else:
-        of_process = {"--model": model, "--template-variant": template_variant}
-        of_process["--policy-set"] = fields.get("policy_settings")
-        session = _of_gateway(contenders, fields, of_process)
-        behind = models_behind(session, known)
+        others = {"--model": model, "--template-variant": template_variant}
+        session, behind = _of_gateway(contenders, known, fields, others)
     found = evaluation(
         session,
         seen=behind.seen,
@@ -210,19 +222,49 @@ def evaluate(
     return _played(found)
 
 
-def _cast(
+def _of_agent(
+    policy: str,
+    contenders: Sequence[Contender],
+    known: Lineage,
+    fields: dict[str, Any],
+    runs_folder: Path,
+    others: Mapping[str, Any],
+) -> tuple[Session, Behind]:
+    """An agent with each of several models; it has its own prompts, and takes none of the other options."""
+    from trajkit.commands.local_contenders import cast_of_agent
+
+    if ":" not in policy:
+        raise RequestError(
+            f"--policy {policy} is no agent of your own",
+            hint="--policy my_pkg.agent:MyAgent, or leave it out",
+        )
+    for option, value in {"--config": fields.get("config_file"), **others}.items():
+        if value:
+            raise RequestError(f"{option} is for the prompts of a gateway, and an agent has its own")
+    cast = cast_of_agent(
+        policy,
+        fields.get("policy_settings", {}),
+        contenders,
+        known,
+        is_here="model_url" not in fields,
+        runs_folder=runs_folder,
+    )
+    return _session({**fields, "policy": policy, "players": cast.players}), cast.behind
+
+
+def _of_process(
     contenders: Sequence[Contender],
     known: Lineage,
     fields: dict[str, Any],
     runs_folder: Path,
     template_variant: str | None,
-) -> Cast:
-    """The models of this machine that play; the options that say whose prompts they get leave `fields`."""
+) -> tuple[Session, Behind]:
+    """Models of this machine, with the prompts of a configuration or with trajkit's own."""
     from trajkit.commands.local_contenders import cast_of
     from trajkit.commands.stage import find_stage
 
     config = fields.pop("config_file", None)
-    return cast_of(
+    cast = cast_of(
         contenders,
         known,
         find_stage(None if config is None else Path(config), fields.pop("function", None)),
@@ -232,28 +274,30 @@ def _cast(
         template_variant=template_variant,
         settings=fields.pop("policy_settings", {}),
     )
+    return _session({**fields, "policy": PolicyKind.LOCAL.value, "players": cast.players}), cast.behind
 
 
 def _of_gateway(
-    contenders: Sequence[Contender], fields: Mapping[str, Any], of_process: Mapping[str, Any]
-) -> Session:
-    """The variants of a gateway's function, which take no option of `of_process`."""
+    contenders: Sequence[Contender], known: Lineage, fields: Mapping[str, Any], others: Mapping[str, Any]
+) -> tuple[Session, Behind]:
+    """The variants of a gateway's function, which take none of the other options."""
+    from trajkit.commands.contenders import models_behind
     from trajkit.commands.stage import Stage
 
     named = next((one for one in contenders if one.model is not None), None)
-    if named is not None and of_process["--model"] is None:
+    if named is not None and others["--model"] is None:
         raise RequestError(
             f"{named.name}={named.model} names a model, and the gateway plays what its configuration says",
             hint="--through process, or the names of variants alone",
         )
-    for option, value in of_process.items():
+    for option, value in {**others, "--policy-set": fields.get("policy_settings")}.items():
         if value:
             raise RequestError(f"{option} is for models in this process", hint="--through process")
     session = _session({**fields, "variants": tuple(one.name for one in contenders)})
     venue, function = session.venue, session.function_name
     if venue is not None and venue.described_by is not None and function is not None:
         Stage(venue.described_by, function, ()).refuse_foreign(fields["env_id"], _actions(fields))
-    return session
+    return session, models_behind(session, known)
 
 
 def _session(fields: Mapping[str, Any]) -> Session:

@@ -334,12 +334,9 @@ class _Playing:
         self._n_successes += played.outcome == Outcome.SUCCESS
         if played.fault is not None:
             self._faults.setdefault(played.fault.kind.value, Counter())[played.fault.message] += 1
-        elif not self._has_told_silence and _is_silent(played, self._session):
+        elif not self._has_told_silence and (why := _silence(played, self._session)) is not None:
             self._has_told_silence = True
-            self._meter.say(
-                "this agent asked no model through turn.chat or turn.inference: its steps have no prompt and "
-                "no answer, so no training file can be made of them (docs/agents.md)"
-            )
+            self._meter.say(why)
         if self._has_rows:
             error = None if played.fault is None else played.fault.message
             console.result_row(_row(to_episode(played), score(played), error))
@@ -412,12 +409,20 @@ class _Playing:
         talk(f"{plural(budget.n_calls, 'call')}  {tokens}{unmetered}{money}")
 
 
-def _is_silent(played: Played, session: Session) -> bool:
-    """Whether somebody's own agent played to learn from, and nothing is known of what a model told it."""
+def _silence(played: Played, session: Session) -> str | None:
+    """What follows where somebody's own agent played, and no model was called in its turns; else None."""
     from trajkit.rollouts.options import PolicyKind
 
-    is_own = session.options.kind == PolicyKind.MODULE and session.plan.purpose == "train"
-    return is_own and not played.answers()
+    if session.options.kind != PolicyKind.MODULE or played.answers():
+        return None
+    if session.players:
+        return "this agent asked no model through turn.chat: it plays alike whichever model is measured"
+    if session.plan.purpose != "train":
+        return None
+    return (
+        "this agent asked no model through turn.chat or turn.inference: its steps have no prompt and "
+        "no answer, so no training file can be made of them (docs/agents.md)"
+    )
 
 
 def _row(episode: Episode, score: Score, message: str | None) -> dict[str, Any]:

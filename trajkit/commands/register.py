@@ -19,9 +19,9 @@ from trajkit.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
     from trajkit.commands.candidate import Candidate
-    from trajkit.registry.client import ClientSettings
-    from trajkit.registry.configuration import Configuration
     from trajkit.registry.ledger import Ledger, Registration
+    from trajkit.registry.served import ClientSettings
+    from trajkit.registry.toml_file import Configuration
 
 CONFIG = "tensorzero.toml"
 _OF_A_SERVER = ("server", "api_base", "api_key_location", "name", "served_as")
@@ -311,7 +311,7 @@ def _with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> di
     """
     from trajkit._core.settings import remembered
     from trajkit.commands.candidate import Candidate
-    from trajkit.registry.configuration import Configuration
+    from trajkit.registry.toml_file import Configuration
 
     more = (*_OF_A_SERVER, "model", "template_variant", "emit")
     if asked["traffic"] is None or any(asked.get(name) not in (None, False) for name in more):
@@ -363,7 +363,7 @@ def _plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
         ConfigError: The gateway would not load it.
     """
     from trajkit.registry import change
-    from trajkit.registry.configuration import Configuration
+    from trajkit.registry.toml_file import Configuration
     from trajkit.registry.variant import register as add
 
     pattern = _known_config(asked["config"])
@@ -464,9 +464,8 @@ def _emitted(found: Candidate, asked: Mapping[str, Any]) -> Emitted:
     The sampling is that of the variant whose prompts the model learned.
     """
     from trajkit._core.files import refuse_existing, write_json
-    from trajkit.registry.client import client_settings
-    from trajkit.registry.configuration import Configuration
-    from trajkit.registry.served import address_of
+    from trajkit.registry.served import address_of, client_settings
+    from trajkit.registry.toml_file import Configuration
     from trajkit.registry.variant import template_of
 
     template: dict[str, Any] = {}

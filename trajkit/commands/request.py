@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trajkit._core.outside import problem_of
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -60,10 +61,7 @@ def checked(kind: type[Checked], fields: Mapping[str, Any], *, hint: str | None 
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        raise RequestError(f"{where}: {message}" if where else message, hint=hint) from error
+        raise RequestError(problem_of(error), hint=hint) from error
 
 
 def recipe(kind: type[Checked], fields: Mapping[str, Any]) -> Checked:

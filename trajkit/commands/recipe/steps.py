@@ -245,7 +245,7 @@ def _plays_here(verb: Verb, options: Mapping[str, Value]) -> bool:
     """Whether episodes are played in this process alone: scripted, or by models of this machine."""
     if verb.name == "rollout":
         return options.get("policy") in _SCRIPTED
-    if verb.name != "evaluate":
+    if verb.name != "evaluate" or options.get("model_url"):
         return False
     variants = options.get("variants")
     names_models = isinstance(variants, dict) or any("=" in text for text in texts_in(variants))
