@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from trajkit.cli.command import command
-
 from tests.pages import printed
+from trajkit.commands.command import command
 from trajkit.commands.rollout import rollout
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rollouts.md").read_text(encoding="utf-8")
