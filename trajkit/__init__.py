@@ -12,12 +12,13 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from trajkit.cli.recipe_run import run
     from trajkit.commands.archive import archive, archive_verify
     from trajkit.commands.check_env import check_env
-    from trajkit.commands.checkup.doctor import doctor
+    from trajkit.commands.completion import completion
     from trajkit.commands.convert import convert
     from trajkit.commands.dedupe import dedupe
+    from trajkit.commands.doctor import doctor
+    from trajkit.commands.down import down
     from trajkit.commands.dpo import dpo_fireworks, dpo_local, dpo_openai, dpo_together
     from trajkit.commands.evaluate import evaluate
     from trajkit.commands.export import export
@@ -39,15 +40,18 @@ if TYPE_CHECKING:
     from trajkit.commands.report import report
     from trajkit.commands.reserve import reserve
     from trajkit.commands.rollout import rollout
+    from trajkit.commands.run import run
     from trajkit.commands.score import score
     from trajkit.commands.select import select
-    from trajkit.commands.services import down, serve, status, up
+    from trajkit.commands.serve import serve
     from trajkit.commands.sft import sft_fireworks, sft_local, sft_openai, sft_together
     from trajkit.commands.show import show
     from trajkit.commands.split import split
     from trajkit.commands.stats import stats
+    from trajkit.commands.status import status
     from trajkit.commands.tokens import tokens
     from trajkit.commands.try_ import try_
+    from trajkit.commands.up import up
     from trajkit.commands.validate import validate
     from trajkit.commands.view import view
     from trajkit.commands.weight import weight
@@ -74,6 +78,7 @@ __all__ = [
     "archive",
     "archive_verify",
     "check_env",
+    "completion",
     "convert",
     "dedupe",
     "doctor",
@@ -142,10 +147,11 @@ _MODULE_BY_NAME = {
     "archive": "trajkit.commands.archive",
     "archive_verify": "trajkit.commands.archive",
     "check_env": "trajkit.commands.check_env",
+    "completion": "trajkit.commands.completion",
     "convert": "trajkit.commands.convert",
     "dedupe": "trajkit.commands.dedupe",
-    "doctor": "trajkit.commands.checkup.doctor",
-    "down": "trajkit.commands.services",
+    "doctor": "trajkit.commands.doctor",
+    "down": "trajkit.commands.down",
     "dpo_fireworks": "trajkit.commands.dpo",
     "dpo_local": "trajkit.commands.dpo",
     "dpo_openai": "trajkit.commands.dpo",
@@ -176,10 +182,10 @@ _MODULE_BY_NAME = {
     "report": "trajkit.commands.report",
     "reserve": "trajkit.commands.reserve",
     "rollout": "trajkit.commands.rollout",
-    "run": "trajkit.cli.recipe_run",
+    "run": "trajkit.commands.run",
     "score": "trajkit.commands.score",
     "select": "trajkit.commands.select",
-    "serve": "trajkit.commands.services",
+    "serve": "trajkit.commands.serve",
     "sft_fireworks": "trajkit.commands.sft",
     "sft_local": "trajkit.commands.sft",
     "sft_openai": "trajkit.commands.sft",
@@ -187,10 +193,10 @@ _MODULE_BY_NAME = {
     "show": "trajkit.commands.show",
     "split": "trajkit.commands.split",
     "stats": "trajkit.commands.stats",
-    "status": "trajkit.commands.services",
+    "status": "trajkit.commands.status",
     "tokens": "trajkit.commands.tokens",
     "try_": "trajkit.commands.try_",
-    "up": "trajkit.commands.services",
+    "up": "trajkit.commands.up",
     "validate": "trajkit.commands.validate",
     "view": "trajkit.commands.view",
     "weight": "trajkit.commands.weight",

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from trajkit._core.samples import model_path
 from trajkit.errors import ConfigError, RequestError
 from trajkit.models.generation.ask import Said
+from trajkit.models.generation.located import fingerprint
 from trajkit.models.generation.model import LocalModel
 from trajkit.rollouts import local_policy
 from trajkit.rollouts.local_player import LocalPlayer
@@ -83,6 +85,33 @@ def test_steps_hold_prompt_answer_tokens_and_names_as_an_export_does() -> None:
             assert step.action_valid == (step.action in ACTIONS)
 
 
+def test_a_store_has_the_tokens_as_sampled_and_their_log_probabilities() -> None:
+    import torch
+    import transformers
+
+    episodes = played(options(policy_settings={"json_mode": "off", "temperature": "0.8"}, seeds="0:2"))
+    plain = transformers.AutoModelForCausalLM.from_pretrained(model_path(BASE)).eval()
+    for step in [step for one in episodes for step in one.steps]:
+        prompt, answer = step.prompt_token_ids, step.completion_token_ids
+        assert prompt
+        assert answer
+        assert (len(prompt), len(answer)) == (step.n_input_tokens, step.n_output_tokens)
+        with torch.no_grad():
+            logits = plain(input_ids=torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
+        expected = (logits / 0.8).log_softmax(-1)[range(len(answer)), list(answer)]
+        assert step.logprobs == pytest.approx(expected.tolist(), abs=1e-4)
+        assert step.model_version == fingerprint(BASE)
+        assert step.extra is not None
+        assert step.extra["sampling"] == {
+            "temperature": 0.8,
+            "top_p": 1.0,
+            "max_new_tokens": 128,
+            "seed": step.extra["sampling"]["seed"],  # type: ignore[index,call-overload]
+            "is_masked": False,
+        }
+        assert str(step.extra["tokenizer"]).startswith("sha256:")
+
+
 def test_the_same_run_seed_plays_the_same_and_another_one_does_not() -> None:
     first = walks(played(options()))
     assert walks(played(options(store=Path("again")))) == first
@@ -148,14 +177,14 @@ def test_several_models_and_prompts_play_side_by_side() -> None:
     assert {name: step.variant_name for name, step in steps.items()} == {name: name for name in steps}
     assert {name: step.model_name for name, step in steps.items()} == {"plain": BASE, "with history": "tiny"}
     extra = {name: step.extra or {} for name, step in steps.items()}
-    assert extra["plain"]["request"]["temperature"] == 0  # type: ignore[index,call-overload]
+    assert extra["plain"]["sampling"]["temperature"] == 0  # type: ignore[index,call-overload]
     assert extra["with history"]["prompt_variant"] == "history"
 
 
 def test_a_plan_can_fix_how_answers_are_drawn() -> None:
     episodes = played(options(decodings=("greedy", "temperature=1"), seeds="0:2"))
     drawn = {
-        (one.tags["trajkit.decoding"], step.extra["request"]["temperature"])  # type: ignore[index,call-overload]
+        (one.tags["trajkit.decoding"], step.extra["sampling"]["temperature"])  # type: ignore[index,call-overload]
         for one in episodes
         for step in one.steps
     }
@@ -189,7 +218,7 @@ def test_a_function_with_a_tool_is_played_by_calling_it() -> None:
             assert step.completion is not None
             calls = [block for block in step.completion.content if isinstance(block, ToolCallBlock)]
             if step.finish_reason == "tool_calls":  # the tool is required, and its schema lists the actions
-                assert [call.name for call in calls] == ["move"]
+                assert {call.name for call in calls} == {"move"}
                 assert json.loads(calls[0].arguments) == {"action": step.action}
                 assert step.action in ACTIONS
                 n_called += 1

@@ -18,15 +18,15 @@ from trajkit.errors import DataError
 from trajkit.schema import Manifest
 from trajkit.sources.choose import UNCHANGED
 from trajkit.sources.request import ExportRequest, MetricCondition, Shard, Tally
-from trajkit.sources.tensorzero.after import earlier
 from trajkit.sources.tensorzero.archive.clickhouse import ClickHouseOrigin
 from trajkit.sources.tensorzero.archive.copying import archive
 from trajkit.sources.tensorzero.archive.database import ArchiveDatabase
 from trajkit.sources.tensorzero.archive.postgres import PostgresOrigin
 from trajkit.sources.tensorzero.archive.verify import verify
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
-from trajkit.sources.tensorzero.postgres import Postgres
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.postgres.database import Postgres
+from trajkit.sources.tensorzero.export.after import earlier
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
 from trajkit.store.reader import verify as verify_store

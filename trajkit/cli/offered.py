@@ -163,7 +163,7 @@ _OFFERS: dict[str, Callable[[click.Context], Iterable[str]]] = {
     "what": _models_and_stores,
     "thing": _things,
     "job": _jobs,
-    **dict.fromkeys(("model", "models", "served", "base"), _models),
+    **dict.fromkeys(("model", "models", "serve", "base"), _models),
     **dict.fromkeys(("env_id", "env"), _environments),
     **dict.fromkeys(("task", "tasks"), _tasks),
     **dict.fromkeys(("function", "functions", "train_function", "train_functions"), _functions),

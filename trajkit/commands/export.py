@@ -164,7 +164,7 @@ def export(
 
     from trajkit.sources.open import export_from, find_source, shown
     from trajkit.sources.request import ExportRequest, lineage_entry, parse_shard
-    from trajkit.sources.tensorzero.after import earlier
+    from trajkit.sources.tensorzero.export.after import earlier
 
     leave_pandas()
     limits, defaults = access(max_threads, max_server_memory, ca_cert), project()

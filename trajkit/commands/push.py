@@ -185,8 +185,7 @@ def _checked_hub(wish: CardWish, *, is_public: bool, dry_run: bool) -> Hub | Non
         ServiceError: There is no token, or it may not write there.
     """
     from trajkit.publishing.card import check_wish
-    from trajkit.publishing.hub import Hub, found_token
-    from trajkit.publishing.remote import checked_name, refuse_writing
+    from trajkit.publishing.hub import Hub, checked_name, found_token, refuse_writing
 
     checked_name(wish.repository)
     check_wish(wish)

@@ -13,8 +13,8 @@ from trajkit.commands.result import Made, Result
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
+    from trajkit.curation.redact_column import RedactReport
     from trajkit.curation.redact_gate import Opinion
-    from trajkit.curation.redact_report import RedactReport
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from trajkit.commands.result import Made, Result
 from trajkit.errors import DataError
 
 if TYPE_CHECKING:
-    from trajkit.curation.judged import Replay
+    from trajkit.curation.replay import Replay
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Text worlds with seeds: one protocol, those that trajkit knows, and anyone's own.
+"""Text environments with seeds: the protocol, the built-in environments, and environments of the user.
 
-A name that data holds is looked up among those that trajkit knows, and imports nothing. Only what the user
-typed is imported.
+A name that comes from data can only name a built-in environment and imports nothing. Only a name that the
+user typed is imported.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 
 
 def known() -> tuple[str, ...]:
-    """Names of the environments that trajkit can play."""
+    """Names of the built-in environments."""
     return tuple(_KNOWN)
 
 
 def environment_info(env_id: str, settings: Mapping[str, str] = NO_SETTINGS) -> EnvironmentInfo:
-    """What is known of an environment of trajkit's, whoever names it; its package need not be installed.
+    """Describe a built-in environment. Its package need not be installed.
 
     Args:
         env_id: A known name.
         settings: Raw texts, converted to the types of the environment's parameters.
 
     Raises:
-        RequestError: trajkit has no such environment, or it does not take one of the settings.
+        RequestError: There is no such environment, or it does not have one of the settings.
     """
     info = _KNOWN.get(env_id)
     if info is None:
@@ -43,15 +43,15 @@ def environment_info(env_id: str, settings: Mapping[str, str] = NO_SETTINGS) -> 
 
 
 def typed_environment(spec: str, settings: Mapping[str, str] = NO_SETTINGS) -> EnvironmentInfo:
-    """What is known of an environment that the user typed. This runs code: never give it a name from data.
+    """Describe an environment that the user typed. This imports code: never call it with a name from data.
 
     Args:
-        spec: A known name; `my_pkg.env:MyEnv` for one of your own, importable from the working folder; or
-            `gym:Maze-v0` for one that is registered with Gymnasium.
+        spec: A built-in name; `my_pkg.env:MyEnv` for your own, importable from the working folder; or
+            `gym:Maze-v0` for an environment that is registered with Gymnasium.
         settings: Raw texts of `--env-set`, converted to the types of the environment's parameters.
 
     Raises:
-        RequestError: There is no such environment, or it does not take one of the settings.
+        RequestError: There is no such environment, or it does not have one of the settings.
         MissingExtra: Gymnasium is not installed.
     """
     if ":" in spec:
@@ -63,8 +63,8 @@ def make(env_id: str, task: str, settings: Mapping[str, str] = NO_SETTINGS) -> E
     """Make an environment for one task, named as in `typed_environment`.
 
     Raises:
-        RequestError: There is no such environment, no such task in it, or it does not take a setting.
+        RequestError: There is no such environment or task, or the environment does not have a setting.
         MissingExtra: The environment's package is not installed.
-        RolloutError: Somebody's own environment cannot be made.
+        RolloutError: The user's environment cannot be created.
     """
     return typed_environment(env_id, settings).make(task)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 from trajkit._core.lazy import need
@@ -197,6 +199,14 @@ class ChatTemplate:
         """The tokenizer of transformers."""
         return self._tokenizer
 
+    @cached_property
+    def digest(self) -> str:
+        """`sha256:` and a hash of what turns texts into ids and back; the chat template does not count."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        parts = {"vocab": self._tokenizer.get_vocab()} if backend is None else json.loads(backend.to_str())
+        parts = {name: part for name, part in parts.items() if name not in ("padding", "truncation")}
+        return f"sha256:{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
+
     def count(self, text: str) -> int:
         """Tokens of a text without any that begin or end it."""
         return len(self.encode(text))
@@ -239,6 +249,11 @@ class ChatTemplate:
         """The text of an answer, without the token that ends the turn and what stands after it."""
         end = next((place for place, token in enumerate(tokens) if token in self.stops), len(tokens))
         text: str = self._tokenizer.decode(list(tokens[:end]))
+        return text
+
+    def spelled(self, tokens: Sequence[int]) -> str:
+        """The text of all tokens, special ones as they are written."""
+        text: str = self._tokenizer.decode(list(tokens), clean_up_tokenization_spaces=False)
         return text
 
     def _by_prefix(

@@ -9,9 +9,10 @@ from typing import NamedTuple
 from trajkit._core.ids import time_of, uuid7
 from trajkit.environments.base import ActionRule
 from trajkit.errors import DataError
+from trajkit.formats.sampled import Sampled
 from trajkit.models.generation.ask import Ask, AskError, Said
 from trajkit.models.generation.generate import generate
-from trajkit.models.generation.model import LocalModel
+from trajkit.models.generation.model import LocalModel, Voice
 from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
 from trajkit.rollouts.local_player import LocalPlayer
@@ -61,6 +62,10 @@ class LocalModels:
             AskError: It cannot be asked this.
         """
         return await self._lock_step.ask(Line(self._models[player], ask))
+
+    def voice(self, player: LocalPlayer) -> Voice:
+        """What answers for a player."""
+        return self._models[player.name].voice(player.found.model)
 
     async def close(self) -> None:
         """Release the models."""
@@ -174,14 +179,15 @@ class LocalPolicy(Scripted):
             failed = f"the model {self._called} failed: {error}; a smaller --concurrency takes less memory"
             raise Faulty(Fault(FaultKind.SERVER, shown(failed), is_lasting=True)) from error
         completion = _message(said)
-        extra: JsonObject = {
-            "request": {
-                "temperature": ask.temperature,
-                "top_p": ask.top_p,
-                "max_new_tokens": ask.max_new_tokens,
-                "seed": ask.seed,
-            }
+        settings: JsonObject = {
+            "temperature": ask.temperature,
+            "top_p": ask.top_p,
+            "max_new_tokens": ask.max_new_tokens,
+            "seed": ask.seed,
         }
+        if ask.stop:
+            settings["stop"] = list(ask.stop)
+        extra = (said.sampled or Sampled()).extra(settings)
         if self._prompts.variant_name not in (None, self._player.name):
             extra["prompt_variant"] = self._prompts.variant_name
         return Answer(
@@ -201,6 +207,7 @@ class LocalPolicy(Scripted):
             model_name=self._called,
             cached=None,
             extra=extra,
+            sampled=said.sampled,
         )
 
 

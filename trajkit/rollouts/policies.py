@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from trajkit.environments.base import Environment, HasExpert
 from trajkit.errors import RequestError
+from trajkit.formats.sampled import Sampled
 from trajkit.rollouts.faults import Fault, Faulty
 from trajkit.rollouts.plan import Job
 from trajkit.rollouts.seeds import derived_seed, derived_share
@@ -76,6 +77,8 @@ class Answer(NamedTuple):
     """Whether it came from a gateway's cache; None when no gateway was asked."""
     extra: JsonObject | None = None
     """What else the service said of it."""
+    sampled: Sampled | None = None
+    """Its tokens as they were sampled; None when unknown."""
 
 
 class Demonstration(NamedTuple):

@@ -25,7 +25,7 @@ from trajkit.schema import (
     single_precision,
 )
 from trajkit.schema.success import parse_success
-from trajkit.sources.tensorzero.prompts import Sent
+from trajkit.sources.tensorzero.export.prompts import Sent
 from trajkit.store.arrow import message_value
 
 RETURN_METRIC = "episode_return"
@@ -267,6 +267,7 @@ def _answered(ours: Transition, answer: Answer) -> Transition:
             "finish_reason": answer.finish_reason,
             "cached": answer.cached,
             "started_at": answer.started_at,
+            **(answer.sampled.columns if answer.sampled else {}),
             "extra": {**(answer.extra or {}), **(ours.extra or {})} or None,
         }
     )

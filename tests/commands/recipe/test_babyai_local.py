@@ -16,13 +16,15 @@ from trajkit.store.dataset import open_dataset
 from trajkit.training.runs import Runs
 
 SMALL = {
-    **dict.fromkeys(("held_out.task", "rollouts.task", "evaluated.task"), "goto"),
+    **dict.fromkeys(("held_out.task", "rollouts.task", "temperatures.task", "evaluated.task"), "goto"),
     "rollouts.seeds": "0:12",
     "rollouts.max_steps": "6",
     **dict.fromkeys(("sides.ratio", "control_sides.ratio"), "train=0.5,val=0.5"),
     "good.where": "seed % 4 > 0",  # of so few none may be good
     **dict.fromkeys(("tuned.max_steps", "control.max_steps"), "2"),
-    "held_out.seeds": "1000:1004",
+    "held_out.seeds": "1000:1005",
+    "temperatures.seeds": "1004:1005",
+    "temperatures.max_steps": "2",
     "evaluated.seeds": "1000:1004",
     "evaluated.max_steps": "6",
     "compared.require": "success.n_pairs >= 4",
@@ -50,7 +52,7 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
     changes = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
     assert run(["run", "babyai_local", "-o", "run", *changes, "--yes"]) == 0
     printed = capsys.readouterr()
-    assert "run  15 steps done" in printed.out
+    assert "run  16 steps done" in printed.out
     played, evaluated = (list(open_dataset(f"run/{name}")) for name in ("played", "evaluated"))
     assert {(episode.task, episode.seed) for episode in played} == {("goto", seed) for seed in range(12)}
     assert {step.model_name for episode in played for step in episode.steps} == {"agent"}
@@ -79,7 +81,7 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
             ("baseline", "baseline_control"),
             ("baseline_control", "baseline_sft"),
         )
-        for t in ("1", "0.25")
+        for t in ("1", "0.5")
     }
     through = [
         "evaluate",

@@ -74,19 +74,19 @@ class Batch:
     def _say(self, logits: Any) -> None:
         torch = need("torch", extra="local")
         asks = [row.ask for row in self.rows]
-        tokens = draw(
+        drawn = draw(
             self._allowed(logits),
             [ask.temperature for ask in asks],
             [ask.top_p for ask in asks],
             [row.uniform() for row in self.rows],
         )
-        told = _told(logits, self.rows, tokens)
-        for row, token, chances in zip(self.rows, tokens, told, strict=True):
+        told = _told(logits, self.rows, drawn.tokens)
+        for row, token, logprob, chances in zip(self.rows, *drawn, told, strict=True):
             try:
-                row.add(token, chances)
+                row.add(token, logprob, chances)
             except BaseException as error:  # noqa: BLE001 - this row's alone, whatever it is
                 row.end(failed(error))
-        self._next = torch.tensor(tokens, device=logits.device)[:, None]
+        self._next = torch.tensor(drawn.tokens, device=logits.device)[:, None]
 
     def _allowed(self, logits: Any) -> Any:
         """The logits, with minus infinity for each token that a row's grammar does not allow."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from trajkit._core.lazy import need
 
@@ -11,10 +11,20 @@ _COLDEST = 1e-5
 """A temperature below this is 0."""
 
 
+class Drawn(NamedTuple):
+    """The next token of each row."""
+
+    tokens: list[int]
+    """Numbers in the vocabulary."""
+    logprobs: list[float]
+    """The natural-log probability of each under the distribution it was drawn from: after mask, temperature
+    and top-p. 0 at temperature 0, where the likeliest token has probability 1."""
+
+
 def draw(
     logits: Any, temperatures: Sequence[float], top_ps: Sequence[float], uniforms: Sequence[float]
-) -> list[int]:
-    """A token for each row, by inverting the cumulated chances at a number of its own.
+) -> Drawn:
+    """Draw a token for each row, by inverting the cumulated chances at a number of its own.
 
     A row's token follows from its own logits and number, whatever stands in the other rows.
 
@@ -27,21 +37,23 @@ def draw(
     torch = need("torch", extra="local")
     best = logits.argmax(dim=-1)
     if all(temperature < _COLDEST for temperature in temperatures):
-        found: list[int] = best.tolist()
-        return found
+        return Drawn(best.tolist(), [0.0] * len(temperatures))
     on = {"device": logits.device}
     heat = torch.tensor([max(each, _COLDEST) for each in temperatures], **on)
     chances = torch.softmax(logits / heat[:, None], dim=-1)
     if any(top_p < 1 for top_p in top_ps):
         chances = _likeliest(chances, torch.tensor(list(top_ps), **on))
     cumulated = chances.cumsum(dim=-1, dtype=_cumulated_dtype(logits.device))
-    at = torch.tensor(list(uniforms), dtype=cumulated.dtype, **on) * cumulated[:, -1]
+    total = cumulated[:, -1]
+    at = torch.tensor(list(uniforms), dtype=cumulated.dtype, **on) * total
     drawn = torch.searchsorted(cumulated, at[:, None], right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
     # rounding can end on a token without a chance, at the very edge of the numbers
     has_chance = chances.gather(1, drawn[:, None])[:, 0] > 0
     is_cold = torch.tensor([temperature < _COLDEST for temperature in temperatures], **on)
-    found = torch.where(is_cold | ~has_chance, best, drawn).tolist()
-    return found
+    found = torch.where(is_cold | ~has_chance, best, drawn)
+    share = chances.gather(1, found[:, None])[:, 0].to(total.dtype) / total
+    logprobs = share.log().clamp(max=0).masked_fill(is_cold, 0.0)
+    return Drawn(found.tolist(), logprobs.tolist())
 
 
 def _likeliest(chances: Any, shares: Any) -> Any:

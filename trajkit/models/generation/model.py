@@ -13,7 +13,9 @@ from trajkit.errors import RequestError
 from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.models.generation.ask import AskError
 from trajkit.models.generation.call_style import call_style
+from trajkit.models.generation.conversations import Conversations
 from trajkit.models.generation.grammar import Grammars
+from trajkit.models.generation.located import fingerprint
 from trajkit.models.generation.prefix import Prefixes
 from trajkit.models.generation.weights import SMALL, default_device, load_base, merged, with_adapter
 
@@ -28,12 +30,22 @@ class Voice:
         template: Its tokenizer and chat template.
         network: What answers.
         adapter: The adapter to switch on in it; None where it has none, "" to switch all off.
+        version: Fingerprint of its weights; None when unknown.
     """
 
-    def __init__(self, name: str, template: ChatTemplate, network: Any, adapter: str | None = None) -> None:
-        self.name, self.template, self.adapter = name, template, adapter
+    def __init__(
+        self,
+        name: str,
+        template: ChatTemplate,
+        network: Any,
+        adapter: str | None = None,
+        *,
+        version: str | None = None,
+    ) -> None:
+        self.name, self.template, self.adapter, self.version = name, template, adapter, version
         self._network = network
         self.prefixes = Prefixes()
+        self.conversations = Conversations(template)
         inner = network.get_base_model() if hasattr(network, "get_base_model") else network  # peft's
         takes = inspect.signature(inner.forward).parameters
         self.takes_positions = "position_ids" in takes
@@ -128,27 +140,37 @@ class LocalModel:
             raise RequestError(f"two models are called {name!r}", hint="give one another name")
         network = load_base(base, device or default_device())
         template = _template(base)
-        voices = {name: Voice(name, template, network)}
+        version = fingerprint(base)
+        voices = {name: Voice(name, template, network, version=version)}
         is_small = voices[name].is_small
         if adapters and not is_small:
             network = _all_adapters(network, adapters)
-            voices = {name: Voice(name, template, network, "")}
+            voices = {name: Voice(name, template, network, "", version=version)}
         for place, (called, folder) in enumerate(adapters.items()):
             own = _template_of_adapter(folder, base, template)
+            tuned = f"{version}+{fingerprint(folder)}"
             voices[called] = (
-                Voice(called, own, merged(network, folder, called))
+                Voice(called, own, merged(network, folder, called), version=tuned)
                 if is_small
-                else Voice(called, own, network, _ADAPTER.format(place))
+                else Voice(called, own, network, _ADAPTER.format(place), version=tuned)
             )
         return cls(voices)
 
     @classmethod
-    def of(cls, network: Any, template: ChatTemplate, *, name: str = "model") -> Self:
+    def of(
+        cls, network: Any, template: ChatTemplate, *, name: str = "model", version: str | None = None
+    ) -> Self:
         """A model that is in memory already, such as one that is being trained.
 
         What is kept of prompts is that of its present weights: call `forget` when they have changed.
+
+        Args:
+            network: The model of transformers.
+            template: Its tokenizer and chat template.
+            name: What it is called.
+            version: What its weights are called in `Said.sampled`; None when unknown.
         """
-        return cls({name: Voice(name, template, network)})
+        return cls({name: Voice(name, template, network, version=version)})
 
     def voice(self, name: str | None) -> Voice:
         """The one that is asked.
@@ -176,10 +198,15 @@ class LocalModel:
         if n_threads is not None:
             torch.set_num_threads(n_threads)
 
-    def forget(self) -> None:
-        """Drop what is kept of earlier prompts."""
+    def forget(self, *, version: str | None = None) -> None:
+        """Drop what is kept of earlier prompts.
+
+        Args:
+            version: What the weights are called from now on; None leaves it as it is.
+        """
         for voice in self._voices.values():
             voice.prefixes.clear()
+            voice.version = version or voice.version
 
     def close(self) -> None:
         """Let the memory go. The model cannot be asked any more."""

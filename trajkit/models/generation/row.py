@@ -6,6 +6,7 @@ import random
 from collections.abc import Sequence
 
 from trajkit.errors import ServiceError, TrajkitError
+from trajkit.formats.sampled import Sampled
 from trajkit.models.generation.ask import Ask, AskError, Said, SaidToken, ToolCall
 from trajkit.models.generation.call_style import with_tools
 from trajkit.models.generation.calls import Tools, grammar_of, read_calls, tools_of
@@ -31,11 +32,14 @@ class Row:
         self.voice, self.ask = voice, ask
         self._tools = tools_of(ask)
         self.prompt = _prompt(voice, ask, self._tools)
+        if ask.conversation is not None:
+            self.prompt = voice.conversations.extended(ask.conversation, self.prompt)
         if max(self.prompt, default=0) >= voice.grammars.n_vocabulary:
             raise AskError("the prompt has a token that the model does not know", param="messages")
         self.most = _most(voice, ask, len(self.prompt))
         """The most tokens that it may still say."""
         self.said: list[int] = []
+        self._sampled: list[float] = []
         self.logprobs: list[SaidToken] = []
         self.is_over = False
         """Whether nothing more is said."""
@@ -57,14 +61,16 @@ class Row:
         """The next number of its own stream, in [0, 1)."""
         return self._chance.random()
 
-    def add(self, token: int, told: SaidToken | None = None) -> None:
+    def add(self, token: int, logprob: float, told: SaidToken | None = None) -> None:
         """Say one token more.
 
         Args:
             token: Its number in the vocabulary.
+            logprob: The natural-log probability with which it was drawn.
             told: Its chances, where they were asked for.
         """
         self.said.append(token)
+        self._sampled.append(logprob)
         if token in self.voice.stops:
             self.is_over = True
             return
@@ -116,14 +122,25 @@ class Row:
         calls: tuple[ToolCall, ...] = ()
         if self._tools:
             text, calls = read_calls(text, self.voice.call_style)
+        tokens = tuple(self.said)
+        if self.ask.conversation is not None:
+            self.voice.conversations.keep(self.ask.conversation, self.prompt, tokens)
         return Said(
             text=text,
             tool_calls=calls,
-            tokens=tuple(self.said),
+            tokens=tokens,
             logprobs=None if self.ask.n_logprobs is None else tuple(self.logprobs),
             n_input_tokens=len(self.prompt),
             n_output_tokens=len(self.said),
             finish_reason="length" if self.is_cut else "tool_calls" if calls else "stop",
+            sampled=Sampled(
+                self.prompt,
+                tokens,
+                tuple(self._sampled),
+                self.voice.version,
+                self.voice.template.digest,
+                self.constraint is not None,
+            ),
         )
 
 
