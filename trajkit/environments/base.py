@@ -24,6 +24,9 @@ class Start(NamedTuple):
 
     An environment of yours may leave it out: trajkit then hashes task, mission and first text, and marks that
     by `text:` before it."""
+    room_hash: str = ""
+    """Hash of the initial state without task and mission; equal exactly when two tasks begin in the same
+    room. Empty where the environment does not say."""
 
 
 class Result(NamedTuple):
