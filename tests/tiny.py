@@ -12,9 +12,16 @@ TEMPLATE = (
 
 
 def byte_tokenizer(
-    folder: Path, template: str | None = TEMPLATE, *, special: Sequence[str] = ("<|im_end|>",)
+    folder: Path,
+    template: str | None = TEMPLATE,
+    *,
+    special: Sequence[str] = ("<|im_end|>",),
+    merged: Sequence[str] = (),
 ) -> str:
-    """Write a tokenizer with a chat template into a folder, and name that. Turns end with <|im_end|>."""
+    """Write a tokenizer with a chat template into a folder, and name that. Turns end with <|im_end|>.
+
+    Where there are texts to merge bytes of, 40 merges are learned from them.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -22,8 +29,11 @@ def byte_tokenizer(
     made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     made.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(initial_alphabet=alphabet, special_tokens=list(special))
-    made.train_from_iterator([], trainer)
+    size = len(alphabet) + len(special) + (40 if merged else 0)
+    trainer = trainers.BpeTrainer(
+        vocab_size=size, initial_alphabet=alphabet, special_tokens=list(special), show_progress=False
+    )
+    made.train_from_iterator(merged, trainer)
     fast = PreTrainedTokenizerFast(tokenizer_object=made, eos_token="<|im_end|>")
     fast.chat_template = template
     fast.save_pretrained(folder)

@@ -88,6 +88,24 @@ def test_info_as_json_has_the_numbers(store: Path, capsys: pytest.CaptureFixture
     assert value["n_bytes"] == sum(path.stat().st_size for path in store.rglob("*.parquet"))
 
 
+def test_info_says_how_many_answers_have_their_tokens(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    known = {"prompt_token_ids": (1, 2), "completion_token_ids": (3,), "model_version": "v1"}
+    steps = [
+        {"inference_id": "i0", **known, "logprobs": (-0.5,)},
+        {"inference_id": "i1", **known, "logprobs": (-0.5, -0.5)},
+        {"inference_id": "i2", **known},
+        {"inference_id": "i3"},
+        {},  # of an expert
+    ]
+    told = tuple(Transition.model_validate({"step_index": n, **step}) for n, step in enumerate(steps))
+    write_episodes(tmp_path / "s", [Episode(episode_id="a", source="test", steps=told)], kind="test")
+    assert run(["info", str(tmp_path / "s")]) == 0
+    line = "sampled   1 of 4 answers with token ids and log-probabilities, 1 model version\n"
+    assert line in capsys.readouterr().out
+
+
 def test_info_without_a_store_takes_the_last_one(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -235,8 +236,8 @@ def test_generalized_advantages_are_the_sum_of_the_discounted_errors(episodes: l
 def test_every_scheme_says_its_formula_and_where_it_is_from() -> None:
     import inspect
 
-    source = inspect.getsource(Scheme)
-    assert source.count('"""') == 2 * (1 + len(Scheme))
-    for part in source.split('"""')[3::2]:
-        assert part.startswith("w")
-        assert any(mark in part for mark in ("19", "20", "arXiv"))
+    parts = inspect.getsource(Scheme).split('"""')[3 : 2 * len(Scheme) + 3 : 2]
+    assert len(parts) == len(Scheme)
+    for part in parts:
+        assert part.startswith(("w = ", "w_t = ", "w_i = "))
+        assert re.search(r"\b(19|20)\d\d\b|arXiv:\d{4}", part)

@@ -170,7 +170,7 @@ def models_of_variant(config_file: Path, function: str, variant: str) -> tuple[N
     Raises:
         ConfigError: The configuration cannot be read.
     """
-    from trajkit.registry.configuration import Configuration
+    from trajkit.registry.toml_file import Configuration
 
     configuration = Configuration.read(config_file)
     variants = configuration.get("functions", function, "variants") or {}

@@ -152,7 +152,7 @@ def jobs_resume(
             listing it.
         ServiceError: The service refused.
     """
-    from trajkit.training.hosted.failure import Uncertain
+    from trajkit.training.hosted.answer import Uncertain
     from trajkit.training.jobs import resume
 
     found = find_job(job, Path(runs))

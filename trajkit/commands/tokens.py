@@ -52,8 +52,7 @@ def tokens(
     from datetime import UTC, datetime
 
     from trajkit.formats.validation.prices import load_prices
-    from trajkit.formats.validation.speed import trained_tokens_per_second
-    from trajkit.formats.validation.tokens import count_tokens
+    from trajkit.formats.validation.tokens import count_tokens, trained_tokens_per_second
 
     known = load_prices(None if prices is None else Path(prices))
     if measure and not Path(model).is_dir():

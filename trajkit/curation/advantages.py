@@ -69,10 +69,22 @@ class Scheme(StrEnum):
     """w = min(exp((R - mean(R)) / temperature), clip): advantage-weighted regression (X. Peng et al., "AWR",
     arXiv:1910.00177, equation 7 and section 5, where clip is 20). The value function is the group's mean."""
 
+    @property
+    def needs_score(self) -> bool:
+        """Whether it goes by the score of an episode."""
+        return self not in (Scheme.UNIFORM, Scheme.RETURN_TO_GO, Scheme.GAE)
 
-_WITHOUT_SCORE = (Scheme.UNIFORM, Scheme.RETURN_TO_GO, Scheme.GAE)
-_ALONE = (Scheme.RETURN, *_WITHOUT_SCORE)
-"""Those that compare no episode with another."""
+    @property
+    def needs_rewards(self) -> bool:
+        """Whether it goes by the reward of each step."""
+        return self in (Scheme.RETURN_TO_GO, Scheme.GIGPO, Scheme.GAE)
+
+    @property
+    def compares(self) -> bool:
+        """Whether it compares an episode with others of its group."""
+        return self.needs_score and self != Scheme.RETURN
+
+
 _ROUNDING = 1e-12
 """Numbers that differ by less, as a share of the larger, are equal: rewards add up to one sum or the next in
 another order, and a division by the deviation would make much of it."""
@@ -177,11 +189,11 @@ def advantages(
     """
     scheme = Scheme(scheme)
     episode, score = attempts.episode, attempts.score
-    if scheme not in _WITHOUT_SCORE and np.isnan(score).any():
+    if scheme.needs_score and np.isnan(score).any():
         raise DataError(f"episode {np.isnan(score).argmax()} has no score, and the scheme {scheme} needs it")
     # what overflows is infinite or NaN, and for the caller to refuse
     with np.errstate(over="ignore", invalid="ignore"):
-        if scheme in _ALONE:
+        if not scheme.compares:
             values = np.ones(len(episode))
             if scheme == Scheme.RETURN:
                 values = score[episode]
@@ -190,7 +202,7 @@ def advantages(
             elif scheme == Scheme.GAE:
                 values = _generalized(attempts, gamma, lam)
             return Advantages(values + 0.0, np.zeros(len(episode), dtype=np.bool_))  # + 0.0: no -0.0
-        among = _compare(score, attempts.group)
+        among = compare(score, attempts.group)
         n_matched, is_silent = 0, among.is_silent[among.group]
         if scheme == Scheme.EXPONENTIAL:
             power = np.minimum(among.difference / temperature, math.log(clip))
@@ -230,15 +242,17 @@ def _known(scheme: Scheme, attempts: Attempts, name: str) -> npt.NDArray[Any]:
     return column
 
 
-class _Compared(NamedTuple):
+class Compared(NamedTuple):
     """Numbers beside those of their group."""
 
     difference: Numbers
-    """Of each number: from the group's mean."""
+    """Of each number: how far above the mean of its group it is."""
     group: Indices
     """Of each number: its group, an index of the columns below."""
     n: Indices
     """Of each group: how many numbers it has."""
+    mean: Numbers
+    """Of each group: their mean, rounded once."""
     is_silent: Flags
     """Of each group: whether all are equal but for rounding, or there is one."""
     deviation: Numbers
@@ -251,7 +265,8 @@ class _Compared(NamedTuple):
         return self.difference / np.where(self.is_silent, 1.0, self.deviation)[self.group]
 
 
-def _compare(values: Numbers, key: Indices) -> _Compared:
+def compare(values: Numbers, key: Indices) -> Compared:
+    """Compare each number with those of the same key; the order of either does not count."""
     order = np.lexsort((values, key))  # by value too: no sum depends on the order that the caller has
     ordered, keys = values[order], key[order]
     is_first = np.ones(len(keys), dtype=np.bool_)
@@ -270,7 +285,7 @@ def _compare(values: Numbers, key: Indices) -> _Compared:
     sums = np.add.reduceat(squares, starts) if len(starts) else squares
     deviation = largest * np.sqrt(sums / np.maximum(n - 1, 1))
     back = np.argsort(order)
-    return _Compared(difference[back], np.cumsum(is_first)[back] - 1, n, is_silent, deviation)
+    return Compared(difference[back], np.cumsum(is_first)[back] - 1, n, mean, is_silent, deviation)
 
 
 def _mean(numbers: Numbers) -> float:
@@ -291,7 +306,7 @@ def _by_state(
     total, weight = np.zeros(len(returns)), np.zeros(len(returns))
     n_matched = 0
     for depth, (rows, key) in enumerate(_contexts(attempts, history)):
-        among = _compare(returns[rows], key)
+        among = compare(returns[rows], key)
         if depth == 0:
             n_matched = int(among.n[among.n > 1].sum())
         total[rows] += (depth + 1) * among.relative(by_deviation)

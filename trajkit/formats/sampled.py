@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trajkit.schema.base import JsonObject
+
+_SETTINGS = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "max_tokens", "max_completion_tokens")
+"""Fields of a request that say how its completion is sampled."""
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "top_p": (None, 1),
+    "top_k": (None, -1, 0),
+    "min_p": (None, 0),
+    "frequency_penalty": (None, 0),
+    "presence_penalty": (None, 0),
+    "repetition_penalty": (None, 1),
+    "logit_bias": (None, {}),
+}
+"""Values of a request's fields with which tokens are drawn from the model's own distribution."""
+_GRAMMARS = (
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "guided_grammar",
+    "structured_outputs",
+    "regex",
+    "ebnf",
+)
 
 
 class Sampled(NamedTuple):
@@ -35,6 +59,25 @@ class Sampled(NamedTuple):
             "model_version": self.model_version,
         }
 
+    @property
+    def on_wire(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The fields of a chat completion that say it, and those of its choice; `read_sampled` reads them.
+
+        `prompt_token_ids` and `token_ids` are vLLM's names; the others are trajkit's own.
+        """
+        return (
+            {
+                "prompt_token_ids": self.prompt_token_ids,
+                "model_version": self.model_version,
+                "tokenizer": self.tokenizer,
+            },
+            {
+                "token_ids": self.completion_token_ids,
+                "sampled_logprobs": self.logprobs,
+                "is_masked": self.is_masked,
+            },
+        )
+
     def extra(self, settings: JsonObject) -> JsonObject:
         """The rest of it, for the `extra` of a step.
 
@@ -44,3 +87,109 @@ class Sampled(NamedTuple):
         masked: JsonObject = {} if self.is_masked is None else {"is_masked": self.is_masked}
         tokenizer: JsonObject = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
         return {"sampling": {**settings, **masked}, **tokenizer}
+
+
+def read_sampled(request: Mapping[str, Any], answer: Mapping[str, Any]) -> Sampled:
+    """The tokens of a chat completion, from a server that tells them.
+
+    Read are vLLM's shape (`prompt_token_ids` of the completion or its choice, `token_ids` of the choice,
+    `logprobs.content`), SGLang's (`meta_info.output_token_logprobs`, which are of the distribution that was
+    sampled: https://github.com/sgl-project/sglang/pull/2664) and trajkit's own (`sampled_logprobs`). Values
+    that do not fit together, by their number or by the usage that the server counts, are unknown.
+
+    `logprobs.content` is of the model's own distribution with vLLM and others, so it is taken only where that
+    is the distribution sampled: the request says temperature 1, and nothing else that changes it.
+
+    Args:
+        request: The body of the request.
+        answer: The body of the answer.
+    """
+    choices = answer.get("choices")
+    choice = _object(choices[0]) if isinstance(choices, Sequence) and choices else {}
+    usage = _object(answer.get("usage"))
+    meta = _object(choice.get("meta_info")) or _object(answer.get("meta_info"))
+    pairs = _pairs(meta.get("output_token_logprobs"))
+    ids = _ids(choice.get("token_ids")) or (tuple(token for _, token in pairs) if pairs else None)
+    if ids is None or (len(choices or ()) == 1 and usage.get("completion_tokens") not in (None, len(ids))):
+        ids, pairs = None, None
+    prompt = _ids(answer.get("prompt_token_ids")) or _ids(choice.get("prompt_token_ids"))
+    if prompt is None and (read := _pairs(meta.get("input_token_logprobs"), first_is_none=True)):
+        prompt = tuple(token for _, token in read)
+        if usage.get("prompt_tokens", meta.get("prompt_tokens")) != len(prompt):
+            prompt = None  # only a part of it was asked for
+    if prompt is not None and usage.get("prompt_tokens") not in (None, len(prompt)):
+        prompt = None
+    logprobs = _numbers(choice.get("sampled_logprobs")) or (
+        tuple(each for each, _ in pairs) if pairs else None
+    )
+    if logprobs is None and _is_plain(request):
+        told = _object(choice.get("logprobs")).get("content")
+        logprobs = (
+            _numbers([_object(each).get("logprob") for each in told]) if isinstance(told, list) else None
+        )
+    if logprobs is not None and ids is not None and len(logprobs) != len(ids):
+        logprobs = None
+    version = answer.get("model_version") or meta.get("weight_version")
+    version = version or _object(answer.get("metadata")).get("weight_version")
+    tokenizer, is_masked = answer.get("tokenizer"), choice.get("is_masked")
+    return Sampled(
+        prompt,
+        ids,
+        logprobs,
+        str(version) if version is not None else None,
+        tokenizer if isinstance(tokenizer, str) else None,
+        is_masked if isinstance(is_masked, bool) else None,
+    )
+
+
+def settings_of(request: Mapping[str, Any]) -> JsonObject:
+    """The fields of a request that say how its completion is sampled."""
+    return {name: request[name] for name in _SETTINGS if request.get(name) is not None}
+
+
+def _is_plain(request: Mapping[str, Any]) -> bool:
+    """Whether the tokens are surely drawn from the model's own distribution."""
+    shape = _object(request.get("response_format")).get("type", "text")
+    choice = request.get("tool_choice")
+    return (
+        request.get("temperature") == 1
+        and all(request.get(name) in values for name, values in _NEUTRAL.items())
+        and not any(request.get(name) for name in _GRAMMARS)
+        and shape == "text"
+        and (not request.get("tools") or choice in (None, "auto", "none"))
+    )
+
+
+def _object(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _ids(value: Any) -> tuple[int, ...] | None:
+    """Token ids; None where they are none."""
+    if not isinstance(value, list) or not value:
+        return None
+    is_id = all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 2**31 for each in value)
+    return tuple(value) if is_id else None
+
+
+def _numbers(value: Any) -> tuple[float, ...] | None:
+    """Log-probabilities; None where one is none."""
+    if not isinstance(value, list) or not value:
+        return None
+    is_one = all(isinstance(each, int | float) and math.isfinite(each) and each <= 1e-6 for each in value)
+    return tuple(min(0.0, float(each)) for each in value) if is_one else None
+
+
+def _pairs(value: Any, *, first_is_none: bool = False) -> list[tuple[float, int]] | None:
+    """SGLang's `[[logprob, id, text], …]`; None where it is none. A prompt's first token has no value."""
+    if (
+        not isinstance(value, list)
+        or not value
+        or not all(isinstance(each, list) and len(each) > 1 for each in value)
+    ):
+        return None
+    numbers = [each[0] for each in value]
+    if first_is_none and numbers[0] is None:
+        numbers[0] = 0.0
+    logprobs, ids = _numbers(numbers), _ids([each[1] for each in value])
+    return list(zip(logprobs, ids, strict=True)) if logprobs and ids else None

@@ -251,6 +251,11 @@ class ChatTemplate:
         text: str = self._tokenizer.decode(list(tokens[:end]))
         return text
 
+    def spelled(self, tokens: Sequence[int]) -> str:
+        """The text of all tokens, special ones as they are written."""
+        text: str = self._tokenizer.decode(list(tokens), clean_up_tokenization_spaces=False)
+        return text
+
     def _by_prefix(
         self, messages: Sequence[Mapping[str, Any]], tools: Any, tokens: list[int]
     ) -> tuple[list[tuple[int, int]], bool]:

@@ -30,6 +30,9 @@ class EndpointSettings(Model):
     """How the model is held to an answer that can be read."""
     thinking: bool = False
     """Ask for a few sentences of reasoning before the action."""
+    tokens: bool = False
+    """Ask the server for token ids and log-probabilities, which vLLM and `trajkit serve` give. Completions
+    are then sampled at temperature 1, where none is set, and top-p 1."""
 
 
 def read_settings(settings: Mapping[str, str]) -> EndpointSettings:
@@ -104,6 +107,9 @@ class EndpointPolicy(Scripted):
         }
         if settings.temperature is not None:
             arguments["temperature"] = settings.temperature
+        if settings.tokens:
+            arguments.setdefault("temperature", 1)
+            arguments |= {"top_p": 1, "logprobs": True, "extra_body": {"return_token_ids": True}}
         if dialect.sends_seed:
             job = situation.job
             arguments["seed"] = derived_seed(

@@ -12,7 +12,7 @@ from trajkit.errors import DataError
 from trajkit.formats.sampled import Sampled
 from trajkit.models.generation.ask import Ask, AskError, Said
 from trajkit.models.generation.generate import generate
-from trajkit.models.generation.model import LocalModel
+from trajkit.models.generation.model import LocalModel, Voice
 from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
 from trajkit.rollouts.local_player import LocalPlayer
@@ -69,6 +69,10 @@ class LocalModels:
             AskError: It cannot be asked this.
         """
         return await self._lock_step.ask(Line(self._models[player], ask))
+
+    def voice(self, player: LocalPlayer) -> Voice:
+        """What answers for a player."""
+        return self._models[player.name].voice(player.found.model)
 
     async def end(self) -> None:
         """End the thread in which they are asked; the models stay loaded."""

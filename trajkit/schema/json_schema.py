@@ -7,6 +7,7 @@ from typing import Any
 from trajkit.schema.base import Model
 from trajkit.schema.content import Message
 from trajkit.schema.episode import Episode, Transition
+from trajkit.schema.experience import Experience
 from trajkit.schema.feedback import Feedback
 from trajkit.schema.manifest import STORE_VERSION, Manifest
 
@@ -16,6 +17,7 @@ NOUNS: dict[str, type[Model]] = {
     "episode": Episode,
     "feedback": Feedback,
     "manifest": Manifest,
+    "experience": Experience,
 }
 """The models that have a schema of their own, by the name of its file."""
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
@@ -18,6 +18,9 @@ from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
 from trajkit.schema.manifest import Sha256
 from trajkit.stack.process import Process
+
+if TYPE_CHECKING:
+    from trajkit.curation.rows.conversion import Conversion
 
 
 class JobStatus(StrEnum):
@@ -41,7 +44,7 @@ class JobStatus(StrEnum):
 
 
 class JobData(Model):
-    """Rows of a store."""
+    """Rows of a store or of pairs."""
 
     store: Path
     """The store."""
@@ -65,6 +68,12 @@ class JobData(Model):
     """Steps that no row teaches, by reason."""
     losses: dict[str, int] = {}
     """What the rows do not say although the steps did, by kind."""
+
+    @classmethod
+    def of(cls, made: Conversion, **counted: Any) -> Self:
+        """What a conversion says of its rows, and over it what was counted in them."""
+        same = ("store", "n_episodes", "n_steps", "n_learned", "n_rows", "left", "losses")
+        return cls(**{name: getattr(made, name) for name in same} | {"digest": made.store_digest} | counted)
 
 
 class Shown(NamedTuple):

@@ -12,14 +12,16 @@ import datasets
 import pytest
 import yaml
 
+from trajkit.curation.merge import merge
 from trajkit.curation.rows.file import convert
 from trajkit.curation.rows.pairs import convert_pairs
 from trajkit.curation.rows.provenance import read_facts
 from trajkit.errors import NothingMatched, RequestError, StoreError
 from trajkit.formats import format_named, known
-from trajkit.formats.base import EpisodeFormat, PreferenceFormat, SftFormat
+from trajkit.formats.base import EpisodeFormat, ExperienceFormat, PreferenceFormat, SftFormat
 from trajkit.schema import Message
-from trajkit.store.dataset import Dataset
+from trajkit.store.dataset import Dataset, open_dataset
+from trajkit.store.writer import write_episodes
 
 DatasetOf = Callable[..., Dataset]
 TOOL = {
@@ -28,7 +30,11 @@ TOOL = {
     "parameters": {"type": "object", "properties": {"at": {"type": "string"}}},
 }
 OTHER = {"name": "wait", "parameters": {"type": "object", "properties": {"s": {"type": "number"}}}}
-TRAINING = [name for name in known() if not isinstance(format_named(name), EpisodeFormat | PreferenceFormat)]
+TRAINING = [
+    name
+    for name in known()
+    if not isinstance(format_named(name), EpisodeFormat | PreferenceFormat | ExperienceFormat)
+]
 
 
 @pytest.fixture(autouse=True)
@@ -169,6 +175,19 @@ def test_transitions_have_prompt_action_reward_and_done(
     assert rows[0]["prompt"][1]["content"][0]["text"] == "turn 0"
     assert (rows[1]["seed"], rows[1]["mask_reason"]) == (7, "x")
     assert made.provenance is None
+
+
+def test_a_step_is_one_row_of_a_table_whichever_part_of_the_store_it_is_in(
+    tmp_path: Path, episode: Any
+) -> None:
+    parts = [[episode("a"), episode("c")], [episode("b")]]
+    for number, episodes in enumerate(parts):
+        write_episodes(tmp_path / str(number), episodes, kind="test")
+    merge([tmp_path / "0", tmp_path / "1"], tmp_path / "whole")
+    dataset = open_dataset(tmp_path / "whole")
+    assert len(dataset.store.parts("steps")) == 2
+    made = convert(dataset, tmp_path / "t.jsonl", to="transitions")
+    assert made.n_rows == made.n_steps
 
 
 def test_answers_are_good_by_outcome_or_by_a_condition(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -15,9 +16,14 @@ from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.models.serving.conftest import Running
+from trajkit.formats.sampled import Sampled, read_sampled
 from trajkit.models.generation.ask import Ask
 from trajkit.models.generation.generate import generate
 from trajkit.models.generation.model import LocalModel
+from trajkit.rollouts.options import Options
+from trajkit.rollouts.recorder.sse import chat_completion, events
+from trajkit.rollouts.session import open_run, prepare
+from trajkit.store.dataset import open_dataset
 
 BASE = "sample:tiny-base"
 ACTION = {
@@ -58,11 +64,91 @@ def test_an_answer_is_what_the_model_says_in_process(client: openai.OpenAI) -> N
     assert found.usage.total_tokens == said.n_input_tokens + said.n_output_tokens
 
 
+def test_ids_come_with_what_they_were_sampled_with_whole_and_streamed(
+    client: openai.OpenAI, server: Running
+) -> None:
+    model = LocalModel.open(BASE)
+    asked: dict[str, Any] = {"temperature": 0.7, "top_p": 0.9, "seed": 3}
+    expected = generate(model, [Ask(messages(), max_new_tokens=40, **asked)])[0].sampled
+    assert expected is not None
+    body = {"model": BASE, "messages": messages(), "max_tokens": 40, "logprobs": True, **asked}
+    whole = httpx.post(f"{server.url}/chat/completions", json={**body, "return_token_ids": True}).json()
+    assert whole["choices"][0]["token_ids"] == list(expected.completion_token_ids or ())
+    found = read_sampled(body, whole)
+    assert found._replace(logprobs=None) == expected._replace(logprobs=None)
+    assert found.logprobs == pytest.approx(expected.logprobs, abs=1e-5)
+    own = [each["logprob"] for each in whole["choices"][0]["logprobs"]["content"]]
+    assert own != pytest.approx(list(expected.logprobs or ())[: len(own)], abs=1e-3)  # before temperature
+    streamed = httpx.post(
+        f"{server.url}/chat/completions", json={**body, "return_token_ids": True, "stream": True}
+    )
+    assert read_sampled(body, chat_completion(events(streamed.content))) == found
+    silent = httpx.post(f"{server.url}/chat/completions", json=body).json()
+    assert read_sampled(body, silent) == Sampled()
+
+
+def test_a_later_turn_extends_the_ids_of_the_one_before_also_after_a_tool_call(server: Running) -> None:
+    talk, held = messages(), []
+    for turn in range(3):
+        body = {
+            "model": BASE,
+            "messages": talk,
+            "max_tokens": 40,
+            "seed": turn,
+            "tools": [TOOL],
+            "tool_choice": "required",
+            "return_token_ids": True,
+            "prompt_cache_key": "a talk",
+        }
+        found = httpx.post(f"{server.url}/chat/completions", json=body).json()
+        (choice,) = found["choices"]
+        assert choice["finish_reason"] == "tool_calls"
+        assert found["prompt_token_ids"][: len(held)] == held
+        held = found["prompt_token_ids"] + choice["token_ids"]
+        result = {"role": "tool", "tool_call_id": choice["message"]["tool_calls"][0]["id"], "content": "done"}
+        talk = [*talk, choice["message"], result]
+
+
+def test_a_rollout_of_this_server_stores_what_one_in_process_does(
+    server: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    common: dict[str, Any] = {
+        "env_id": "babyai",
+        "tasks": ("goto",),
+        "model": BASE,
+        "seeds": "0:2",
+        "max_steps": 3,
+    }
+    settings = {"temperature": "0.8", "json_mode": "schema"}
+    stores = []
+    for policy, url, more in (
+        ("local", None, {"max_new_tokens": "40"}),
+        ("openai", server.url, {"max_tokens": "40", "tokens": "true"}),
+    ):
+        options = Options(
+            policy=policy, model_url=url, policy_settings={**settings, **more}, store=Path(policy), **common
+        )
+        with open_run(prepare(options)) as run:
+            run.play(on_played=lambda one: None)
+            run.write()
+        stores.append([step for one in open_dataset(Path(policy)) for step in one.steps])
+    for here, there in zip(*stores, strict=True):
+        for name in ("prompt_token_ids", "completion_token_ids", "model_version"):
+            assert getattr(there, name) == getattr(here, name) is not None
+        assert there.logprobs == pytest.approx(here.logprobs, abs=1e-5)
+        assert here.extra is not None
+        assert there.extra is not None
+        assert there.extra["tokenizer"] == here.extra["tokenizer"]
+        assert there.extra["sampling"]["is_masked"] is True
+
+
 def test_adapter_and_base_are_chosen_by_name(client: openai.OpenAI, server: Running) -> None:
     assert [model.id for model in client.models.list()] == [BASE, "tuned"]
     assert client.models.retrieve("tuned").id == "tuned"
     assert client.models.retrieve(BASE).owned_by == "trajkit"
-    assert texts(complete(client, temperature=0)) != texts(complete(client, model="tuned", temperature=0))
+    drawn = {"seed": 5, "n": 8, "temperature": 2}
+    assert texts(complete(client, **drawn)) != texts(complete(client, model="tuned", **drawn))
     assert httpx.get(server.url.replace("/v1", "/health")).json() == {
         "status": "ok",
         "models": [BASE, "tuned"],
@@ -72,13 +158,14 @@ def test_adapter_and_base_are_chosen_by_name(client: openai.OpenAI, server: Runn
 def test_temperature_and_seed_are_heard(client: openai.OpenAI) -> None:
     cold = {tuple(texts(complete(client, temperature=0))) for _ in range(3)}
     assert len(cold) == 1
-    warm = complete(client, n=12)
+    warm = complete(client, n=12, temperature=2)
     assert len(set(texts(warm))) > 6
     assert warm.usage is not None
     assert [choice.index for choice in warm.choices] == list(range(12))
-    assert texts(complete(client, seed=5, n=4)) == texts(complete(client, seed=5, n=4))
+    drawn = {"n": 4, "temperature": 2}
+    assert texts(complete(client, seed=5, **drawn)) == texts(complete(client, seed=5, **drawn))
     assert texts(complete(client, seed=5)) == texts(complete(client, seed=5, n=2))[:1]
-    assert texts(complete(client, seed=5)) != texts(complete(client, seed=6))
+    assert texts(complete(client, seed=5, **drawn)) != texts(complete(client, seed=6, **drawn))
 
 
 def test_a_schema_holds_at_any_temperature(client: openai.OpenAI) -> None:

@@ -127,14 +127,16 @@ def test_tools_are_normalised_and_others_kept_as_sent():
 
 def test_log_probabilities_ids_of_tokens_and_other_choices_are_kept(wire):
     body = wire.completion("a b", prompt_token_ids=[1, 2])
+    body["usage"] |= {"prompt_tokens": 2, "completion_tokens": 2}
     body["choices"][0] |= {
         "logprobs": {"content": [{"token": "a", "logprob": -0.5}, {"token": " b", "logprob": -0.25}]},
         "token_ids": [7, 8],
     }
     body["choices"].append({"index": 1, "message": {"role": "assistant", "content": "c"}})
-    said = ChatReader().said({"messages": [], "n": 2}, body)
-    assert said.facts["logprobs"] == [-0.5, -0.25]
-    assert (said.facts["prompt_token_ids"], said.facts["completion_token_ids"]) == ([1, 2], [7, 8])
+    said = ChatReader().said({"messages": [], "n": 2, "temperature": 1}, body)
+    assert said.facts["logprobs"] == (-0.5, -0.25)
+    assert (said.facts["prompt_token_ids"], said.facts["completion_token_ids"]) == ((1, 2), (7, 8))
+    assert said.extra["sampling"] == {"temperature": 1}
     assert said.extra["other_choices"][0]["message"]["content"] == "c"
-    assert said.extra["request"] == {"n": 2}
+    assert said.extra["request"] == {"n": 2, "temperature": 1}
     assert said.extra["usage"] == {"prompt_tokens_details": {"cached_tokens": 4}}

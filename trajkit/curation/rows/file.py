@@ -10,22 +10,22 @@ from typing import Any
 from trajkit.curation.rows.calls import Calls
 from trajkit.curation.rows.conversion import Conversion, facts, warnings_of
 from trajkit.curation.rows.documents import write_documents
+from trajkit.curation.rows.experience import write_experience
 from trajkit.curation.rows.length import Lengths, lengths_of
 from trajkit.curation.rows.lines import JudgedLines, Lines, SftLines, merges
-from trajkit.curation.rows.parquet import write_parquet
 from trajkit.curation.rows.place import Place, is_folder
 from trajkit.curation.rows.provenance import Provenance
-from trajkit.curation.rows.refusal import evaluation, nothing, refuse_what_is_wrong
 from trajkit.curation.rows.request import FileKind, Options, checked
-from trajkit.curation.rows.spool import Spool, Written
+from trajkit.curation.rows.spool import Spool, Written, write_parquet
 from trajkit.curation.rows.steps import Steps
 from trajkit.curation.rows.table import write_table
-from trajkit.curation.rows.tally import Tally, sorted_counts
+from trajkit.curation.rows.tally import Tally, evaluation, nothing, refuse_what_is_wrong, sorted_counts
 from trajkit.curation.rows.taught import Taught, teach
 from trajkit.errors import RequestError
 from trajkit.formats import format_named
 from trajkit.formats.base import (
     EpisodeFormat,
+    ExperienceFormat,
     Format,
     JudgedFormat,
     PlainText,
@@ -87,6 +87,8 @@ def convert(
         with place.open() as work:
             if isinstance(form, TableFormat):
                 return write_table(dataset, steps, form, place, work, progress)
+            if isinstance(form, ExperienceFormat):
+                return write_experience(dataset, steps, form, asked, place, work, progress)
             made = _write(dataset, steps, form, asked, place, work, progress, is_free=is_free)
     if made is not None:
         return made

@@ -16,13 +16,11 @@ from trajkit.curation.rows.conversion import Conversion, facts, warnings_of
 from trajkit.curation.rows.length import Lengths, lengths_of
 from trajkit.curation.rows.lines import changing
 from trajkit.curation.rows.pair import OTHER_PROMPT, Parted, PreferencePair, part
-from trajkit.curation.rows.parquet import write_parquet
 from trajkit.curation.rows.place import Place
 from trajkit.curation.rows.provenance import METADATA_KEY
-from trajkit.curation.rows.refusal import nothing, refuse_what_is_wrong
 from trajkit.curation.rows.request import FileKind, Options, checked
-from trajkit.curation.rows.spool import Written
-from trajkit.curation.rows.tally import Step, Tally, sorted_counts
+from trajkit.curation.rows.spool import Written, write_parquet
+from trajkit.curation.rows.tally import Step, Tally, nothing, refuse_what_is_wrong, sorted_counts
 from trajkit.errors import RequestError
 from trajkit.formats import format_named
 from trajkit.formats.base import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -121,14 +121,14 @@ def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch
 
 
-def bytes_per_step(file: pq.ParquetFile) -> float:
-    """How much text a step of a part has on average."""
+def bytes_per_step(file: pq.ParquetFile, columns: Collection[str] = RAW) -> float:
+    """How much a step of a part has on average in some columns."""
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     n_bytes = sum(
         column.total_uncompressed_size
         for group in groups
         for column in (group.column(i) for i in range(group.num_columns))
-        if column.path_in_schema in RAW
+        if column.path_in_schema.partition(".")[0] in columns
     )
     return n_bytes / max(1, sum(group.num_rows for group in groups))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from trajkit.curation.rows.conversation import conversations, raw_steps
-from trajkit.curation.rows.part import READ, PartSteps, bytes_per_step
+from trajkit.curation.rows.part import RAW, READ, PartSteps, bytes_per_step
 from trajkit.errors import StoreError
 from trajkit.formats.base import PlainText
 from trajkit.schema import Purpose
@@ -133,19 +133,23 @@ class Steps:
     def _ids(self) -> pa.Array[Any]:
         return self._chosen.column("episode_id").combine_chunks()
 
-    def chunks(self) -> Iterator[Chunk]:
-        """The chosen episodes, part by part as they lie, so that each file is read once."""
-        for part in self._store.parts("steps"):
-            yield from self._chunks(part)
+    def chunks(self, columns: Collection[str] = RAW) -> Iterator[Chunk]:
+        """The chosen episodes, part by part as they lie, so that each file is read once.
 
-    def _chunks(self, part: Path) -> Iterator[Chunk]:
+        Args:
+            columns: The columns of steps whose size bounds a chunk.
+        """
+        for part in self._store.parts("steps"):
+            yield from self._chunks(part, columns)
+
+    def _chunks(self, part: Path, columns: Collection[str] = RAW) -> Iterator[Chunk]:
         with self._reading(self.connection):
             found = self.connection.execute(
                 f"SELECT episode_id, count(*), max(n_prompt_kept) > 0 FROM {scan([part])} "
                 "SEMI JOIN chosen USING (episode_id) GROUP BY episode_id ORDER BY episode_id"
             ).fetchall()
         with pq.ParquetFile(part) as file:
-            n_bytes = bytes_per_step(file)
+            n_bytes = bytes_per_step(file, columns)
         yield from _cut(part, found, n_bytes)
 
     def _conversations(self, chunk: Chunk, plain: PlainText | None, *, merges: bool) -> pa.Table:
@@ -160,7 +164,7 @@ class Steps:
             chunk: Which episodes.
             columns: SQL expressions with their names, over `s` (`steps_full`) and `e` (`episodes`).
         """
-        steps = f"(SELECT * FROM steps WHERE {_within(chunk)})"
+        steps = self.rows_of(chunk)
         source = full_steps(steps) if chunk.is_chained else f"SELECT *, messages AS prompt FROM {steps}"
         sql = (
             f"SELECT s.episode_id, CAST(to_json(struct_pack({', '.join(columns)})) AS VARCHAR) || chr(10) "
@@ -174,10 +178,31 @@ class Steps:
         names = ", ".join(f"CAST({name} AS VARCHAR) AS {name}" if name in texts else name for name in READ)
         return f"(SELECT {names} FROM {scan([chunk.part])} WHERE {_within(chunk)})"
 
-    def _read(self, sql: str, chunk: Chunk) -> pa.Table:
-        values = {"lowest": chunk.lowest_id, "highest": chunk.highest_id}
+    def read(self, sql: str, chunk: Chunk | None = None) -> pa.Table:
+        """The rows of a SELECT, which may read `rows_of` the chunk.
+
+        Raises:
+            StoreError: The parts cannot be read.
+        """
         with self._reading(self.connection):
-            return _ordered(self.connection.sql(sql, params=values).to_arrow_table())
+            table: pa.Table = self.connection.sql(sql, params=_bounds(chunk)).to_arrow_table()
+        return table
+
+    def run(self, sql: str, chunk: Chunk) -> None:
+        """Run a statement, which may read `rows_of` the chunk.
+
+        Raises:
+            StoreError: The parts cannot be read.
+        """
+        with self._reading(self.connection):
+            self.connection.execute(sql, _bounds(chunk))
+
+    def rows_of(self, chunk: Chunk) -> str:
+        """SQL of the chosen rows of a chunk, for `read` and `run`."""
+        return f"(SELECT * FROM {scan([chunk.part])} WHERE {_within(chunk)})"
+
+    def _read(self, sql: str, chunk: Chunk) -> pa.Table:
+        return _ordered(self.read(sql, chunk))
 
     @contextlib.contextmanager
     def _reading(self, *connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
@@ -212,6 +237,10 @@ def _cut(part: Path, found: Sequence[tuple[str, int, bool]], n_bytes: float) -> 
 
 def _chunk(part: Path, run: Sequence[tuple[str, int, bool]]) -> Chunk:
     return Chunk(part, run[0][0], run[-1][0], any(is_chained for _, _, is_chained in run))
+
+
+def _bounds(chunk: Chunk | None) -> dict[str, str]:
+    return {} if chunk is None else {"lowest": chunk.lowest_id, "highest": chunk.highest_id}
 
 
 def _within(chunk: Chunk) -> str:

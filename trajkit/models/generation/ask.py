@@ -52,6 +52,9 @@ class Ask(NamedTuple):
     """Whether it may call more than one."""
     stop: Sequence[str] = ()
     """Texts that end the answer; they are not part of it."""
+    conversation: str | None = None
+    """What the conversation is called: a prompt that goes on from an earlier turn of it begins with the ids
+    of that turn as they were sampled. None tokenises the whole prompt at once."""
     n_logprobs: int | None = None
     """How many of the likeliest tokens are told beside each one said; None to tell nothing, 0 for the chance
     of what was said alone."""

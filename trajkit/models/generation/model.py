@@ -13,6 +13,7 @@ from trajkit.errors import RequestError
 from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.models.generation.ask import AskError
 from trajkit.models.generation.call_style import call_style
+from trajkit.models.generation.conversations import Conversations
 from trajkit.models.generation.grammar import Grammars
 from trajkit.models.generation.located import fingerprint
 from trajkit.models.generation.prefix import Prefixes
@@ -44,6 +45,7 @@ class Voice:
         self.name, self.template, self.adapter, self.version = name, template, adapter, version
         self._network = network
         self.prefixes = Prefixes()
+        self.conversations = Conversations(template)
         inner = network.get_base_model() if hasattr(network, "get_base_model") else network  # peft's
         takes = inspect.signature(inner.forward).parameters
         self.takes_positions = "position_ids" in takes

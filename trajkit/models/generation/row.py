@@ -32,6 +32,8 @@ class Row:
         self.voice, self.ask = voice, ask
         self._tools = tools_of(ask)
         self.prompt = _prompt(voice, ask, self._tools)
+        if ask.conversation is not None:
+            self.prompt = voice.conversations.extended(ask.conversation, self.prompt)
         if max(self.prompt, default=0) >= voice.grammars.n_vocabulary:
             raise AskError("the prompt has a token that the model does not know", param="messages")
         self.most = _most(voice, ask, len(self.prompt))
@@ -121,6 +123,8 @@ class Row:
         if self._tools:
             text, calls = read_calls(text, self.voice.call_style)
         tokens = tuple(self.said)
+        if self.ask.conversation is not None:
+            self.voice.conversations.keep(self.ask.conversation, self.prompt, tokens)
         return Said(
             text=text,
             tool_calls=calls,

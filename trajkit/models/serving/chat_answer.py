@@ -17,10 +17,11 @@ class Answer:
         voice: Who answered.
         answer_id: Its id.
         created_at_s: Unix time of it.
+        has_ids: Whether it tells the tokens of prompt and answer, with what they were sampled with.
     """
 
-    def __init__(self, voice: Voice, *, answer_id: str, created_at_s: int) -> None:
-        self._voice = voice
+    def __init__(self, voice: Voice, *, answer_id: str, created_at_s: int, has_ids: bool = False) -> None:
+        self._voice, self._has_ids = voice, has_ids
         self._head = {"id": answer_id, "created": created_at_s, "model": voice.name}
 
     def whole(self, said: Sequence[Said]) -> dict[str, Any]:
@@ -37,10 +38,12 @@ class Answer:
                 },
                 "logprobs": self._logprobs(each),
                 "finish_reason": each.finish_reason,
+                **self._sampled(each)[1],
             }
             for index, each in enumerate(said)
         ]
-        return {**self._head, "object": "chat.completion", "choices": choices, "usage": usage(said)}
+        head = {**self._head, **self._sampled(said[0])[0]}
+        return {**head, "object": "chat.completion", "choices": choices, "usage": usage(said)}
 
     def first(self, index: int) -> dict[str, Any]:
         """The chunk that says who speaks."""
@@ -55,8 +58,9 @@ class Answer:
         calls = [{"index": place, **call} for place, call in enumerate(_calls(said))]
         chunks = [self._chunk(index, {"tool_calls": calls})] if calls else []
         end = self._chunk(index, {}, finish_reason=said.finish_reason)
-        end["choices"][0]["logprobs"] = self._logprobs(said)
-        return [*chunks, end]
+        of_answer, of_choice = self._sampled(said)
+        end["choices"][0] |= {"logprobs": self._logprobs(said), **of_choice}
+        return [*chunks, {**end, **of_answer}]
 
     def used(self, said: Sequence[Said]) -> dict[str, Any]:
         """The chunk with the tokens of all answers."""
@@ -65,6 +69,9 @@ class Answer:
     def _chunk(self, index: int, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
         choice = {"index": index, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
         return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}
+
+    def _sampled(self, said: Said) -> tuple[dict[str, Any], dict[str, Any]]:
+        return said.sampled.on_wire if self._has_ids and said.sampled else ({}, {})
 
     def _logprobs(self, said: Said) -> dict[str, Any] | None:
         if said.logprobs is None:

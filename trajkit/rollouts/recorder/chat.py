@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from trajkit.formats.chat_message import learn_names, message_of
 from trajkit.formats.chat_parts import clean, rest_of, tool_of
+from trajkit.formats.sampled import read_sampled, settings_of
 from trajkit.schema import Message, ToolCallBlock
 from trajkit.schema.base import JsonObject
 
@@ -82,21 +83,25 @@ class ChatReader:
             "request": rest_of(
                 request, ("messages", "tools", "functions", "model", "stream", "stream_options")
             ),
-            "response": rest_of(answer, ("choices", "usage", "model", "object", "prompt_token_ids")),
+            "response": rest_of(
+                answer,
+                ("choices", "usage", "model", "object", "prompt_token_ids", "tokenizer", "model_version"),
+            ),
             "usage": rest_of(usage, ("prompt_tokens", "completion_tokens", "total_tokens")),
             "other_choices": choices[1:],
             "developer_messages": [
                 n for n, one in enumerate(sent) if isinstance(one, dict) and one.get("role") == "developer"
             ],
         }
+        sampled = read_sampled(request, answer)
+        if sampled.completion_token_ids is not None:
+            extra |= sampled.extra(settings_of(request))
         facts = {
             "model_name": answer.get("model") or request.get("model"),
             "n_input_tokens": usage.get("prompt_tokens"),
             "n_output_tokens": usage.get("completion_tokens"),
             "finish_reason": first.get("finish_reason"),
-            "logprobs": _logprobs(first),
-            "prompt_token_ids": answer.get("prompt_token_ids"),
-            "completion_token_ids": first.get("token_ids"),
+            **sampled.columns,
         }
         return Said(
             prompt=self.messages(sent),
@@ -113,14 +118,6 @@ def n_same(sent: Sequence[Any], before: Sequence[Any]) -> int:
     if sent[:n] == before[:n]:
         return n
     return next(i for i in range(n) if sent[i] != before[i])
-
-
-def _logprobs(choice: dict[str, Any]) -> list[float] | None:
-    """Of every token of the answer; None where the service gave those of its text alone, or none."""
-    tokens = (choice.get("logprobs") or {}).get("content")
-    if not tokens or (choice.get("message") or {}).get("tool_calls"):
-        return None
-    return [token["logprob"] for token in tokens]
 
 
 def action_of(completion: Message | None, request: dict[str, Any]) -> Any:
