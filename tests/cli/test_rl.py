@@ -12,6 +12,9 @@ import pytest
 
 from tests.tiny import make_tiny
 from trajkit.cli.main import run
+from trajkit.commands.contenders import seen_by
+from trajkit.commands.tuned import tuned_model
+from trajkit.registry.lineage import Lineage
 from trajkit.store.dataset import open_dataset
 from trajkit.training.job import TuneJob
 from trajkit.training.runs import Runs
@@ -78,6 +81,9 @@ def test_a_job_trains_in_its_own_process_and_keeps_what_it_played(
     assert [store.store.manifest.counts.n_episodes for store in stores] == [24, 24]
     (entry,) = stores[1].store.manifest.lineage
     assert (entry.verb, entry.arguments["job"], entry.arguments["iteration"]) == ("rl local", made.job_id, 2)
+    tuned = tuned_model(Runs(Path("runs")), made)
+    seen = [(each.how, each.env, each.seeds) for each in seen_by(Lineage([tuned], []), "tuned", tuned)]
+    assert seen == [("learned", "letters", "0:4,12:14"), ("was chosen by playing", "letters", "4:12")]
     assert run(["jobs", "show", made.job_id]) == 0
     assert rl(base, "--keep-rollouts", "--yes") == 0  # the same job: nothing is trained twice
     assert len(events("end")) == 1
@@ -117,6 +123,7 @@ def test_a_killed_job_goes_on(base: str, capsys: pytest.CaptureFixture[str]) -> 
         ("--num-generations 1", "grpo compares the attempts at a seed, and num_generations is 1"),
         ("--seeds 0:5", "seed 4 of letters default is reserved for evaluation"),
         ("--eval-seeds 10:14", "seed 12 of letters is not reserved for every task"),
+        ("--env-set api_key=abc", "the setting api_key looks like a secret"),
         ("--task other", "no task 'other'"),
         ("--temperature 0", "temperature 0 always plays the same"),
         ("--set packing=true", "packing has no meaning here"),

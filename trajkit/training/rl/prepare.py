@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trajkit._core.files import building_folder
+from trajkit._core.secrets import names_a_secret
 from trajkit._core.seeds import Seeds, as_seeds
 from trajkit._core.settings import Reservation, refuse_reserved, reserved
 from trajkit.curation.leak import leak
@@ -145,6 +146,11 @@ def _origin(world: WorldRecipe, data: Dataset | None) -> Origin:
 def _settled_world(recipe: RlRecipe) -> WorldRecipe:
     """What is played, with tasks, seeds and configuration found, and checked against what is reserved."""
     world = recipe.play
+    if secret := next(filter(names_a_secret, world.env_settings), None):
+        raise RequestError(
+            f"the setting {secret} looks like a secret, and the record of a job keeps the settings",
+            hint="let the environment read it from a variable",
+        )
     info = typed_environment(world.env, world.env_settings)
     tasks = chosen(world.tasks or ("all",), info.tasks, noun="task", of=world.env)
     for task in tasks:

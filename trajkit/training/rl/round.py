@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,8 @@ class Networks(NamedTuple):
     """A copy of it as it was at first; None where switching off its adapter gives that."""
     value_head: Any
     """Maps a hidden state to the expected return; None for none."""
+    context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    """The precision in which it is trained."""
 
 
 class Measured(NamedTuple):
@@ -82,8 +84,9 @@ class Round:
         """Run the models on some rows, and keep what they say."""
         temperature = self._recipe.play.temperature
         batch = self._batch(places)
-        found = scored(networks.model, batch, temperature=temperature, value_head=networks.value_head)
-        with _first_model(networks) as first:
+        with networks.context():
+            found = scored(networks.model, batch, temperature=temperature, value_head=networks.value_head)
+        with networks.context(), _first_model(networks) as first:
             reference = scored(first, batch, temperature=temperature).logps
         mask = batch["mask"]
         weight, is_capped = correction(found.logps, batch["sampled"], mask, self._recipe)

@@ -57,7 +57,7 @@ def trainer_class() -> type[Any]:
                 )
                 torch.nn.init.zeros_(head.weight)
                 torch.nn.init.zeros_(head.bias)
-            self._networks = Networks(self.model, reference, head)
+            self._networks = Networks(self.model, reference, head, self.compute_loss_context_manager)
             self._padding = self.model.config.pad_token_id or 0
             self._held_out, self._max_staleness = held_out, max_staleness
             self._n_silent = 0
@@ -150,6 +150,9 @@ def trainer_class() -> type[Any]:
                 "played_s": played_s,
             }
             self._n_tokens = 0
+            for reason, number in lived.left.items():
+                message = f"iteration {iteration + 1}: {number} episodes are not learned: {reason}"
+                self._tell({"kind": "message", "message": message})
             if lived.n_strange:
                 message = (
                     f"iteration {iteration + 1}: in {lived.n_strange} of {self._recipe.n_groups} groups"
