@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from trajkit._core.console import Cell, count, line, plural, table_text, talk
+from trajkit._core.console import Cell, count, line, notes, plural, table_text, talk
 from trajkit._core.result import Result
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Many, Option, many
+from trajkit.commands.place import path_or_none
 from trajkit.commands.playing import Rollout, confirm, planned, play
 from trajkit.commands.playing_options import PlayingOptions, fields_of
 from trajkit.commands.request import checked
@@ -267,7 +268,7 @@ def _of_process(
     cast = cast_of(
         contenders,
         known,
-        find_stage(None if config is None else Path(config), fields.pop("function", None)),
+        find_stage(path_or_none(config), fields.pop("function", None)),
         env_id=fields["env_id"],
         actions=_actions(fields),
         runs_folder=runs_folder,
@@ -340,8 +341,7 @@ def _played(found: Evaluation) -> Evaluated:
         run.session = with_store(run)
         done = play(run)
     made = None if done.path is None else report(done.path)
-    for note in () if made is None else _notes(made):
-        talk(f"note: {note}")
+    notes(() if made is None else _notes(made))
     return Evaluated(found, done, made)
 
 
