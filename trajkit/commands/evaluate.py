@@ -15,7 +15,7 @@ from trajkit.commands.place import path_or_none
 from trajkit.commands.playing import Rollout, confirm, planned, play
 from trajkit.commands.playing_options import PlayingOptions, fields_of
 from trajkit.commands.request import checked
-from trajkit.errors import RequestError
+from trajkit.errors import RequestError, TrajkitError
 from trajkit.rollouts.options import Options, PolicyKind
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Evaluated(Result):
         return self.rollout.exit_code
 
     @property
-    def failure(self) -> Exception | None:
+    def failure(self) -> TrajkitError | None:
         """That of the rollout."""
         return self.rollout.failure
 
