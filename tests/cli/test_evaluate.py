@@ -314,6 +314,20 @@ def test_seeds_that_a_model_has_learned_are_refused_unless_that_is_said(
     assert prompts["base"] == prompts["tuned"]
 
 
+@pytest.mark.usefixtures("elsewhere")
+def test_the_same_room_under_another_task_is_refused_unless_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tuned(range(198, 203), function=None, variants=())  # of goto
+    command = ["evaluate", "babyai", "--variants", "tuned=tiny", "--max-steps", "4", "--dry-run"]
+    refused = "job tiny (tuned) learned the same room in goto as seed 200 of pickup and 2 more"
+    assert run([*command, "--task", "pickup", "--seeds", "200:204"]) == 2
+    assert f"not held out: {refused}" in capsys.readouterr().err
+    assert run([*command, "--task", "pickup", "--seeds", "200:204", "--allow-leak"]) == 0
+    assert f"not held out (--allow-leak): {refused}" in capsys.readouterr().err
+    assert run([*command, "--task", "open", "--seeds", "200:204"]) == 0  # another room of the same seed
+
+
 LIGHTHOUSE = """
 class Lighthouse:
     def reset(self, seed):

@@ -54,6 +54,7 @@ def convert(
         trl-preference         preferences, from pairs, for TRL's DPOTrainer and RewardTrainer
         trl-kto                good and bad answers, from a store or pairs, for TRL's KTOTrainer
         transitions            a table of steps: prompt, action, reward, done
+        tinker verl prime-rl   sampled tokens with log-probabilities and advantages: see docs/experience.md
         atif adp sts           episodes whole, for other tools: see docs/formats.md
         openai-chat hf-messages
 

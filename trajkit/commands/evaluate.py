@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from trajkit._core.console import Cell, count, line, notes, plural, table_text, talk
+from trajkit._core import console
+from trajkit._core.console import Cell, count, line, plural, table_text, talk
 from trajkit._core.result import Result
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Many, Option, many
@@ -95,6 +96,23 @@ class Evaluated(Result):
             else [each.model_dump(mode="json") for each in found.comparisons],
             "notes": [] if found is None else list(found.notes),
         }
+
+    def print_text(self) -> None:
+        """Print the tables or the plan, then the notes."""
+        if text := str(self):
+            console.result_text(text)
+        self._tell()
+
+    def print_json(self) -> None:
+        """Print one document, then the notes."""
+        console.result_json(self.to_json())
+        self._tell()
+
+    def _tell(self) -> None:
+        for note in (
+            self.rollout.notes if self.report is None else map("note: {}".format, _notes(self.report))
+        ):
+            talk(note)
 
     def __str__(self) -> str:
         if self.report is None:
@@ -340,9 +358,9 @@ def _played(found: Evaluation) -> Evaluated:
     with open_run(found.session) as run, kept_stdout():
         run.session = with_store(run)
         done = play(run)
-    made = None if done.path is None else report(done.path)
-    notes(() if made is None else _notes(made))
-    return Evaluated(found, done, made)
+    for note in done.notes:
+        talk(note)
+    return Evaluated(found, done, None if done.path is None else report(done.path))
 
 
 def _notes(found: Report) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,6 +52,8 @@ class Rollout(Result):
     """What a gateway elsewhere lost or has too much; None where that was not asked or cannot be."""
     path: Path | None = None
     """The store; None where none was asked for."""
+    notes: tuple[str, ...] = ()
+    """What else a reader must know, such as requests that failed, the spending and the store."""
 
     @property
     def n_planned(self) -> int:
@@ -122,12 +124,21 @@ class Rollout(Result):
             "errors": self.errors,
             "reached": self.reached,
             "store": None if self.path is None else str(self.path),
+            "notes": self.notes,
         }
 
+    def print_text(self) -> None:
+        """Print the table or the plan, then the notes."""
+        console.result_text(str(self))
+        for note in self.notes:
+            talk(note)
+
     def print_json(self) -> None:
-        """Print the plan of a dry run; episodes were printed when they ended."""
+        """Print the plan of a dry run; episodes were printed when they ended. Then print the notes."""
         if self.estimate is not None:
             console.result_json(self.to_json())
+        for note in self.notes:
+            talk(note)
 
     def __str__(self) -> str:
         if self.estimate is not None:
@@ -148,14 +159,9 @@ class Rollout(Result):
 
         if self.estimate is not None:
             return html.framed((html.title("rollout", "dry run"), html.block(str(self))))
-        notes = [
-            *self.errors,
-            *([self.reached] if self.reached else []),
-            *([str(self.path)] if self.path else []),
-        ]
         headings, cells = self._table()
         title = html.title("rollout", f"{self.n_done:,} of {plural(self.n_planned, 'episode')} done")
-        return html.framed((title, html.table(headings, cells, n_text=2), *map(html.line, notes)))
+        return html.framed((title, html.table(headings, cells, n_text=2), *map(html.line, self.notes)))
 
     def _table(self) -> tuple[list[str], list[list[str]]]:
         """Headings and rows: means ± standard errors of the episodes that were played to their end."""
@@ -194,8 +200,8 @@ def _mean(mean: Mean | None, digits: int) -> str:
 def planned(session: Session) -> Rollout:
     """What a rollout would take, as its result after a dry run."""
     estimate = session.estimate()
-    talk("dry run: nothing was played")
-    return Rollout(session, estimate, n_done=session.plan.n_episodes - estimate.n_episodes)
+    n_done = session.plan.n_episodes - estimate.n_episodes
+    return Rollout(session, estimate, n_done=n_done, notes=("dry run: nothing was played",))
 
 
 def confirm(session: Session, *, yes: bool) -> None:
@@ -269,6 +275,7 @@ def play(run: Run, *, has_rows: bool = False) -> Rollout:
     playing = _Playing(run, has_rows=has_rows)
     try:
         playing.play()
+        written = run.write(prompts_of(run.session))
     except KeyboardInterrupt:
         talk(playing.stopped())
         raise
@@ -276,10 +283,13 @@ def play(run: Run, *, has_rows: bool = False) -> Rollout:
         if has_rows and run.table.n_ended:
             error.result = playing.result()
         raise
-    playing.tell()
-    if (written := run.write(prompts_of(run.session))) is not None:
-        _tell_store(written, is_evaluation=run.plan.purpose == "eval")
-    return playing.result(path=None if written is None else written.path, rows=_check_rows(run))
+    notes = [*playing.notes()]
+    if written is not None:
+        notes += _notes_of_store(written)
+        remember_store(written.path, is_evaluation=run.plan.purpose == "eval")
+    rows = _check_rows(run)
+    notes += _notes_of_rows(run, rows)
+    return playing.result(path=None if written is None else written.path, rows=rows, notes=notes)
 
 
 class _Playing:
@@ -362,7 +372,9 @@ class _Playing:
         finished = f"{count(run.journal.n_done)} of {plural(run.plan.n_episodes, 'episode')} finished{logged}"
         return f"{finished}; the others have no feedback{store}; the same command plays the rest"
 
-    def result(self, *, path: Path | None = None, rows: Checked | None = None) -> Rollout:
+    def result(
+        self, *, path: Path | None = None, rows: Checked | None = None, notes: Sequence[str] = ()
+    ) -> Rollout:
         run, plan = self._run, self._run.plan
         return Rollout(
             self._session._replace(plan=plan),
@@ -372,33 +384,34 @@ class _Playing:
             reached=None if run.reached is None else str(run.reached),
             rows_checked=rows,
             path=path,
+            notes=tuple(notes),
         )
 
-    def tell(self) -> None:
-        """Say what is not in the table."""
+    def notes(self) -> Iterator[str]:
+        """What is not in the table."""
         run = self._run
         for kind, messages in self._faults.items():
             ended = f"{plural(messages.total(), 'episode')} ended by an error, without feedback"
-            talk(f"{ended}: {kind}: {next(iter(messages))}")
+            yield f"{ended}: {kind}: {next(iter(messages))}"
         n_passed = run.caller.faults.total() - self._n_errors
         if n_passed > 0:
             kinds = ", ".join(f"{kind} {count(n)}" for kind, n in run.caller.faults.most_common())
-            talk(f"requests that failed: {kinds}; {count(n_passed)} of them passed when sent again")
+            yield f"requests that failed: {kinds}; {count(n_passed)} of them passed when sent again"
         if run.journal.n_hidden:
-            talk(f"answers repeated a key {plural(run.journal.n_hidden, 'time')}: it is hidden there")
+            yield f"answers repeated a key {plural(run.journal.n_hidden, 'time')}: it is hidden there"
         if run.caller.throttle.lowest < run.plan.concurrency:
-            talk(f"a service asked for fewer requests: down to {run.caller.throttle.lowest} at once")
-        self._tell_spending()
+            yield f"a service asked for fewer requests: down to {run.caller.throttle.lowest} at once"
+        yield from self._spending()
         if run.reached is not None:
             done = f"{count(run.journal.n_done)} of {plural(run.plan.n_episodes, 'episode')} are done"
-            talk(f"{run.reached}; {done}; the same command plays the rest")
+            yield f"{run.reached}; {done}; the same command plays the rest"
         elif self._faults:
-            talk("the same command plays them again")
+            yield "the same command plays them again"
         if run.journal.unmarked and self._session.function_name:
             episodes = plural(len(run.journal.unmarked), "abandoned episode")
-            talk(f"{episodes} could not be marked in the database yet; the same command tries again")
+            yield f"{episodes} could not be marked in the database yet; the same command tries again"
 
-    def _tell_spending(self) -> None:
+    def _spending(self) -> Iterator[str]:
         budget = self._run.budget
         is_priced = budget.prices is not None or budget.cost_usd > 0
         if not budget.n_calls or not (is_priced or any(budget.limits)):
@@ -406,7 +419,7 @@ class _Playing:
         tokens = f"{count(budget.n_input_tokens)} tokens in, {count(budget.n_output_tokens)} out"
         unmetered = f" ({plural(budget.n_unmetered, 'answer')} not metered)" if budget.n_unmetered else ""
         money = f"  {budget.cost_usd:,.4f} USD" if is_priced else ""
-        talk(f"{plural(budget.n_calls, 'call')}  {tokens}{unmetered}{money}")
+        yield f"{plural(budget.n_calls, 'call')}  {tokens}{unmetered}{money}"
 
 
 def _silence(played: Played, session: Session) -> str | None:
@@ -447,15 +460,14 @@ def _row(episode: Episode, score: Score, message: str | None) -> dict[str, Any]:
     }
 
 
-def _tell_store(written: Written, *, is_evaluation: bool) -> None:
+def _notes_of_store(written: Written) -> Iterator[str]:
     if written.n_without_prompt:
-        talk(
+        yield (
             f"{plural(written.n_without_prompt, 'inference')} without its prompt in the store: "
             "the gateway's database does not hold exactly one model call for it"
         )
     counts = written.manifest.counts
-    talk(f"{written.path}  {plural(counts.n_episodes, 'episode')}  {plural(counts.n_steps, 'step')}")
-    remember_store(written.path, is_evaluation=is_evaluation)
+    yield f"{written.path}  {plural(counts.n_episodes, 'episode')}  {plural(counts.n_steps, 'step')}"
 
 
 def prompts_of(session: Session) -> Prompts | None:
@@ -471,22 +483,27 @@ def prompts_of(session: Session) -> Prompts | None:
 def _check_rows(run: Run) -> Checked | None:
     """What a gateway that somebody else runs has kept; None where its database is not known, or ours."""
     venue = run.session.venue
-    if venue is None or venue.gateway_url is None or run.journal.n_done == 0:
-        return None
-    if venue.clickhouse_url is None:
-        talk("rows were not counted: TENSORZERO_CLICKHOUSE_URL does not say where the database is")
+    if venue is None or venue.gateway_url is None or venue.clickhouse_url is None or run.journal.n_done == 0:
         return None
     from trajkit.sources.tensorzero.connect.rows import stored_rows
 
-    checked = run.check_rows(functools.partial(stored_rows, venue.clickhouse_url.get_secret_value()))
+    return run.check_rows(functools.partial(stored_rows, venue.clickhouse_url.get_secret_value()))
+
+
+def _notes_of_rows(run: Run, checked: Checked | None) -> Iterator[str]:
+    venue = run.session.venue
+    if venue is None or venue.gateway_url is None or run.journal.n_done == 0:
+        return
+    if checked is None:
+        yield "rows were not counted: TENSORZERO_CLICKHOUSE_URL does not say where the database is"
+        return
     for one in checked.missing:
         rows = f"{plural(one.n_inferences, 'inference')} and {count(one.n_feedback)} feedback"
-        talk(f"missing in the database: {rows} of episode {one.episode_id}")
+        yield f"missing in the database: {rows} of episode {one.episode_id}"
     for episode_id in checked.extra:
-        talk(
+        yield (
             f"more in the database than was played: episode {episode_id} has an answer that was lost on "
             "its way, and was asked for again"
         )
     if not checked.missing:
-        talk(f"every row of {plural(run.journal.n_done, 'episode')} is in the database")
-    return checked
+        yield f"every row of {plural(run.journal.n_done, 'episode')} is in the database"

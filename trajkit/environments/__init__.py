@@ -16,7 +16,8 @@ from trajkit.environments.settings import nearest
 from trajkit.errors import RequestError
 
 _KNOWN = {info.env_id: info for info in (babyai.INFO, textworld.INFO)}
-_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+"""An environment as it is by default."""
 
 
 def known() -> tuple[str, ...]:
@@ -24,7 +25,7 @@ def known() -> tuple[str, ...]:
     return tuple(_KNOWN)
 
 
-def environment_info(env_id: str, settings: Mapping[str, str] = _NO_SETTINGS) -> EnvironmentInfo:
+def environment_info(env_id: str, settings: Mapping[str, str] = NO_SETTINGS) -> EnvironmentInfo:
     """Describe a built-in environment. Its package need not be installed.
 
     Args:
@@ -41,7 +42,7 @@ def environment_info(env_id: str, settings: Mapping[str, str] = _NO_SETTINGS) ->
     return with_settings(info, settings, of=env_id)
 
 
-def typed_environment(spec: str, settings: Mapping[str, str] = _NO_SETTINGS) -> EnvironmentInfo:
+def typed_environment(spec: str, settings: Mapping[str, str] = NO_SETTINGS) -> EnvironmentInfo:
     """Describe an environment that the user typed. This imports code: never call it with a name from data.
 
     Args:
@@ -58,7 +59,7 @@ def typed_environment(spec: str, settings: Mapping[str, str] = _NO_SETTINGS) -> 
     return environment_info(spec, settings)
 
 
-def make(env_id: str, task: str, settings: Mapping[str, str] = _NO_SETTINGS) -> Environment:
+def make(env_id: str, task: str, settings: Mapping[str, str] = NO_SETTINGS) -> Environment:
     """Make an environment for one task, named as in `typed_environment`.
 
     Raises:

@@ -71,7 +71,7 @@ class BabyAI:
         Raises:
             RequestError: `seed` is negative.
         """
-        from trajkit.environments.babyai_level import state_hash
+        from trajkit.environments.babyai_level import room_hash, state_hash
 
         if seed < 0:
             raise RequestError(f"seed {seed} is negative", hint="seeds of babyai are whole numbers from 0")
@@ -80,7 +80,7 @@ class BabyAI:
         self._level, self._expert = level, None
         self._executed = []
         self._n_invalid, self._progression, self._is_over = 0, 0.0, False
-        return Start(level.mission, observation, state_hash(level, self.task))
+        return Start(level.mission, observation, state_hash(level, self.task), room_hash(level))
 
     def step(self, text: str | None) -> Result:
         """Execute an action. The text must match exactly; any other text, or None, means `go forward`.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, OBJECT_TO_IDX
@@ -176,13 +177,23 @@ def _place(right: int, forward: int) -> str:
 
 def state_hash(level: Level, task: str) -> str:
     """Return a SHA-256 of the initial state: all cells, the agent, the mission and the step limit."""
+    told = {"task": task, "mission": level.mission, "max_steps": int(level.max_steps)}
+    return _sha256({**told, **_room(level)})
+
+
+def room_hash(level: Level) -> str:
+    """Return a SHA-256 of all cells and the agent. Several tasks of one seed start in the same room."""
+    return _sha256(_room(level))
+
+
+def _room(level: Level) -> dict[str, Any]:
     carrying: Any = level.carrying
-    state = {
-        "task": task,
-        "mission": level.mission,
-        "max_steps": int(level.max_steps),
+    return {
         "cells": level.grid.encode().tolist(),
         "agent": [int(level.agent_pos[0]), int(level.agent_pos[1]), int(level.agent_dir)],
         "carrying": None if carrying is None else [carrying.type, carrying.color],
     }
+
+
+def _sha256(state: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()

@@ -24,6 +24,9 @@ class Start(NamedTuple):
 
     Your own environment may leave it out. trajkit then hashes task, mission and first observation, and puts
     `text:` before the hash."""
+    room_hash: str = ""
+    """Hash of the initial state without task and mission: equal exactly when two tasks start in the same
+    room. Empty if the environment does not give it."""
 
 
 class Result(NamedTuple):

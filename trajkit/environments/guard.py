@@ -229,7 +229,7 @@ class Guarded:
             leave()
 
     def _start(self, value: Any) -> Start:
-        if not isinstance(value, tuple) or not 2 <= len(value) <= 3:
+        if not isinstance(value, tuple) or not 2 <= len(value) <= 4:
             self._wrong("reset", value, "Start, or mission and first observation")
         start = Start(*value)
         mission = self._text(start.mission, "the mission")
@@ -237,7 +237,9 @@ class Guarded:
         if not mission.strip():
             self._fail("the mission is empty", hint="say in words what the agent is to do")
         state_hash = self._text(start.initial_state_hash, "the initial-state hash")
-        return Start(mission, observation, state_hash or _text_hash(self.task, mission, observation))
+        room_hash = self._text(start.room_hash, "the room hash")
+        state_hash = state_hash or _text_hash(self.task, mission, observation)
+        return Start(mission, observation, state_hash, room_hash)
 
     def _result(self, value: Any, said: str, is_valid: bool) -> Result:
         if not isinstance(value, tuple) or len(value) not in (4, 6):

@@ -271,6 +271,22 @@ class TableFormat:
 
 
 @dataclass(frozen=True, kw_only=True)
+class ExperienceFormat:
+    """Rows to train a policy on: ids as sampled, log-probabilities and advantages, made by columns alone."""
+
+    name: str
+    """What the user calls it."""
+    about: str
+    """What it is for, in a line."""
+    columns: Mapping[str, str]
+    """By name, an SQL expression over the columns of `trajkit.schema.experience.Experience`."""
+    carries: frozenset[str]
+    """Those of its columns that a row says; where others have a value, it is counted as lost."""
+    units: tuple[Unit, ...] = (Unit.EPISODE, Unit.STEP)
+    """What a row may be; the first is the default. An episode is as much of it as extends the ids before."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EpisodeFormat:
     """Whole episodes, for exchange with other tools."""
 
@@ -290,7 +306,7 @@ class EpisodeFormat:
     """Whether trainers read it as it is: then what was played for evaluation is kept out."""
 
 
-Format = SftFormat | PreferenceFormat | JudgedFormat | TableFormat | EpisodeFormat
+Format = SftFormat | PreferenceFormat | JudgedFormat | TableFormat | ExperienceFormat | EpisodeFormat
 """Anything that `trajkit convert --to` takes."""
 
 

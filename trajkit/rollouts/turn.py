@@ -116,7 +116,7 @@ class Turn:
         tools: Iterable[Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> ChatCompletion:
-        """Ask the model at `--model-url`.
+        """Ask the model at `--model-url`; in an evaluation of several models, the one that is measured.
 
         A request that fails is sent again as often as `--retries` says. One that fails for good ends the
         episode as an error, also when the agent catches the exception.

@@ -364,7 +364,9 @@ def write_episodes(
         with StoreWriter(goal, kind=kind, metrics=chosen, source=source, as_of=as_of) as writer:
             for part in spool.parts(chosen):
                 writer.add(spool.connection, **part._asdict())
-            return writer.finish(lineage=lineage)
+            # a connection takes longer to make than a small store to check
+            spool.connection.execute(f"SET memory_limit = '{CHECKING_MEMORY}'")
+            return writer.finish(lineage=lineage, connection=spool.connection)
 
 
 def _name(part: Part) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from trajkit.curation.rows.calls import Calls
 from trajkit.curation.rows.conversion import Conversion, facts, warnings_of
 from trajkit.curation.rows.documents import write_documents
+from trajkit.curation.rows.experience import write_experience
 from trajkit.curation.rows.length import Lengths, lengths_of
 from trajkit.curation.rows.lines import JudgedLines, Lines, SftLines, merges
 from trajkit.curation.rows.place import Place, is_folder
@@ -24,6 +25,7 @@ from trajkit.errors import RequestError
 from trajkit.formats import format_named
 from trajkit.formats.base import (
     EpisodeFormat,
+    ExperienceFormat,
     Format,
     JudgedFormat,
     PlainText,
@@ -85,6 +87,8 @@ def convert(
         with place.open() as work:
             if isinstance(form, TableFormat):
                 return write_table(dataset, steps, form, place, work, progress)
+            if isinstance(form, ExperienceFormat):
+                return write_experience(dataset, steps, form, asked, place, work, progress)
             made = _write(dataset, steps, form, asked, place, work, progress, is_free=is_free)
     if made is not None:
         return made

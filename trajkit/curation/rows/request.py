@@ -13,6 +13,7 @@ from trajkit._core.outside import problem_of
 from trajkit.errors import RequestError
 from trajkit.formats.base import (
     EpisodeFormat,
+    ExperienceFormat,
     Format,
     JudgedFormat,
     Mask,
@@ -33,6 +34,7 @@ _USED: dict[type[Format], frozenset[str]] = {
     JudgedFormat: frozenset({"thoughts", "good", "tools"}) | _LENGTHS,
     PreferenceFormat: frozenset({"thoughts", "tools"}) | _LENGTHS,
     TableFormat: frozenset(),
+    ExperienceFormat: frozenset({"unit"}),
     EpisodeFormat: frozenset(),
 }
 _ALWAYS = frozenset({"include_eval", "strict", "skip_bad", "kind"})
@@ -128,6 +130,10 @@ def checked(form: Format, options: Mapping[str, Any]) -> Options:
     for name in sorted(asked.model_fields_set - _USED[type(form)] - _ALWAYS):
         if getattr(asked, name) != Options.model_fields[name].default:
             raise RequestError(f"--{name.replace('_', '-')} makes no sense with {form.name}")
+    if isinstance(form, ExperienceFormat):
+        if "unit" in options and asked.unit not in form.units:
+            raise RequestError(f"a row of {form.name} is one step, and not --unit {asked.unit}")
+        return asked if "unit" in options else asked.model_copy(update={"unit": form.units[0]})
     if "unit" not in options and isinstance(form, SftFormat) and form.masks[Unit.STEP] == Mask.ALL:
         return asked.model_copy(update={"unit": Unit.EPISODE})
     return asked
