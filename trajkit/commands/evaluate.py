@@ -82,6 +82,7 @@ class Evaluated(Result):
         if self.rollout.estimate is not None:
             return self.rollout.to_json()
         groups = [] if found is None else [group.model_dump(mode="json") for group in found.groups]
+        differences = [] if found is None else [each.model_dump(mode="json") for each in found.comparisons]
         return {
             "store": None if self.rollout.path is None else str(self.rollout.path),
             "run": plan.run,
@@ -91,9 +92,7 @@ class Evaluated(Result):
             **self.evaluation.session.remarks,
             "n_planned": self._n_planned,
             "groups": [{**group, "n_missing": self._n_planned - group["n_episodes"]} for group in groups],
-            "comparisons": []
-            if found is None
-            else [each.model_dump(mode="json") for each in found.comparisons],
+            "comparisons": differences,
             "notes": [] if found is None else list(found.notes),
         }
 
@@ -109,10 +108,10 @@ class Evaluated(Result):
         self._tell()
 
     def _tell(self) -> None:
-        for note in (
-            self.rollout.notes if self.report is None else map("note: {}".format, _notes(self.report))
-        ):
-            talk(note)
+        if self.rollout.estimate is not None:
+            self.rollout.tell()
+        for note in () if self.report is None else _notes(self.report):
+            talk(f"note: {note}")
 
     def __str__(self) -> str:
         if self.report is None:
@@ -358,8 +357,7 @@ def _played(found: Evaluation) -> Evaluated:
     with open_run(found.session) as run, kept_stdout():
         run.session = with_store(run)
         done = play(run)
-    for note in done.notes:
-        talk(note)
+    done.tell()
     return Evaluated(found, done, None if done.path is None else report(done.path))
 
 
