@@ -32,7 +32,7 @@ JOBS = {
         "pairs",
     ),
     "Write training files": ("convert", "validate", "tokens"),
-    "Train": ("sft", "dpo", "kto", "jobs"),
+    "Train": ("sft", "dpo", "kto", "rl", "jobs"),
     "Deploy": ("try", "serve", "register", "lineage"),
     "Measure": ("evaluate", "report"),
     "Share": ("push",),
@@ -77,6 +77,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.replay import replay as replay
     from trajkit.commands.report import report as report
     from trajkit.commands.reserve import reserve as reserve
+    from trajkit.commands.rl import rl_local as rl_local
     from trajkit.commands.rollout import rollout as rollout
     from trajkit.commands.run import run as run
     from trajkit.commands.score import score as score

@@ -175,6 +175,8 @@ def _functions(job: TuneJob) -> tuple[str, ...]:
     from trajkit.store.dataset import open_dataset
     from trajkit.training.origin import origin_of
 
+    if job.train is None:
+        return ()
     try:
         return origin_of(open_dataset(job.train.store)).functions
     except StoreError:

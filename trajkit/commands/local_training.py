@@ -93,7 +93,7 @@ def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
         yield from _preference_lines(prepared, recipe)
     else:
         yield from data_lines(job, prepared.leak, row=row, learned="learned")
-        yield from _weight_lines(job.base, recipe, prepared.sizes)
+        yield from weight_lines(job.base, recipe, prepared.sizes)
     n_rows = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
     rows = "lines" if recipe.packing else f"{row}s"
     yield f"steps     {count(prepared.n_steps)} of {n_rows} {rows}, learning rate {recipe.learning_rate:g}"
@@ -106,7 +106,7 @@ def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
     yield "price     none: it runs on this machine"
 
 
-def _weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
+def weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
     """What of a model is trained, and the memory that takes at least."""
     from trajkit.training.local.base_model import least_memory
 

@@ -79,6 +79,11 @@ RunsFolder: TypeAlias = Annotated[Place, Option(metavar="FOLDER")]
 """The folder where jobs are kept."""
 Tasks: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True, alias="--game", metavar="TASK")]
 """Tasks of an environment, or games; none for all."""
+TaskList: TypeAlias = Annotated[
+    str | Iterable[str],
+    Option(is_repeated=True, is_list=True, alias="--game", metavar="TASKS", default=()),
+]
+"""The same, several of them with commas."""
 Moment: TypeAlias = Annotated[Union[str, "datetime", None], Option(metavar="TIME")]
 """A date or a time (ISO); UTC without an offset."""
 NewPath: TypeAlias = Annotated[Place, Option(short="-o", metavar="PATH")]

@@ -232,7 +232,7 @@ def _model(name: str, runs_folder: Path, options: ModelOptions) -> _Model | None
         folder = model_folder(name, runs, job)
     origin = Origin(
         base=options.base or job.base,
-        data_digest=job.train.digest,
+        data_digest=None if job.train is None else job.train.digest,
         dataset=options.dataset,
         job_id=job.job_id,
     )

@@ -203,7 +203,14 @@ class Curve(NamedTuple):
     """Its class in the page: `first` or `second`."""
 
 
-def curves(lines: Sequence[Curve], *, title: str, marked: Place | None = None, said: str = "") -> str:
+def curves(
+    lines: Sequence[Curve],
+    *,
+    title: str,
+    marked: Place | None = None,
+    said: str = "",
+    across: str = "steps of the optimizer",
+) -> str:
     """Lines over steps; of very many values the means of neighbours are drawn.
 
     Args:
@@ -211,6 +218,7 @@ def curves(lines: Sequence[Curve], *, title: str, marked: Place | None = None, s
         title: What is shown, for those who cannot see it.
         marked: A place with a ring around it.
         said: What is special about that.
+        across: What the steps are of.
     """
     every = [place for line in lines for place in line.places]
     low, high = min(place.value for place in every), max(place.value for place in every)
@@ -219,7 +227,7 @@ def curves(lines: Sequence[Curve], *, title: str, marked: Place | None = None, s
     ticks = nice_ticks(low, high)
     low, high = min([low, *ticks]), max([high, *ticks])
 
-    def across(step: float) -> float:
+    def x_of(step: float) -> float:
         return _LEFT + (step - first) / ((last - first) or 1.0) * (_RIGHT - _LEFT)
 
     def up(value: float) -> float:
@@ -231,20 +239,20 @@ def curves(lines: Sequence[Curve], *, title: str, marked: Place | None = None, s
         for y in ticks
     ]
     drawn += [
-        f'<text class="tick" x="{across(x):.1f}" y="{_BOTTOM + 18}" text-anchor="middle">{brief(x)}</text>'
+        f'<text class="tick" x="{x_of(x):.1f}" y="{_BOTTOM + 18}" text-anchor="middle">{brief(x)}</text>'
         for x in nice_ticks(first, last)
     ]
     drawn.append(
-        f'<text class="tick" x="{_RIGHT}" y="{_BOTTOM + 36}" text-anchor="end">steps of the optimizer</text>'
+        f'<text class="tick" x="{_RIGHT}" y="{_BOTTOM + 36}" text-anchor="end">{escape(across)}</text>'
     )
     for number, line in enumerate(lines):
         places = _means(line.places)
-        points = " ".join(f"{across(step):.1f},{up(value):.1f}" for step, value in places)
+        points = " ".join(f"{x_of(step):.1f},{up(value):.1f}" for step, value in places)
         x = _LEFT + 140 * number
         drawn.append(f'<polyline class="curve {line.style}" points="{points}"/>')
         if len(places) <= _MOST_DOTS:
             drawn += [
-                f'<circle class="{line.style}" cx="{across(step):.1f}" cy="{up(value):.1f}" r="3">'
+                f'<circle class="{line.style}" cx="{x_of(step):.1f}" cy="{up(value):.1f}" r="3">'
                 f"<title>{escape(line.name)} at step {brief(step)}: {value:.4g}</title></circle>"
                 for step, value in places
             ]
@@ -254,7 +262,7 @@ def curves(lines: Sequence[Curve], *, title: str, marked: Place | None = None, s
         )
     if marked is not None:
         drawn.append(
-            f'<circle class="ring" cx="{across(marked.step):.1f}" cy="{up(marked.value):.1f}" r="7">'
+            f'<circle class="ring" cx="{x_of(marked.step):.1f}" cy="{up(marked.value):.1f}" r="7">'
             f"<title>{escape(said)}</title></circle>"
         )
     return svg(title, _BOTTOM + 44, "".join(drawn))

@@ -132,7 +132,7 @@ class Cast:
     def _local_models(self) -> LocalModels:
         from trajkit.rollouts.local_policy import LocalModels
 
-        models = LocalModels(self._session.players)
+        models = LocalModels.open(self._session.players)
         self._stack.push_async_callback(models.close)
         return models
 

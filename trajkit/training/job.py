@@ -96,14 +96,14 @@ class TuneJob(Model, Result):
     """What it is a job of: the same for the same data, model and recipe, which are never paid for twice."""
     target: Name
     """What trains it."""
-    method: Annotated[str, Field(pattern="^(sft|dpo|kto)$")] = "sft"
+    method: Annotated[str, Field(pattern="^(sft|dpo|kto|rl)$")] = "sft"
     """How it learns."""
     base: Name
     """The model that it starts from."""
     recipe: JsonObject
     """Everything else that decides what comes out."""
-    train: JobData
-    """What is learned."""
+    train: JobData | None = None
+    """What is learned; None where the model plays while it is trained."""
     validation: JobData | None = None
     """What measures it on the way."""
     leak: JsonObject | None = None
@@ -139,6 +139,12 @@ class TuneJob(Model, Result):
         return job
 
     @property
+    def learned(self) -> JobData:
+        """What is learned, of a job that learns a store."""
+        assert self.train is not None
+        return self.train
+
+    @property
     def exit_code(self) -> int:
         """Exit code of the command that returned it."""
         return self._shown.exit_code
@@ -155,6 +161,15 @@ class TuneJob(Model, Result):
         if result.get("eval_loss") is not None:
             best = f" at step {result['best_step']}" if result.get("best_step") is not None else ""
             parts.append(f"validation {result['eval_loss']:.3f}{best}")
+        if result.get("n_iterations") is not None:
+            parts.append(plural(result["n_iterations"], "iteration"))
+        if result.get("success") is not None:
+            before = (
+                f" (at first {result['first_success']:.2f})"
+                if result.get("first_success") is not None
+                else ""
+            )
+            parts.append(f"held-out success {result['success']:.2f}{before}")
         if result.get("margin") is not None:
             parts.append(f"margin {result['margin']:.3f}")
         if result.get("cost_usd") is not None:
@@ -191,8 +206,9 @@ class TuneJob(Model, Result):
         yield "status", self.status
         yield "target", self.target
         yield "model", self.base
-        rows = plural(self.train.n_rows, "row")
-        yield "learned", f"{self.train.store} ({self.train.digest[:12]}), {rows}"
+        if self.train is not None:
+            rows = plural(self.train.n_rows, "row")
+            yield "learned", f"{self.train.store} ({self.train.digest[:12]}), {rows}"
         if self.validation is not None:
             yield "measured", f"{self.validation.store} ({self.validation.digest[:12]})"
         yield from _flat(self.recipe)

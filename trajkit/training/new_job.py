@@ -85,20 +85,20 @@ def name_for(runs: Runs, name: str | None, *, base: str, data: Path, method: str
 
 
 def begin_job(
-    folder: Path, *, leak: LeakReport, origin: Origin, packages: Sequence[str], **facts: Any
+    folder: Path, *, origin: Origin, packages: Sequence[str], leak: LeakReport | None = None, **facts: Any
 ) -> TuneJob:
     """Write the record of a job that nobody has started.
 
     Args:
         folder: The job's, while it is built.
-        leak: What the two sides have in common.
         origin: What the learned steps are of.
         packages: Whose versions decide what comes out.
+        leak: What the two sides have in common; None where there are no stores.
         facts: The other fields of `TuneJob`.
     """
     job = TuneJob(
         **facts,
-        leak=leak.model_dump(mode="json"),
+        leak=None if leak is None else leak.model_dump(mode="json"),
         function=origin.function,
         variants=origin.variants,
         versions=versions_of(packages),

@@ -201,8 +201,8 @@ def _resolved(request: LocalRequest) -> JsonObject:
 def _n_steps(job: TuneJob, tokens: Path, recipe: LocalRecipe) -> int:
     """Steps of the optimizer."""
     if job.method != "sft":
-        return recipe.n_steps(job.train.n_rows)
-    n_lines = job.train.n_rows
+        return recipe.n_steps(job.learned.n_rows)
+    n_lines = job.learned.n_rows
     if recipe.packing and recipe.max_steps is None:
         n_lines = len(pack(open_tokens(tokens).lengths, recipe.max_length))
     return recipe.n_steps(n_lines, n_replicas=n_replicas(recipe))
