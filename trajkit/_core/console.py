@@ -60,9 +60,14 @@ def result_text(text: str) -> None:
     click.echo(visible(text, is_line=False))
 
 
+def json_text(value: Any) -> str:
+    """A value as a JSON document; characters that could steer a terminal are escaped."""
+    return visible_json(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
 def result_json(value: Any) -> None:
     """Print the result as one JSON document on stdout."""
-    click.echo(visible_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
+    click.echo(json_text(value))
 
 
 def result_json_line(value: Any) -> None:
@@ -100,6 +105,12 @@ def talk(text: str) -> None:
             click.echo(visible(text), err=True)
     else:
         logging.getLogger("trajkit").info(visible(text))
+
+
+def notes(texts: Iterable[str]) -> None:
+    """Talk about what a user should know of a result."""
+    for text in texts:
+        talk(f"note: {text}")
 
 
 @contextlib.contextmanager

@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 import click
 
 from trajkit._core import console
-from trajkit._core.result import Running
+from trajkit._core.result import Result, Running
 from trajkit.commands.flags import everywhere
 from trajkit.commands.option_group import type_hints
 from trajkit.commands.options import Option
@@ -66,26 +66,22 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
     signature = inspect.signature(function)
     many = inspect.Parameter.VAR_POSITIONAL
     rest = next((each.name for each in signature.parameters.values() if each.kind is many), "")
-    has_result = signature.return_annotation not in (None, "None")
-    if has_result:
-        parameters.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."))
+    parameters.append(click.Option(["--json", "as_json"], is_flag=True, help="Print the result as JSON."))
 
-    def call(as_json: bool = False, **given: Any) -> int:
+    def call(as_json: bool, **given: Any) -> int:
         # what may be repeated and was not typed has the default of the function
         given = {name: value for name, value in given.items() if value not in ((), {})}
         try:
             with console.rows_as_json(as_json):
-                result = function(*given.pop(rest, ()), **given)
+                result: Result = function(*given.pop(rest, ()), **given)
         except TrajkitError as error:
-            if error.result is not None:
+            if isinstance(error.result, Result):
                 _print(error.result, as_json=as_json)
             raise
-        if result is None:
-            return 0
         _print(result, as_json=as_json)
-        if (failure := getattr(result, "failure", None)) is not None:
-            raise failure
-        return int(result.exit_code)
+        if result.failure is not None:
+            raise result.failure
+        return result.exit_code
 
     paragraphs = [told.summary, *map(_paragraph, told.text.split("\n\n"))]
     text = "\n\n".join((*paragraphs, f"\b\n{told.example}") if told.example else paragraphs).rstrip()
@@ -98,16 +94,12 @@ def command(function: Callable[..., Any], *, name: str | None = None) -> click.C
     )
 
 
-def _print(result: Any, *, as_json: bool) -> None:
-    is_running = isinstance(result, Running)
-    own = getattr(result, "print_json" if as_json else "print_text", None)
-    if own is not None:
-        own()
-    elif as_json:
-        (console.result_json_line if is_running else console.result_json)(result.to_json())
-    elif text := str(result):
-        console.result_text(text)
-    if is_running:
+def _print(result: Result, *, as_json: bool) -> None:
+    if as_json:
+        result.print_json()
+    else:
+        result.print_text()
+    if isinstance(result, Running):
         sys.stdout.flush()
         result.wait()
 

@@ -12,10 +12,11 @@ from trajkit._core.console import Cell, count, line, plural, table_text, talk
 from trajkit._core.result import Result
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Many, Option, many
+from trajkit.commands.place import path_or_none
 from trajkit.commands.playing import Rollout, confirm, planned, play
 from trajkit.commands.playing_options import PlayingOptions, fields_of
 from trajkit.commands.request import checked
-from trajkit.errors import RequestError
+from trajkit.errors import RequestError, TrajkitError
 from trajkit.rollouts.options import Options, PolicyKind
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class Evaluated(Result):
         return self.rollout.exit_code
 
     @property
-    def failure(self) -> Exception | None:
+    def failure(self) -> TrajkitError | None:
         """That of the rollout."""
         return self.rollout.failure
 
@@ -81,6 +82,7 @@ class Evaluated(Result):
         if self.rollout.estimate is not None:
             return self.rollout.to_json()
         groups = [] if found is None else [group.model_dump(mode="json") for group in found.groups]
+        differences = [] if found is None else [each.model_dump(mode="json") for each in found.comparisons]
         return {
             "store": None if self.rollout.path is None else str(self.rollout.path),
             "run": plan.run,
@@ -90,9 +92,7 @@ class Evaluated(Result):
             **self.evaluation.session.remarks,
             "n_planned": self._n_planned,
             "groups": [{**group, "n_missing": self._n_planned - group["n_episodes"]} for group in groups],
-            "comparisons": []
-            if found is None
-            else [each.model_dump(mode="json") for each in found.comparisons],
+            "comparisons": differences,
             "notes": [] if found is None else list(found.notes),
         }
 
@@ -108,10 +108,10 @@ class Evaluated(Result):
         self._tell()
 
     def _tell(self) -> None:
-        for note in (
-            self.rollout.notes if self.report is None else map("note: {}".format, _notes(self.report))
-        ):
-            talk(note)
+        if self.rollout.estimate is not None:
+            self.rollout.tell()
+        for note in () if self.report is None else _notes(self.report):
+            talk(f"note: {note}")
 
     def __str__(self) -> str:
         if self.report is None:
@@ -285,7 +285,7 @@ def _of_process(
     cast = cast_of(
         contenders,
         known,
-        find_stage(None if config is None else Path(config), fields.pop("function", None)),
+        find_stage(path_or_none(config), fields.pop("function", None)),
         env_id=fields["env_id"],
         actions=_actions(fields),
         runs_folder=runs_folder,
@@ -357,8 +357,7 @@ def _played(found: Evaluation) -> Evaluated:
     with open_run(found.session) as run, kept_stdout():
         run.session = with_store(run)
         done = play(run)
-    for note in done.notes:
-        talk(note)
+    done.tell()
     return Evaluated(found, done, None if done.path is None else report(done.path))
 
 

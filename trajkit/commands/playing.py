@@ -130,13 +130,16 @@ class Rollout(Result):
     def print_text(self) -> None:
         """Print the table or the plan, then the notes."""
         console.result_text(str(self))
-        for note in self.notes:
-            talk(note)
+        self.tell()
 
     def print_json(self) -> None:
         """Print the plan of a dry run; episodes were printed when they ended. Then print the notes."""
         if self.estimate is not None:
             console.result_json(self.to_json())
+        self.tell()
+
+    def tell(self) -> None:
+        """Print the notes."""
         for note in self.notes:
             talk(note)
 

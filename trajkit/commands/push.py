@@ -12,7 +12,7 @@ from trajkit._core import console
 from trajkit._core.console import Meter, talk
 from trajkit._core.result import Result
 from trajkit.commands.options import Many, Option, Place, RunsFolder, Settings, StoreLike, many
-from trajkit.commands.place import store_paths, texts
+from trajkit.commands.place import path_or_none, store_paths, texts
 from trajkit.commands.push_plan import plan_lines
 from trajkit.errors import RequestError, ServiceError, StoreError
 
@@ -140,7 +140,7 @@ def push(
         pretty_name=pretty_name,
         tags=many(card_tag),
     )
-    of_model = ModelOptions(merged, base, dataset, None if evaluation is None else Path(evaluation))
+    of_model = ModelOptions(merged, base, dataset, path_or_none(evaluation))
     hub = _checked_hub(wish, is_public=not private, dry_run=dry_run)
     with tempfile.TemporaryDirectory(prefix="trajkit-push-") as name:
         folder = Path(name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -49,98 +49,22 @@ class Registered(Result):
     """The command that serves the model; None for one that somebody serves already."""
     settings: ClientSettings | None = None
     """With `emit`: address, model and sampling for any client."""
-    names: Mapping[str, str] = field(default_factory=dict)
-    """Function, template variant and variant."""
-    model: str = ""
-    """What the configuration calls the model."""
-    config: str = ""
-    """The configuration's file, or a pattern of several."""
-    is_dry_run: bool = False
-    """Whether nothing was to be written."""
-
-    @property
-    def is_written(self) -> bool:
-        """Whether the configuration was changed."""
-        return bool(self.diff) and self.registration is not None
+    outcome: str = ""
+    """What now exists: a line, or the settings as JSON; empty after a dry run."""
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """The same for programs."""
 
     def to_json(self) -> dict[str, Any]:
-        """The variant, the change, and where the files are that were there before."""
-        written = self.registration if self.is_written else None
-        said = {
-            **self.names,
-            "model": self.model,
-            "config": self.config,
-            "diff": list(self.diff),
-            "notes": self.notes,
-            "placeholders": self.placeholders,
-            "serve": self.serve,
-            "registration_id": None if written is None else written.registration_id,
-            "is_written": self.is_written,
-        }
-        return said if written is None else {**said, "backups": [str(each.backup) for each in written.files]}
+        """The variant and the change; the registration, or the settings."""
+        return dict(self.document)
 
     def __str__(self) -> str:
-        return "\n".join(map(line, (*self.diff, *self._last())))
+        return "\n".join((*map(line, self.diff), *filter(None, (self.outcome,))))
 
     def print_text(self) -> None:
         """Print what now exists: the change was printed before the question."""
-        for each in self._last():
-            console.result(each)
-
-    def _last(self) -> tuple[str, ...]:
-        """The line that says what now exists; none after a dry run."""
-        return () if self.is_dry_run else (self._outcome(),)
-
-    def _outcome(self) -> str:
-        new = "registered" if self.is_written else "as it was"
-        return f"{self.config}  {self.names['function']}/{self.names['variant']}  {new}  {self.model}"
-
-
-@dataclass(frozen=True)
-class TakenBack(Registered):
-    """A registration that was taken back, or would be."""
-
-    registration_id: str = ""
-    """Which."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The registration and the change."""
-        return {
-            "registration_id": self.registration_id,
-            "diff": list(self.diff),
-            "is_written": not self.is_dry_run,
-        }
-
-    def _outcome(self) -> str:
-        return f"{self.config}  {self.names['function']}/{self.names['variant']}  taken back"
-
-
-@dataclass(frozen=True)
-class Emitted(Registered):
-    """Address, model and sampling for any client; no configuration was touched."""
-
-    file: Path | None = None
-    """Where they were written; None for nowhere."""
-
-    def to_json(self) -> dict[str, Any]:
-        """The settings."""
-        assert self.settings is not None
-        return self.settings.model_dump(mode="json")
-
-    def __str__(self) -> str:
-        return line(self._outcome())
-
-    def print_text(self) -> None:
-        """Print the settings; where they are in a file, its name."""
-        if self.file is None:
-            console.result_json(self.to_json())
-        else:
-            super().print_text()
-
-    def _outcome(self) -> str:
-        assert self.settings is not None
-        where = f"{self.file}  " if self.file is not None else ""
-        return f"{where}{self.model} at {self.settings.base_url}"
+        if self.outcome:
+            console.result_text(self.outcome)
 
 
 def _share(text: str) -> float:
@@ -228,35 +152,41 @@ def _registered(found: Candidate, ledger: Ledger, asked: Mapping[str, Any]) -> R
     """Show the change, ask, and write it."""
     planned = _plan(found, asked)
     _show(planned.diff)
-    for note in planned.notes:
-        talk(f"note: {note}")
+    console.notes(planned.notes)
     if planned.diff:
         talk("the gateway loads it")
     if planned.placeholders:
         talk(f"not set on this machine, and needed where the gateway runs: {', '.join(planned.placeholders)}")
-    written = None
+    said: dict[str, Any] = {
+        **planned.names,
+        "model": found.tuned.name,
+        "config": planned.pattern,
+        "diff": planned.diff,
+        "notes": planned.notes,
+        "placeholders": planned.placeholders,
+        "serve": found.command,
+        "registration_id": None,
+        "is_written": False,
+    }
+    made = Registered(
+        tuple(planned.diff), notes=planned.notes, placeholders=planned.placeholders, serve=found.command
+    )
     if asked["dry_run"]:
         talk(_DRY_RUN)
-    else:
-        if planned.diff:
-            _ask("Write it?", asked, changed=planned.pattern, verb="writes it")
-        written = _written_down(planned, ledger)
-        if planned.diff and written is not None:
-            backups = ", ".join(str(near(each.backup)) for each in written.files)
-            talk(f"what was there before: {backups}")
-            talk(_RESTART)
-        _tell_server(found)
-    return Registered(
-        tuple(planned.diff),
-        written,
-        planned.notes,
-        planned.placeholders,
-        found.command,
-        names=planned.names,
-        model=found.tuned.name,
-        config=planned.pattern,
-        is_dry_run=asked["dry_run"],
-    )
+        return replace(made, document=said)
+    if planned.diff:
+        _ask("Write it?", asked, changed=planned.pattern, verb="writes it")
+    written, new = _written_down(planned, ledger), "as it was"
+    if planned.diff and written is not None:
+        new, backups = "registered", [each.backup for each in written.files]
+        said |= {"registration_id": written.registration_id, "is_written": True}
+        said["backups"] = list(map(str, backups))
+        talk(f"what was there before: {', '.join(str(near(each)) for each in backups)}")
+        talk(_RESTART)
+    _tell_server(found)
+    variant = "{function}/{variant}".format(**planned.names)
+    outcome = line(f"{planned.pattern}  {variant}  {new}  {found.tuned.name}")
+    return replace(made, registration=written, outcome=outcome, document=said)
 
 
 def _show(diff: Iterable[str]) -> None:
@@ -458,7 +388,7 @@ def _is_same(known: Registration, planned: Planned) -> bool:
     return of == planned.names and is_here and known.model.name == planned.found.tuned.name
 
 
-def _emitted(found: Candidate, asked: Mapping[str, Any]) -> Emitted:
+def _emitted(found: Candidate, asked: Mapping[str, Any]) -> Registered:
     """Address, model and sampling for any client; in a file too, where one is named.
 
     The sampling is that of the variant whose prompts the model learned.
@@ -475,19 +405,20 @@ def _emitted(found: Candidate, asked: Mapping[str, Any]) -> Emitted:
         template = template_of(before, names["function"], names["template_variant"])
     served = address_of(found.model) if isinstance(found.model, str) else found.model
     settings, goal = client_settings(served, template), asked["goal"]
-    made = Emitted(
-        notes=found.notes, serve=found.command, settings=settings, model=served.model_name, file=goal
-    )
+    document = settings.model_dump(mode="json")
+    outcome = console.json_text(document)
     if goal is not None:
         refuse_existing(goal)
-        write_json(goal, made.to_json())
-    for note in found.notes:
-        talk(f"note: {note}")
+        write_json(goal, document)
+        outcome = line(f"{goal}  {served.model_name} at {served.api_base}")
+    console.notes(found.notes)
     _tell_server(found)
-    return made
+    return Registered(
+        notes=found.notes, serve=found.command, settings=settings, outcome=outcome, document=document
+    )
 
 
-def _undone(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> TakenBack:
+def _undone(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> Registered:
     """Show what a registration changed, ask, put back what the files were, and note it."""
     from trajkit.registry import change
     from trajkit.registry.ledger import Undone
@@ -496,21 +427,17 @@ def _undone(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> TakenB
     change.check_undo(last.files)
     diff = tuple(change.undo_diff(last.files))
     _show(diff)
-    if asked["dry_run"]:
+    is_written = not asked["dry_run"]
+    document = {"registration_id": last.registration_id, "diff": diff, "is_written": is_written}
+    if not is_written:
         talk(_DRY_RUN)
-    else:
-        _ask("Take it back?", asked, changed=last.config, verb="takes it back")
-        change.undo(last.files)
-        ledger.add(Undone(registration_id=last.registration_id, undone_at=datetime.now(UTC)))
-        talk(_RESTART)
-    return TakenBack(
-        diff,
-        None if asked["dry_run"] else last,
-        names={"function": last.function, "variant": last.variant},
-        config=str(near(Path(last.config))),
-        is_dry_run=asked["dry_run"],
-        registration_id=last.registration_id,
-    )
+        return Registered(diff, document=document)
+    _ask("Take it back?", asked, changed=last.config, verb="takes it back")
+    change.undo(last.files)
+    ledger.add(Undone(registration_id=last.registration_id, undone_at=datetime.now(UTC)))
+    talk(_RESTART)
+    outcome = line(f"{near(Path(last.config))}  {last.function}/{last.variant}  taken back")
+    return Registered(diff, last, outcome=outcome, document=document)
 
 
 def _last_registration(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> Registration:

@@ -173,7 +173,8 @@ def _plan(prepared: PreparedRl) -> Iterator[str]:
         f"{world.function}/{world.variant} of {near(Path(world.config))}" if world.config else "trajkit's own"
     )
     if world.env:
-        yield f"prompts   {prompts}; answers of up to {world.max_new_tokens} tokens at {world.temperature:g}"
+        yield f"prompts   {prompts}"
+        yield f"answers   up to {world.max_new_tokens} tokens, drawn at temperature {world.temperature:g}"
     if world.eval_seeds:
         often = plural(found.eval_every, "iteration")
         yield f"measured  seeds {world.eval_seeds} of every task, every {often}"

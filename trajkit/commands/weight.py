@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from trajkit._core.console import Cell, count, table_text, talk
+from trajkit._core.console import Cell, count, notes, table_text
 from trajkit.commands.options import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
@@ -107,8 +107,7 @@ def weight(
     options = {name: value for name, value in given.items() if value is not None}
     goal = None if dry_run else goal_of("weight", output)
     made = weigh_steps(store_path(store), goal, scheme=scheme, **options)
-    for note in made.report.notes:
-        talk(f"note: {note}")
+    notes(made.report.notes)
     more = {"report": made.report.model_dump(mode="json")}
     return Made(made.entry, goal, made.manifest, made.report, more, head=_table(made.report)).kept()
 

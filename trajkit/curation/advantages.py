@@ -86,8 +86,8 @@ class Scheme(StrEnum):
 
 
 _ROUNDING = 1e-12
-"""Numbers that differ by less, as a share of the larger, are equal: rewards add up to one sum or the next in
-another order, and a division by the deviation would make much of it."""
+"""Before a division by their deviation, numbers that differ by less, as a share of the larger, are equal. The
+same rewards in another order may add up to a sum with another last bit, of which a division makes much."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -202,11 +202,14 @@ def advantages(
             elif scheme == Scheme.GAE:
                 values = _generalized(attempts, gamma, lam)
             return Advantages(values + 0.0, np.zeros(len(episode), dtype=np.bool_))  # + 0.0: no -0.0
-        among = compare(score, attempts.group)
+        rounding = _ROUNDING if by_deviation and scheme in (Scheme.GRPO, Scheme.GIGPO) else 0.0
+        among = compare(score, attempts.group, rounding=rounding)
         n_matched, is_silent = 0, among.is_silent[among.group]
         if scheme == Scheme.EXPONENTIAL:
             power = np.minimum(among.difference / temperature, math.log(clip))
-            of_episode = np.where(power == math.log(clip), clip, np.exp(power))
+            # not numpy's exponential, whose last bit depends on the processor
+            risen = np.array([math.exp(each) for each in power.tolist()], dtype=np.float64)
+            of_episode = np.where(power == math.log(clip), clip, risen)
             is_silent = np.zeros_like(is_silent)
         elif scheme == Scheme.ADVANTAGE:
             of_episode = among.difference
@@ -254,7 +257,7 @@ class Compared(NamedTuple):
     mean: Numbers
     """Of each group: their mean, rounded once."""
     is_silent: Flags
-    """Of each group: whether all are equal but for rounding, or there is one."""
+    """Of each group: whether all are equal, or there is one."""
     deviation: Numbers
     """Of each group: the sample deviation."""
 
@@ -265,8 +268,14 @@ class Compared(NamedTuple):
         return self.difference / np.where(self.is_silent, 1.0, self.deviation)[self.group]
 
 
-def compare(values: Numbers, key: Indices) -> Compared:
-    """Compare each number with those of the same key; the order of either does not count."""
+def compare(values: Numbers, key: Indices, *, rounding: float = 0.0) -> Compared:
+    """Compare each number with those of the same key; the order of the numbers does not count.
+
+    Args:
+        values: The numbers.
+        key: Of each number: equal keys are a group.
+        rounding: Numbers of a group that differ by no more, as a share of the largest, are equal.
+    """
     order = np.lexsort((values, key))  # by value too: no sum depends on the order that the caller has
     ordered, keys = values[order], key[order]
     is_first = np.ones(len(keys), dtype=np.bool_)
@@ -274,7 +283,7 @@ def compare(values: Numbers, key: Indices) -> Compared:
     starts = np.flatnonzero(is_first)
     n = np.diff(np.append(starts, len(keys)))
     least, most = ordered[starts], ordered[starts + n - 1]
-    is_silent = most - least <= _ROUNDING * np.maximum(np.abs(least), np.abs(most))
+    is_silent = most - least <= rounding * np.maximum(np.abs(least), np.abs(most))
     mean = least.copy()
     for group in np.flatnonzero(~is_silent):
         mean[group] = _mean(ordered[starts[group] : starts[group] + n[group]])
@@ -306,7 +315,7 @@ def _by_state(
     total, weight = np.zeros(len(returns)), np.zeros(len(returns))
     n_matched = 0
     for depth, (rows, key) in enumerate(_contexts(attempts, history)):
-        among = compare(returns[rows], key)
+        among = compare(returns[rows], key, rounding=_ROUNDING if by_deviation else 0.0)
         if depth == 0:
             n_matched = int(among.n[among.n > 1].sum())
         total[rows] += (depth + 1) * among.relative(by_deviation)

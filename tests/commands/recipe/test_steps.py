@@ -173,3 +173,7 @@ def test_what_is_played_in_this_process_needs_no_question(planned: Planned) -> N
         assert (step.outside is None, step.asks) == (is_here, not is_here), (verb, option)
     step = planned(one("evaluate", *given, "variants: a", "through: process"))["first"]
     assert (step.outside, step.asks) == (None, False)
+    agent = ("variants: a=x", "policy: my_pkg.agent:Agent")
+    for options, is_here in ((agent, True), ((*agent, "model_url: http://x/v1"), False)):
+        step = planned(one("evaluate", *given, *options))["first"]
+        assert (step.outside is None, step.asks) == (is_here, not is_here)

@@ -100,7 +100,7 @@ def test_columns_say_what_lines_do(name: str, played: Dataset, tmp_path: Path) -
 
 
 def test_what_cannot_be_carried_fails_when_nothing_may_be_lost(played: Dataset, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="tinker cannot carry 2 environments, 2 groups, 2 model versions"):
+    with pytest.raises(DataError, match="tinker cannot carry 2 environments, 2 episode rewards, 2 groups"):
         convert(played, tmp_path / "r.jsonl", to="tinker", strict=True)
     assert list(tmp_path.glob("r*")) == []
 

@@ -28,7 +28,7 @@ _NOUNS = {
     "seed": "seed",
     "group": "group",
     "state": "state",
-    "total_reward": "reward of an episode",
+    "total_reward": "episode reward",
     "model_version": "model version",
     "tokenizer": "tokenizer",
     "temperature": "temperature",

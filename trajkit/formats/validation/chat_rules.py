@@ -215,6 +215,9 @@ def tool_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
         parameters = function.get("parameters")
         if parameters is not None and not isinstance(parameters, dict):
             yield wrong_type(f"{where}.function.parameters", "a JSON Schema (an object)", parameters)
+        elif parameters is not None:
+            said = json.dumps(parameters, ensure_ascii=False)
+            yield from text_flaws(said, f"{where}.function.parameters", target)
         if isinstance(function.get("description"), str):
             yield from text_flaws(function["description"], f"{where}.function.description", target)
 

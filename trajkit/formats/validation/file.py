@@ -19,8 +19,8 @@ from trajkit.formats.validation.chat_rules import n_images
 from trajkit.formats.validation.finding import Finding, Flaw, Severity, shown
 from trajkit.formats.validation.lines import BOM, Line, has_bom, read_lines
 from trajkit.formats.validation.loss import LossCount, LossReport
-from trajkit.formats.validation.shape import PREFERENCE_KEYS, Shape, flaws_of, shape_of
-from trajkit.formats.validation.target import Bom, Target, target_named
+from trajkit.formats.validation.shape import PREFERENCE_KEYS, flaws_of, shape_of
+from trajkit.formats.validation.target import Bom, Shape, Target, target_named
 from trajkit.schema import Model
 
 MOST_SHOWN = 5

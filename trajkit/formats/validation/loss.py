@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from trajkit._core.console import Cell, count, table_text
 from trajkit.formats.tokenizer import Rendered, Tokenizer, Unwritable
 from trajkit.formats.validation.finding import Flaw, Severity
-from trajkit.formats.validation.shape import Shape
+from trajkit.formats.validation.target import Shape
 from trajkit.schema import Model
 
 _IGNORED = -100

@@ -7,7 +7,6 @@ that ends with a space melts into the completion; a row without an answer is dro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import Any
 
 from trajkit.formats.openai_rules import ROW_KEYS
@@ -22,7 +21,7 @@ from trajkit.formats.validation.chat_rules import (
     tool_flaws,
 )
 from trajkit.formats.validation.finding import Flaw, Severity, kind_of, shown, wrong_type
-from trajkit.formats.validation.target import Target
+from trajkit.formats.validation.target import Shape, Target
 
 _IGNORED = -100
 PREFERENCE_KEYS = frozenset({"input", "preferred_output", "non_preferred_output"})
@@ -201,18 +200,6 @@ def _answer_flaws(answer: Any, path: str, tools: Any, target: Target) -> Iterato
     yield from schema_flaws(answer, path, tools)
 
 
-class Shape(StrEnum):
-    """A kind of row."""
-
-    CHAT = "messages"
-    PREFERENCE = "input, preferred_output and non_preferred_output"
-    COMPLETION = "prompt and completion"
-    CHOSEN = "chosen and rejected"
-    JUDGED = "prompt, completion and label"
-    TEXT = "text"
-    TOKENS = "input_ids"
-
-
 _KEYS: Mapping[Shape, frozenset[str]] = {
     Shape.CHAT: frozenset({"messages"}),
     Shape.PREFERENCE: frozenset({"input", "preferred_output", "non_preferred_output"}),
@@ -221,15 +208,6 @@ _KEYS: Mapping[Shape, frozenset[str]] = {
     Shape.CHOSEN: frozenset({"chosen", "rejected"}),
     Shape.TOKENS: frozenset({"input_ids"}),
     Shape.TEXT: frozenset({"text"}),
-}
-_CHAT_AND_PREFERENCE = (Shape.CHAT, Shape.PREFERENCE)
-_TAKEN: Mapping[str, tuple[Shape, ...]] = {
-    "openai": _CHAT_AND_PREFERENCE,
-    "azure": _CHAT_AND_PREFERENCE,
-    "fireworks": _CHAT_AND_PREFERENCE,
-    "nebius": (Shape.CHAT, Shape.COMPLETION),
-    "together": (*_CHAT_AND_PREFERENCE, Shape.COMPLETION, Shape.TEXT),
-    "trl": (Shape.CHAT, Shape.JUDGED, Shape.COMPLETION, Shape.CHOSEN, Shape.TOKENS, Shape.TEXT),
 }
 _RULES = {
     Shape.CHAT: row_flaws,
@@ -244,7 +222,7 @@ _RULES = {
 
 def shape_of(row: Mapping[str, Any], target: Target) -> Shape | None:
     """The kind of a row, of those that the target takes; None when it is none of them."""
-    taken = _TAKEN[target.name]
+    taken = target.shapes
     whole = [shape for shape in taken if row.keys() >= _KEYS[shape]]
     if whole:
         return whole[0]
@@ -263,7 +241,7 @@ def flaws_of(row: Mapping[str, Any], target: Target, of_file: Shape | None) -> I
     """
     shape = shape_of(row, target)
     if shape is None:
-        kinds = "; or ".join(_TAKEN[target.name])
+        kinds = "; or ".join(target.shapes)
         yield Flaw(
             "no row that is taken",
             "$",
@@ -279,10 +257,6 @@ def flaws_of(row: Mapping[str, Any], target: Target, of_file: Shape | None) -> I
             shown(sorted(row)),
         )
         return
-    if (
-        shape == Shape.TEXT
-        and Shape.TEXT in _TAKEN[target.name]
-        and len(row.keys() & {"messages", "prompt"}) > 0
-    ):
+    if shape == Shape.TEXT and len(row.keys() & {"messages", "prompt"}) > 0:
         yield Flaw("a row of two kinds", "$", "text, or messages: not both", shown(sorted(row)))
     yield from _RULES[shape](dict(row), target)

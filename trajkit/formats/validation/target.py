@@ -25,12 +25,26 @@ class Bom(StrEnum):
     WANTED = "wanted"
 
 
+class Shape(StrEnum):
+    """A kind of row, by its keys."""
+
+    CHAT = "messages"
+    PREFERENCE = "input, preferred_output and non_preferred_output"
+    COMPLETION = "prompt and completion"
+    CHOSEN = "chosen and rejected"
+    JUDGED = "prompt, completion and label"
+    TEXT = "text"
+    TOKENS = "input_ids"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """What a service or a trainer takes."""
 
     name: str
     """What the user calls it."""
+    shapes: tuple[Shape, ...] = (Shape.CHAT, Shape.PREFERENCE)
+    """The kinds of rows that it takes; of several that fit, the first."""
     min_rows: int = 1
     """A file with fewer rows is refused."""
     max_rows: int | None = None
@@ -136,7 +150,12 @@ HOSTED = {
         ),
         HostedService(
             name="nebius",
-            rows=Target(name="nebius", max_bytes=5_000 * MB, has_message_weights=False),
+            rows=Target(
+                name="nebius",
+                shapes=(Shape.CHAT, Shape.COMPLETION),
+                max_bytes=5_000 * MB,
+                has_message_weights=False,
+            ),
             key_variable="NEBIUS_API_KEY",
             url="https://api.tokenfactory.nebius.com/v1",
             hosts=("tokenfactory.nebius.com", "studio.nebius.com"),
@@ -159,6 +178,7 @@ HOSTED = {
             name="together",
             rows=Target(
                 name="together",
+                shapes=(Shape.CHAT, Shape.PREFERENCE, Shape.COMPLETION, Shape.TEXT),
                 max_bytes=50_100 * MB,
                 must_alternate=True,
                 has_thoughts=True,
@@ -197,6 +217,7 @@ HOSTED = {
 """The services by name."""
 _TRL = Target(
     name="trl",
+    shapes=(Shape.CHAT, Shape.JUDGED, Shape.COMPLETION, Shape.CHOSEN, Shape.TOKENS, Shape.TEXT),
     arguments="object",
     has_message_weights=False,
     takes_extra_keys=True,
