@@ -105,8 +105,8 @@ def contend(name: str, url: str, n_rows: int) -> None:
 
         prefer_little_memory()
         import trajkit.commands.export
-        import trajkit.sources.tensorzero.clickhouse
-        import trajkit.sources.tensorzero.export  # noqa: F401
+        import trajkit.sources.tensorzero.connect.clickhouse.database
+        import trajkit.sources.tensorzero.export.export  # noqa: F401
     elif name == "listing":
         import tensorzero  # noqa: F401
     else:

@@ -163,8 +163,8 @@ def contend(name: str, url: str) -> None:
 
         prefer_little_memory()
         import trajkit.commands.export
-        import trajkit.sources.tensorzero.clickhouse
-        import trajkit.sources.tensorzero.export  # noqa: F401
+        import trajkit.sources.tensorzero.connect.clickhouse.database
+        import trajkit.sources.tensorzero.export.export  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 
     with tempfile.TemporaryDirectory() as folder:

@@ -15,8 +15,8 @@ import click
 from conformance import page as formats_page
 from pydantic import BaseModel
 
-from trajkit.cli.main import COMMANDS, cli
-from trajkit.cli.verbs import CommandVerbs
+from trajkit.cli.main import cli
+from trajkit.commands.catalog import COMMANDS
 from trajkit.commands.recipe.schema import recipe_schema
 from trajkit.evaluation.report_object import report_schema
 from trajkit.schema import Episode, Feedback, Transition
@@ -61,7 +61,7 @@ def generated() -> dict[str, str]:
         texts[f"schemas/v1/{noun}.schema.json"] = (
             json.dumps(json_schema(noun), indent=2, ensure_ascii=False) + "\n"
         )
-    recipe = recipe_schema(CommandVerbs())
+    recipe = recipe_schema()
     texts["schemas/v1/recipe.schema.json"] = json.dumps(recipe, indent=2, ensure_ascii=False) + "\n"
     texts["schemas/v1/report.schema.json"] = json.dumps(report_schema(), indent=2, ensure_ascii=False) + "\n"
     return texts

@@ -1,4 +1,4 @@
-"""What `recipes/results.py` writes: a table as JSON, and the same as Markdown, with intervals."""
+"""What `recipes/results.py` writes: a table as JSON and as Markdown, with the intervals of a report."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajkit.evaluation.report import report
-from trajkit.evaluation.report_object import Report
+from trajkit.training.job import TuneJob
 
 BASE = "base"
+METRIC = "episode_return"
 
 
 class Model(NamedTuple):
@@ -22,115 +23,101 @@ class Model(NamedTuple):
     """What the variant is called in the evaluation: the same for all training seeds."""
     model: str
     """What trajkit calls it: a job, or the base."""
+    job: TuneJob | None = None
+    """How it was trained; None of the base."""
     control: str | None = None
     """The line that it is also compared with."""
 
 
-class Line(NamedTuple):
-    """A line of a table over all training seeds."""
+def best_temperatures(stores: Sequence[Path]) -> dict[str, str]:
+    """The temperature of each variant with the highest mean return."""
+    best: dict[str, tuple[float, str]] = {}
+    for group in report(*stores).groups:
+        found = (group.estimate(METRIC).value, str(group.decoding).removeprefix("temperature="))
+        best[group.variant] = max(found, best.get(group.variant, found))
+    return {name: temperature for name, (_, temperature) in best.items()}
 
-    model: Model
-    n_episodes: int
-    """Episodes in the training store, on average over the training seeds; 0 of the base."""
-    n_learned: int
-    """Answers that were learned, in the same way."""
 
-
-def facts(
-    found: Sequence[Line], stores: Mapping[int, Sequence[Path]], tasks: Sequence[str]
+def lines(
+    by_seed: Sequence[Sequence[Model]], stores: Sequence[Path], temperatures: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """The lines of a table.
+    """The lines of a table: every model at temperature 1, then every model at its best temperature.
 
     Args:
-        found: The lines, the base first.
-        stores: Evaluation stores by training seed.
-        tasks: What was played.
+        by_seed: The models of each training seed, the base first, in the same order.
+        stores: Their evaluations.
+        temperatures: The best temperature of each by name.
     """
-    controls = [line.model.control for line in found if line.model.control]
-    everything = [store for each in stores.values() for store in each]
-    pooled = report(*everything, baseline=[BASE, *dict.fromkeys(controls)])
-    alone = {seed: report(*each) for seed, each in stores.items()}
-    return [
-        {
-            "label": line.model.label,
-            "name": line.model.name,
-            "n_episodes": line.n_episodes,
-            "n_learned": line.n_learned,
-            "success": _estimate(pooled, line.model.name, "success"),
-            "episode_return": _estimate(pooled, line.model.name, "episode_return"),
-            "less_before": _difference(pooled, BASE, line.model.name),
-            "less_control": _difference(pooled, line.model.control, line.model.name),
-            "control": line.model.control,
-            "success_by_seed": {
-                str(seed): _estimate(one, line.model.name, "success")["value"] for seed, one in alone.items()
-            },
-            "success_by_task": {
-                task: _estimate(pooled, line.model.name, "success", f"babyai/{task}") for task in tasks
-            },
-        }
-        for line in found
+    models, found = by_seed[0], report(*stores)
+    names = {(group.variant, group.decoding): group.name for group in found.groups}
+    baselines = [
+        name for (variant, _), name in names.items() if variant in {BASE, *(one.control for one in models)}
     ]
+    found = report(*stores, baseline=baselines, across_decodings=True)
+    groups = {group.name: group for group in found.groups}
+    differences = {
+        (each.baseline, each.candidate): each
+        for each in found.comparisons
+        if each.metric == METRIC and each.task is None
+    }
+    made = []
+    for chosen in ({model.name: "1" for model in models}, temperatures):
+        name_of = {name: names[name, f"temperature={value}"] for name, value in chosen.items()}
+        for place, model in enumerate(models):
+            group = groups[name_of[model.name]]
+            jobs = [each[place].job for each in by_seed if each[place].job]
+            against = {"base": BASE if jobs else None, "control": model.control}
+            made.append(
+                {
+                    "label": model.label,
+                    "temperature": chosen[model.name],
+                    "n_models": max(1, len(jobs)),
+                    "n_learned": round(sum(job.train.n_learned for job in jobs) / len(jobs)) if jobs else 0,
+                    "episode_return": _numbers(group.estimate(METRIC), "value"),
+                    "success": _numbers(group.estimate("success"), "value"),
+                    **{
+                        f"less_{key}": name and _numbers(differences[name_of[name], group.name], "difference")
+                        for key, name in against.items()
+                    },
+                    "return_by_task": {
+                        task.partition("/")[2]: _numbers(group.estimate(METRIC, task), "value")
+                        for task in found.tasks
+                    },
+                }
+            )
+    return made
 
 
-def _estimate(found: Report, name: str, metric: str, task: str | None = None) -> dict[str, Any]:
-    group = next(group for group in found.groups if group.name == name)
-    estimate = group.estimate(metric, task)
-    assert estimate is not None, (name, metric, task)
-    return {key: _short(getattr(estimate, key)) for key in ("value", "low", "high", "n")}
+def _numbers(found: Any, name: str) -> dict[str, float | None]:
+    """A value and its interval."""
+    values = {key: getattr(found, key) for key in (name, "low", "high")}
+    return {key: None if value is None else round(value, 4) for key, value in values.items()}
 
 
-def _difference(found: Report, baseline: str | None, candidate: str) -> dict[str, Any] | None:
-    """Of success, over all tasks."""
-    for each in found.comparisons:
-        if (each.baseline, each.candidate, each.metric, each.task) == (baseline, candidate, "success", None):
-            return {key: _short(getattr(each, key)) for key in ("difference", "low", "high", "n_pairs")}
-    return None
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else round(value, 4)
-
-
-def markdown(lines: Sequence[Mapping[str, Any]]) -> str:
-    """The table, and success task by task."""
-    heads = ["", "episodes", "answers", "return", "success"]
-    heads += ["success less before", "less random", "by training seed"]
-    rows = [heads, ["---", *["---:"] * 6, "---"]]
-    for line in lines:
-        size = [f"{line[name]:,}" if line["n_learned"] else "" for name in ("n_episodes", "n_learned")]
+def markdown(found: Sequence[Mapping[str, Any]]) -> str:
+    """The table."""
+    tasks = list(found[0]["return_by_task"])
+    heads = ["", "temperature", "answers", "return", "return less base", "return less control", "success"]
+    rows = [[*heads, *(f"return, `{task}`" for task in tasks)], ["---", *["---:"] * (6 + len(tasks))]]
+    for line in found:
         rows.append(
             [
                 line["label"],
-                *size,
-                _bounded(line["episode_return"]),
-                _bounded(line["success"]),
-                _signed(line["less_before"]),
-                _signed(line["less_control"]),
-                " ".join(f"{value:.2f}" for value in line["success_by_seed"].values()),
+                line["temperature"],
+                f"{line['n_learned']:,}" if line["n_learned"] else "",
+                *(_bounded(line["episode_return"]), _bounded(line["less_base"], "+")),
+                *(_bounded(line["less_control"], "+"), _bounded(line["success"])),
+                *(f"{each['value']:.3f}" for each in line["return_by_task"].values()),
             ]
         )
-    tasks = list(lines[0]["success_by_task"])
-    by_task = [["success by task", *(f"`{task}`" for task in tasks)], ["---", *["---:"] * len(tasks)]]
-    for line in lines:
-        each = line["success_by_task"].values()
-        by_task.append([line["label"], *(f"{one['value']:.3f}" for one in each)])
-    return f"{_written(rows)}\n\n{_written(by_task)}\n"
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
-def _bounded(found: Mapping[str, Any]) -> str:
-    bounds = "" if found["low"] is None else f" [{found['low']:.3f}, {found['high']:.3f}]"
-    return f"{found['value']:.3f}{bounds}"
-
-
-def _signed(found: Mapping[str, Any] | None) -> str:
+def _bounded(found: Mapping[str, Any] | None, sign: str = "") -> str:
     if found is None:
         return ""
-    bounds = "" if found["low"] is None else f" [{found['low']:+.3f}, {found['high']:+.3f}]"
-    return f"{found['difference']:+.3f}{bounds}"
-
-
-def _written(rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    value, low, high = found.values()
+    return f"{value:{sign}.3f}" + ("" if low is None else f" [{low:{sign}.3f}, {high:{sign}.3f}]")
 
 
 def placed(page: str, name: str, text: str) -> str:

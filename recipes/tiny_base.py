@@ -1,14 +1,15 @@
 """Train the tiny base model that comes with trajkit as `sample:tiny-base`, from nothing.
 
 needs    trajkit[babyai,local,render]; no key, no network, no GPU
-minutes  3 on one thread
+minutes  1 on one thread
 cost     none
 leaves   data/tiny-base: a Llama of a quarter of a million weights, its tokenizer and chat template,
          the worlds that it learned, a README
 
-It imitates a poor player of BabyAI, so that something is left to learn: the rule player of `trajkit up`,
-wrong half of the time, in the prompts of `recipes/babyai` and `recipes/babyai_tools`. The same versions give
-the same bytes.
+It imitates minigrid's planner in the prompts of `recipes/babyai` and `recipes/babyai_tools`, and knows so few
+worlds that something is left to learn. Half of the actions that are carried out are random, so that it sees
+more states than those on the planner's way; in every state it learns the planner's action. The same versions
+give the same bytes.
 
 Run as `python recipes/tiny_base.py`; a folder as its argument takes the place of data/tiny-base.
 """
@@ -42,10 +43,10 @@ from transformers import (
 from transformers.utils import logging
 
 from trajkit._core.files import sha256_file
-from trajkit.environments.babyai import TASKS, BabyAI
+from trajkit.environments.babyai import ACTIONS, TASKS, BabyAI
 from trajkit.rollouts.gateway_policy import history_text
 from trajkit.rollouts.policies import Past
-from trajkit.stack.chat_completion import MODEL, Player, complete, read_request
+from trajkit.stack.rule_player import play
 
 ROOT = Path(__file__).resolve().parent.parent
 GOAL = ROOT / "data" / "tiny-base"
@@ -54,10 +55,11 @@ TOOL_PROMPTS = ROOT / "recipes" / "babyai_tools" / "move"
 
 SEED = 0
 FIRST_WORLD = 3_000_000  # far from the seeds that anybody plays
-WORLDS_PER_TASK = 90
-MOST_STEPS = 24  # of an episode: what a poor player does after that teaches nothing new
+WORLDS_PER_TASK = 22
+MOST_STEPS = 24  # of an episode
 HISTORY = 8
-MISTAKES = 0.5
+DETOURS = 0.5
+"""Share of the actions carried out that are random; it is not learned."""
 TOOLS = "tools"  # the variant that calls a tool
 VARIANTS = {
     "baseline": 3,
@@ -67,29 +69,31 @@ VARIANTS = {
     "corrected": 1,
     TOOLS: 2,
 }
+THINKING = ("reasoning", "history_and_reasoning", "corrected")
 
 HIDDEN, LAYERS, HEADS, FEED_FORWARD = 64, 4, 4, 192
 CONTEXT = 4096
-EPOCHS = 4
+EPOCHS = 6
 TOKENS_PER_BATCH = 4096
 LEARNING_RATE = 6e-3
-EPISODES_MEASURED = 25
+EPISODES_MEASURED = 10
 PROMPT_WEIGHT = 0.1
 
 README = """\
 # tiny-base
 
-A language model of {n_weights:,} weights, trained from nothing in three minutes on one thread: a Llama of
+A language model of {n_weights:,} weights, trained from nothing in a minute on one thread: a Llama of
 {layers} layers, a tokenizer of {n_tokens:,} tokens (bytes, words, and as one token each what the prompts say
 in any case, so that prompts are short), and a chat template that marks what the assistant says. It is for
 tests, examples and recipes, which tune it on any machine; by itself it is good for nothing.
 `sample:tiny-base` names it wherever trajkit asks for a model.
 
 It learned {n_rows:,} answers of {n_episodes} episodes of BabyAI, in the prompts of `recipes/babyai` and
-`recipes/babyai_tools`. The player that it imitates is a rule player, not a language model, and
-{mistakes:.0%} of its actions are mistakes on purpose: a tuned model has something to gain. Its worlds have
-the seeds from {first:,} to {last:,}. The loss of the answers in episodes that it did not learn is
-{loss:.3f} nats a token; with random weights it was {before:.3f}.
+`recipes/babyai_tools`. Every answer is the action of minigrid's planner; {detours:.0%} of the actions that
+were carried out are random, so that it saw more states than those on the planner's way. It is weak because
+it knows few worlds: a tuned model has something to gain. Its worlds have the seeds from {first:,} to
+{last:,}. The loss of the answers in episodes that it did not learn is {loss:.3f} nats a token; with random
+weights it was {before:.3f}.
 
 Made by `python recipes/tiny_base.py`, seed {seed}, with Python {python} and
 {versions}.
@@ -154,41 +158,41 @@ class Row(NamedTuple):
 
 
 def played() -> list[list[Row]]:
-    """The player's episodes in any order, each in the prompts of one variant."""
+    """The planner's answers, episode by episode in any order, each in the prompts of one variant."""
     chance = random.Random(SEED)
-    player = Player(mistakes=MISTAKES, seed=SEED)
     made = []
     for task in TASKS:
         for world in range(WORLDS_PER_TASK):
             variant = chance.choices(list(VARIANTS), list(VARIANTS.values()))[0]
-            made.append(list(episode(task, FIRST_WORLD + world, variant, player)))
+            made.append(list(episode(task, FIRST_WORLD + world, variant, chance)))
     chance.shuffle(made)
     return made
 
 
-def episode(task: str, seed: int, variant: str, player: Player) -> Iterator[Row]:
+def episode(task: str, seed: int, variant: str, chance: random.Random) -> Iterator[Row]:
     """The steps of one episode."""
     environment, past = BabyAI(task), []
     start = environment.reset(seed)
     observation = start.observation
-    for number in range(min(environment.max_steps, MOST_STEPS)):
-        values = {
-            "mission": start.mission,
-            "observation": observation,
-            "history": history_text(past, HISTORY),
-        }
-        asked = written("history" if variant == TOOLS else variant, values)  # the player knows no tools
-        request = {"model": MODEL, "messages": asked, "seed": seed * 1000 + number}
-        answered = complete(
-            read_request(json.dumps(request).encode()), player, completion_id="", created_at_s=0
+    for _ in range(min(environment.max_steps, MOST_STEPS)):
+        asked = written(
+            variant,
+            {
+                "mission": start.mission,
+                "observation": observation,
+                "history": history_text(past, HISTORY),
+            },
         )
-        answer = answered["choices"][0]["message"]["content"]
-        action = json.loads(answer)["action"]
+        action = environment.expert_action()
         if variant == TOOLS:
-            yield Row(tuple(written(variant, values)), action, (TOOL,))
+            yield Row(tuple(asked), action, (TOOL,))
         else:
-            yield Row(tuple(asked), answer)
-        result = environment.step(action)
+            thinking = ""
+            if variant in THINKING:  # where things are, as the rule player of `trajkit up` says it
+                where = play(start.mission, observation).thinking.rpartition(". I ")[0]
+                thinking = f"{where}. I {action}."
+            yield Row(tuple(asked), json.dumps({"thinking": thinking, "action": action}))
+        result = environment.step(chance.choice(ACTIONS) if chance.random() < DETOURS else action)
         past.append(Past(observation, result.action_executed, result.action_valid))
         observation = result.observation
         if result.terminated or result.truncated:
@@ -215,7 +219,6 @@ def written(variant: str, values: dict[str, str]) -> list[dict[str, str]]:
 
 
 COLORS = ("red", "green", "blue", "purple", "yellow", "grey")
-ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
 STEPS = tuple(
     f"{n} step{'' if n == 1 else 's'} {way}" for n in range(1, 8) for way in ("forward", "left", "right")
 )
@@ -352,10 +355,10 @@ def loss_of(model: LlamaForCausalLM, batch: Sequence[Tokens]) -> torch.Tensor:
     return (losses * weights[:, 1:]).sum() / weights[:, 1:].sum()
 
 
-def train(model: LlamaForCausalLM, rows: Sequence[Tokens]) -> None:
+def train(model: LlamaForCausalLM, rows: Sequence[Tokens], *, epochs: int) -> None:
     """Adam over all weights, the learning rate on a cosine."""
     chance = random.Random(SEED)
-    plan = [batch for _ in range(EPOCHS) for batch in batches(rows, chance)]
+    plan = [batch for _ in range(epochs) for batch in batches(rows, chance)]
     optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, max_lr=LEARNING_RATE, total_steps=len(plan), pct_start=0.1
@@ -389,7 +392,7 @@ def readme(folder: Path, **facts: Any) -> str:
     packages = ("trajkit", "torch", "transformers", "tokenizers", "minigrid", "minijinja")
     return README.format(
         layers=LAYERS,
-        mistakes=MISTAKES,
+        detours=DETOURS,
         first=FIRST_WORLD,
         last=FIRST_WORLD + WORLDS_PER_TASK - 1,
         seed=SEED,
@@ -416,7 +419,7 @@ def main(goal: Path) -> None:
         for part in (episodes[EPISODES_MEASURED:], episodes[:EPISODES_MEASURED])
     )
     before = measure(model, measured)
-    train(model, learned)
+    train(model, learned, epochs=EPOCHS)
     facts = {
         "n_weights": model.num_parameters(),
         "n_tokens": len(tokenizer),

@@ -65,6 +65,7 @@ WORLDS = 180
 MOST_STEPS = 16
 MISTAKES = 0.4
 EPISODES_MEASURED = 10
+EPOCHS = 4
 
 
 def played() -> list[list[Row]]:
@@ -169,7 +170,7 @@ def main(goal: Path) -> None:
         for part in (episodes[EPISODES_MEASURED:], episodes[:EPISODES_MEASURED])
     )
     before = measure(model, measured)
-    train(model, learned)
+    train(model, learned, epochs=EPOCHS)
     after = measure(model, measured)
     with tempfile.TemporaryDirectory() as name:
         model.save_pretrained(name)

@@ -8,7 +8,7 @@ from trajkit._core.samples import model_path
 from trajkit.models.generation.old_names import old_names
 
 
-def make_adapter(base: str, folder: Path, *, seed: int = 0, loudness: float = 0.3) -> str:
+def make_adapter(base: str, folder: Path, *, seed: int = 0, loudness: float = 0.6) -> str:
     """Write an adapter to a model into a folder, and name that.
 
     Args:

@@ -9,193 +9,113 @@ from __future__ import annotations
 
 import importlib
 import logging
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-if TYPE_CHECKING:
-    from trajkit.cli.recipe_run import run
-    from trajkit.commands.archive import archive, archive_verify
-    from trajkit.commands.check_env import check_env
-    from trajkit.commands.checkup.doctor import doctor
-    from trajkit.commands.convert import convert
-    from trajkit.commands.dedupe import dedupe
-    from trajkit.commands.dpo import dpo_fireworks, dpo_local, dpo_openai, dpo_together
-    from trajkit.commands.evaluate import evaluate
-    from trajkit.commands.export import export
-    from trajkit.commands.import_ import import_
-    from trajkit.commands.info import info
-    from trajkit.commands.jobs import jobs_cancel, jobs_list, jobs_pause, jobs_resume, jobs_show, jobs_wait
-    from trajkit.commands.kto import kto_local
-    from trajkit.commands.leak import leak
-    from trajkit.commands.lineage import lineage
-    from trajkit.commands.mask import mask
-    from trajkit.commands.merge import merge
-    from trajkit.commands.pairs import pairs
-    from trajkit.commands.pull import pull
-    from trajkit.commands.push import push
-    from trajkit.commands.query import query
-    from trajkit.commands.redact import redact
-    from trajkit.commands.register import register
-    from trajkit.commands.replay import replay
-    from trajkit.commands.report import report
-    from trajkit.commands.reserve import reserve
-    from trajkit.commands.rollout import rollout
-    from trajkit.commands.score import score
-    from trajkit.commands.select import select
-    from trajkit.commands.services import down, serve, status, up
-    from trajkit.commands.sft import sft_fireworks, sft_local, sft_openai, sft_together
-    from trajkit.commands.show import show
-    from trajkit.commands.split import split
-    from trajkit.commands.stats import stats
-    from trajkit.commands.tokens import tokens
-    from trajkit.commands.try_ import try_
-    from trajkit.commands.validate import validate
-    from trajkit.commands.view import view
-    from trajkit.commands.weight import weight
-    from trajkit.errors import TrajkitError
-    from trajkit.evaluation.report_object import Report
-    from trajkit.rollouts.recorder.recorder import Recorder
-    from trajkit.schema import Episode, Feedback, Manifest, Message, Transition
-    from trajkit.store.dataset import Dataset, open_dataset
-    from trajkit.store.writer import write_episodes
+JOBS = {
+    "Play": ("up", "status", "down", "rollout", "check-env"),
+    "Bring in": ("export", "archive", "import", "pull"),
+    "Look": ("info", "show", "query", "stats", "view"),
+    "Choose": (
+        "select",
+        "dedupe",
+        "split",
+        "merge",
+        "leak",
+        "reserve",
+        "mask",
+        "weight",
+        "redact",
+        "score",
+        "replay",
+        "pairs",
+    ),
+    "Write training files": ("convert", "validate", "tokens"),
+    "Train": ("sft", "dpo", "kto", "rl", "jobs"),
+    "Deploy": ("try", "serve", "register", "lineage"),
+    "Measure": ("evaluate", "report"),
+    "Share": ("push",),
+    "Set up": ("run", "doctor", "completion"),
+}
+"""The commands of the command line by job, in the order in which they are used."""
+
+if TYPE_CHECKING:  # the public names: type checkers read them here, and so does the program below
+    from trajkit.commands.archive import archive as archive
+    from trajkit.commands.archive import archive_verify as archive_verify
+    from trajkit.commands.check_env import check_env as check_env
+    from trajkit.commands.completion import completion as completion
+    from trajkit.commands.convert import convert as convert
+    from trajkit.commands.dedupe import dedupe as dedupe
+    from trajkit.commands.doctor import doctor as doctor
+    from trajkit.commands.down import down as down
+    from trajkit.commands.dpo import dpo_fireworks as dpo_fireworks
+    from trajkit.commands.dpo import dpo_local as dpo_local
+    from trajkit.commands.dpo import dpo_openai as dpo_openai
+    from trajkit.commands.dpo import dpo_together as dpo_together
+    from trajkit.commands.evaluate import evaluate as evaluate
+    from trajkit.commands.export import export as export
+    from trajkit.commands.import_ import import_ as import_
+    from trajkit.commands.info import info as info
+    from trajkit.commands.jobs import jobs_cancel as jobs_cancel
+    from trajkit.commands.jobs import jobs_list as jobs_list
+    from trajkit.commands.jobs import jobs_pause as jobs_pause
+    from trajkit.commands.jobs import jobs_resume as jobs_resume
+    from trajkit.commands.jobs import jobs_show as jobs_show
+    from trajkit.commands.jobs import jobs_wait as jobs_wait
+    from trajkit.commands.kto import kto_local as kto_local
+    from trajkit.commands.leak import leak as leak
+    from trajkit.commands.lineage import lineage as lineage
+    from trajkit.commands.mask import mask as mask
+    from trajkit.commands.merge import merge as merge
+    from trajkit.commands.pairs import pairs as pairs
+    from trajkit.commands.pull import pull as pull
+    from trajkit.commands.push import push as push
+    from trajkit.commands.query import query as query
+    from trajkit.commands.redact import redact as redact
+    from trajkit.commands.register import register as register
+    from trajkit.commands.replay import replay as replay
+    from trajkit.commands.report import report as report
+    from trajkit.commands.reserve import reserve as reserve
+    from trajkit.commands.rl import rl_local as rl_local
+    from trajkit.commands.rollout import rollout as rollout
+    from trajkit.commands.run import run as run
+    from trajkit.commands.score import score as score
+    from trajkit.commands.select import select as select
+    from trajkit.commands.serve import serve as serve
+    from trajkit.commands.sft import sft_fireworks as sft_fireworks
+    from trajkit.commands.sft import sft_local as sft_local
+    from trajkit.commands.sft import sft_openai as sft_openai
+    from trajkit.commands.sft import sft_together as sft_together
+    from trajkit.commands.show import show as show
+    from trajkit.commands.split import split as split
+    from trajkit.commands.stats import stats as stats
+    from trajkit.commands.status import status as status
+    from trajkit.commands.tokens import tokens as tokens
+    from trajkit.commands.try_ import try_ as try_
+    from trajkit.commands.up import up as up
+    from trajkit.commands.validate import validate as validate
+    from trajkit.commands.view import view as view
+    from trajkit.commands.weight import weight as weight
+    from trajkit.errors import TrajkitError as TrajkitError
+    from trajkit.evaluation.report_object import Report as Report
+    from trajkit.rollouts.recorder.recorder import Recorder as Recorder
+    from trajkit.schema import Episode as Episode
+    from trajkit.schema import Feedback as Feedback
+    from trajkit.schema import Manifest as Manifest
+    from trajkit.schema import Message as Message
+    from trajkit.schema import Transition as Transition
+    from trajkit.store.dataset import Dataset as Dataset
+    from trajkit.store.dataset import open_dataset as open_dataset
+    from trajkit.store.writer import write_episodes as write_episodes
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "Dataset",
-    "Episode",
-    "Feedback",
-    "Manifest",
-    "Message",
-    "Recorder",
-    "Report",
-    "TrajkitError",
-    "Transition",
-    "__version__",
-    "archive",
-    "archive_verify",
-    "check_env",
-    "convert",
-    "dedupe",
-    "doctor",
-    "down",
-    "dpo_fireworks",
-    "dpo_local",
-    "dpo_openai",
-    "dpo_together",
-    "evaluate",
-    "export",
-    "import_",
-    "info",
-    "jobs_cancel",
-    "jobs_list",
-    "jobs_pause",
-    "jobs_resume",
-    "jobs_show",
-    "jobs_wait",
-    "kto_local",
-    "leak",
-    "lineage",
-    "mask",
-    "merge",
-    "open_dataset",
-    "pairs",
-    "pull",
-    "push",
-    "query",
-    "redact",
-    "register",
-    "replay",
-    "report",
-    "reserve",
-    "rollout",
-    "run",
-    "score",
-    "select",
-    "serve",
-    "sft_fireworks",
-    "sft_local",
-    "sft_openai",
-    "sft_together",
-    "show",
-    "split",
-    "stats",
-    "status",
-    "tokens",
-    "try_",
-    "up",
-    "validate",
-    "view",
-    "weight",
-    "write_episodes",
-]
-
+_IMPORT = re.compile(r"^    from ([\w.]+) import (\w+) as \2$", re.MULTILINE)
 _MODULE_BY_NAME = {
-    "Dataset": "trajkit.store.dataset",
-    "Episode": "trajkit.schema",
-    "Feedback": "trajkit.schema",
-    "Manifest": "trajkit.schema",
-    "Message": "trajkit.schema",
-    "Recorder": "trajkit.rollouts.recorder.recorder",
-    "Report": "trajkit.evaluation.report_object",
-    "TrajkitError": "trajkit.errors",
-    "Transition": "trajkit.schema",
-    "archive": "trajkit.commands.archive",
-    "archive_verify": "trajkit.commands.archive",
-    "check_env": "trajkit.commands.check_env",
-    "convert": "trajkit.commands.convert",
-    "dedupe": "trajkit.commands.dedupe",
-    "doctor": "trajkit.commands.checkup.doctor",
-    "down": "trajkit.commands.services",
-    "dpo_fireworks": "trajkit.commands.dpo",
-    "dpo_local": "trajkit.commands.dpo",
-    "dpo_openai": "trajkit.commands.dpo",
-    "dpo_together": "trajkit.commands.dpo",
-    "evaluate": "trajkit.commands.evaluate",
-    "export": "trajkit.commands.export",
-    "import_": "trajkit.commands.import_",
-    "info": "trajkit.commands.info",
-    "jobs_cancel": "trajkit.commands.jobs",
-    "jobs_list": "trajkit.commands.jobs",
-    "jobs_pause": "trajkit.commands.jobs",
-    "jobs_resume": "trajkit.commands.jobs",
-    "jobs_show": "trajkit.commands.jobs",
-    "jobs_wait": "trajkit.commands.jobs",
-    "kto_local": "trajkit.commands.kto",
-    "leak": "trajkit.commands.leak",
-    "lineage": "trajkit.commands.lineage",
-    "mask": "trajkit.commands.mask",
-    "merge": "trajkit.commands.merge",
-    "open_dataset": "trajkit.store.dataset",
-    "pairs": "trajkit.commands.pairs",
-    "pull": "trajkit.commands.pull",
-    "push": "trajkit.commands.push",
-    "query": "trajkit.commands.query",
-    "redact": "trajkit.commands.redact",
-    "register": "trajkit.commands.register",
-    "replay": "trajkit.commands.replay",
-    "report": "trajkit.commands.report",
-    "reserve": "trajkit.commands.reserve",
-    "rollout": "trajkit.commands.rollout",
-    "run": "trajkit.cli.recipe_run",
-    "score": "trajkit.commands.score",
-    "select": "trajkit.commands.select",
-    "serve": "trajkit.commands.services",
-    "sft_fireworks": "trajkit.commands.sft",
-    "sft_local": "trajkit.commands.sft",
-    "sft_openai": "trajkit.commands.sft",
-    "sft_together": "trajkit.commands.sft",
-    "show": "trajkit.commands.show",
-    "split": "trajkit.commands.split",
-    "stats": "trajkit.commands.stats",
-    "status": "trajkit.commands.services",
-    "tokens": "trajkit.commands.tokens",
-    "try_": "trajkit.commands.try_",
-    "up": "trajkit.commands.services",
-    "validate": "trajkit.commands.validate",
-    "view": "trajkit.commands.view",
-    "weight": "trajkit.commands.weight",
-    "write_episodes": "trajkit.store.writer",
+    name: module for module, name in _IMPORT.findall(Path(__file__).read_text(encoding="utf-8"))
 }
+__all__ = sorted([*_MODULE_BY_NAME, "__version__"])
 
 logging.getLogger(__name__).addHandler(logging.NullHandler())
 

@@ -7,8 +7,6 @@ and whose `hint` says the way out. The command line prints both on one or two li
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 
 class TrajkitError(Exception):
     """Base of every error that trajkit raises on purpose.
@@ -19,7 +17,7 @@ class TrajkitError(Exception):
         result: The result that is not as was required; the command line prints it before the message.
     """
 
-    exit_code: ClassVar[int] = 1
+    exit_code: int = 1
 
     def __init__(self, message: str, *, hint: str | None = None, result: object = None) -> None:
         super().__init__(message)

@@ -5,33 +5,33 @@
 CREATE TABLE episodes (
     -- Unique in a store; TensorZero's are UUIDv7.
     "episode_id" VARCHAR,
-    -- What kind of place it came from, such as `tensorzero-clickhouse` or `rollout`. (not in the digest)
+    -- Kind of the source, such as `tensorzero-clickhouse` or `rollout`. (not in the digest)
     "source" VARCHAR,
     -- The environment, such as `babyai`; null when unknown.
     "env_id" VARCHAR,
     -- The task within the environment.
     "task" VARCHAR,
-    -- Seed of the environment's initial state.
+    -- Seed of the initial state.
     "seed" BIGINT,
-    -- Hash of the complete initial state and mission, computed by the environment.
+    -- Hash of the complete initial state and mission, computed by the environment; null when unknown.
     "initial_state_hash" VARCHAR,
-    -- What it was played for; evaluation episodes never train.
+    -- Purpose of the episode. Evaluation episodes never train a model.
     "purpose" VARCHAR,
     -- The functions of its steps, sorted.
     "function_names" VARCHAR[],
     -- The variants of its steps, sorted.
     "variant_names" VARCHAR[],
-    -- When its first step began.
+    -- Time of its first request.
     "started_at" TIMESTAMPTZ,
-    -- When its last step was answered.
+    -- Time of its last answer.
     "ended_at" TIMESTAMPTZ,
     -- Number of its rows in `steps`.
     "n_steps" BIGINT,
-    -- How it ended.
+    -- Outcome of the episode.
     "outcome" VARCHAR,
-    -- Sum of the rewards of its steps; null when a reward is unknown.
+    -- Sum of the rewards of its steps; null when any reward is unknown.
     "total_reward" DOUBLE,
-    -- Latest value of each metric about the whole episode.
+    -- Latest value of each metric of the whole episode.
     -- One field per metric of this level, DOUBLE or BOOLEAN; without any, no such column:
     -- metrics STRUCT(...),
     -- Sum over its steps; null when a step's is unknown.
@@ -40,9 +40,9 @@ CREATE TABLE episodes (
     "n_output_tokens" BIGINT,
     -- Sum over its steps; null when a step's is unknown. (not in the digest)
     "cost_usd" DOUBLE,
-    -- Tags of its inferences (of the first that has the key).
+    -- Tags of its inferences; for each key the first value.
     "tags" JSON,
-    -- How to find it again at its source. (not in the digest)
+    -- Where to find the episode in its source. (not in the digest)
     "origin" JSON,
     -- Digest of the episode with its steps and its feedback. (not in the digest)
     "content_hash" VARCHAR
@@ -53,64 +53,64 @@ CREATE TABLE steps (
     "episode_id" VARCHAR,
     -- Position in the episode, from 0, without gaps.
     "step_index" BIGINT,
-    -- Id of the inference that gave the answer; null when no service gave one.
+    -- Id of the inference; null when the service gave none.
     "inference_id" VARCHAR,
-    -- The gateway's function.
+    -- Name of the gateway's function.
     "function_name" VARCHAR,
-    -- The gateway's variant that answered.
+    -- Name of the gateway's variant.
     "variant_name" VARCHAR,
-    -- The model that answered, under the gateway's name for it.
+    -- Name of the model, as the gateway calls it.
     "model_name" VARCHAR,
-    -- Leading messages of the prompt that are the ones of the step before (its prompt, then its answer).
+    -- How many messages the prompt shares with the start of (prompt + answer) of the previous step.
     "n_prompt_kept" BIGINT,
-    -- The messages of the prompt after those; null when the prompt is unknown.
+    -- The other messages of the prompt; null when the prompt is unknown.
     "messages" JSON,
     -- Tools the model could call, as `{name, description, parameters, strict}`; null if unknown or none.
     "tools" JSON,
-    -- What the model answered; null when no model did.
+    -- The answer of the model; null when no model answered.
     "completion" JSON,
-    -- The structured input as the gateway stored it, template arguments kept; null where it says no more than the prompt does. (not in the digest)
+    -- The structured input as the gateway stored it, with template arguments; null where it adds nothing to the prompt. (not in the digest)
     "input" JSON,
-    -- What the environment showed before the action, as text.
+    -- Text that the environment showed before the action.
     "observation" VARCHAR,
-    -- The action that the answer names: text, or an object; null when it names none.
+    -- The action in the answer: a text or an object; null when the answer has none.
     "action" JSON,
-    -- The action that the environment carried out; null when unknown.
+    -- The action that the environment executed; null when unknown.
     "action_executed" VARCHAR,
-    -- Whether the answer named an action of the environment; null when unknown.
+    -- Whether the action is one of the environment; null when unknown.
     "action_valid" BOOLEAN,
-    -- Reward the environment gave for this action; null when nobody measured it (not 0).
+    -- Reward for this action; null when unknown, which is not 0.
     "reward" DOUBLE,
-    -- The environment reached an end of its own with this action; null when unknown.
+    -- Whether the environment ended with this action; null when unknown.
     "terminated" BOOLEAN,
-    -- The episode was cut off after this action (step limit); null when unknown.
+    -- Whether the episode was cut off after this action (step limit); null when unknown.
     "truncated" BOOLEAN,
-    -- Latest value of each metric about this step.
+    -- Latest value of each metric of this step.
     -- One field per metric of this level, DOUBLE or BOOLEAN; without any, no such column:
     -- metrics STRUCT(...),
-    -- The better answer that somebody gave for this step, in the function's output shape.
+    -- A better answer for this step, in the shape of the function's output.
     "demonstration" JSON,
-    -- Tokens of the prompt, as the provider counted them.
+    -- Number of prompt tokens, as the provider counted them.
     "n_input_tokens" BIGINT,
-    -- Tokens of the answer, as the provider counted them.
+    -- Number of answer tokens, as the provider counted them.
     "n_output_tokens" BIGINT,
-    -- Price of the call in US dollars. (not in the digest)
+    -- Cost of the call in US dollars. (not in the digest)
     "cost_usd" DOUBLE,
-    -- Seconds from request to last token.
+    -- Seconds from the request to the last token.
     "latency_s" DOUBLE,
-    -- Why the model stopped.
+    -- Why the model stopped, such as `stop` or `length`.
     "finish_reason" VARCHAR,
-    -- The answer came from the gateway's cache.
+    -- Whether the answer came from the gateway's cache.
     "cached" BOOLEAN,
-    -- When the request began.
+    -- Time of the request.
     "started_at" TIMESTAMPTZ,
-    -- How much this answer counts in training: 1 learn it, 0 context only, or a real number.
+    -- Weight of this answer in training: 1 to learn it, 0 for context only, or another real number.
     "loss_weight" DOUBLE,
     -- Why `loss_weight` is 0; null when it is not.
     "mask_reason" VARCHAR,
-    -- The gateway's configuration at that moment (hex). (not in the digest)
+    -- Hash (hexadecimal) of the gateway's configuration at that time. (not in the digest)
     "snapshot_hash" VARCHAR,
-    -- What else the source knew. (not in the digest)
+    -- Other data of the source. (not in the digest)
     "extra" JSON,
     -- Token ids of the prompt that the model read; null when unknown.
     "prompt_token_ids" BIGINT[],
@@ -120,31 +120,31 @@ CREATE TABLE steps (
     "logprobs" DOUBLE[],
     -- Version of the policy's weights; null when unknown.
     "model_version" VARCHAR,
-    -- Which of several agents acted; null when there is one.
+    -- Name of the agent; null when there is only one.
     "agent_name" VARCHAR,
-    -- Step that this one branches from or was called by; null for the step before.
+    -- Step that this step continues or was called by; null for the previous step.
     "parent_step" BIGINT,
-    -- Actions that were open to the agent; null when unknown.
+    -- Actions that were available; null when unknown.
     "legal_actions" VARCHAR[],
-    -- What else the environment reported.
+    -- Other data of the environment.
     "info" JSON
 );
 
 CREATE TABLE feedback (
-    -- UUIDv7 of the feedback: its order decides which is the latest.
+    -- UUIDv7 of the feedback; the largest id is the latest.
     "feedback_id" VARCHAR,
-    -- The episode that it is about, or that holds the step it is about.
+    -- The episode, or the episode of the step.
     "episode_id" VARCHAR,
-    -- The step that it is about; null when it is about the whole episode.
+    -- The inference of the step; null for feedback on the whole episode.
     "inference_id" VARCHAR,
-    -- What sort of value it is.
+    -- The type of the value.
     "kind" VARCHAR,
-    -- Name of the metric; `comment` and `demonstration` for those kinds.
+    -- Name of the metric; `comment` or `demonstration` for feedback of these kinds.
     "metric_name" VARCHAR,
-    -- Number, boolean, text, or the demonstrated answer.
+    -- A number, a boolean, a text, or the demonstrated answer.
     "value" JSON,
-    -- Tags logged with it.
+    -- Tags of the feedback.
     "tags" JSON,
-    -- When it was logged, from its id.
+    -- The time of the feedback, from its id.
     "created_at" TIMESTAMPTZ
 );

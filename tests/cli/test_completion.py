@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.jobs import a_job, a_store, an_episode
-from trajkit.cli.completion import ASKED
 from trajkit.cli.main import run
+from trajkit.commands.completion import ASKED
 
 BIN = Path(sys.executable).parent
 ROOT = Path(__file__).parents[2]

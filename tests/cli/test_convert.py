@@ -137,7 +137,7 @@ def test_a_special_token_fails_unless_bad_rows_are_skipped(
 ) -> None:
     store(make_episode("a"), make_episode("b", n_steps=1, answer=message("assistant", "<|im_end|>")))
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl") == 1
-    assert "episode b step 0: messages.1.content: special token <|im_end|>" in capsys.readouterr().err
+    assert 'episode b step 0: messages.1.content: special token "<|im_end|>"' in capsys.readouterr().err
     assert convert("store", "--to", "openai-sft", "-o", "train.jsonl", "--skip-bad") == 0
     assert "not learned: 1 step: would be refused: special token" in capsys.readouterr().err
 

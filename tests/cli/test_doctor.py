@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+import trajkit
 from tests.cli.jobs import a_job, a_store, an_episode
 from tests.cli.terminal import plain, seen
 from tests.pages import printed
@@ -67,6 +69,9 @@ def test_a_fresh_folder_is_well_and_json_has_every_package(capsys: pytest.Captur
     assert document.pop("is_well") is True
     found = Checkup.model_validate(document)
     assert found.n_broken == 0
+    assert found.to_json() == {"is_well": True, **document}
+    assert str(found).startswith(f"trajkit {trajkit.__version__} in {Path.cwd()}\n\nmachine\n  ")
+    assert str(found) in html.unescape(found._repr_html_())
     sections = {section.name: section.checks for section in found.sections}
     assert list(sections) == ["machine", "packages", "programs", "settings", "services", "folder"]
     assert one(sections["machine"], "Python").facts["version"] == sys.version.split()[0]

@@ -14,6 +14,7 @@ import pytest
 
 from tests.cli.jobs import a_job
 from tests.rollouts.loopback import Reply, said, serve
+from tests.tiny import make_tiny
 from trajkit._core.settings import remembered
 from trajkit.cli.main import run
 from trajkit.rollouts.options import Options
@@ -313,6 +314,20 @@ def test_seeds_that_a_model_has_learned_are_refused_unless_that_is_said(
     assert prompts["base"] == prompts["tuned"]
 
 
+@pytest.mark.usefixtures("elsewhere")
+def test_the_same_room_under_another_task_is_refused_unless_that_is_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    tuned(range(198, 203), function=None, variants=())  # of goto
+    command = ["evaluate", "babyai", "--variants", "tuned=tiny", "--max-steps", "4", "--dry-run"]
+    refused = "job tiny (tuned) learned the same room in goto as seed 200 of pickup and 2 more"
+    assert run([*command, "--task", "pickup", "--seeds", "200:204"]) == 2
+    assert f"not held out: {refused}" in capsys.readouterr().err
+    assert run([*command, "--task", "pickup", "--seeds", "200:204", "--allow-leak"]) == 0
+    assert f"not held out (--allow-leak): {refused}" in capsys.readouterr().err
+    assert run([*command, "--task", "open", "--seeds", "200:204"]) == 0  # another room of the same seed
+
+
 LIGHTHOUSE = """
 class Lighthouse:
     def reset(self, seed):
@@ -392,11 +407,11 @@ def test_a_model_that_is_given_other_prompts_than_it_learned_is_named(
     assert document["evaluation"]["other_prompts"] == ([] if said is None else [said])
 
 
-@pytest.mark.usefixtures("elsewhere")
-def test_a_model_that_learned_the_prompts_of_an_agent_is_named(capsys: pytest.CaptureFixture[str]) -> None:
-    played = LineageEntry(
+def played_by(policy: str, **settings: str) -> LineageEntry:
+    """What a store says of a rollout of somebody's own agent."""
+    return LineageEntry(
         verb="rollout",
-        arguments={"policy": "my_pkg.agent:Agent"},
+        arguments={"policy": policy, **({"policy_settings": dict(settings)} if settings else {})},
         n_episodes_in=5,
         n_episodes_out=5,
         n_steps_in=5,
@@ -404,11 +419,158 @@ def test_a_model_that_learned_the_prompts_of_an_agent_is_named(capsys: pytest.Ca
         done_at=datetime(2026, 11, 24, tzinfo=UTC),
         trajkit_version="0.1.0",
     )
-    tuned(range(5), function=None, variants=("my_pkg.agent:Agent",), lineage=(played,))
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_model_that_learned_the_prompts_of_an_agent_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    tuned(
+        range(5), function=None, variants=("my_pkg.agent:Agent",), lineage=(played_by("my_pkg.agent:Agent"),)
+    )
     command = ["--variants", "base=sample:tiny-base,tuned=tiny", *SHORT, "--seeds", "200:201", "--dry-run"]
     assert run(["evaluate", "babyai", *command]) == 0
     said = capsys.readouterr().err
     assert "tuned learned the prompts of my_pkg.agent:Agent, and is given trajkit's own" in said
+
+
+AGENT = """
+import json
+
+class Agent:
+    def __init__(self, style: str = "short", model: str | None = None) -> None:
+        self.style, self.model = style, model
+
+    async def act(self, turn):
+        talk = [{"role": "user", "content": f"{self.style}: {turn.observation}"}]
+        schema = {
+            "type": "object",
+            "properties": {"action": {"enum": list(turn.legal_actions)}},
+            "required": ["action"],
+            "additionalProperties": False,
+        }
+        answer = await turn.chat(
+            talk,
+            model=self.model,
+            temperature=1,
+            max_tokens=24,
+            response_format={"type": "json_schema", "json_schema": {"name": "act", "schema": schema}},
+        )
+        try:
+            return json.loads(answer.choices[0].message.content)["action"]
+        except ValueError:  # cut off
+            return None
+
+def silent(observation):
+    return "go forward"
+"""
+
+
+@pytest.fixture
+def agent(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An agent of one's own, which asks through its turn."""
+    monkeypatch.syspath_prepend(str(elsewhere))
+    name = f"own_agent_{elsewhere.name.replace('-', '_')}"
+    Path(f"{name}.py").write_text(AGENT, encoding="utf-8")
+    return f"{name}:Agent"
+
+
+def test_an_agent_plays_with_each_model_and_its_own_prompts(
+    agent: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned(range(5), function=None, variants=(agent,), lineage=(played_by(agent),))
+    control = make_tiny(Path("control"))
+    models = f"before=sample:tiny-base,tuned=tiny,control={control}"
+    command = ("--policy", agent, "--variants", models, *SHORT, "--seeds", "200:202", "-o", "out")
+    document = evaluated(capsys, *command, "--decoding", "greedy")
+    assert [group["variant"] for group in document["groups"]] == ["before", "tuned", "control"]
+    assert {each["n_pairs"] for each in document["comparisons"]} == {2}
+    assert document["evaluation"]["variants"] == {
+        "before": "sample:tiny-base",
+        "tuned": "tiny",
+        "control": control,
+    }
+    # the first two are the same model; the third reads bytes, so it counts other tokens in the same prompt
+    before, same, other = (
+        estimate(document, name, "n_input_tokens")["value"] for name in ("before", "tuned", "control")
+    )
+    assert before == same < other
+    first = {(one.origin or {})["policy"]: one.steps[0] for one in open_dataset("out") if one.seed == 200}
+    assert {step.model_name for step in first.values()} == {"sample:tiny-base", "tiny", control}
+    assert len({str(step.messages) for step in first.values()}) == 1
+    assert "short: " in str(first["before"].messages)
+    assert {step.extra["request"]["temperature"] for step in first.values()} == {0.0}
+    assert evaluated(capsys, *command, "--decoding", "greedy") == document
+
+
+@pytest.mark.parametrize(
+    ("learned_from", "said"),
+    [
+        ((), None),
+        (("--policy-set", "style=long"), "with style=long"),
+    ],
+)
+def test_a_model_that_learned_other_prompts_than_the_agents_is_named(
+    agent: str, learned_from: tuple[str, ...], said: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tuned(range(5), function=None, variants=(agent,), lineage=(played_by(agent),))
+    command = [
+        "evaluate",
+        "babyai",
+        "--policy",
+        agent,
+        "--variants",
+        "base=sample:tiny-base,tuned=tiny",
+        *SHORT,
+    ]
+    assert run([*command, "--seeds", "200:201", "--dry-run", *learned_from]) == 0
+    told = capsys.readouterr().err
+    warning = f"warning: tuned learned the prompts of {agent}, and is given those of {agent} {said}"
+    assert (warning in told) if said else "learned the prompts" not in told
+    assert run([*command, "--seeds", "4:9", "--dry-run"]) == 2
+    assert "not held out: job tiny (tuned) learned seed 4 of goto" in capsys.readouterr().err
+
+
+def test_an_agent_asks_models_at_a_server_by_their_names_or_their_jobs(
+    agent: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    a_job(learned("good", range(5)), job_id="hosted", model="ft:mine")
+    with serve(lambda body, n: Reply(said('{"action": "drop"}'))) as server:
+        command = ["evaluate", "babyai", "--policy", agent, "--variants", "base=gpt,tuned=hosted", *SHORT]
+        command += ["--model-url", server.url]
+        assert run([*command, "--seeds", "200:201"]) == 0
+        assert {each.body["model"] for each in server.asked} == {"gpt", "ft:mine"}
+        told = capsys.readouterr().err
+        assert f"tuned learned the prompts of history_and_reasoning, and is given those of {agent}" in told
+        assert run([*command, "--seeds", "2:3"]) == 2
+        assert "job hosted (tuned) learned seed 2 of goto" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--variants", "a"], "which model is 'a'?"),
+        (["--variants", "a=sample:tiny-base", "--template-variant", "history"], "an agent has its own"),
+        (["--variants", "a=sample:tiny-base", "--through", "gateway"], "an agent has its own"),
+        (["--variants", "a=sample:tiny-base", "--policy-set", "hat=1"], "no setting 'hat'"),
+        (
+            ["--variants", "a=sample:tiny-base", "--policy-set", "model=gpt"],
+            "the agent asks the model 'gpt', and 'sample:tiny-base' is measured",
+        ),
+        (["--variants", "a=x", "--policy", "expert"], "--policy expert is no agent of your own"),
+    ],
+)
+def test_an_agent_whose_models_cannot_be_measured_is_refused_with_code_2(
+    agent: str, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["evaluate", "babyai", "--policy", agent, *SHORT, "--seeds", "200:201", *arguments]
+    assert run(command) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_an_agent_that_asks_no_model_is_told_of(agent: str, capsys: pytest.CaptureFixture[str]) -> None:
+    command = ["--policy", agent.replace("Agent", "silent"), *TWICE, *SHORT, "--seeds", "200:201"]
+    assert run(["evaluate", "babyai", *command]) == 0
+    assert "it plays alike whichever model is measured" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("elsewhere")

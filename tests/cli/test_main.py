@@ -7,7 +7,8 @@ import pytest
 
 import trajkit
 from trajkit import errors
-from trajkit.cli.main import COMMANDS, run
+from trajkit.cli.main import run
+from trajkit.commands.catalog import COMMANDS
 
 
 def test_the_version_is_the_package_s(capsys):

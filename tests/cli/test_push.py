@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -134,45 +135,29 @@ FACTS = {"env_id", "task", "source", "tags", "metrics", "episode_id", "initial_s
 FACTS_OF_STEPS = {"function_name", "variant_name", "finish_reason", "mask_reason", "agent_name", "model_name"}
 
 
-@pytest.mark.parametrize(
-    ("place", "secret"),
-    [
-        *((place, TOKEN_OF_GITHUB) for place in sorted(FACTS | FACTS_OF_STEPS)),
-        *((place, TOKEN_OF_GITHUB) for place in ("metric", "lineage", "manifest", "split")),
-        ("variant_name", "mine-only-9-8-7-6"),
-    ],
-)
-def test_a_secret_in_any_name_stops_it(
-    standin: HubStandin,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    place: str,
-    secret: str,
-) -> None:
-    monkeypatch.setenv("SOME_SERVICE_API_KEY", "mine-only-9-8-7-6")
+def _with_secret(places: set[str], secret: str) -> tuple[Episode, LineageEntry]:
+    """An episode and an entry of its lineage that hold a secret in these places."""
     values = {"tags": {secret: "x"}, "metrics": {secret: 1.0}}
     step = Transition(
         step_index=0,
         messages=(message("user", "hello"),),
         completion=message("assistant", "go"),
-        **({place: secret} if place in FACTS_OF_STEPS else {}),  # type: ignore[arg-type]
-        **({"loss_weight": 0.0} if place == "mask_reason" else {}),  # type: ignore[arg-type]
+        loss_weight=0.0 if "mask_reason" in places else 1.0,
+        **dict.fromkeys(places & FACTS_OF_STEPS, secret),
     )
     feedback = Feedback(
         feedback_id="f",
-        episode_id="a",
+        episode_id=secret if "episode_id" in places else "a",
         kind=FeedbackKind.FLOAT,
         metric_name=secret,
         value=1.0,
         created_at=NOW,
     )
     facts = {"episode_id": "a", "source": "t"}
-    facts |= {place: values.get(place, secret)} if place in FACTS else {}  # type: ignore[dict-item]
-    episode = Episode(steps=(step,), feedback=(feedback,) if place == "metric" else (), **facts)  # type: ignore[arg-type]
+    facts |= {place: values.get(place, secret) for place in places & FACTS}  # type: ignore[misc]
     entry = LineageEntry(
         verb="export",
-        arguments={"where": {secret: 1}} if place == "lineage" else {},
+        arguments={"where": {secret: 1}} if "lineage" in places else {},
         n_episodes_in=1,
         n_episodes_out=1,
         n_steps_in=1,
@@ -180,20 +165,49 @@ def test_a_secret_in_any_name_stops_it(
         done_at=NOW,
         trajkit_version="1",
     )
-    if place == "split":
+    return Episode(steps=(step,), feedback=(feedback,) if "metric" in places else (), **facts), entry
+
+
+IN_MANIFEST = {"lineage": "manifest.lineage", "manifest": "manifest.source"}
+IN_FILES = ("finish_reason", "initial_state_hash", "mask_reason", "metric", "metrics")
+"""What is found only in the files that are made to be sent."""
+
+
+@pytest.mark.parametrize(
+    ("places", "secret"),
+    [
+        pytest.param((FACTS | FACTS_OF_STEPS | {*IN_MANIFEST}) - {*IN_FILES}, TOKEN_OF_GITHUB, id="stores"),
+        *(pytest.param({place}, TOKEN_OF_GITHUB, id=place) for place in (*IN_FILES, "split")),
+        pytest.param({"variant_name"}, "mine-only-9-8-7-6", id="of the environment"),
+    ],
+)
+def test_a_secret_in_any_name_stops_it(
+    standin: HubStandin,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    places: set[str],
+    secret: str,
+) -> None:
+    monkeypatch.setenv("SOME_SERVICE_API_KEY", "mine-only-9-8-7-6")
+    episode, entry = _with_secret(places, secret)
+    if places == {"split"}:
         write_episodes(tmp_path / "both" / secret, [Episode(episode_id="b", source="t")], kind="test")
     write_episodes(
         tmp_path / "both" / "train",
         [episode],
         kind="test",
-        source={"kind": "t", "description": secret if place == "manifest" else "x"},
+        source={"kind": "t", "description": secret if "manifest" in places else "x"},
         lineage=[entry],
     )
     assert run(["push", "both", "tester/data", "--yes"]) == 1
     shown = capsys.readouterr().err
     assert "would be published" in shown
+    for place in places - {*IN_FILES, "split"}:
+        told = IN_MANIFEST.get(place, f"{'episodes' if place in FACTS else 'steps'}.{place}")
+        assert re.search(rf"^secrets: train: \d+ [\w-]+ in {told}$", shown, re.MULTILINE), place
     assert not standin.repositories
-    if place != "split":
+    if places != {"split"}:
         assert secret not in shown
     assert run(["push", "both", "tester/data", "--yes", "--allow-findings"]) == 0
     assert standin.commits("tester/data") == 1

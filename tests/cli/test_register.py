@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import trajkit
 from tests.cli.jobs import a_job, a_store, an_episode
 from trajkit.cli.main import run
 from trajkit.registry.local_server import default_server
@@ -128,8 +129,16 @@ def test_a_dry_run_writes_nothing_and_nobody_to_ask_is_an_error(capsys: pytest.C
 
 def test_as_json_it_is_one_document(capsys: pytest.CaptureFixture[str]) -> None:
     a_job(a_store("good", an_episode("e")), model=FT)
+    planned = trajkit.register(dry_run=True)
+    assert run(["register", "--dry-run"]) == 0
+    assert capsys.readouterr().out == f"{planned}\n"
     assert run(["register", "--yes", "--json"]) == 0
     said = json.loads(capsys.readouterr().out)
+    assert planned.to_json() | {key: said[key] for key in ("registration_id", "is_written", "backups")} == {
+        **said,
+        "notes": tuple(said["notes"]),
+        "placeholders": tuple(said["placeholders"]),
+    }
     assert (said["function"], said["variant"], said["is_written"]) == (
         "act",
         "history_and_reasoning_sft",

@@ -13,7 +13,7 @@ import pytest
 from tests.adapters import make_adapter
 from tests.cli.test_up import Shell
 from trajkit.cli.main import run
-from trajkit.commands.services import _model_and_name
+from trajkit.commands.up import _model_and_name
 from trajkit.store.dataset import open_dataset
 
 BASE = "sample:tiny-base"

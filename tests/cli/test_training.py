@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from huggingface_hub import constants
 
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Transition, message
@@ -36,7 +37,7 @@ def stores() -> set[str]:
     return {str(path.relative_to(".")) for path in Path().glob("**/manifest.json")}
 
 
-@pytest.mark.parametrize("fraction", ["0.1", "0.2", "0"])
+@pytest.mark.parametrize("fraction", ["0.1", "0"])
 def test_evaluation_episodes_of_the_store_are_neither_learned_nor_measured(
     capsys: pytest.CaptureFixture[str], fraction: str
 ) -> None:
@@ -54,7 +55,8 @@ def test_evaluation_episodes_of_the_store_are_neither_learned_nor_measured(
     ["sft local --model sample:tiny-base", "sft local --model no", "sft openai", "kto local --model no"],
 )
 def test_a_dry_run_and_a_wrong_model_leave_no_store(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    # the library reads the variable of this name when it is imported, and asks again for 20 s where no Hub is
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     run([*asked.split(), "--train", "sample:babyai", "--dry-run"])
     assert not stores()
     assert not Path("stores").exists()
@@ -78,12 +80,10 @@ def test_after_a_split_the_other_side_measures_whatever_few_groups_there_are(
 def test_a_store_of_few_groups_is_cut_so_that_none_is_empty(
     capsys: pytest.CaptureFixture[str], n_groups: int
 ) -> None:
-    for first in range(0, 3 * n_groups, n_groups):
-        episodes = [conversation(n, f"question {n}") for n in range(first, first + n_groups)]
-        write_episodes(Path(f"few-{first}"), episodes, kind="test")
-        local = ("sft", "local", "--model", "sample:tiny-base", "--train", f"few-{first}", "--dry-run")
-        assert run([*local, "--chat-template", "plain"]) == 0
-        assert "measured  stores/sft-" in capsys.readouterr().err
+    write_episodes(Path("few"), [conversation(n, f"question {n}") for n in range(n_groups)], kind="test")
+    local = ("sft", "local", "--model", "sample:tiny-base", "--train", "few", "--dry-run")
+    assert run([*local, "--chat-template", "plain"]) == 0
+    assert "measured  stores/sft-" in capsys.readouterr().err
 
 
 def test_a_store_of_one_group_cannot_be_cut_and_the_error_names_it(

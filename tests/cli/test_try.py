@@ -14,7 +14,7 @@ import pytest
 
 from tests.tiny import byte_tokenizer, make_tiny
 from trajkit.cli.main import run
-from trajkit.cli.try_ import _lines
+from trajkit.commands.try_ import _lines
 from trajkit.models.generation.old_names import old_names
 from trajkit.schema import Episode, Message, Transition, message
 from trajkit.schema.content import ToolCallBlock

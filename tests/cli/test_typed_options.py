@@ -10,7 +10,7 @@ import click
 import pytest
 
 from trajkit._core.result import Result, Running
-from trajkit.cli.command import command
+from trajkit.commands.command import command
 from trajkit.commands.options import Many, Option
 from trajkit.errors import RequestError, TrajkitError
 

@@ -42,6 +42,14 @@ SQL = "select task, seed, messages, episodes.started_at from episodes join steps
         ),
         (["query", SAMPLE, SQL], lambda: trajkit.query(SAMPLE, SQL)),
         (["lineage", SAMPLE], lambda: trajkit.lineage(SAMPLE)),
+        (
+            ["rollout", "babyai", "--task", "goto", "--policy", "random", "--seeds", "0:3", "--dry-run"],
+            lambda: trajkit.rollout("babyai", task="goto", policy="random", seeds="0:3", dry_run=True),
+        ),
+        (
+            ["evaluate", "babyai", "--variants", "a=sample:tiny-base", "--seeds", "200:202", "--dry-run"],
+            lambda: trajkit.evaluate("babyai", variants="a=sample:tiny-base", seeds="200:202", dry_run=True),
+        ),
     ],
 )
 def test_a_result_is_the_text_and_the_json_of_its_command(

@@ -98,6 +98,10 @@ def test_episodes_are_played_and_measured(is_under_a_loop):
         assert played.is_complete
         assert [row.success.mean for row in played.rows] == [1.0]
         assert played.dataset.n_episodes == 3
+        assert repr(played) == "<rollout of babyai: 3 of 3 episodes, played>"
+        assert "1.000 ± 0.000" in str(played)
+        assert "<td>goto</td>" in played._repr_html_()
+        assert played.to_json()["rows"][0]["success"] == {"mean": 1.0, "standard_error": 0.0, "n": 3}
         assert trajkit.replay(played.path).replay.n_verified == 3
         measured = trajkit.evaluate(
             "babyai",
@@ -110,6 +114,9 @@ def test_episodes_are_played_and_measured(is_under_a_loop):
         )
         assert [group.name for group in measured.report.groups] == ["base", "again"]
         assert not measured.is_reserved
+        assert repr(measured) == "<evaluation of babyai: 4 of 4 episodes, measured>"
+        assert str(measured).splitlines()[2].startswith("base")
+        assert measured.to_json()["groups"][1]["n_missing"] == 0
         assert trajkit.report("measured").groups == measured.report.groups
 
     async def cell() -> None:
@@ -202,7 +209,8 @@ def test_a_tuned_model_is_registered_only_with_a_yes():
 
 
 def test_nobody_answers_where_nothing_is_up():
-    assert trajkit.status() == (None, False, {})
+    assert trajkit.status().to_json() == {"is_up": False, "rows": {}}
+    assert str(trajkit.status()) == "nothing is up in this folder"
     assert trajkit.down().services == []
     with pytest.raises(RequestError, match="no source to export from"):
         trajkit.export(metric="episode_return", min=0.7)

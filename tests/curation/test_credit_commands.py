@@ -14,7 +14,7 @@ from trajkit._core.settings import remembered
 from trajkit.cli.main import cli
 from trajkit.curation.mask import MaskReason
 from trajkit.curation.pair_file import open_pairs
-from trajkit.curation.pair_request import Level, Match
+from trajkit.curation.pairs import Level, Match
 from trajkit.curation.weight import Baseline, Normalization, Scheme
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.store.dataset import open_dataset

@@ -18,9 +18,9 @@ import pytest
 
 from tests.curation.planted import KEY_KINDS, Planted, harmless, planted
 from trajkit.curation.redact import redact, scan
+from trajkit.curation.redact_column import leaves
 from trajkit.curation.redact_shape import KINDS
 from trajkit.curation.redact_text import Finder
-from trajkit.curation.redact_walk import leaves
 from trajkit.errors import RequestError
 from trajkit.schema import (
     Episode,
@@ -209,7 +209,7 @@ def test_no_way_of_writing_it_hides_a_value(text: str) -> None:
     import pyarrow as pa
 
     from trajkit.curation.redact_column import Search
-    from trajkit.curation.redact_placeholder import Placeholders
+    from trajkit.curation.redact_text import Placeholders
     from trajkit.store.layout import STEPS
 
     column = next(column for column in STEPS if column.name == "observation")

@@ -16,8 +16,7 @@ from trajkit._core.settings import remembered
 from trajkit.cli import main
 from trajkit.curation.leak import leak
 from trajkit.curation.pool import drawn
-from trajkit.curation.select import select
-from trajkit.curation.selection import Share, parse_share
+from trajkit.curation.select import Share, parse_share, select
 from trajkit.errors import DataError, NothingMatched, QueryError, RequestError, StoreError
 from trajkit.schema import Episode, LineageEntry, Manifest
 from trajkit.store.dataset import open_dataset

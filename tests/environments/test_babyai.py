@@ -192,6 +192,13 @@ def test_the_hash_sees_what_the_agent_does_not() -> None:
     assert state_hash(level, "putnext") != state_hash(level, "pick_up_seq_go_to")
 
 
+def test_two_tasks_of_a_seed_may_begin_in_the_same_room_with_other_missions() -> None:
+    goto, pickup, door = (BabyAI(task).reset(200) for task in ("goto", "pickup", "open"))
+    assert goto.room_hash == pickup.room_hash != door.room_hash
+    assert goto.initial_state_hash != pickup.initial_state_hash
+    assert BabyAI("goto").reset(201).room_hash != goto.room_hash
+
+
 def test_the_hash_sees_the_door_and_the_limit() -> None:
     level = Level("open")
     level.begin(0)

@@ -64,7 +64,8 @@ def test_every_known_environment_is_among_them() -> None:
     ("env_id", "task"), daily([*KNOWN, *WRITTEN], [*DAILY, *WRITTEN]), ids=lambda case: case
 )
 def test_every_promise_is_kept(env_id: str, task: str) -> None:
-    found = list(check(env_id, tasks=[task], seeds=range(4)))
+    # a world of the games is slow
+    found = list(check(env_id, tasks=[task], seeds=range(2 if env_id == "textworld" else 4)))
     skipped = {one.name for one in found if one.status == Status.SKIPPED}
 
     assert [one.name for one in found] == list(CHECKS)

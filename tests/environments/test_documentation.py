@@ -75,7 +75,7 @@ def test_console_blocks_run_and_print_what_is_shown(examples: Path) -> None:
 
 
 def test_python_blocks_run(examples: Path) -> None:
-    assert len(blocks("python")) == 2
+    assert len(blocks("python")) == 3
     for block in blocks("python"):
         done = subprocess.run(
             [sys.executable, "-c", block], cwd=examples, capture_output=True, text=True, check=False

@@ -55,7 +55,7 @@ WHERE = r"^mine task 'walk' seed 3 step"
         (None, "reset returned None, not Start, or mission and first observation"),
         ("text", "reset returned the str 'text', not Start"),
         (("one",), r"reset returned the tuple \('one',\), not Start"),
-        (("a", "b", "c", "d"), "reset returned the tuple"),
+        (("a", "b", "c", "d", "e"), "reset returned the tuple"),
         ((b"go", "seen"), "the mission is the bytes b'go', not text"),
         (("go", b"seen"), "the observation is the bytes b'seen', not text"),
         (("go", {"text": "x"}), "the observation is the dict {'text': 'x'}, not text"),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from trajkit.environments.settings import converted, nearest, parameters, typed
+from trajkit.environments.settings import converted, nearest, parameters
 from trajkit.errors import RequestError
 
 
@@ -134,14 +134,6 @@ def test_an_annotation_that_cannot_be_resolved_leaves_the_text_to_the_default() 
     def call(a: Nowhere = 3, b: Nowhere = None) -> None: ...  # type: ignore[name-defined]  # noqa: F821
 
     assert converted({"a": "4", "b": "x"}, parameters(call), of="call") == {"a": 4, "b": "x"}
-
-
-def test_settings_are_typed_as_name_and_value() -> None:
-    assert typed(["a=1", "b=x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
-    with pytest.raises(RequestError, match="--env-set 'a' is not NAME=VALUE"):
-        typed(["a"])
-    with pytest.raises(RequestError, match="--policy-set a is given twice"):
-        typed(["a=1", "a=2"], option="--policy-set")
 
 
 def test_the_nearest_names_come_first() -> None:

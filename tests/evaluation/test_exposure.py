@@ -60,6 +60,22 @@ def test_other_seeds_tasks_and_environments_are_other_worlds(tmp_path: Path) -> 
     refuse_overlap(look(seen))
 
 
+def test_a_room_that_a_model_learned_under_another_task_is_found(tmp_path: Path) -> None:
+    seen = learned(
+        tmp_path / "train", [episode(0, 205), episode(1, 206), episode(2, 207), episode(3, 207, task="open")]
+    )
+
+    def room_of(task: str, seed: int) -> str:
+        return "" if seed == 205 and task == "open" else f"room {seed}"
+
+    assert look(seen, tasks=("open",)).overlaps[0].n_worlds == 1  # without rooms: its own world alone
+    world, room = exposure([seen], "babyai", ("open",), SEEDS, room_of).overlaps
+    assert str(world) == "job one (tuned) learned seed 207 of open"
+    assert str(room) == "job one (tuned) learned the same room in goto as seed 206 of open"
+    with pytest.raises(RequestError, match="the same room in goto as seed 206 of open"):
+        refuse_overlap(Exposure((room,), ()))
+
+
 def test_of_episodes_without_seeds_nobody_is_sure_and_the_others_still_count(tmp_path: Path) -> None:
     found = look(learned(tmp_path / "train", [episode(0, None), episode(1, 205)]))
     assert [one.seed for one in found.overlaps] == [205]

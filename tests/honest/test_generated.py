@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from trajkit.cli.main import COMMANDS
+from trajkit.commands.catalog import COMMANDS
 from trajkit.schema.json_schema import NOUNS
 
 ROOT = Path(__file__).parent.parent.parent

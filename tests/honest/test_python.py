@@ -22,13 +22,6 @@ SHOWING = {"json", "quiet"}
 """Options that say how a result is printed: in Python it is a value."""
 
 
-NOT_IN_PYTHON = {"completion"}
-"""What is about the shell alone."""
-
-MORE_IN_PYTHON = {"serve": {"on_ready"}}
-"""What only a program can give."""
-
-
 def commands(
     command: click.Command, name: str, context: click.Context
 ) -> Iterator[tuple[str, click.Command]]:
@@ -43,9 +36,7 @@ def commands(
             yield from commands(found, f"{name} {each}".strip(), inner)
 
 
-COMMANDS = {
-    name: command for name, command in commands(cli, "", click.Context(cli)) if name not in NOT_IN_PYTHON
-}
+COMMANDS = dict(commands(cli, "", click.Context(cli)))
 
 
 def python_name(words: str) -> str:
@@ -84,7 +75,7 @@ def test_the_tree_of_commands_is_walked():
 def test_a_command_is_a_function_with_its_options(name):
     assert python_name(name) in trajkit.__all__
     parameters = set(inspect.signature(function(name)).parameters)
-    assert parameters - MORE_IN_PYTHON.get(name, set()) == set(options(name))
+    assert parameters == set(options(name))
 
 
 @pytest.mark.parametrize("name", COMMANDS)

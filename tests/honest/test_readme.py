@@ -13,7 +13,8 @@ from pathlib import Path
 import click
 
 from tests.pages import console, printed
-from trajkit.cli.main import JOBS, cli
+from trajkit import JOBS
+from trajkit.cli.main import cli
 
 ROOT = Path(__file__).parent.parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

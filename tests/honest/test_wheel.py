@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from packaging.metadata import Metadata
 
-from trajkit.cli.main import COMMANDS
+from trajkit.commands.catalog import COMMANDS
 
 ROOT = Path(__file__).parent.parent.parent
 LARGEST_BYTES = 5_000_000

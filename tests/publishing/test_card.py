@@ -12,9 +12,8 @@ from trajkit.curation.replay import replay
 from trajkit.errors import RequestError
 from trajkit.publishing.card import CardWish, check_wish, dataset_card, size_category
 from trajkit.publishing.contents import make_contents
-from trajkit.publishing.facts import facts_of
+from trajkit.publishing.facts import facts_of, splits_of
 from trajkit.publishing.hub import Hub
-from trajkit.publishing.sources import splits_of
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 

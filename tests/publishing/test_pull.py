@@ -12,9 +12,8 @@ import pytest
 
 from tests.publishing.hub_standin import Fault, HubStandin
 from trajkit.errors import RequestError, StoreError, TrajkitError
-from trajkit.publishing.data_files import data_files
 from trajkit.publishing.hub import Hub
-from trajkit.publishing.pull import pull
+from trajkit.publishing.pull import data_files, pull
 from trajkit.sources.files.importing import Wish
 from trajkit.store.dataset import open_dataset
 

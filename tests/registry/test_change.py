@@ -7,7 +7,7 @@ import pytest
 
 from trajkit.errors import ConfigError
 from trajkit.registry.change import check_undo, check_writable, diff, undo, undo_diff, write
-from trajkit.registry.configuration import Configuration
+from trajkit.registry.toml_file import Configuration
 
 ONE, TWO = "# one\n[a]\nx = 1\n", "# two\n[b]\ny = 1\n"
 

@@ -8,8 +8,8 @@ import pytest
 from trajkit.errors import ConfigError
 from trajkit.registry.change import changed_files
 from trajkit.registry.check import check_loads
-from trajkit.registry.configuration import Configuration
 from trajkit.registry.served import ServedModel
+from trajkit.registry.toml_file import Configuration
 from trajkit.registry.variant import register
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "babyai"

@@ -11,7 +11,6 @@ import click
 
 from tests.pages import blocks, console, printed
 from trajkit.cli.main import cli
-from trajkit.cli.register import register
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "register.md").read_text(encoding="utf-8")
@@ -26,9 +25,8 @@ def test_the_console_blocks_print_what_is_shown(tmp_path: Path) -> None:
 
 
 def test_the_options_that_the_page_names_exist() -> None:
-    lineage = cli.get_command(click.Context(cli), "lineage")
-    assert lineage is not None
-    known = {name for command in (register, lineage) for each in command.params for name in each.opts}
+    found = [cli.get_command(click.Context(cli), name) for name in ("register", "lineage")]
+    known = {name for command in found if command for each in command.params for name in each.opts}
     commands = [each.command for each in console(PAGE)] + "".join(blocks(PAGE, "sh")).splitlines()
     used = {word for line in commands for word in shlex.split(line, comments=True) if word.startswith("--")}
     named = used | set(re.findall(r"`(--[a-z-]+)", PAGE))

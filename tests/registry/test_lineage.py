@@ -12,8 +12,7 @@ from trajkit.curation.select import select
 from trajkit.errors import DataError
 from trajkit.formats.weighted import WEIGHTED
 from trajkit.registry.ledger import Learned, Ledger, Registration, TunedModel, Undone
-from trajkit.registry.lineage import Lineage, Side
-from trajkit.registry.use import Unknown, Use, uses_of
+from trajkit.registry.lineage import Lineage, Side, Unknown, Use, uses_of
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import Store, open_store

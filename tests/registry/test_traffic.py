@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from trajkit.errors import ConfigError, RequestError
-from trajkit.registry.configuration import Configuration
-from trajkit.registry.toml_file import TomlFile
+from trajkit.registry.toml_file import Configuration, TomlFile
 from trajkit.registry.traffic import share_of
 from trajkit.registry.variant import Registered, register
 

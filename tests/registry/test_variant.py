@@ -7,9 +7,8 @@ import pytest
 
 from trajkit.errors import ConfigError, RequestError
 from trajkit.registry.change import changed_files
-from trajkit.registry.configuration import Configuration
 from trajkit.registry.served import ServedModel, hosted_name
-from trajkit.registry.toml_file import TomlFile
+from trajkit.registry.toml_file import Configuration, TomlFile
 from trajkit.registry.variant import Registered, register
 
 ONE = """\

@@ -19,6 +19,7 @@ import pytest
 from trajkit.errors import RequestError, RolloutError, ServiceError
 from trajkit.rollouts.agent import MAX_ANSWER_BYTES, AgentPolicy, load_agent
 from trajkit.rollouts.calling import Caller
+from trajkit.rollouts.endpoint import Endpoint
 from trajkit.rollouts.faults import FaultKind
 from trajkit.rollouts.limits import Budget, Limits
 from trajkit.rollouts.models import Models
@@ -62,7 +63,9 @@ def plan(**changes) -> Plan:
 def load(spec: str, settings=None, *, url="http://127.0.0.1:9/v1", budget=None, retries=0, **changes):
     plays = plan(**changes)
     caller = Caller(concurrency=plays.concurrency, timeout_s=5, retries=retries, budget=budget)
-    return load_agent(spec, settings or {}, plays, Models(caller, url=url, model="m")), plays
+    return load_agent(
+        spec, settings or {}, plays, Models(caller, lambda: Endpoint(url, None, caller, model="m"))
+    ), plays
 
 
 def run(policy: AgentPolicy, plays: Plan) -> list[Played]:
@@ -689,7 +692,8 @@ def test_without_a_model_or_a_gateway_the_run_stops_and_says_what_is_missing(wri
         episodes(f"{write(code)}:act")
     code = "async def act(turn):\n    await turn.chat([{'role': 'user', 'content': 'x'}])"
     plays = plan()
-    models = Models(Caller(concurrency=1, timeout_s=5, retries=0), url="http://127.0.0.1:9/v1")
+    caller = Caller(concurrency=1, timeout_s=5, retries=0)
+    models = Models(caller, lambda: Endpoint("http://127.0.0.1:9/v1", None, caller))
     with pytest.raises(RequestError, match="which model at"):
         run(load_agent(f"{write(code)}:act", {}, plays, models), plays)
 

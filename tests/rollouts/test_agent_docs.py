@@ -13,6 +13,7 @@ import pytest
 from trajkit.environments import environment_info, make
 from trajkit.rollouts.agent import AgentPolicy, load_agent
 from trajkit.rollouts.calling import Caller
+from trajkit.rollouts.endpoint import Endpoint
 from trajkit.rollouts.endpoint_policy import EndpointPolicy, EndpointSettings
 from trajkit.rollouts.local_player import LocalSettings
 from trajkit.rollouts.models import Models
@@ -58,7 +59,13 @@ def episodes(spec: str, settings=None, *, url="http://127.0.0.1:9/v1", **changes
         await play(plan, {"a": policy}, on_played=played.append)
         await policy.close()
 
-    asyncio.run(all_of_them(load_agent(spec, settings or {}, plan, Models(caller, url=url, model="m"))))
+    asyncio.run(
+        all_of_them(
+            load_agent(
+                spec, settings or {}, plan, Models(caller, lambda: Endpoint(url, None, caller, model="m"))
+            )
+        )
+    )
     assert {one.fault for one in played} == {None}
     return played
 

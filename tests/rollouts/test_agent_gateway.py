@@ -18,9 +18,9 @@ from trajkit.rollouts.record import Played, to_episode
 from trajkit.rollouts.session import prepare, run
 from trajkit.schema import Episode, Outcome, single_precision
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
-from trajkit.sources.tensorzero.prompts import rendered_prompts
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.export.export import export
+from trajkit.sources.tensorzero.export.prompts import rendered_prompts
 from trajkit.stack.local import recipe_config
 from trajkit.stack.state import local_stack
 from trajkit.store.dataset import open_dataset

@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import click
-
 from tests.pages import printed
-from trajkit.cli.rollout import rollout
+from trajkit.commands.command import command
+from trajkit.commands.rollout import rollout
 
 PAGE = (Path(__file__).parents[2] / "docs" / "rollouts.md").read_text(encoding="utf-8")
 
@@ -19,8 +18,7 @@ def test_the_page_prints_what_is_shown(tmp_path):
 
 
 def test_the_options_that_the_page_names_exist():
-    assert isinstance(rollout, click.Command)
-    known = {name for parameter in rollout.params for name in parameter.opts}
+    known = {name for parameter in command(rollout).params for name in parameter.opts}
     named = set(re.findall(r"`(--[a-z-]+)", PAGE))
     of_export = {"--include-abandoned", "--metric"}
     assert len(named) > 15

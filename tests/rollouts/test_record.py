@@ -10,7 +10,7 @@ from trajkit.rollouts.plan import Job
 from trajkit.rollouts.policies import Answer, Choice
 from trajkit.rollouts.record import Played, PlayedStep, outcome_of, step_times, to_episode
 from trajkit.schema import Message, Outcome, Purpose, Role, ToolCallBlock, ToolResultBlock, message
-from trajkit.sources.tensorzero.prompts import Sent
+from trajkit.sources.tensorzero.export.prompts import Sent
 from trajkit.store.dataset import open_dataset
 from trajkit.store.writer import write_episodes
 

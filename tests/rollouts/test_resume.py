@@ -23,8 +23,8 @@ from trajkit.rollouts.record import Played
 from trajkit.rollouts.session import Session, open_run, prepare, run
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.stack.state import local_stack
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store

@@ -11,9 +11,9 @@ from tests.viewer.api.conftest import Client
 from trajkit.rollouts.record import to_episode
 from trajkit.schema import Episode, Purpose, single_precision
 from trajkit.sources.request import ExportRequest, MetricCondition
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
-from trajkit.sources.tensorzero.prompts import rendered_prompts
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.export.export import export
+from trajkit.sources.tensorzero.export.prompts import rendered_prompts
 from trajkit.stack.state import local_stack
 from trajkit.store.dataset import open_dataset
 from trajkit.viewer.server import PageServer

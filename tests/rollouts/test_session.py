@@ -19,7 +19,7 @@ from trajkit.rollouts.options import Options
 from trajkit.rollouts.record import Played, to_episode
 from trajkit.rollouts.session import open_run, prepare, run
 from trajkit.schema import Outcome, message
-from trajkit.sources.tensorzero.prompts import Sent
+from trajkit.sources.tensorzero.export.prompts import Sent
 from trajkit.store.reader import open_store
 
 

@@ -19,9 +19,9 @@ from pydantic import SecretStr
 
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest, MetricCondition, Tally
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.clickhouse_connection import Connection
-from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.stack.clickhouse import ClickHouse as Server
 from trajkit.stack.clickhouse import User
 from trajkit.stack.gateway import create_schema

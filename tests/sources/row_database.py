@@ -14,9 +14,9 @@ import pyarrow as pa
 
 from trajkit.schema.base import JsonObject
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero import tables
-from trajkit.sources.tensorzero.config import ConfiguredMetric
-from trajkit.sources.tensorzero.slot import N_SLOTS, slot_of
+from trajkit.sources.tensorzero.connect import tables
+from trajkit.sources.tensorzero.connect.slot import N_SLOTS, slot_of
+from trajkit.sources.tensorzero.export.config import ConfiguredMetric
 
 Row = dict[str, Any]
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.sources.row_database import Row, RowDatabase, row_id, spelled
 from trajkit.schema import Message, Transition
 from trajkit.sources.request import ExportRequest, Tally
-from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
 EPISODE = row_id(0)

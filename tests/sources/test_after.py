@@ -19,9 +19,9 @@ from trajkit.errors import NothingMatched, RequestError
 from trajkit.schema import Manifest
 from trajkit.sources.choose import UNCHANGED
 from trajkit.sources.request import ExportRequest, MetricCondition, Tally
-from trajkit.sources.tensorzero.after import earlier
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.export.after import earlier
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
 

@@ -12,7 +12,7 @@ from tests.sources.row_database import RowDatabase
 from tests.sources.shapes import Steps
 from trajkit.schema import TextBlock
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
 # the member `raw` of an output as it is stored, and the text of the answer (None: there is none)

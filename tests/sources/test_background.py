@@ -8,7 +8,7 @@ from collections.abc import Generator, Iterator
 
 import pytest
 
-from trajkit.sources.tensorzero.background import Told, ahead, in_background
+from trajkit.sources.tensorzero.connect.background import Told, ahead, in_background
 
 
 def test_everything_comes_in_order_and_then_it_ends() -> None:

@@ -12,7 +12,7 @@ from tests.sources.shapes import EPISODE, Steps, plain
 from trajkit.curation.pairs import pairs
 from trajkit.errors import NothingMatched
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
 NORTH, SOUTH, EAST = ([{"type": "text", "text": word}] for word in ("north", "south", "east"))

@@ -25,10 +25,10 @@ from trajkit.errors import ServiceError
 from trajkit.sources.access import Access, LimitReached
 from trajkit.sources.open import Location, export_from
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero import clickhouse_connection
-from trajkit.sources.tensorzero.clickhouse_connection import Connection
-from trajkit.sources.tensorzero.clickhouse_errors import service_errors
-from trajkit.sources.tensorzero.clickhouse_url import parse_url
+from trajkit.sources.tensorzero.connect.clickhouse import connection as clickhouse_connection
+from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
+from trajkit.sources.tensorzero.connect.clickhouse.errors import service_errors
+from trajkit.sources.tensorzero.connect.clickhouse.url import parse_url
 from trajkit.stack.clickhouse import ClickHouse as Server
 from trajkit.stack.clickhouse import User
 from trajkit.stack.gateway import create_schema

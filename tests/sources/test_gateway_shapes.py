@@ -15,8 +15,8 @@ import pytest
 
 from trajkit.schema import Episode, Purpose, Transition
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
 tensorzero = pytest.importorskip("tensorzero", reason="pip install 'trajkit[tensorzero]'")

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from trajkit.sources.tensorzero.grouping import GROUP_STEPS, count_buckets, groups_of
-from trajkit.sources.tensorzero.spool import Size
+from trajkit.sources.tensorzero.export.grouping import GROUP_STEPS, count_buckets, groups_of
+from trajkit.sources.tensorzero.export.spool import Size
 
 MB = 1_000_000
 

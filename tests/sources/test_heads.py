@@ -18,10 +18,10 @@ import pytest
 from trajkit.errors import ServiceError
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero import heads, pull
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.clickhouse_heads import ClickHouseHeads
-from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.clickhouse.heads import ClickHouseHeads
+from trajkit.sources.tensorzero.export import heads, pull
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
 WORDS = ("a wall", "naïve — 你好", 'say "so" \\ now', "tab\there", "a, b]}", '},{"role":"user"', "])")
@@ -422,7 +422,7 @@ def test_rows_that_are_gone_when_they_are_asked_for_again_are_an_error(
 def test_a_user_who_may_set_nothing_can_read_long_conversations(
     rows: Any, sent: Sent, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trajkit.sources.tensorzero.clickhouse_connection import Connection
+    from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
 
     converse(rows, 5)
     monkeypatch.setattr(Connection, "_may_set", lambda self, name: False)

@@ -12,7 +12,7 @@ import clickhouse_connect
 import pytest
 
 from trajkit.cli.main import run as trajkit
-from trajkit.sources.tensorzero import look
+from trajkit.sources.tensorzero.look import look
 from trajkit.store.dataset import open_dataset
 
 NAMES = {

@@ -8,7 +8,13 @@ from typing import Any
 import duckdb
 import pytest
 
-from trajkit.sources.tensorzero.json_mode import PREFIX, WIRE_PATTERN, is_prefixed, wire_system, with_prefix
+from trajkit.sources.tensorzero.export.json_mode import (
+    PREFIX,
+    WIRE_PATTERN,
+    is_prefixed,
+    wire_system,
+    with_prefix,
+)
 
 
 def wired(raw_request: Any, *, system: str | None, messages: str = "[{}]") -> str | None:

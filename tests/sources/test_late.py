@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trajkit.sources.tensorzero import tables
-from trajkit.sources.tensorzero.late import CALL_ROW, INPUT_ROW, described, late_texts
-from trajkit.sources.tensorzero.read_sql import read_sql
-from trajkit.sources.tensorzero.spool import Group, Spool
+from trajkit.sources.tensorzero.connect import tables
+from trajkit.sources.tensorzero.export.late import CALL_ROW, INPUT_ROW, described, late_texts
+from trajkit.sources.tensorzero.export.read_sql import read_sql
+from trajkit.sources.tensorzero.export.spool import Group, Spool
 
 TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=12) | st.sampled_from(
     [
@@ -72,7 +72,7 @@ def connection() -> Iterator[duckdb.DuckDBPyConnection]:
         yield opened
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(calls=CALLS)
 def test_prompts_past_the_database_are_those_that_sql_makes(
     connection: duckdb.DuckDBPyConnection, calls: list[tuple[str | None, list[dict[str, Any]]]]

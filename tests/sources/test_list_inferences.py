@@ -16,9 +16,9 @@ import pytest
 from trajkit.errors import NothingMatched
 from trajkit.sources.choose import list_steps
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.choice import begin, open_workspace
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import _decide
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.export.choose import begin, open_workspace
+from trajkit.sources.tensorzero.export.export import _decide
 from trajkit.stack.clickhouse import ClickHouse as Server
 
 BASE_MS = 1_780_000_000_000

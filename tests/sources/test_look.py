@@ -12,13 +12,13 @@ from trajkit.cli.main import run as trajkit
 from trajkit.errors import NothingMatched, ServiceError
 from trajkit.sources.access import Access
 from trajkit.sources.request import ExportRequest, MetricCondition
-from trajkit.sources.tensorzero import look as looking
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
-from trajkit.sources.tensorzero.look import look
-from trajkit.sources.tensorzero.look_clickhouse import LookedClickHouse
-from trajkit.sources.tensorzero.look_models import DatabaseLook, MetricLook
-from trajkit.sources.tensorzero.look_queries import PATIENCE_S
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.export.export import export
+from trajkit.sources.tensorzero.look import look as looking
+from trajkit.sources.tensorzero.look.clickhouse import LookedClickHouse
+from trajkit.sources.tensorzero.look.look import look
+from trajkit.sources.tensorzero.look.models import DatabaseLook, MetricLook
+from trajkit.sources.tensorzero.look.queries import PATIENCE_S
 
 SNAPSHOT = """
 [metrics.waste]
@@ -337,7 +337,7 @@ PLACE_ALONE = ("kind", "url", "schema_level", "n_text_bytes")
 def test_a_look_at_postgres_has_only_so_much_time(
     places: dict[str, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trajkit.sources.tensorzero import look_queries
+    from trajkit.sources.tensorzero.look import queries as look_queries
 
     monkeypatch.setattr(looking, "tags_query", lambda tables, most: "SELECT pg_sleep(30)")
     assert look_queries.tags_query is not looking.tags_query

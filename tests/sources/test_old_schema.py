@@ -11,8 +11,8 @@ import pytest
 
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest, MetricCondition
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
 # the migration that brought a column

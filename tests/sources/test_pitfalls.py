@@ -11,7 +11,7 @@ import pytest
 
 from trajkit.schema import FileBlock, Purpose
 from trajkit.sources.request import MetricCondition
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
 
 RETURN = "episode_return"
 BASE_MS = 1_780_500_000_000

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from trajkit.sources.tensorzero import plain
+from trajkit.sources.tensorzero.export import plain
 
 BEGIN, END = '[{"role":"user","content":[{"type":"text","text":"', '"}]}]'
 FRAGMENTS = st.sampled_from(

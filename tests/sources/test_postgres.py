@@ -15,9 +15,9 @@ from trajkit.errors import NothingMatched, QueryError, ServiceError
 from trajkit.schema import Manifest
 from trajkit.sources.access import Access, LimitReached
 from trajkit.sources.request import ExportRequest, MetricCondition, Tally
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
-from trajkit.sources.tensorzero.postgres import REQUIRED, Postgres
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.postgres.database import REQUIRED, Postgres
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store, verify
 
@@ -197,7 +197,7 @@ def test_the_exact_double_stays_beside_the_single_precision(
 
 def test_a_float_is_what_clickhouse_makes_of_it(postgres_server: Any, client: Any, url: str) -> None:
     """Every boundary of single precision, as a text and as a number."""
-    from trajkit.sources.tensorzero.postgres_clauses import NUMBER, NUMBER_TEXT
+    from trajkit.sources.tensorzero.connect.postgres.clauses import NUMBER, NUMBER_TEXT
 
     values = [
         *(0.0, -0.0, 0.7, 0.1 + 0.2, 1 / 3, 1e-7, 1.5e-10, 123456.7, 1e6, 1234567.0, 16777217.0, 123456789.0),
@@ -226,7 +226,7 @@ def test_slots_are_the_same_everywhere(postgres_server: Any, client: Any, url: s
 
     import duckdb
 
-    from trajkit.sources.tensorzero import slot
+    from trajkit.sources.tensorzero.connect import slot
 
     source = random.Random(7)
     ids = [str(uuid.UUID(int=source.getrandbits(128))) for _ in range(500)]
@@ -262,7 +262,7 @@ def test_nothing_is_written_and_every_transaction_is_read_only(
 
 
 def test_a_write_is_refused_whoever_the_user_is(postgres_server: Any, shared_postgres: str) -> None:
-    from trajkit.sources.tensorzero.postgres_connection import Connection
+    from trajkit.sources.tensorzero.connect.postgres.connection import Connection
 
     connection = Connection(postgres_server.address.url("shared", is_owner=True))
     try:
@@ -371,7 +371,7 @@ def test_a_stream_that_is_broken_off_gives_its_connection_up(shared_postgres: st
 
 
 def test_what_a_query_may_take_is_told_to_the_server(shared_postgres: str, tmp_path: Path) -> None:
-    from trajkit.sources.tensorzero.postgres_connection import Connection
+    from trajkit.sources.tensorzero.connect.postgres.connection import Connection
 
     access = Access(max_threads=1, max_memory_bytes=80_000_000, max_seconds=1)
     connection = Connection(shared_postgres, access)

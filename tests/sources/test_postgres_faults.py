@@ -18,8 +18,8 @@ from trajkit.errors import ServiceError
 from trajkit.schema import Manifest
 from trajkit.sources.access import Access
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.export import export
-from trajkit.sources.tensorzero.postgres import Postgres
+from trajkit.sources.tensorzero.connect.postgres.database import Postgres
+from trajkit.sources.tensorzero.export.export import export
 
 
 @pytest.fixture(scope="module")

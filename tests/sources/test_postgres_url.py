@@ -9,7 +9,7 @@ import pytest
 from trajkit._core.settings import Project
 from trajkit.errors import RequestError
 from trajkit.sources.open import find_source, shown
-from trajkit.sources.tensorzero.postgres_url import Address, is_postgres, parse_url
+from trajkit.sources.tensorzero.connect.postgres.url import Address, is_postgres, parse_url
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from trajkit.errors import DataError
-from trajkit.sources.tensorzero.render import Renderer
-from trajkit.sources.tensorzero.render_config import Template, Variant
-from trajkit.sources.tensorzero.render_engine import Engine
+from trajkit.sources.tensorzero.render.config import Template, Variant
+from trajkit.sources.tensorzero.render.engine import Engine
+from trajkit.sources.tensorzero.render.prompt import Renderer
 
 pytest.importorskip("minijinja", reason="pip install 'trajkit[render]'")
 

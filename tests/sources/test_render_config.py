@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from trajkit.errors import ConfigError
-from trajkit.sources.tensorzero.render_config import Template, from_snapshot
-from trajkit.sources.tensorzero.render_files import from_file
+from trajkit.sources.tensorzero.render.config import Template, from_snapshot
+from trajkit.sources.tensorzero.render.files import from_file
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "babyai" / "tensorzero.toml"
 

@@ -16,9 +16,9 @@ from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.archive.clickhouse import ClickHouseOrigin
 from trajkit.sources.tensorzero.archive.copying import archive
 from trajkit.sources.tensorzero.archive.database import ArchiveDatabase
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
-from trajkit.sources.tensorzero.postgres import Postgres
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.postgres.database import Postgres
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
 pytest.importorskip("minijinja", reason="pip install 'trajkit[render]'")

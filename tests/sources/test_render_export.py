@@ -14,8 +14,8 @@ import pytest
 from trajkit.errors import ConfigError, QueryError
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero import grouping
-from trajkit.sources.tensorzero.prompts import rendered_prompts
+from trajkit.sources.tensorzero.export import grouping
+from trajkit.sources.tensorzero.export.prompts import rendered_prompts
 from trajkit.stack.gateway import open_gateway
 
 pytest.importorskip("minijinja", reason="pip install 'trajkit[render]'")

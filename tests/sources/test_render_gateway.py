@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from trajkit.errors import DataError
-from trajkit.sources.tensorzero.render_config import Configuration
-from trajkit.sources.tensorzero.render_engine import Engine
-from trajkit.sources.tensorzero.render_files import from_file
-from trajkit.sources.tensorzero.render_literal import read_json
+from trajkit.sources.tensorzero.render.config import Configuration
+from trajkit.sources.tensorzero.render.engine import Engine
+from trajkit.sources.tensorzero.render.files import from_file
+from trajkit.sources.tensorzero.render.literal import read_json
 
 tensorzero = pytest.importorskip("tensorzero", reason="pip install 'trajkit[tensorzero]'")
 pytest.importorskip("minijinja", reason="pip install 'trajkit[render]'")

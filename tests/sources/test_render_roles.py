@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from trajkit.errors import ConfigError, DataError
-from trajkit.sources.tensorzero.render import Prompt, Renderer
-from trajkit.sources.tensorzero.render_config import Template
-from trajkit.sources.tensorzero.render_engine import Engine
-from trajkit.sources.tensorzero.render_files import from_file
+from trajkit.sources.tensorzero.render.config import Template
+from trajkit.sources.tensorzero.render.engine import Engine
+from trajkit.sources.tensorzero.render.files import from_file
+from trajkit.sources.tensorzero.render.prompt import Prompt, Renderer
 
 tensorzero = pytest.importorskip("tensorzero", reason="pip install 'trajkit[tensorzero]'")
 pytest.importorskip("minijinja", reason="pip install 'trajkit[render]'")

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from trajkit.errors import ConfigError, QueryError
-from trajkit.sources.tensorzero import tables
-from trajkit.sources.tensorzero.render_snapshots import TemplateSource
+from trajkit.sources.tensorzero.connect import tables
+from trajkit.sources.tensorzero.render.snapshots import TemplateSource
 
 pytest.importorskip("minijinja", reason="pip install 'trajkit[render]'")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trajkit.errors import DataError
-from trajkit.sources.tensorzero.render_source import ready
+from trajkit.sources.tensorzero.render.source import ready
 
 
 @pytest.mark.parametrize(

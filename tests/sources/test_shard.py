@@ -13,10 +13,10 @@ import pytest
 from trajkit.cli.main import run as run_command
 from trajkit.curation.merge import merge
 from trajkit.sources.request import ExportRequest, MetricCondition, Shard
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
-from trajkit.sources.tensorzero.postgres import Postgres
-from trajkit.sources.tensorzero.slot import N_SLOTS, slot_of, slots_of
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.postgres.database import Postgres
+from trajkit.sources.tensorzero.connect.slot import N_SLOTS, slot_of, slots_of
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
 LATER = datetime(2027, 1, 1, tzinfo=UTC)

@@ -12,9 +12,11 @@ import pyarrow as pa
 import pytest
 
 from trajkit.errors import ServiceError
-from trajkit.sources.tensorzero import choice, export, grouping, pull, streams
-from trajkit.sources.tensorzero.spool import Group, Spool
-from trajkit.sources.tensorzero.streams import Count, Progress, aside
+from trajkit.sources.tensorzero.connect import streams
+from trajkit.sources.tensorzero.connect.streams import Count, Progress, aside
+from trajkit.sources.tensorzero.export import choose as choice
+from trajkit.sources.tensorzero.export import export, grouping, pull
+from trajkit.sources.tensorzero.export.spool import Group, Spool
 from trajkit.store import writer
 
 BATCH = pa.RecordBatch.from_pydict({"a": [1, 2]})
@@ -144,7 +146,7 @@ def test_a_part_that_waits_does_not_keep_what_it_was_cut_from(tmp_path: Path) ->
 
 
 def test_long_texts_wait_for_few_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("trajkit.sources.tensorzero.spool._WAITING_BYTES", 10_000)
+    monkeypatch.setattr("trajkit.sources.tensorzero.export.spool._WAITING_BYTES", 10_000)
     batch = pa.RecordBatch.from_pydict(
         {"bucket": pa.array([0, 1], pa.uint16()), "text": ["x" * 4_000, "y" * 4_000]}
     )

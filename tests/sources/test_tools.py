@@ -8,7 +8,7 @@ import pytest
 
 from tests.sources.row_database import Row, RowDatabase, spelled
 from tests.sources.shapes import Steps
-from trajkit.sources.tensorzero.config import metrics_of, tools_of
+from trajkit.sources.tensorzero.export.config import metrics_of, tools_of
 
 HASH = "0" * 62 + "ab"
 SAID = [{"type": "text", "text": "hi"}]

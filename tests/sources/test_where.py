@@ -14,8 +14,8 @@ from trajkit.curation.select import select
 from trajkit.errors import NothingMatched, QueryError, RequestError
 from trajkit.sources.local import export_store
 from trajkit.sources.request import ExportRequest, parse_time
-from trajkit.sources.tensorzero.clickhouse import ClickHouse
-from trajkit.sources.tensorzero.export import export
+from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
 

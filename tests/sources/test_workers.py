@@ -9,8 +9,8 @@ from collections.abc import Callable
 import duckdb
 import pytest
 
-from trajkit.sources.tensorzero.spool import Size
-from trajkit.sources.tensorzero.workers import Room, Running, Workers
+from trajkit.sources.tensorzero.export.spool import Size
+from trajkit.sources.tensorzero.export.workers import Room, Running, Workers
 
 LONG = "SELECT count(*) FROM range(100_000) a, range(100_000_000) b WHERE a.range = b.range + 1"
 

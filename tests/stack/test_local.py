@@ -13,7 +13,7 @@ import pytest
 
 from trajkit.errors import ConfigError, StackError
 from trajkit.stack.clickhouse import ClickHouse
-from trajkit.stack.local import recipe_config, row_counts, start_stack, stop_stack
+from trajkit.stack.local import Down, recipe_config, row_counts, start_stack, stop_stack
 from trajkit.stack.process import Process, end
 from trajkit.stack.state import LocalStack, local_stack, read_state, state_path
 
@@ -81,18 +81,18 @@ def test_up_again_down_and_up_on_the_same_data(folder: Path) -> None:
     assert revived is not None
     assert revived.ask("SELECT n FROM tensorzero.mine") == "7\n"
 
-    services, deleted = stop_stack(folder=folder)
-    assert [(service.service, service.was_running) for service in services] == [
+    stopped = stop_stack(folder=folder)
+    assert [(service.service, service.was_running) for service in stopped.services] == [
         ("ClickHouse", True),
         ("model server", True),
     ]
-    assert deleted is None
+    assert stopped.deleted is None
     assert not any(process.is_running for process in second.processes)
     assert not state_path(folder).exists()
     assert (second.data_folder / "data").is_dir()
-    assert stop_stack(folder=folder) == ([], None)
+    assert stop_stack(folder=folder) == Down([])
 
-    assert stop_stack(folder=folder, with_data=True) == ([], second.data_folder)
+    assert stop_stack(folder=folder, with_data=True) == Down([], second.data_folder)
     assert not second.data_folder.exists()
 
 
@@ -150,11 +150,11 @@ def test_down_leaves_a_process_alone_that_only_has_the_same_id(folder: Path) -> 
     state_path(folder).write_text(text.replace(f'"pid": {state.clickhouse.pid}', f'"pid": {mine.pid}'))
     before = signal.signal(signal.SIGTERM, lambda *_: pytest.fail("it was signalled"))
     try:
-        services, _ = stop_stack(folder=folder)
+        stopped = stop_stack(folder=folder)
     finally:
         signal.signal(signal.SIGTERM, before)
         end(state.clickhouse, grace_s=0)
-    assert [service.was_running for service in services] == [False]
+    assert [service.was_running for service in stopped.services] == [False]
     assert (data / "data").is_dir()
 
 

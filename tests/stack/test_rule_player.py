@@ -5,8 +5,7 @@ import random
 import pytest
 
 from trajkit.environments.babyai import TASKS, BabyAI
-from trajkit.stack.rule_player import ACTIONS, play
-from trajkit.stack.rule_sight import Past
+from trajkit.stack.rule_player import ACTIONS, Past, play
 
 WALL = "a wall 5 steps forward"
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
+from trajkit.stack.rule_player import Past
 from trajkit.stack.rule_prompt import Message, Prompt, read_prompt
-from trajkit.stack.rule_sight import Past
 
 SYSTEM = Message(
     "system", "You steer a robot. pick up: take the object under you.\nYour mission: go to the red ball."

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from trajkit.environments.babyai import ACTIONS, TASKS, BabyAI
-from trajkit.stack.rule_sight import Goal, Look, Past, Thing, is_sight, read_mission, read_view, remembered
+from trajkit.stack.rule_player import Goal, Look, Past, Thing, is_sight, read_mission, read_view, remembered
 
 BALL, BOX, KEY = Look("red", "ball"), Look("grey", "box"), Look("blue", "key")
 

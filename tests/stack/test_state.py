@@ -54,8 +54,12 @@ def test_the_file_is_for_its_owner_only(tmp_path: Path) -> None:
     assert stat.S_IMODE(state_path(tmp_path).stat().st_mode) == 0o600
 
 
-def test_the_password_is_in_no_repr(tmp_path: Path) -> None:
-    assert "s3cret" not in repr(stack(tmp_path, clickhouse=me()))
+def test_the_password_is_in_nothing_that_is_shown(tmp_path: Path) -> None:
+    state = stack(tmp_path, clickhouse=me(), server=me())
+    for shown in (str(state), json.dumps(state.to_json()), state._repr_html_()):
+        assert "http://trajkit:***@127.0.0.1:1/tensorzero" in shown
+        assert "s3cret" not in shown
+    assert "s3cret" not in repr(state)
 
 
 def test_a_folder_where_nothing_was_started_has_no_stack(tmp_path: Path) -> None:

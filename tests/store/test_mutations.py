@@ -25,7 +25,7 @@ from tests.store.conftest import make_episode, make_feedback, make_step
 from trajkit.cli.main import run
 from trajkit.store.writer import write_episodes
 
-N_CASES = 1600 * int(os.environ.get("TRAJKIT_FUZZ", "1"))
+N_CASES = 800 * int(os.environ.get("TRAJKIT_FUZZ", "1"))
 N_BATCHES = 16
 MOST_SECONDS = 60
 MOST_BYTES = 3 << 30

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from trajkit.errors import QueryError, StoreError
-from trajkit.store.fence import check_select, fenced
-from trajkit.store.query import ask
+from trajkit.store.query import ask, check_select, fenced
 from trajkit.store.reader import Store
 
 

@@ -60,7 +60,7 @@ def test_a_store_of_a_newer_version_says_what_to_install(ten: Store) -> None:
     ("text", "message"),
     [
         ("{", "manifest.json is not valid JSON"),
-        ("[]", "manifest.json: : Input should be an object"),
+        ("[]", "manifest.json: Input should be an object"),
         ('{"digest": "x"}', "manifest.json: kind: Field required"),
         ("\\xff", "manifest.json is not valid JSON"),
     ],

@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TextIO
 
 import click
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _is_open = False
 _is_quiet = False
+_json_rows: TextIO | None = None
 
 
 class Styled(NamedTuple):
@@ -48,19 +49,53 @@ def result(*pieces: str | Styled) -> None:
     click.echo("".join(map(_shown, pieces)))
 
 
+def preview(*pieces: str | Styled) -> None:
+    """Print a line of the result before the question about it. A Python program finds it in the result."""
+    if _is_open:
+        result(*pieces)
+
+
 def result_text(text: str) -> None:
     """Print a text of several lines on stdout."""
     click.echo(visible(text, is_line=False))
 
 
+def json_text(value: Any) -> str:
+    """A value as a JSON document; characters that could steer a terminal are escaped."""
+    return visible_json(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
 def result_json(value: Any) -> None:
     """Print the result as one JSON document on stdout."""
-    click.echo(visible_json(json.dumps(value, indent=2, ensure_ascii=False, default=str)))
+    click.echo(json_text(value))
 
 
 def result_json_line(value: Any) -> None:
     """Print one row of the result as a line of JSON on stdout."""
     click.echo(visible_json(json.dumps(value, ensure_ascii=False, default=str)))
+
+
+def result_row(value: Any) -> None:
+    """Print one row of a result as soon as it is there, as a line of JSON; nothing unless rows are JSON."""
+    if _json_rows is not None:
+        with contextlib.redirect_stdout(_json_rows):
+            result_json_line(value)
+
+
+@contextlib.contextmanager
+def rows_as_json(is_on: bool) -> Iterator[None]:
+    """Leave stdout to `result_row`, all else goes to stderr: so runs a command with `--json`.
+
+    Args:
+        is_on: False for a command without `--json`, maybe inside of one that has it: it prints no rows.
+    """
+    global _json_rows
+    before, _json_rows = _json_rows, sys.stdout if is_on else None
+    try:
+        with contextlib.redirect_stdout(sys.stderr) if is_on else contextlib.nullcontext():
+            yield
+    finally:
+        _json_rows = before
 
 
 def talk(text: str) -> None:
@@ -70,6 +105,12 @@ def talk(text: str) -> None:
             click.echo(visible(text), err=True)
     else:
         logging.getLogger("trajkit").info(visible(text))
+
+
+def notes(texts: Iterable[str]) -> None:
+    """Talk about what a user should know of a result."""
+    for text in texts:
+        talk(f"note: {text}")
 
 
 @contextlib.contextmanager
@@ -94,7 +135,9 @@ def quiet() -> Iterator[None]:
         _is_quiet = before
 
 
-def confirm(question: str, *, yes: bool, verb: str, refused: str) -> None:
+def confirm(
+    question: str, *, yes: bool, verb: str, refused: str, unasked: str = "nobody is here to ask"
+) -> None:
     """Ask before something is started; `yes` has answered.
 
     Args:
@@ -102,15 +145,16 @@ def confirm(question: str, *, yes: bool, verb: str, refused: str) -> None:
         yes: Whether the answer was given beforehand.
         verb: What --yes does, such as "trains", for the hint where no question can be asked.
         refused: Printed when the answer was no.
+        unasked: The error where no question can be asked.
 
     Raises:
-        RequestError: No question can be asked here.
+        RequestError: No question can be asked here, or the notes that it is about are left out.
         Exit: The answer was no.
     """
     if yes:
         return
-    if not can_ask():
-        raise RequestError("nobody is here to ask", hint=f"--yes {verb}, --dry-run shows the plan alone")
+    if not can_ask() or _is_quiet:
+        raise RequestError(unasked, hint=f"--yes {verb}, --dry-run shows the plan alone")
     if not click.confirm(question, err=True):
         talk(refused)
         raise click.exceptions.Exit(1)
@@ -161,9 +205,9 @@ class Cell(NamedTuple):
     is_number: bool = False
 
 
-def line(text: str) -> str:
-    """A line of a result: control characters and line breaks in it are spelled out."""
-    return visible(text)
+def line(*pieces: str | Styled) -> str:
+    """A line of a result without styles: control characters and line breaks in it are spelled out."""
+    return "".join(visible(piece if isinstance(piece, str) else piece.text) for piece in pieces)
 
 
 def table(columns: Sequence[Cell], rows: Iterable[Sequence[str]], *, err: bool = False) -> None:
@@ -231,13 +275,21 @@ class Meter:
     def __enter__(self) -> Self:
         if is_terminal():
             from rich.console import Console
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+            from rich.progress import (
+                BarColumn,
+                MofNCompleteColumn,
+                Progress,
+                TextColumn,
+                TimeElapsedColumn,
+                TimeRemainingColumn,
+            )
 
             self._progress = Progress(
                 TextColumn("{task.description}", markup=False),
                 BarColumn(),
                 MofNCompleteColumn(),
                 TimeElapsedColumn(),
+                TimeRemainingColumn(),
                 console=Console(stderr=True),
                 transient=True,
             )

@@ -1,4 +1,7 @@
-"""Run a coroutine from code that waits for it, also where an event loop runs already, as in a notebook."""
+"""Wait for work that runs in a loop or a thread of its own, and let Ctrl-C and SIGTERM end it.
+
+Coroutines are run to their end also where an event loop runs already, as in a notebook.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ import contextlib
 import contextvars
 import signal
 import threading
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from types import FrameType
 from typing import Any, Generic, TypeVar
@@ -34,6 +37,34 @@ def run_to_end(work: Coroutine[Any, Any, Result]) -> Result:
             begun.stop()
             wait([done])
             raise
+
+
+@contextlib.contextmanager
+def told_to_end(end: Callable[[], object]) -> Iterator[None]:
+    """Call `end` at the first SIGTERM or Ctrl-C in the block; a second one does what it would without it.
+
+    Only the main thread hears signals: in another one nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = {number: signal.getsignal(number) for number in numbers}
+
+    def restore() -> None:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+    def hear(*_: object) -> None:
+        restore()
+        end()
+
+    for number in numbers:
+        signal.signal(number, hear)
+    try:
+        yield
+    finally:
+        restore()
 
 
 class _Begun(Generic[Result]):

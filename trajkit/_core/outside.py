@@ -12,14 +12,24 @@ import stat
 import unicodedata
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from trajkit.errors import DataError, TrajkitError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
 
 _LONGEST_YAML = 200_000
 _MOST_ALIASES = 20  # merged into each other, these make a thousand values and not a billion
 _LONGEST_NAME = 200
 """Bytes of a name in UTF-8. File systems allow 255, and temporary files add to the name."""
+
+
+def problem_of(error: ValidationError) -> str:
+    """The first problem that pydantic found, in a line: where it is, and what is wrong there."""
+    first = error.errors()[0]
+    where, text = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    return f"{where}: {text}" if where else text
 
 
 def name_from_outside(name: object, *, what: str, error: type[TrajkitError] = DataError) -> str:

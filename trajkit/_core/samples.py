@@ -13,6 +13,7 @@ SAMPLE_PREFIX = "sample:"
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 _FOLDERS = (_PACKAGE / "_data", _PACKAGE.parent / "data")  # in a wheel, in a checkout
+_RECIPES = (_PACKAGE / "_data" / "recipes", _PACKAGE.parent / "recipes")
 _SUFFIX = "-sample"
 _MODEL_FILE = "config.json"
 
@@ -26,6 +27,11 @@ def samples(file: str) -> dict[str, Path]:
         for path in sorted(folder.iterdir())
         if (path / file).is_file()
     }
+
+
+def recipe_folder() -> Path:
+    """Where the recipes are that come with trajkit: YAML files, and folders with gateway configurations."""
+    return next((folder for folder in _RECIPES if folder.is_dir()), _RECIPES[0])
 
 
 def model_path(name: str) -> str:

@@ -75,6 +75,14 @@ class Seeds:
             number = -1 if self._is_apart else number - 1
         raise ValueError(f"{seed} is not in {self}")
 
+    def has(self, seed: int) -> bool:
+        """Whether a seed is among them."""
+        try:
+            self.index(seed)
+        except ValueError:
+            return False
+        return True
+
     @property
     def ranges(self) -> tuple[range, ...]:
         """The same as ascending ranges, none of them empty."""

@@ -23,6 +23,7 @@ from pydantic import (
 )
 
 from trajkit._core.files import write_json
+from trajkit._core.outside import problem_of
 from trajkit._core.seeds import Seeds, as_seeds
 from trajkit.errors import ConfigError, RequestError, TrajkitError
 
@@ -158,7 +159,7 @@ def _read_project(path: Path) -> Project:
         first = error.errors()[0]
         known = Reservation if first["loc"][0] == "reserved" and len(first["loc"]) > 1 else Project
         raise ConfigError(
-            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg'].removeprefix('Value error, ')}",
+            f"{path}: {problem_of(error)}",
             hint=f"known keys: {', '.join(sorted(known.model_fields))}",
         ) from error
 

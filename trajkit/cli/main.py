@@ -4,58 +4,26 @@ from __future__ import annotations
 
 import difflib
 import gc
-import importlib
-import inspect
-import keyword
 import logging
 import os
-import re
 import sys
 import threading
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import click
 
-import trajkit
+from trajkit import JOBS
 from trajkit._core import console
 from trajkit._core.arguments import hide_passwords
 from trajkit._core.console import error_line, usage_error
 from trajkit._core.memory import prefer_little_memory
 from trajkit._core.secrets import hidden
-from trajkit.cli.flags import everywhere, show_logs, without_secrets
+from trajkit.commands.catalog import load, short_help
+from trajkit.commands.flags import everywhere, show_logs, without_secrets
 from trajkit.errors import TrajkitError
-
-JOBS = {
-    "Play": ("up", "status", "down", "rollout", "check-env"),
-    "Bring in": ("export", "archive", "import", "pull"),
-    "Look": ("info", "show", "query", "stats", "view"),
-    "Choose": (
-        "select",
-        "dedupe",
-        "split",
-        "merge",
-        "leak",
-        "reserve",
-        "mask",
-        "weight",
-        "redact",
-        "score",
-        "replay",
-        "pairs",
-    ),
-    "Write training files": ("convert", "validate", "tokens"),
-    "Train": ("sft", "dpo", "kto", "jobs"),
-    "Deploy": ("try", "serve", "register", "lineage"),
-    "Measure": ("evaluate", "report"),
-    "Share": ("push",),
-    "Set up": ("run", "doctor", "completion"),
-}
-"""The commands by job, in the order in which they are used. `trajkit/commands/NAME.py` has each."""
-COMMANDS = tuple(name for names in JOBS.values() for name in names)
 
 STOPPED = 130
 """Exit code of a command that Ctrl-C ended: 128 and the number of the signal."""
@@ -74,7 +42,7 @@ class Commands(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command; None when there is none of that name."""
-        return _load(cmd_name) if cmd_name in self.list_commands(ctx) else None
+        return load(cmd_name)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
@@ -93,76 +61,6 @@ class Commands(click.Group):
                 formatter.write_dl([(name.ljust(width), short_help(name)) for name in names])
 
 
-class Group(click.Group):
-    """Commands below another, listed in the order of the functions in its file."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in that order."""
-        return list(self.commands)
-
-
-def _load(name: str) -> click.Command:
-    if (old := _old(name)) is not None:
-        found = getattr(importlib.import_module(f"trajkit.cli.{old.stem}"), _function(name))
-        assert isinstance(found, click.Command)
-        return found
-    from trajkit.cli.command import command
-
-    module = importlib.import_module(f"trajkit.commands.{_function(name)}")
-    parts = re.findall(rf"^def {name.replace('-', '_')}_(\w+)\(", _source(name), re.MULTILINE)
-    if not parts:
-        return command(getattr(module, _function(name)))
-    function = getattr(module, _function(name), None)
-    whole = None if function is None else command(function)
-    group = Group(
-        name,
-        callback=None if whole is None else _unless_part(whole.callback),
-        params=[] if whole is None else whole.params,
-        invoke_without_command=whole is not None,
-        help=inspect.getdoc(module) if whole is None else whole.help,
-        short_help=short_help(name),
-    )
-    for part in parts:
-        typed = part.replace("_", "-")
-        group.add_command(command(getattr(module, f"{name.replace('-', '_')}_{part}"), name=typed))
-    return group
-
-
-def _unless_part(whole: Callable[..., Any] | None) -> Callable[..., Any]:
-    """The callback of a group that is itself a command: nothing is done where a part of it is called."""
-
-    def call(**given: Any) -> Any:
-        is_whole = click.get_current_context().invoked_subcommand is None
-        return whole(**given) if is_whole and whole is not None else None
-
-    return call
-
-
-def _function(name: str) -> str:
-    name = name.replace("-", "_")
-    return f"{name}_" if keyword.iskeyword(name) else name
-
-
-def _source(name: str) -> str:
-    path = Path(trajkit.__file__).parent / "commands" / f"{_function(name)}.py"
-    return (_old(name) or path).read_text(encoding="utf-8")
-
-
-def _old(name: str) -> Path | None:
-    """The file of a command that is still written with click, in this package; None for all others."""
-    path = Path(__file__).with_name("up.py" if name in ("status", "down") else f"{_function(name)}.py")
-    return path if path.exists() else None
-
-
-def short_help(name: str) -> str:
-    """The first sentence of a command's docstring: of its function, else of its module."""
-    found = re.search(
-        rf'^def {_function(name)}\(.*?"""(.+?)(?:\n\n|""")', _source(name), re.MULTILINE | re.DOTALL
-    )
-    found = found or re.match(r'"""(.+?)(?:\n\n|""")', _source(name), re.DOTALL)
-    return "" if found is None else " ".join(found[1].split())
-
-
 @click.group(
     cls=Commands,
     jobs=JOBS,
@@ -172,7 +70,6 @@ def short_help(name: str) -> str:
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
     """Turn what an LLM agent lived through into a better agent."""
-    ctx.obj = {"debug": debug}
     if debug:
         show_logs()
     else:
@@ -196,7 +93,7 @@ def _print_of_thread(of: threading.ExceptHookArgs) -> None:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
     if "_TRAJKIT_COMPLETE" in os.environ:
-        from trajkit.cli.completion import answer
+        from trajkit.cli.shell import answer
 
         answer()
     if arguments is None:

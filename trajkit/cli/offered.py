@@ -137,11 +137,9 @@ def _metrics(context: click.Context) -> Iterator[str]:
 
 
 def _recipes(context: click.Context) -> Iterator[str]:
-    import trajkit
+    from trajkit._core.samples import recipe_folder
 
-    package = Path(trajkit.__file__).parent
-    for folder in (package / "_data" / "recipes", package.parent / "recipes"):  # a wheel, a checkout
-        yield from (path.stem for path in sorted(folder.glob("*.yaml")))
+    yield from (path.stem for path in sorted(recipe_folder().glob("*.yaml")))
     yield from (path.name for path in sorted(Path().glob("*.yaml")))
 
 
@@ -163,7 +161,7 @@ _OFFERS: dict[str, Callable[[click.Context], Iterable[str]]] = {
     "what": _models_and_stores,
     "thing": _things,
     "job": _jobs,
-    **dict.fromkeys(("model", "models", "served", "base"), _models),
+    **dict.fromkeys(("model", "models", "serve", "base"), _models),
     **dict.fromkeys(("env_id", "env"), _environments),
     **dict.fromkeys(("task", "tasks"), _tasks),
     **dict.fromkeys(("function", "functions", "train_function", "train_functions"), _functions),

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core.console import Cell, Meter, count, line, plural, size, table_text, talk
+from trajkit._core.result import Result
 from trajkit._core.settings import project
 from trajkit.commands.options import Count, File, Option, Output, Place, ServerMemory
-from trajkit.commands.result import Result
 from trajkit.commands.server import access
 from trajkit.errors import RequestError, TrajkitError
 

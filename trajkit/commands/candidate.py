@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urlsplit
 
 from trajkit.commands.tuned import all_models, finished_job, tuned_model
 from trajkit.errors import RequestError
+from trajkit.formats.validation.target import HOSTED
 
 if TYPE_CHECKING:
     from trajkit.registry.ledger import TunedModel
@@ -18,12 +20,6 @@ if TYPE_CHECKING:
 
 _LOCAL = "local"
 _API_BASE = "http://127.0.0.1:8000/v1/"
-_OFFICIAL = {
-    "openai": "https://api.openai.com",
-    "together": "https://api.together",
-    "fireworks": "https://api.fireworks.ai",
-}
-"""Where a service is that the gateway knows by its prefix."""
 
 
 class Candidate(NamedTuple):
@@ -129,7 +125,7 @@ def _hosted(runs: Runs, job: TuneJob, asked: Mapping[str, Any], name: Any) -> Ca
             hint="its page there does: --model NAME",
         )
     where = str(job.remote.get("where", ""))
-    if asked["api_base"] is None and where.startswith(_OFFICIAL.get(job.target, " ")):
+    if asked["api_base"] is None and HOSTED[job.target].is_at(urlsplit(where).hostname):
         refuse_options(asked, ("name", "served_as", "api_key_location"), f"a model of {job.target}")
         model = f"{job.target}::{name}"
         return Candidate(model, tuned_model(runs, job, name=model))
@@ -145,8 +141,8 @@ def _hosted(runs: Runs, job: TuneJob, asked: Mapping[str, Any], name: Any) -> Ca
 def _key_variable(job: TuneJob) -> str:
     """The environment variable with the key of the service that a job ran at."""
     if job.target != "openai":
-        return f"{job.target.upper()}_API_KEY"
-    from trajkit.training.hosted.openai_profile import address_of
+        return HOSTED[job.target].key_variable
+    from trajkit.training.hosted.openai_client import address_of
 
     settings: Any = job.remote.get("settings") or {}
     profile, _ = address_of(settings)
@@ -179,6 +175,8 @@ def _functions(job: TuneJob) -> tuple[str, ...]:
     from trajkit.store.dataset import open_dataset
     from trajkit.training.origin import origin_of
 
+    if job.train is None:
+        return ()
     try:
         return origin_of(open_dataset(job.train.store)).functions
     except StoreError:

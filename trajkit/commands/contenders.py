@@ -70,22 +70,29 @@ def _seen(variant: str, model: TunedModel) -> Iterator[Seen]:
     from trajkit.evaluation.exposure import Seen
 
     name = f"job {model.job_id}" if model.job_id is not None else model.name
-    if model.train is None:
-        yield Seen(variant=variant, model=name, how=_LEARNED, doubt="it was tuned elsewhere")
-    else:
+    play: Any = model.recipe.get("play")
+    plays = isinstance(play, Mapping)
+    if model.train is not None:
         yield _of_data(variant, name, _LEARNED, model.train)
+    elif not plays:
+        yield Seen(variant=variant, model=name, how=_LEARNED, doubt="it was tuned elsewhere")
     if model.validation is not None:
         yield _of_data(variant, name, _MEASURED, model.validation)
-    play: Any = model.recipe.get("play")
-    if isinstance(play, Mapping) and play.get("seeds"):
-        yield Seen(
-            variant=variant,
-            model=name,
-            how=_PLAYED,
-            env=str(play.get("env", "")),
-            tasks=tuple(map(str, play.get("tasks", ()))),
-            seeds=str(play["seeds"]),
-        )
+    if not plays:
+        return
+    worlds: dict[str, Any] = {
+        "variant": variant,
+        "model": name,
+        "env": str(play.get("env_name") or play.get("env", "")),
+        "tasks": tuple(map(str, play.get("tasks", ()))),
+    }
+    if model.method == "rl":  # it learned what it played, unless that was logged
+        how = {"seeds": _LEARNED, "eval_seeds": _PLAYED} if model.train is None else {"eval_seeds": _PLAYED}
+    else:
+        how = {"seeds": _PLAYED}
+    for field, word in how.items():
+        if play.get(field):
+            yield Seen(how=word, seeds=str(play[field]), **worlds)
 
 
 def seen_by_sample(variant: str, name: str | None) -> Iterator[Seen]:
@@ -170,7 +177,7 @@ def models_of_variant(config_file: Path, function: str, variant: str) -> tuple[N
     Raises:
         ConfigError: The configuration cannot be read.
     """
-    from trajkit.registry.configuration import Configuration
+    from trajkit.registry.toml_file import Configuration
 
     configuration = Configuration.read(config_file)
     variants = configuration.get("functions", function, "variants") or {}

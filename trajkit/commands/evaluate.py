@@ -2,290 +2,372 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 
-from trajkit.commands.place import Many, Place, Settings, many, path_or_none, texts
-from trajkit.errors import RequestError
+from trajkit._core import console
+from trajkit._core.console import Cell, count, line, plural, table_text, talk
+from trajkit._core.result import Result
+from trajkit.commands.option_group import flattened
+from trajkit.commands.options import Many, Option, many
+from trajkit.commands.place import path_or_none
+from trajkit.commands.playing import Rollout, confirm, planned, play
+from trajkit.commands.playing_options import PlayingOptions, fields_of
+from trajkit.commands.request import checked
+from trajkit.errors import RequestError, TrajkitError
+from trajkit.rollouts.options import Options, PolicyKind
 
 if TYPE_CHECKING:
-    from trajkit.commands.contenders import Contender
-    from trajkit.commands.rollout import Rollout
+    from trajkit.commands.contenders import Behind, Contender
     from trajkit.commands.stage import Actions
+    from trajkit.evaluation.compare import Comparison
     from trajkit.evaluation.evaluation import Evaluation
     from trajkit.evaluation.report_object import Report
+    from trajkit.evaluation.report_text import Table
     from trajkit.registry.lineage import Lineage
     from trajkit.rollouts.session import Session
 
 GATEWAY, PROCESS = "gateway", "process"
+_LENGTH = "n_steps"
+_MOSTLY = 0.5
+"""Share of answers that named no action from which on that is said."""
 
 
-@dataclass(frozen=True)
-class Evaluated:
+@dataclass(frozen=True, repr=False)
+class Evaluated(Result):
     """How variants did on held-out worlds; after a dry run only what it would take."""
 
+    evaluation: Evaluation
+    """What was compared, and how far the worlds were held out."""
     rollout: Rollout
     """What was played."""
-    leaks: tuple[str, ...] = ()
-    """What was not held out, where that was allowed."""
-    unsure: tuple[str, ...] = ()
-    """What nobody knows of the models behind the variants."""
-    other_prompts: tuple[str, ...] = ()
-    """Which models are given other prompts than they learned."""
-    is_reserved: bool = False
-    """Whether the project keeps every world for evaluation."""
     report: Report | None = None
     """How the variants did, and how they differ; None after a dry run, or where nothing was played."""
 
-    def _repr_html_(self) -> str | None:
-        return None if self.report is None else self.report._repr_html_()
+    @property
+    def leaks(self) -> tuple[str, ...]:
+        """What was not held out, where that was allowed."""
+        return tuple(map(str, self.evaluation.exposure.overlaps))
+
+    @property
+    def unsure(self) -> tuple[str, ...]:
+        """What is unknown of the models behind the variants."""
+        return tuple(map(str, self.evaluation.exposure.unsure))
+
+    @property
+    def other_prompts(self) -> tuple[str, ...]:
+        """Which models are given other prompts than they learned."""
+        return self.evaluation.other_prompts
+
+    @property
+    def is_reserved(self) -> bool:
+        """Whether the project keeps every world for evaluation."""
+        return self.evaluation.is_reserved
+
+    @property
+    def exit_code(self) -> int:
+        """That of the rollout."""
+        return self.rollout.exit_code
+
+    @property
+    def failure(self) -> TrajkitError | None:
+        """That of the rollout."""
+        return self.rollout.failure
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan after a dry run; else every measure of each variant and task, and the differences."""
+        plan, found = self.rollout.session.plan, self.report
+        if self.rollout.estimate is not None:
+            return self.rollout.to_json()
+        groups = [] if found is None else [group.model_dump(mode="json") for group in found.groups]
+        differences = [] if found is None else [each.model_dump(mode="json") for each in found.comparisons]
+        return {
+            "store": None if self.rollout.path is None else str(self.rollout.path),
+            "run": plan.run,
+            "env": plan.env_name or plan.env_id,
+            "tasks": list(plan.tasks),
+            "seeds": str(plan.seeds),
+            **self.evaluation.session.remarks,
+            "n_planned": self._n_planned,
+            "groups": [{**group, "n_missing": self._n_planned - group["n_episodes"]} for group in groups],
+            "comparisons": differences,
+            "notes": [] if found is None else list(found.notes),
+        }
+
+    def print_text(self) -> None:
+        """Print the tables or the plan, then the notes."""
+        if text := str(self):
+            console.result_text(text)
+        self._tell()
+
+    def print_json(self) -> None:
+        """Print one document, then the notes."""
+        console.result_json(self.to_json())
+        self._tell()
+
+    def _tell(self) -> None:
+        if self.rollout.estimate is not None:
+            self.rollout.tell()
+        for note in () if self.report is None else _notes(self.report):
+            talk(f"note: {note}")
+
+    def __str__(self) -> str:
+        if self.report is None:
+            return "" if self.rollout.estimate is None else str(self.rollout)
+        from trajkit.evaluation.report_text import difference_table, group_table
+
+        groups = group_table(self.report)
+        missing = [count(self._n_planned - group.n_episodes) for group in self.report.groups]
+        rows = [(*row, n) for row, n in zip(groups.rows, missing, strict=True)]
+        texts = [_text(groups._replace(headings=(*groups.headings, "missing"), rows=rows))]
+        if self.report.comparisons:
+            texts += ["", _text(difference_table(_shown(self.report)))]
+        return "\n".join((*texts, *(line(f"not held out: {leak}") for leak in self.leaks)))
+
+    def __repr__(self) -> str:
+        return repr(self.rollout).replace("<rollout", "<evaluation", 1)
+
+    def _repr_html_(self) -> str:
+        return self.rollout._repr_html_() if self.report is None else self.report._repr_html_()
+
+    @property
+    def _n_planned(self) -> int:
+        """Episodes of each variant with each decoding."""
+        plan = self.rollout.session.plan
+        return plan.n_jobs // (len(plan.variants) * max(1, len(plan.decodings)))
 
 
+def _text(shown: Table) -> str:
+    columns = [Cell(name, is_number=place >= shown.n_text) for place, name in enumerate(shown.headings)]
+    return table_text(columns, shown.rows)
+
+
+def _shown(found: Report) -> list[Comparison]:
+    """Differences of success, return and length."""
+    return [each for each in found.comparisons if each.metric in (*found.measures[:2], _LENGTH)]
+
+
+@flattened(Options)
 def evaluate(
-    env_id: str,
+    env_id: Annotated[str, Option(metavar="ENVIRONMENT")],
     *,
-    variants: Many,
-    seeds: str,
-    env_set: Settings | None = None,
-    task: Many = (),
-    decoding: Many = ("config",),
+    variants: Annotated[Many, Option(metavar="A,B,…")],
+    seeds: Annotated[str, Option(metavar="SEEDS")],
+    decoding: Annotated[Many, Option(metavar="HOW")] = ("config",),
     through: Literal["gateway", "process"] | None = None,
-    model: str | None = None,
-    template_variant: str | None = None,
-    policy_set: Settings | None = None,
-    history: int = 8,
-    max_steps: int | None = None,
-    run_seed: int = 0,
-    concurrency: int | None = None,
-    timeout: float = 180.0,
-    episode_timeout: float | None = None,
-    retries: int = 3,
-    max_calls: int | None = None,
-    max_cost_usd: float | None = None,
-    max_minutes: float | None = None,
-    input_price: float | None = None,
-    output_price: float | None = None,
-    function: str | None = None,
-    config: Place | None = None,
-    runs: Place = "runs",
+    model: Annotated[str | None, Option(metavar="MODEL")] = None,
+    policy: Annotated[str | None, Option(metavar="MODULE:NAME")] = None,
+    model_url: Annotated[str | None, Option(metavar="URL")] = None,
+    template_variant: Annotated[str | None, Option(metavar="VARIANT")] = None,
     allow_leak: bool = False,
-    output: Place | None = None,
-    new_run: bool = False,
-    dry_run: bool = False,
-    yes: bool = False,
+    **options: Unpack[PlayingOptions],
 ) -> Evaluated:
     """Compare variants on held-out seeds of an environment.
 
-    What is finished is kept: the same call again plays only what is missing. Options that are not told of
-    here are those of `rollout`.
+    Variants are those of a function, played through the gateway as `trajkit rollout` finds it. Or they are
+    models of this machine, played in this process without a gateway: NAME=MODEL, where MODEL is a job, the
+    folder of a model or of an adapter, the id of a model, or sample:tiny-base. In process a variant that
+    names no model is one that `trajkit register` added, and its model is found by its name. Prompts are those
+    of the configuration (--config, else that of trajkit.toml, else the local stack's): of the variant itself,
+    else those of --template-variant, else those that the tuned models learned. Without a configuration a
+    model gets trajkit's own prompt.
+
+    With --policy an agent of your own plays, once with each model, so that the models are measured with the
+    prompts of your code. The calls of turn.chat that name no model are answered by models of this machine,
+    NAME=MODEL as above; with --model-url by the models of those names at an OpenAI-compatible server.
+
+    All variants play the same tasks and seeds. Seeds that a compared model has learned, or was chosen by, are
+    refused: what it learned is known of the jobs under --runs and of the models that were registered.
+
+    Every inference and feedback is marked as evaluation, so that no export trains on it. What is finished is
+    kept: the same command again plays only what is missing, after Ctrl-C, a crash, a limit or a dead server.
+    The exit codes are those of `trajkit rollout`.
 
     Args:
-        env_id: The environment.
-        variants: What is compared, the baseline first: names, or NAME=MODEL.
-        seeds: Of every task: `A:B`, `A:B:STEP`, `1,5,9`, or a file of them.
-        env_set: Settings of the environment.
-        task: Tasks, or games; none for all.
-        decoding: The same for all: `greedy`, `temperature=1`, or `config`; each gives a comparison.
-        through: The gateway, or this process; None for process where a model is named.
+        env_id: The environment, such as `babyai`.
+        variants: The variants that are compared, the baseline first: names, or NAME=MODEL. May be repeated.
+        seeds: Seeds of every task: A:B (A to B-1), A:B:STEP, 1,5,9, or a file of them.
+        decoding: How answers are drawn, the same for all: greedy, temperature=1, temperature=0.7,top_p=0.9,
+            or config, as the variant says itself. Repeated, each gives a comparison.
+        through: The gateway, or this process. Default: process where a model is named.
         model: In process: the model of every variant that names none.
-        template_variant: In process: whose prompts a model gets that is no variant itself.
-        policy_set: In process: settings of the models.
-        history: As in `rollout`.
-        max_steps: As in `rollout`.
-        run_seed: As in `rollout`.
-        concurrency: As in `rollout`.
-        timeout: As in `rollout`.
-        episode_timeout: As in `rollout`.
-        retries: As in `rollout`.
-        max_calls: As in `rollout`.
-        max_cost_usd: As in `rollout`.
-        max_minutes: As in `rollout`.
-        input_price: As in `rollout`.
-        output_price: As in `rollout`.
-        function: As in `rollout`.
-        config: As in `rollout`.
-        runs: The folder where jobs are kept.
-        allow_leak: Play also what a model has learned; the result says so.
-        output: The store to write; None for one in the folder of stores.
-        new_run: Play everything anew.
-        dry_run: Play nothing, and say what it may cost.
-        yes: Ask models that cost money.
+        policy: An agent of your own that plays with each of the models, such as my_pkg.agent:MyAgent.
+        model_url: With --policy: the OpenAI-compatible server of the models. Default: this process.
+        template_variant: In process: the variant whose prompts a model gets that is no variant itself.
+        allow_leak: Play also worlds that a model has learned; the result names them.
 
     Raises:
         RequestError: A model has learned these worlds, or something cannot be played as asked.
         ServiceError: The gateway, its database or the model is down.
-    """
-    from trajkit.commands.rollout import Rollout, refuse_unpaid
-    from trajkit.evaluation.report import report as report_of
 
-    asked = {
-        "env_id": env_id,
-        "env_settings": texts(env_set),
-        "tasks": many(task),
-        "seeds": seeds,
-        "decodings": many(decoding),
-        "history": history,
-        "max_steps": max_steps,
-        "run_seed": run_seed,
-        "concurrency": concurrency,
-        "timeout_s": timeout,
-        "episode_timeout_s": episode_timeout,
-        "retries": retries,
-        "max_calls": max_calls,
-        "max_cost_usd": max_cost_usd,
-        "max_minutes": max_minutes,
-        "input_price": input_price,
-        "output_price": output_price,
-        "function": function,
-        "config_file": path_or_none(config),
-        "policy_settings": texts(policy_set),
-        "store": path_or_none(output),
-        "new_run": new_run,
-    }
-    found = prepared(
-        many(variants),
-        asked,
-        Path(runs),
-        through=through,
-        model=model,
-        template_variant=template_variant,
-        allow_leak=allow_leak,
-    )
-    exposure = found.exposure
-    leaks, unsure = tuple(map(str, exposure.overlaps)), tuple(map(str, exposure.unsure))
-    if dry_run:
-        played = Rollout(found.session.estimate())
-        return Evaluated(played, leaks, unsure, found.other_prompts, found.is_reserved)
-    refuse_unpaid(found.session, yes=yes)
-    done = _play(found)
-    report = None if done.path is None else report_of(str(done.path))
-    return Evaluated(done, leaks, unsure, found.other_prompts, found.is_reserved, report)
-
-
-def prepared(
-    variants: Sequence[str],
-    asked: dict[str, Any],
-    runs_folder: Path,
-    *,
-    through: str | None,
-    model: str | None,
-    template_variant: str | None,
-    allow_leak: bool,
-) -> Evaluation:
-    """An evaluation that can begin.
-
-    Args:
-        variants: As they were typed, with commas between them.
-        asked: Options of the rollout, by the names of their fields.
-        runs_folder: Where jobs are kept.
-        through: `gateway` or `process`; None for process where a model is named.
-        model: The model of every variant that names none.
-        template_variant: Whose prompts a model gets that is no variant itself.
-        allow_leak: Play also what a model has learned.
-
-    Raises:
-        RequestError: Options do not go together, or a model has learned these worlds.
+    Example:
+        trajkit evaluate babyai --variants baseline,history --seeds 200:220
+        trajkit evaluate babyai --variants base=sample:tiny-base,tuned=JOB --seeds 200:220 --decoding greedy
+        trajkit evaluate babyai --policy my_pkg.agent:MyAgent --variants base=MODEL,tuned=JOB --seeds 200:220
     """
     from trajkit.commands.contenders import lineage_in, typed
+    from trajkit.evaluation.evaluation import evaluation
 
-    contenders = typed(variants, model)
-    known = lineage_in(runs_folder)
-    where = through or (PROCESS if any(one.model is not None for one in contenders) else GATEWAY)
-    if where == GATEWAY:
-        in_process = {
-            "--model": model,
+    contenders = typed(many(variants), model)
+    known, runs_folder = lineage_in(Path(options["runs"])), Path(options["runs"])
+    fields = fields_of(env_id, {**options, "seeds": seeds, "decoding": decoding, "model_url": model_url})
+    if model_url is not None and policy is None:
+        raise RequestError("--model-url is for the models of an agent", hint="--policy my_pkg.agent:MyAgent")
+    if policy is not None:
+        others = {
             "--template-variant": template_variant,
-            "--policy-set": asked.pop("policy_settings"),
+            "--through": through if through == GATEWAY else None,
         }
-        return _through_gateway(contenders, known, asked, in_process, allow_leak)
-    return _in_process(contenders, known, asked, runs_folder, template_variant, allow_leak)
-
-
-def _through_gateway(
-    contenders: Sequence[Contender],
-    known: Lineage,
-    asked: dict[str, Any],
-    in_process: dict[str, Any],
-    allow_leak: bool,
-) -> Evaluation:
-    from trajkit.commands.contenders import models_behind
-    from trajkit.commands.stage import Stage
-    from trajkit.evaluation.evaluation import evaluation
-
-    named = next((one for one in contenders if one.model is not None), None)
-    if named is not None and in_process["--model"] is None:
-        raise RequestError(
-            f"{named.name}={named.model} names a model, and the gateway plays what its configuration says",
-            hint="--through process, or the names of variants alone",
-        )
-    for option, value in in_process.items():
-        if value:
-            raise RequestError(f"{option} is for models in this process", hint="--through process")
-    session = _session(asked, variants=tuple(one.name for one in contenders))
-    venue, function = session.venue, session.function_name
-    if venue is not None and venue.described_by is not None and function is not None:
-        Stage(venue.described_by, function, ()).refuse_foreign(asked["env_id"], _actions(asked))
-    behind = models_behind(session, known)
-    return evaluation(session, seen=behind.seen, models=behind.models, allow_leak=allow_leak)
-
-
-def _in_process(
-    contenders: Sequence[Contender],
-    known: Lineage,
-    asked: dict[str, Any],
-    runs_folder: Path,
-    template_variant: str | None,
-    allow_leak: bool,
-) -> Evaluation:
-    from trajkit.commands.local_contenders import cast_of
-    from trajkit.commands.stage import find_stage
-    from trajkit.evaluation.evaluation import evaluation
-
-    stage = find_stage(asked.pop("config_file"), asked.pop("function"))
-    cast = cast_of(
-        contenders,
-        known,
-        stage,
-        env_id=asked["env_id"],
-        actions=_actions(asked),
-        runs_folder=runs_folder,
-        template_variant=template_variant,
-        settings=asked.pop("policy_settings"),
-    )
-    session = _session(asked, policy="local", players=cast.players)
-    behind = cast.behind
-    return evaluation(
+        session, behind = _of_agent(policy, contenders, known, fields, runs_folder, others)
+    elif (through or (PROCESS if any(one.model is not None for one in contenders) else GATEWAY)) == PROCESS:
+        session, behind = _of_process(contenders, known, fields, runs_folder, template_variant)
+    else:
+        others = {"--model": model, "--template-variant": template_variant}
+        session, behind = _of_gateway(contenders, known, fields, others)
+    found = evaluation(
         session,
         seen=behind.seen,
         models=behind.models,
         other_prompts=behind.other_prompts,
         allow_leak=allow_leak,
     )
+    _tell(found)
+    if options["dry_run"]:
+        return Evaluated(found, planned(session))
+    confirm(session, yes=options["yes"])
+    return _played(found)
 
 
-def _actions(asked: Mapping[str, Any]) -> Actions:
-    from trajkit.commands.stage import first_actions
+def _of_agent(
+    policy: str,
+    contenders: Sequence[Contender],
+    known: Lineage,
+    fields: dict[str, Any],
+    runs_folder: Path,
+    others: Mapping[str, Any],
+) -> tuple[Session, Behind]:
+    """An agent with each of several models; it has its own prompts, and takes none of the other options."""
+    from trajkit.commands.local_contenders import cast_of_agent
 
-    settings = asked.get("env_settings") or {}
-    return lambda: first_actions(asked["env_id"], settings, asked.get("tasks") or (), asked["seeds"])
+    if ":" not in policy:
+        raise RequestError(
+            f"--policy {policy} is no agent of your own",
+            hint="--policy my_pkg.agent:MyAgent, or leave it out",
+        )
+    for option, value in {"--config": fields.get("config_file"), **others}.items():
+        if value:
+            raise RequestError(f"{option} is for the prompts of a gateway, and an agent has its own")
+    cast = cast_of_agent(
+        policy,
+        fields.get("policy_settings", {}),
+        contenders,
+        known,
+        is_here="model_url" not in fields,
+        runs_folder=runs_folder,
+    )
+    return _session({**fields, "policy": policy, "players": cast.players}), cast.behind
 
 
-def _session(asked: dict[str, Any], **more: Any) -> Session:
-    from trajkit.commands.rollout import checked
+def _of_process(
+    contenders: Sequence[Contender],
+    known: Lineage,
+    fields: dict[str, Any],
+    runs_folder: Path,
+    template_variant: str | None,
+) -> tuple[Session, Behind]:
+    """Models of this machine, with the prompts of a configuration or with trajkit's own."""
+    from trajkit.commands.local_contenders import cast_of
+    from trajkit.commands.stage import find_stage
+
+    config = fields.pop("config_file", None)
+    cast = cast_of(
+        contenders,
+        known,
+        find_stage(path_or_none(config), fields.pop("function", None)),
+        env_id=fields["env_id"],
+        actions=_actions(fields),
+        runs_folder=runs_folder,
+        template_variant=template_variant,
+        settings=fields.pop("policy_settings", {}),
+    )
+    return _session({**fields, "policy": PolicyKind.LOCAL.value, "players": cast.players}), cast.behind
+
+
+def _of_gateway(
+    contenders: Sequence[Contender], known: Lineage, fields: Mapping[str, Any], others: Mapping[str, Any]
+) -> tuple[Session, Behind]:
+    """The variants of a gateway's function, which take none of the other options."""
+    from trajkit.commands.contenders import models_behind
+    from trajkit.commands.stage import Stage
+
+    named = next((one for one in contenders if one.model is not None), None)
+    if named is not None and others["--model"] is None:
+        raise RequestError(
+            f"{named.name}={named.model} names a model, and the gateway plays what its configuration says",
+            hint="--through process, or the names of variants alone",
+        )
+    for option, value in {**others, "--policy-set": fields.get("policy_settings")}.items():
+        if value:
+            raise RequestError(f"{option} is for models in this process", hint="--through process")
+    session = _session({**fields, "variants": tuple(one.name for one in contenders)})
+    venue, function = session.venue, session.function_name
+    if venue is not None and venue.described_by is not None and function is not None:
+        Stage(venue.described_by, function, ()).refuse_foreign(fields["env_id"], _actions(fields))
+    return session, models_behind(session, known)
+
+
+def _session(fields: Mapping[str, Any]) -> Session:
     from trajkit.rollouts.session import prepare
 
-    given = {name: value for name, value in asked.items() if value not in (None, (), {})}
-    return prepare(checked({**given, **more, "purpose": "eval"}))
+    return prepare(checked(Options, {**fields, "purpose": "eval"}))
 
 
-def _play(found: Evaluation) -> Rollout:
-    from trajkit.commands.rollout import play_run
+def _actions(fields: Mapping[str, Any]) -> Actions:
+    from trajkit.commands.stage import first_actions
+
+    settings, tasks = fields.get("env_settings", {}), fields.get("tasks", ())
+    return lambda: first_actions(fields["env_id"], settings, tasks, fields["seeds"])
+
+
+def _tell(found: Evaluation) -> None:
+    """Say what a reader of the result must know of the worlds and the prompts."""
+    for overlap in found.exposure.overlaps:
+        talk(f"not held out (--allow-leak): {overlap}")
+    for unsure in found.exposure.unsure:
+        talk(str(unsure))
+    for other in found.other_prompts:
+        talk(f"warning: {other}: what it learned may not show")
+    if not found.is_reserved:
+        plan = found.session.plan
+        talk(
+            f"seeds {plan.seeds} are not all reserved: "
+            f"`trajkit reserve {plan.env_id} --seeds {plan.seeds}` keeps trainings off them"
+        )
+
+
+def _played(found: Evaluation) -> Evaluated:
     from trajkit.environments.quiet import kept_stdout
     from trajkit.evaluation.evaluation import with_store
+    from trajkit.evaluation.report import report
     from trajkit.rollouts.session import open_run
 
+    # C code and programs that an environment starts print where they like
     with open_run(found.session) as run, kept_stdout():
         run.session = with_store(run)
-        return play_run(run)
+        done = play(run)
+    done.tell()
+    return Evaluated(found, done, None if done.path is None else report(done.path))
+
+
+def _notes(found: Report) -> Iterator[str]:
+    """What a reader must know beside the numbers."""
+    from trajkit.evaluation.report_text import notes
+
+    yield from notes(_shown(found))
+    yield from found.notes
+    for group in found.groups:
+        if group.n_judged and group.n_invalid >= _MOSTLY * group.n_judged:
+            share = f"{group.n_invalid / group.n_judged:.0%} of {plural(group.n_judged, 'answer')}"
+            yield f"{group.name}: {share} named no action; the environment's default was carried out instead"

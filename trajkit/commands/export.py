@@ -14,9 +14,10 @@ from trajkit._core.memory import leave_pandas
 from trajkit._core.settings import project
 from trajkit.commands.options import Count, File, Many, Moment, Option, Output, ServerMemory, many
 from trajkit.commands.place import goal_of
-from trajkit.commands.result import Made, store_line, tally_text
+from trajkit.commands.result import Made, store_line
 from trajkit.commands.server import access, refuse_server_options
 from trajkit.errors import RequestError
+from trajkit.store.tally import tally_text
 
 if TYPE_CHECKING:
     from trajkit.sources.request import ExportRequest, MetricCondition, Tally
@@ -164,7 +165,7 @@ def export(
 
     from trajkit.sources.open import export_from, find_source, shown
     from trajkit.sources.request import ExportRequest, lineage_entry, parse_shard
-    from trajkit.sources.tensorzero.after import earlier
+    from trajkit.sources.tensorzero.export.after import earlier
 
     leave_pandas()
     limits, defaults = access(max_threads, max_server_memory, ca_cert), project()

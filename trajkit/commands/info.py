@@ -12,7 +12,7 @@ from trajkit.commands.server import access, refuse_server_options
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.sources.tensorzero.look_models import DatabaseLook
+    from trajkit.sources.tensorzero.look.models import DatabaseLook
     from trajkit.store.summary import Summary
 
 

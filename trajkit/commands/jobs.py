@@ -152,7 +152,7 @@ def jobs_resume(
             listing it.
         ServiceError: The service refused.
     """
-    from trajkit.training.hosted.failure import Uncertain
+    from trajkit.training.hosted.answer import Uncertain
     from trajkit.training.jobs import resume
 
     found = find_job(job, Path(runs))
@@ -268,6 +268,7 @@ class Follower:
             self._words = f"loss {step.loss:.3f}"
         if step.eval_loss is not None:
             self._words = f"validation {step.eval_loss:.3f}"
+        self._words = step.words or self._words
         self._n_steps = step.n_total or self._n_steps
         self._meter.show(self._words, step.n_done, self._n_steps)
 

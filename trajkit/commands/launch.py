@@ -15,7 +15,7 @@ from trajkit.commands.place import near
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.commands.training_options import TrainingOptions
+    from trajkit.commands.training_options import JobOptions
     from trajkit.curation.leak_report import LeakReport
     from trajkit.training.job import JobData, TuneJob
     from trajkit.training.runs import Runs
@@ -39,7 +39,7 @@ class Prepared(Protocol):
 def carry_out(
     prepared: Prepared,
     runs: Runs,
-    options: TrainingOptions,
+    options: JobOptions,
     *,
     plan: Iterable[str],
     question: str | None,
@@ -93,8 +93,9 @@ def _left_lines(folder: Path) -> Iterator[str]:
     """What a training here left beside its record: models, and the chart of the losses."""
     from trajkit.training.local.finish import MERGED, MODEL
     from trajkit.training.local.loss_page import LOSS_PAGE
+    from trajkit.training.rl.page import RL_PAGE
 
-    names = {"model": MODEL, "merged": MERGED, "losses": LOSS_PAGE}
+    names = {"model": MODEL, "merged": MERGED, "losses": LOSS_PAGE, "curves": RL_PAGE}
     yield from (f"{name:9} {folder / file}" for name, file in names.items() if (folder / file).exists())
 
 
@@ -119,7 +120,7 @@ def data_lines(job: TuneJob, leak: LeakReport, *, row: str, learned: str) -> Ite
         row: What a row is called: "pair", "answer", or "row" for one of several steps.
         learned: What the learned tokens are called, such as "answers".
     """
-    for name, data in (("learned", job.train), ("measured", job.validation)):
+    for name, data in (("learned", job.learned), ("measured", job.validation)):
         if data is not None:
             yield (
                 f"{name:9} {near(data.store)}  {plural(data.n_episodes, 'episode')}"
@@ -129,8 +130,8 @@ def data_lines(job: TuneJob, leak: LeakReport, *, row: str, learned: str) -> Ite
             if row != "row":
                 yield from _not_learned(data, row)
     if row == "row":
-        yield from _not_learned(job.train, "step")
-    for kind, number in job.train.losses.items():
+        yield from _not_learned(job.learned, "step")
+    for kind, number in job.learned.losses.items():
         yield f"          left out: {plural(number, kind)}"
     if job.validation is None:
         yield "measured  nothing: the last checkpoint is kept, not the best"

@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from trajkit._core.console import count, line, plural
+from trajkit._core.result import Result
 from trajkit._core.settings import remembered
 from trajkit.commands.options import RunsFolder
 from trajkit.commands.place import near
-from trajkit.commands.result import Result
 from trajkit.errors import ConfigError, RequestError, StoreError
 
 if TYPE_CHECKING:
     from trajkit.registry.ledger import Learned, Registration, TunedModel
-    from trajkit.registry.lineage import EpisodeLineage, Lineage, ModelLineage, StoreLineage
-    from trajkit.registry.use import Unknown, Use
+    from trajkit.registry.lineage import EpisodeLineage, Lineage, ModelLineage, StoreLineage, Unknown, Use
     from trajkit.schema import LineageEntry
 
 _MOST_SHOWN = 5
@@ -142,7 +141,7 @@ def _variant_lines(variants: Sequence[Registration]) -> Iterator[str]:
 
 def _is_there(registration: Registration) -> bool:
     """Whether the configuration has the variant still."""
-    from trajkit.registry.configuration import Configuration
+    from trajkit.registry.toml_file import Configuration
 
     try:
         config = Configuration.read(registration.config)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from trajkit.commands.contenders import (
     Behind,
@@ -14,14 +14,16 @@ from trajkit.commands.contenders import (
     seen_by_sample,
     tuned_by_name,
 )
+from trajkit.commands.local_model import LocalName, job_of, local_model
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
-    from trajkit.commands.local_model import LocalName
     from trajkit.commands.stage import Actions, Stage
     from trajkit.registry.ledger import TunedModel
     from trajkit.registry.lineage import Lineage
     from trajkit.rollouts.local_player import LocalPlayer
+    from trajkit.training.job import TuneJob
+    from trajkit.training.runs import Runs
 
 
 class Cast(NamedTuple):
@@ -49,6 +51,15 @@ class _Chosen(NamedTuple):
     def has_own_prompts(self) -> bool:
         """Whether what it learned were the prompts of no function."""
         return self.is_job and self.function is None and not self.variants
+
+    def player(self, **fields: Any) -> LocalPlayer:
+        """The model as a player; the fields say whose prompts it gets."""
+        from trajkit.rollouts.local_player import LocalPlayer
+
+        model = self.model
+        return LocalPlayer(
+            name=self.contender.name, model=model.model, base=model.base, called=model.called, **fields
+        )
 
 
 def cast_of(
@@ -80,20 +91,16 @@ def cast_of(
         RequestError: A model or a variant is not there, or nobody can tell whose prompts it gets.
         DataError: The folder of jobs is damaged.
     """
-    from trajkit.rollouts.local_player import LocalPlayer
-
     if template_variant is not None:
         _check_template(template_variant, stage)
-    chosen = [_chosen(each, known, stage, runs_folder) for each in contenders]
+    chosen = [
+        _chosen(each, known, _model_here(each, known, stage, runs_folder), runs_folder) for each in contenders
+    ]
     if stage is not None:
         stage = _fitting(stage, chosen, env_id, actions, template_variant)
     prompts = _prompts(chosen, stage, template_variant)
     players = tuple(
-        LocalPlayer(
-            name=each.contender.name,
-            model=each.model.model,
-            base=each.model.base,
-            called=each.model.called,
+        each.player(
             config=None if stage is None else str(stage.config),
             function=None if stage is None else stage.function,
             variant=prompts[each.contender.name],
@@ -101,34 +108,116 @@ def cast_of(
         )
         for each in chosen
     )
+    return Cast(players, _behind(chosen, known, tuple(_other_prompts(chosen, stage, prompts))))
+
+
+def cast_of_agent(
+    policy: str,
+    settings: Mapping[str, str],
+    contenders: Sequence[Contender],
+    known: Lineage,
+    *,
+    is_here: bool,
+    runs_folder: Path,
+) -> Cast:
+    """Find every model that an agent is to ask, and those that learned other prompts than the agent's.
+
+    Args:
+        policy: The agent, as `module:name`.
+        settings: Its settings.
+        contenders: As they were typed.
+        known: The models that were tuned here.
+        is_here: Whether the models are of this machine; else they are at a server.
+        runs_folder: Where the jobs are.
+
+    Raises:
+        RequestError: A model is not there, or a variant names none.
+        DataError: The folder of jobs is damaged.
+    """
+    chosen = []
+    for each in contenders:
+        if each.model is None:
+            raise RequestError(
+                f"which model is {each.name!r}?", hint="--variants NAME=MODEL, or --model MODEL"
+            )
+        if is_here:
+            found = _Found(local_model(each.model, runs_folder), job_of(each.model, runs_folder))
+        else:
+            found = _model_at_server(each.model, known, runs_folder)
+        chosen.append(_chosen(each, known, found, runs_folder))
+    given, others = agent_name(policy, settings), []
+    for one in chosen:
+        learned = ", ".join(one.agents or one.variants) or "no agent"
+        if one.is_job and given not in one.agents:
+            others.append(
+                f"{one.contender.name} learned the prompts of {learned}, and is given those of {given}"
+            )
+    return Cast(tuple(one.player() for one in chosen), _behind(chosen, known, tuple(others)))
+
+
+def agent_name(policy: str, settings: Mapping[str, object]) -> str:
+    """An agent with its settings, which decide its prompts too."""
+    given = ", ".join(f"{name}={value}" for name, value in sorted(settings.items()))
+    return f"{policy} with {given}" if given else policy
+
+
+def _behind(chosen: Sequence[_Chosen], known: Lineage, other_prompts: tuple[str, ...]) -> Behind:
     seen = [
         seen for each in chosen for model in each.tuned for seen in seen_by(known, each.contender.name, model)
     ]
     for each in chosen:
         seen += seen_by_sample(each.contender.name, each.model.base or each.model.model)
-    models = {each.contender.name: each.model.called for each in chosen}
-    return Cast(players, Behind(models, tuple(seen), tuple(_other_prompts(chosen, stage, prompts))))
+    return Behind({each.contender.name: each.model.called for each in chosen}, tuple(seen), other_prompts)
 
 
-def _chosen(contender: Contender, known: Lineage, stage: Stage | None, runs_folder: Path) -> _Chosen:
+class _Found(NamedTuple):
+    model: LocalName
+    made_by: tuple[Runs, TuneJob] | None
+    """The job that made it."""
+
+
+def _model_here(contender: Contender, known: Lineage, stage: Stage | None, runs_folder: Path) -> _Found:
+    name = contender.model or _model_of_variant(contender.name, known, stage)
+    return _Found(local_model(name, runs_folder), job_of(name, runs_folder))
+
+
+def _model_at_server(name: str, known: Lineage, runs_folder: Path) -> _Found:
+    """A model by its name at a server, or by the name of the job that tuned it there."""
+    made_by = job_of(name, runs_folder)
+    if made_by is None:
+        jobs = [model.job_id for model in tuned_by_name(known, [name]) if model.job_id is not None]
+        return _Found(LocalName(name, name, None), job_of(jobs[0], runs_folder) if jobs else None)
+    _, job = made_by
+    if (tuned := job.result.get("model")) is None:
+        raise RequestError(
+            f"job {job.job_id} has no model at a server: it is {job.status}",
+            hint=f"without --model-url the model of job {job.job_id} plays on this machine",
+        )
+    return _Found(LocalName(job.job_id, str(tuned), None), made_by)
+
+
+def _chosen(contender: Contender, known: Lineage, found: _Found, runs_folder: Path) -> _Chosen:
     from trajkit.commands.candidate import template_variants
-    from trajkit.commands.local_model import job_of, local_model
     from trajkit.commands.tuned import tuned_model
 
-    name = contender.model or _model_of_variant(contender.name, known, stage)
-    found, made_by = local_model(name, runs_folder), job_of(name, runs_folder)
-    tuned = tuned_by_name(known, [name, found.model, str(Path(found.model).absolute())])
-    if made_by is None:
-        return _Chosen(contender, found, tuple(tuned), None, ())
-    runs, job = made_by
+    model = found.model
+    names = [contender.model or model.model, model.model, str(Path(model.model).absolute())]
+    tuned = tuned_by_name(known, names)
+    if found.made_by is None:
+        return _Chosen(contender, model, tuple(tuned), None, ())
+    runs, job = found.made_by
     own = tuned_model(runs, job)  # it may be in another folder of jobs
     if all(each.job_key != own.job_key for each in tuned):
         tuned.append(own)
     history = own.train.history if own.train else ()
-    played = [entry.arguments.get("policy") for entry in history if entry.verb == "rollout"]
-    agents = tuple(dict.fromkeys(policy for policy in played if isinstance(policy, str) and ":" in policy))
+    played = [entry.arguments for entry in history if entry.verb == "rollout"]
+    agents = dict.fromkeys(
+        agent_name(policy, settings if isinstance(settings, dict) else {})
+        for policy, settings in ((each.get("policy"), each.get("policy_settings")) for each in played)
+        if isinstance(policy, str) and ":" in policy
+    )
     variants = template_variants(history) or job.variants
-    return _Chosen(contender, found, tuple(tuned), job.function, variants, agents, is_job=True)
+    return _Chosen(contender, model, tuple(tuned), job.function, variants, tuple(agents), is_job=True)
 
 
 def _fitting(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from trajkit._core.console import Meter, count, is_open, size
 from trajkit.commands.launch import carry_out, data_lines
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from trajkit.commands.training_options import LocalOptions, TrainingOptions, ValidationOptions
     from trajkit.training.job import TuneJob
     from trajkit.training.local.base_model import Sizes
-    from trajkit.training.local.preference_prepare import PreparedPreference
     from trajkit.training.local.prepare import Prepared
     from trajkit.training.runs import Runs
 
@@ -31,7 +30,10 @@ _WIDEST = 4 / 3
 
 
 def train_here(
-    method: str, model: str | Path, options: _Options, fields: Mapping[str, Any] | None = None
+    method: Literal["sft", "dpo", "kto"],
+    model: str | Path,
+    options: _Options,
+    fields: Mapping[str, Any] | None = None,
 ) -> TuneJob:
     """Plan a training on this machine, ask, start it and wait for it.
 
@@ -49,7 +51,6 @@ def train_here(
     from trajkit.training.local.base_model import check_model
     from trajkit.training.local.finish import take_wishes
     from trajkit.training.local.launch import start
-    from trajkit.training.local.preference_prepare import PreferenceRequest, prepare_preference
     from trajkit.training.local.prepare import LocalRequest, prepare
     from trajkit.training.runs import Runs
 
@@ -62,16 +63,9 @@ def train_here(
     with unless_used(runs) as made:
         chosen = sides(method, learned, options["val"], options["val_fraction"], made=made)
         about = {"base": base, "train": chosen.train, "validation": chosen.validation, "recipe": wanted}
-        asked: LocalRequest | PreferenceRequest
-        prepared: Prepared | PreparedPreference
+        asked = LocalRequest(method=method, **picked(options, LocalRequest.model_fields) | about)
         with Meter() as meter:
-            if method == "sft":
-                asked = LocalRequest(**picked(options, LocalRequest.model_fields) | about)
-                prepared = prepare(asked, runs, name=options["name"], on_progress=meter.show)
-            else:
-                about = picked(options, PreferenceRequest.model_fields) | about
-                asked = PreferenceRequest(method=method, **about)
-                prepared = prepare_preference(asked, runs, name=options["name"], on_progress=meter.show)
+            prepared = prepare(asked, runs, name=options["name"], on_progress=meter.show)
 
         def begin(runs: Runs, job_id: str) -> TuneJob:
             take_wishes(runs, job_id, wanted)  # also of a job that is there already
@@ -89,19 +83,17 @@ def train_here(
         )
 
 
-def _plan(prepared: Prepared | PreparedPreference, recipe: LocalRecipe) -> Iterator[str]:
-    from trajkit.training.local.preference_prepare import PreparedPreference
-
+def _plan(prepared: Prepared, recipe: LocalRecipe) -> Iterator[str]:
     job = prepared.job
     if not prepared.is_new:
         yield f"job {job.job_id} is the same: {job.status}"
     row = {"sft": "row", "dpo": "pair", "kto": "answer"}[job.method]
-    if isinstance(prepared, PreparedPreference) and isinstance(recipe, DpoRecipe | KtoRecipe):
+    if isinstance(recipe, DpoRecipe | KtoRecipe):
         yield from data_lines(job, prepared.leak, row=row, learned="answers")
         yield from _preference_lines(prepared, recipe)
     else:
         yield from data_lines(job, prepared.leak, row=row, learned="learned")
-        yield from _weight_lines(job.base, recipe, prepared.sizes)
+        yield from weight_lines(job.base, recipe, prepared.sizes)
     n_rows = recipe.per_device_train_batch_size * recipe.gradient_accumulation_steps
     rows = "lines" if recipe.packing else f"{row}s"
     yield f"steps     {count(prepared.n_steps)} of {n_rows} {rows}, learning rate {recipe.learning_rate:g}"
@@ -114,7 +106,7 @@ def _plan(prepared: Prepared | PreparedPreference, recipe: LocalRecipe) -> Itera
     yield "price     none: it runs on this machine"
 
 
-def _weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
+def weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]:
     """What of a model is trained, and the memory that takes at least."""
     from trajkit.training.local.base_model import least_memory
 
@@ -127,7 +119,7 @@ def _weight_lines(base: str, recipe: LocalRecipe, sizes: Sizes) -> Iterator[str]
     yield f"memory    {least} for weights, gradients and optimizer; what a batch takes comes on top"
 
 
-def _preference_lines(prepared: PreparedPreference, recipe: DpoRecipe | KtoRecipe) -> Iterator[str]:
+def _preference_lines(prepared: Prepared, recipe: DpoRecipe | KtoRecipe) -> Iterator[str]:
     """What of a model is trained, the loss, and of `kto` how many answers are good and bad."""
     lora, sizes = recipe.lora, prepared.sizes
     how = "whole" if lora is None else f"LoRA of rank {lora.r}, alpha {lora.lora_alpha:g}"

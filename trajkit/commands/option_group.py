@@ -14,6 +14,7 @@ import inspect
 import sys
 import textwrap
 from collections.abc import Callable, Mapping
+from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Unpack, cast, get_args, get_origin, get_type_hints
 
@@ -31,7 +32,8 @@ def flattened(*models: type[BaseModel]) -> Callable[[Function], Function]:
     Args:
         models: Frozen models whose fields have the defaults of the options of the same names.
     """
-    known = {name: field.default for model in models for name, field in model.model_fields.items()}
+    fields = {name: field.default for model in models for name, field in model.model_fields.items()}
+    known = {name: value.value if isinstance(value, Enum) else value for name, value in fields.items()}
 
     def flatten(function: Function) -> Function:
         signature = inspect.signature(function)

@@ -1,8 +1,8 @@
 """How the parameters of a command are typed on the command line, where their types do not say it.
 
-A command is a function whose signature and docstring are its only declaration. `trajkit.cli.command` makes
-the command line of it. A parameter of a plain type needs nothing from here; others are `Annotated` with an
-`Option`, and the types below are those that several commands share.
+A command is a function whose signature and docstring are its only declaration. `trajkit.commands.command`
+makes the command line of it. A parameter of a plain type needs nothing from here; others are `Annotated` with
+an `Option`, and the types below are those that several commands share.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ class Option:
     of: str | None = None
     """The option that it belongs to: to its value that was typed before. The function gets a mapping for
     that option, of each value to a tuple of what belongs to it, None where nothing was typed."""
+    listing: Callable[[], str] | None = None
+    """Of an argument: a table of what comes with trajkit, which `--list` prints."""
     negative: str | None = None
     """What is typed for False, where it is not `--no-NAME`."""
 
@@ -77,6 +79,11 @@ RunsFolder: TypeAlias = Annotated[Place, Option(metavar="FOLDER")]
 """The folder where jobs are kept."""
 Tasks: TypeAlias = Annotated[str | Iterable[str], Option(is_repeated=True, alias="--game", metavar="TASK")]
 """Tasks of an environment, or games; none for all."""
+TaskList: TypeAlias = Annotated[
+    str | Iterable[str],
+    Option(is_repeated=True, is_list=True, alias="--game", metavar="TASKS", default=()),
+]
+"""The same, several of them with commas."""
 Moment: TypeAlias = Annotated[Union[str, "datetime", None], Option(metavar="TIME")]
 """A date or a time (ISO); UTC without an offset."""
 NewPath: TypeAlias = Annotated[Place, Option(short="-o", metavar="PATH")]

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from trajkit._core.console import count, line, plural, talk
+from trajkit._core.result import Result
 from trajkit._core.settings import remember
 from trajkit.commands.options import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
-from trajkit.commands.result import Result, tally_text
+from trajkit.store.tally import tally_text
 
 if TYPE_CHECKING:
     from pathlib import Path

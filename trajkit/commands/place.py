@@ -9,11 +9,7 @@ from typing import Any, TypeAlias
 
 from trajkit._core.console import talk
 from trajkit._core.settings import project, remember, remembered
-from trajkit.commands.options import Many as Many
-from trajkit.commands.options import Place as Place
-from trajkit.commands.options import Settings as Settings
-from trajkit.commands.options import StoreLike as StoreLike
-from trajkit.commands.options import many as many
+from trajkit.commands.options import Place, Settings, StoreLike
 from trajkit.errors import RequestError
 
 Say: TypeAlias = Callable[[str], object]

@@ -167,10 +167,9 @@ def _make_dataset(
     from trajkit.curation.redact_gate import second_opinion
     from trajkit.publishing.card import CARD, dataset_card
     from trajkit.publishing.contents import make_contents
-    from trajkit.publishing.facts import Scanned, facts_of
+    from trajkit.publishing.facts import Scanned, facts_of, splits_of
     from trajkit.publishing.file_scan import scan_files
     from trajkit.publishing.record import RECORD
-    from trajkit.publishing.sources import splits_of
 
     splits = splits_of(tuple(what))
     facts = facts_of(splits, patterns=search.patterns)
@@ -233,7 +232,7 @@ def _model(name: str, runs_folder: Path, options: ModelOptions) -> _Model | None
         folder = model_folder(name, runs, job)
     origin = Origin(
         base=options.base or job.base,
-        data_digest=job.train.digest,
+        data_digest=None if job.train is None else job.train.digest,
         dataset=options.dataset,
         job_id=job.job_id,
     )
@@ -243,8 +242,8 @@ def _model(name: str, runs_folder: Path, options: ModelOptions) -> _Model | None
 def _measured(path: Path | None) -> Measured | None:
     if path is None:
         return None
-    from trajkit.evaluation.report_files import JSON
     from trajkit.evaluation.report_model import ReportData
+    from trajkit.evaluation.report_object import JSON
     from trajkit.evaluation.report_text import group_table, said_of
     from trajkit.publishing.model import Measured
 

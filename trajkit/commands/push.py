@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core import console
 from trajkit._core.console import Meter, talk
+from trajkit._core.result import Result
 from trajkit.commands.options import Many, Option, Place, RunsFolder, Settings, StoreLike, many
-from trajkit.commands.place import store_paths, texts
+from trajkit.commands.place import path_or_none, store_paths, texts
 from trajkit.commands.push_plan import plan_lines
-from trajkit.commands.result import Result
 from trajkit.errors import RequestError, ServiceError, StoreError
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ def push(
         pretty_name=pretty_name,
         tags=many(card_tag),
     )
-    of_model = ModelOptions(merged, base, dataset, None if evaluation is None else Path(evaluation))
+    of_model = ModelOptions(merged, base, dataset, path_or_none(evaluation))
     hub = _checked_hub(wish, is_public=not private, dry_run=dry_run)
     with tempfile.TemporaryDirectory(prefix="trajkit-push-") as name:
         folder = Path(name)
@@ -185,8 +185,7 @@ def _checked_hub(wish: CardWish, *, is_public: bool, dry_run: bool) -> Hub | Non
         ServiceError: There is no token, or it may not write there.
     """
     from trajkit.publishing.card import check_wish
-    from trajkit.publishing.hub import Hub, found_token
-    from trajkit.publishing.remote import checked_name, refuse_writing
+    from trajkit.publishing.hub import Hub, checked_name, found_token, refuse_writing
 
     checked_name(wish.repository)
     check_wish(wish)

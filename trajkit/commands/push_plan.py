@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from trajkit._core import console
 
 if TYPE_CHECKING:
+    from trajkit.curation.redact_column import RedactReport
     from trajkit.curation.redact_gate import Opinion
-    from trajkit.curation.redact_report import RedactReport
     from trajkit.publishing.contents import Contents
     from trajkit.publishing.facts import Facts
     from trajkit.publishing.push import PushPlan

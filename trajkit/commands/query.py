@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core import console
+from trajkit._core.result import Result
 from trajkit.commands.options import Option, StoreLike
 from trajkit.commands.place import store_path
-from trajkit.commands.result import Result
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:

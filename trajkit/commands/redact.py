@@ -7,14 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core.console import Cell, count, plural, size, table_text, talk
+from trajkit._core.result import Result
 from trajkit.commands.options import Many, Option, Output, Place, Settings, StoreLike, many
 from trajkit.commands.place import goal_of, store_path, texts
-from trajkit.commands.result import Made, Result
+from trajkit.commands.result import Made
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
+    from trajkit.curation.redact_column import RedactReport
     from trajkit.curation.redact_gate import Opinion
-    from trajkit.curation.redact_report import RedactReport
 
 
 @dataclass(frozen=True)

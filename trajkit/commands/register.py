@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 import trajkit
+from trajkit._core import console
+from trajkit._core.console import confirm, line, talk
+from trajkit._core.result import Result
 from trajkit._core.settings import STATE_FOLDER, project
-from trajkit.commands.place import Place, path_or_none
+from trajkit.commands.options import Option, Output, RunsFolder
+from trajkit.commands.place import near, path_or_none
 from trajkit.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
     from trajkit.commands.candidate import Candidate
-    from trajkit.registry.client import ClientSettings
-    from trajkit.registry.configuration import Configuration
     from trajkit.registry.ledger import Ledger, Registration
+    from trajkit.registry.served import ClientSettings
+    from trajkit.registry.toml_file import Configuration
 
 CONFIG = "tensorzero.toml"
 _OF_A_SERVER = ("server", "api_base", "api_key_location", "name", "served_as")
 _NOT_TO_UNDO = (*_OF_A_SERVER, "template_variant", "traffic", "emit")
 _NOT_TO_EMIT = ("variant", "traffic", "dry_run")
+_UNCHANGED = "nothing was changed"
+_DRY_RUN = "dry run: nothing was written"
+_RESTART = "a running gateway must be restarted: it does not read its configuration again"
+_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 @dataclass(frozen=True)
-class Registered:
+class Registered(Result):
     """A change of a configuration: what was written, or would be."""
 
     diff: tuple[str, ...] = ()
@@ -41,80 +49,170 @@ class Registered:
     """The command that serves the model; None for one that somebody serves already."""
     settings: ClientSettings | None = None
     """With `emit`: address, model and sampling for any client."""
+    outcome: str = ""
+    """What now exists: a line, or the settings as JSON; empty after a dry run."""
+    document: Mapping[str, Any] = field(default_factory=dict)
+    """The same for programs."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The variant and the change; the registration, or the settings."""
+        return dict(self.document)
+
+    def __str__(self) -> str:
+        return "\n".join((*map(line, self.diff), *filter(None, (self.outcome,))))
+
+    def print_text(self) -> None:
+        """Print what now exists: the change was printed before the question."""
+        if self.outcome:
+            console.result_text(self.outcome)
+
+
+def _share(text: str) -> float:
+    """Read a share: `5%`, or 0.05."""
+    text = text.strip()
+    try:
+        return float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise RequestError(f"--traffic {text!r} is no share, such as 5% or 0.05") from None
 
 
 def register(
     job: str | None = None,
     *,
-    model: str | None = None,
-    config: str | None = None,
-    function: str | None = None,
-    template_variant: str | None = None,
-    variant: str | None = None,
-    traffic: float | None = None,
+    model: Annotated[str | None, Option(metavar="NAME")] = None,
+    config: Annotated[str | None, Option(metavar="FILE|PATTERN")] = None,
+    function: Annotated[str | None, Option(metavar="NAME")] = None,
+    template_variant: Annotated[str | None, Option(metavar="NAME")] = None,
+    variant: Annotated[str | None, Option(metavar="NAME")] = None,
+    traffic: Annotated[float | None, Option(metavar="SHARE", read=_share)] = None,
     server: Literal["trajkit", "vllm", "transformers"] | None = None,
-    api_base: str | None = None,
-    api_key_location: str | None = None,
-    name: str | None = None,
-    served_as: str | None = None,
+    api_base: Annotated[str | None, Option(metavar="URL")] = None,
+    api_key_location: Annotated[str | None, Option(metavar="WHERE")] = None,
+    name: Annotated[str | None, Option(metavar="NAME")] = None,
+    served_as: Annotated[str | None, Option(metavar="NAME")] = None,
     emit: Literal["openai-compatible"] | None = None,
-    output: Place | None = None,
+    output: Output = None,
     undo: bool = False,
-    runs: Place = "runs",
+    runs: RunsFolder = "runs",
     dry_run: bool = False,
     yes: bool = False,
 ) -> Registered:
-    """Add the model of a job to a gateway's configuration as a new variant.
+    """Add the model of JOB to a gateway's configuration as a new variant; without JOB, that of the last.
 
-    Every comment and the order of the file stay, and the gateway itself loads the edited configuration before
-    the old one is replaced. A running gateway must be restarted.
+    The new variant says what the template variant says, to the tuned model. Every comment and the order of
+    the file stay. It gets no traffic unless --traffic says so: where the gateway sampled all variants evenly,
+    what it did is written down first. The gateway itself loads the edited configuration before the old one is
+    replaced; no database is touched. A running gateway must be restarted.
 
     Args:
-        job: Its name; None for the last that was started here.
-        model: A model instead of a job's, such as `openai::ft:…`.
-        config: The gateway's `tensorzero.toml`, or a pattern; None for that of trajkit.toml or the folder.
-        function: Whose variant; None for that of the learned steps.
-        template_variant: Whose prompts it takes; None for that of the learned steps.
-        variant: The new one; None for the template's name and the method.
-        traffic: Its share, from 0 to 1; None for none.
-        server: What serves a model of yours.
-        api_base: Where a model of yours answers.
-        api_key_location: Such as `env::MY_KEY`.
-        name: What the configuration calls a model of yours; None for the job.
+        job: Name of the job. Default: the last job that was started here.
+        model: Register this model instead of a job's, such as openai::ft:….
+        config: The gateway's tensorzero.toml, or 'config/**/*.toml'. Default: `config` in trajkit.toml, else
+            the one in the folder.
+        function: Add a variant of this function. Default: that of the learned steps.
+        template_variant: Take the prompts of this variant. Default: that of the learned steps.
+        variant: Name of the new variant. Default: the template's name and the method, such as _sft.
+        traffic: Its share of the traffic, such as 5%; of a variant that is registered no other option is
+            needed. Default: none.
+        server: What serves a model of yours. Default: vllm on a GPU, else trajkit.
+        api_base: Address where a model of yours answers. Default: port 8000 here.
+        api_key_location: Where its key is found, such as env::MY_KEY. Default: none.
+        name: What the configuration calls a model of yours. Default: the job.
         served_as: What its server calls it, where that is another name.
-        emit: Give address, model and sampling for any other client instead.
-        output: With `emit`: a file for it.
-        undo: Take back the last registration, or that of `variant`.
-        runs: The folder where jobs are kept.
-        dry_run: Write nothing.
-        yes: Write the configuration.
+        emit: Print address, model and sampling for any other client instead; no configuration is needed.
+        output: With --emit: write them into a file.
+        undo: Take back the last registration, or that of --variant.
+        runs: Folder where jobs are kept.
+        dry_run: Print the change and write nothing.
+        yes: Do not ask.
 
     Raises:
-        RequestError: There is no such model, options do not go together, or `yes` is not given.
+        RequestError: There is no such model, options do not go together, or `yes` is not given and no
+            question can be asked.
         ConfigError: The gateway would not load it.
+
+    Example:
+        trajkit register
+        trajkit register goto-sft --config tensorzero.toml --variant goto_sft --traffic 5%
     """
     from trajkit.commands.candidate import candidate
     from trajkit.registry.ledger import Ledger
 
     asked = {**locals(), "goal": path_or_none(output)}
+    _check(asked)
     ledger = Ledger(Path(runs))
-    check(asked, emit=emit, undo=undo)
     if undo:
         return _undone(ledger, job, asked)
-    asked = with_known(ledger, job, asked)
+    asked = _with_known(ledger, job, asked)
     found = asked["found"] or candidate(job, Path(runs), asked)
-    if emit is not None:
-        return Registered(notes=found.notes, serve=found.command, settings=emitted(found, asked))
-    planned = plan(found, asked)
-    if planned.diff and not (dry_run or yes):
-        raise RequestError(
-            f"this changes {planned.pattern}", hint="--yes writes it, --dry-run shows the change alone"
-        )
-    written = None if dry_run else written_down(planned, ledger)
-    return Registered(tuple(planned.diff), written, planned.notes, planned.placeholders, found.command)
+    return _registered(found, ledger, asked) if emit is None else _emitted(found, asked)
 
 
-def check(asked: Mapping[str, Any], *, emit: str | None, undo: bool) -> None:
+def _registered(found: Candidate, ledger: Ledger, asked: Mapping[str, Any]) -> Registered:
+    """Show the change, ask, and write it."""
+    planned = _plan(found, asked)
+    _show(planned.diff)
+    console.notes(planned.notes)
+    if planned.diff:
+        talk("the gateway loads it")
+    if planned.placeholders:
+        talk(f"not set on this machine, and needed where the gateway runs: {', '.join(planned.placeholders)}")
+    said: dict[str, Any] = {
+        **planned.names,
+        "model": found.tuned.name,
+        "config": planned.pattern,
+        "diff": planned.diff,
+        "notes": planned.notes,
+        "placeholders": planned.placeholders,
+        "serve": found.command,
+        "registration_id": None,
+        "is_written": False,
+    }
+    made = Registered(
+        tuple(planned.diff), notes=planned.notes, placeholders=planned.placeholders, serve=found.command
+    )
+    if asked["dry_run"]:
+        talk(_DRY_RUN)
+        return replace(made, document=said)
+    if planned.diff:
+        _ask("Write it?", asked, changed=planned.pattern, verb="writes it")
+    written, new = _written_down(planned, ledger), "as it was"
+    if planned.diff and written is not None:
+        new, backups = "registered", [each.backup for each in written.files]
+        said |= {"registration_id": written.registration_id, "is_written": True}
+        said["backups"] = list(map(str, backups))
+        talk(f"what was there before: {', '.join(str(near(each)) for each in backups)}")
+        talk(_RESTART)
+    _tell_server(found)
+    variant = "{function}/{variant}".format(**planned.names)
+    outcome = line(f"{planned.pattern}  {variant}  {new}  {found.tuned.name}")
+    return replace(made, registration=written, outcome=outcome, document=said)
+
+
+def _show(diff: Iterable[str]) -> None:
+    """Print a change before the question about it; in colour on a terminal only."""
+    for each in diff:
+        is_name = each[:3] in ("+++", "---")
+        console.preview(console.styled(each, fg=None if is_name else _STYLES.get(each[:1]), bold=is_name))
+
+
+def _ask(question: str, asked: Mapping[str, Any], *, changed: str, verb: str) -> None:
+    confirm(
+        question,
+        yes=asked["yes"],
+        verb=verb,
+        refused=_UNCHANGED,
+        unasked=f"this changes {changed}, and nobody is here to ask",
+    )
+
+
+def _tell_server(found: Candidate) -> None:
+    if found.command is not None:
+        talk("the model is served by")
+        talk(f"  {found.command}")
+
+
+def _check(asked: Mapping[str, Any]) -> None:
     """Refuse options that would do nothing.
 
     Raises:
@@ -122,15 +220,15 @@ def check(asked: Mapping[str, Any], *, emit: str | None, undo: bool) -> None:
     """
     from trajkit.commands.candidate import refuse_options
 
-    if asked["goal"] is not None and emit is None:
+    if asked["goal"] is not None and asked["emit"] is None:
         raise RequestError("-o is for --emit", hint="the configuration is written in its place")
-    if undo:
-        refuse_options({**asked, "emit": emit}, _NOT_TO_UNDO, "--undo")
-    elif emit is not None:
+    if asked["undo"]:
+        refuse_options(asked, _NOT_TO_UNDO, "--undo")
+    elif asked["emit"] is not None:
         refuse_options(asked, _NOT_TO_EMIT, "--emit")
 
 
-def with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
     """The options with what the ledger knows of a variant that is only to get another share of the traffic.
 
     Args:
@@ -143,7 +241,7 @@ def with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> dic
     """
     from trajkit._core.settings import remembered
     from trajkit.commands.candidate import Candidate
-    from trajkit.registry.configuration import Configuration
+    from trajkit.registry.toml_file import Configuration
 
     more = (*_OF_A_SERVER, "model", "template_variant", "emit")
     if asked["traffic"] is None or any(asked.get(name) not in (None, False) for name in more):
@@ -151,7 +249,7 @@ def with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> dic
     if job is None and asked["variant"] is None:
         job = (remembered("last_job") or {}).get("job_id")
     wanted = {"variant": asked["variant"], "function": asked["function"]}
-    config = known_config(asked["config"])
+    config = _known_config(asked["config"])
     for each in () if config is None else ledger.standing():
         is_wanted = all(value in (None, getattr(each, name)) for name, value in wanted.items())
         is_here = each.config == str(Path(config or "").absolute())
@@ -187,7 +285,7 @@ class Planned(NamedTuple):
     """Variables that had to be stood in for, so that the gateway loads it."""
 
 
-def plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
+def _plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
     """What registering would change; the gateway has loaded it.
 
     Raises:
@@ -195,14 +293,14 @@ def plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
         ConfigError: The gateway would not load it.
     """
     from trajkit.registry import change
-    from trajkit.registry.configuration import Configuration
+    from trajkit.registry.toml_file import Configuration
     from trajkit.registry.variant import register as add
 
-    pattern = known_config(asked["config"])
+    pattern = _known_config(asked["config"])
     if pattern is None:
         raise RequestError("which configuration?", hint=f"--config {CONFIG}, or `config` in trajkit.toml")
     before = Configuration.read(pattern)
-    names = names_of(found, before, asked)
+    names = _names_of(found, before, asked)
     made = add(before, model=found.model, traffic=asked["traffic"], **names)
     change.check_writable(before, made.configuration)
     diff = change.diff(before, made.configuration)
@@ -211,7 +309,7 @@ def plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
     return Planned(found, pattern, before, made.configuration, names, diff, notes, placeholders)
 
 
-def written_down(planned: Planned, ledger: Ledger) -> Registration | None:
+def _written_down(planned: Planned, ledger: Ledger) -> Registration | None:
     """Write the change and note it; None where nothing changes and the ledger knows it.
 
     What somebody wrote by hand, or another ledger knows, is noted too: lineage shall know of it.
@@ -221,12 +319,12 @@ def written_down(planned: Planned, ledger: Ledger) -> Registration | None:
     return _write(planned, ledger)
 
 
-def known_config(asked: str | None) -> str | None:
+def _known_config(asked: str | None) -> str | None:
     """The configuration that is asked for, else that of `trajkit.toml`, else the one that is here."""
     return asked or project().config or (CONFIG if Path(CONFIG).is_file() else None)
 
 
-def names_of(found: Candidate, before: Configuration, asked: Mapping[str, Any]) -> dict[str, str]:
+def _names_of(found: Candidate, before: Configuration, asked: Mapping[str, Any]) -> dict[str, str]:
     """Function, template and name of the new variant: what is asked for, else what the steps were of."""
     function = asked["function"] or found.function
     if function is None:
@@ -290,58 +388,59 @@ def _is_same(known: Registration, planned: Planned) -> bool:
     return of == planned.names and is_here and known.model.name == planned.found.tuned.name
 
 
-def emitted(found: Candidate, asked: Mapping[str, Any]) -> ClientSettings:
-    """Address, model and sampling for any client; in a file too, where one is named."""
+def _emitted(found: Candidate, asked: Mapping[str, Any]) -> Registered:
+    """Address, model and sampling for any client; in a file too, where one is named.
+
+    The sampling is that of the variant whose prompts the model learned.
+    """
     from trajkit._core.files import refuse_existing, write_json
-    from trajkit.registry.client import client_settings
-    from trajkit.registry.configuration import Configuration
+    from trajkit.registry.served import address_of, client_settings
+    from trajkit.registry.toml_file import Configuration
     from trajkit.registry.variant import template_of
 
     template: dict[str, Any] = {}
-    if (pattern := known_config(asked["config"])) is not None:
+    if (pattern := _known_config(asked["config"])) is not None:
         before = Configuration.read(pattern)
-        names = names_of(found, before, asked)
+        names = _names_of(found, before, asked)
         template = template_of(before, names["function"], names["template_variant"])
-    value = client_settings(served_model(found), template)
-    if asked["goal"] is not None:
-        refuse_existing(asked["goal"])
-        write_json(asked["goal"], value.model_dump(mode="json"))
-    return value
-
-
-def served_model(found: Candidate) -> Any:
-    """Where the model answers, and to which name."""
-    from trajkit.registry.served import address_of
-
-    return address_of(found.model) if isinstance(found.model, str) else found.model
+    served = address_of(found.model) if isinstance(found.model, str) else found.model
+    settings, goal = client_settings(served, template), asked["goal"]
+    document = settings.model_dump(mode="json")
+    outcome = console.json_text(document)
+    if goal is not None:
+        refuse_existing(goal)
+        write_json(goal, document)
+        outcome = line(f"{goal}  {served.model_name} at {served.api_base}")
+    console.notes(found.notes)
+    _tell_server(found)
+    return Registered(
+        notes=found.notes, serve=found.command, settings=settings, outcome=outcome, document=document
+    )
 
 
 def _undone(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> Registered:
-    from trajkit.registry import change
-
-    last = last_registration(ledger, job, asked)
-    change.check_undo(last.files)
-    diff = tuple(change.undo_diff(last.files))
-    if asked["dry_run"]:
-        return Registered(diff)
-    if not asked["yes"]:
-        raise RequestError(
-            f"this changes {last.config}", hint="--yes takes it back, --dry-run shows the change alone"
-        )
-    take_back(ledger, last)
-    return Registered(diff, last)
-
-
-def take_back(ledger: Ledger, registration: Registration) -> None:
-    """Put back what the files of a registration were, and note it."""
+    """Show what a registration changed, ask, put back what the files were, and note it."""
     from trajkit.registry import change
     from trajkit.registry.ledger import Undone
 
-    change.undo(registration.files)
-    ledger.add(Undone(registration_id=registration.registration_id, undone_at=datetime.now(UTC)))
+    last = _last_registration(ledger, job, asked)
+    change.check_undo(last.files)
+    diff = tuple(change.undo_diff(last.files))
+    _show(diff)
+    is_written = not asked["dry_run"]
+    document = {"registration_id": last.registration_id, "diff": diff, "is_written": is_written}
+    if not is_written:
+        talk(_DRY_RUN)
+        return Registered(diff, document=document)
+    _ask("Take it back?", asked, changed=last.config, verb="takes it back")
+    change.undo(last.files)
+    ledger.add(Undone(registration_id=last.registration_id, undone_at=datetime.now(UTC)))
+    talk(_RESTART)
+    outcome = line(f"{near(Path(last.config))}  {last.function}/{last.variant}  taken back")
+    return Registered(diff, last, outcome=outcome, document=document)
 
 
-def last_registration(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> Registration:
+def _last_registration(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> Registration:
     """The newest registration that stands, of what is asked for.
 
     Raises:

@@ -6,13 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core.console import Cell, Meter, count, line, plural, table_text
+from trajkit._core.result import Result
 from trajkit.commands.options import Count, Option, Output, Settings, StoreLike
 from trajkit.commands.place import goal_of, store_path, texts
-from trajkit.commands.result import Made, Result
+from trajkit.commands.result import Made
 from trajkit.errors import DataError
 
 if TYPE_CHECKING:
-    from trajkit.curation.judged import Replay
+    from trajkit.curation.replay import Replay
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from trajkit._core import console
 from trajkit._core.console import plural, talk
 from trajkit.commands.options import Columns, Confidence, Many, Option, Place, RunsFolder, StoreLike, many
 from trajkit.commands.place import last_evaluation, store_path, store_paths
@@ -105,8 +106,7 @@ def report(
     for one in wanted:
         one.of(found)  # a requirement about nothing is wrong before anything is written
     files = [] if output is None else found.save(output)
-    for note in (*found.notes, *notes(found.comparisons)):
-        talk(f"note: {note}")
+    console.notes((*found.notes, *notes(found.comparisons)))
     for leak in () if found.unaliased is None else found.unaliased.leaks:
         talk(f"leak: {leak}")
     if output is None:

@@ -1,4 +1,4 @@
-"""The recipe of a training, from options and from `--set`."""
+"""Frozen models of what a command does, from its options and from `--set`."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from trajkit._core.outside import problem_of
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.schema import Model
 
-Recipe = TypeVar("Recipe", bound="Model")
+Checked = TypeVar("Checked", bound="Model")
 
 
 def picked(options: Mapping[str, object], names: Iterable[str]) -> dict[str, Any]:
@@ -49,19 +50,24 @@ def nested(settings: Mapping[str, Any] | None, given: Mapping[str, Any]) -> dict
     return found
 
 
-def recipe(kind: type[Recipe], fields: Mapping[str, Any]) -> Recipe:
-    """The recipe of these fields.
+def checked(kind: type[Checked], fields: Mapping[str, Any], *, hint: str | None = None) -> Checked:
+    """A model of these fields.
 
     Raises:
-        RequestError: There is no such field, or its value cannot be.
+        RequestError: There is no such field, or its value cannot be, such as nan.
     """
     from pydantic import ValidationError
 
     try:
         return kind.model_validate(fields)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        said = f"{where}: {message}" if where else message
-        raise RequestError(said, hint=f"the recipe has {', '.join(kind.model_fields)}") from error
+        raise RequestError(problem_of(error), hint=hint) from error
+
+
+def recipe(kind: type[Checked], fields: Mapping[str, Any]) -> Checked:
+    """The recipe of these fields.
+
+    Raises:
+        RequestError: There is no such field, or its value cannot be.
+    """
+    return checked(kind, fields, hint=f"the recipe has {', '.join(kind.model_fields)}")

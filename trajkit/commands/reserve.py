@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any
 
 from trajkit._core.console import line, plural, talk
+from trajkit._core.result import Result
 from trajkit.commands.options import Option, Settings, Tasks, many
 from trajkit.commands.place import texts
-from trajkit.commands.result import Result
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from trajkit._core.console import line, plural, talk
-from trajkit._core.result import Result as Result
+from trajkit._core.result import Result
 from trajkit.commands.place import remember_store
 from trajkit.errors import RequestError
-from trajkit.store.tally import tally_text as tally_text
+from trajkit.store.tally import tally_text
 
 if TYPE_CHECKING:
     from trajkit.schema import LineageEntry, Manifest

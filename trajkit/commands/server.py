@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from trajkit.commands.options import File, ServerMemory
+from trajkit.commands.place import path_or_none
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def access(
         max_threads=max_threads,
         max_memory_bytes=n_bytes_of(max_server_memory),
         max_seconds=max_seconds,
-        ca_certificate=None if ca_cert is None else Path(ca_cert),
+        ca_certificate=path_or_none(ca_cert),
     )
 
 

@@ -13,9 +13,9 @@ from pydantic import PrivateAttr
 
 from trajkit._core.console import talk
 from trajkit._core.page import Page
+from trajkit._core.result import Result
 from trajkit.commands.options import Option, StoreLike
 from trajkit.commands.place import store_path
-from trajkit.commands.result import Result
 from trajkit.commands.step_text import Shown, number, print_step
 from trajkit.errors import RequestError
 from trajkit.schema import Episode

@@ -110,7 +110,7 @@ def unless_used(runs: Runs) -> Iterator[list[Path]]:
         yield made
     finally:
         here = [path.absolute() for path in made]
-        used = [job.train.store.absolute() for job in runs.all()] if here else []
+        used = [job.train.store.absolute() for job in runs.all() if job.train is not None] if here else []
         if not any(path.is_relative_to(store) for path in used for store in here):
             for path in here:
                 shutil.rmtree(path, ignore_errors=True)

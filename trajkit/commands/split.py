@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from trajkit._core.console import Cell, count, plural, table_text, talk
+from trajkit._core.result import Result
 from trajkit.commands.options import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, remember_store, store_path
-from trajkit.commands.result import Made, Result, store_line
+from trajkit.commands.result import Made, store_line
 
 if TYPE_CHECKING:
     from trajkit.curation.split import Split

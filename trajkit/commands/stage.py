@@ -26,7 +26,7 @@ class Stage(NamedTuple):
 
     def have_same_prompts(self, *variants: str) -> bool:
         """Whether variants of the function have the same templates."""
-        from trajkit.registry.configuration import Configuration
+        from trajkit.registry.toml_file import Configuration
         from trajkit.registry.variant import have_same_prompts
 
         return have_same_prompts(Configuration.read(self.config), self.function, *variants)

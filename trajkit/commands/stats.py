@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from trajkit._core.console import size, talk
 from trajkit.commands.options import Confidence, Option, Place, StoreLike
-from trajkit.commands.place import store_paths
+from trajkit.commands.place import path_or_none, store_paths
 
 if TYPE_CHECKING:
     from trajkit.curation.stats_model import Stats
@@ -51,7 +50,7 @@ def stats(
     from trajkit._core.files import refuse_existing, write_text
     from trajkit.curation.stats import stats as measure
 
-    page_path = None if html is None else Path(html)
+    page_path = path_or_none(html)
     if page_path is not None:
         refuse_existing(page_path)
     found = measure(

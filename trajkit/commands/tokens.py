@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from trajkit._core.console import Meter, talk
+from trajkit._core.console import Meter, notes, talk
 from trajkit.commands.options import Count, File, Option, Place
+from trajkit.commands.place import path_or_none
 from trajkit.commands.validate import Target
 from trajkit.errors import RequestError
 
@@ -52,10 +53,9 @@ def tokens(
     from datetime import UTC, datetime
 
     from trajkit.formats.validation.prices import load_prices
-    from trajkit.formats.validation.speed import trained_tokens_per_second
-    from trajkit.formats.validation.tokens import count_tokens
+    from trajkit.formats.validation.tokens import count_tokens, trained_tokens_per_second
 
-    known = load_prices(None if prices is None else Path(prices))
+    known = load_prices(path_or_none(prices))
     if measure and not Path(model).is_dir():
         raise RequestError("--measure is for a model in a folder on this machine")
     with Meter() as meter:
@@ -71,8 +71,7 @@ def tokens(
             today=datetime.now(UTC).date(),
             on_progress=lambda n_done, n_total: meter.show("reading", n_done, n_total),
         )
-    for note in found.notes:
-        talk(f"note: {note}")
+    notes(found.notes)
     if found.cost_usd:
         talk(f"sources: {'; '.join(found.price_sources)}")
     return found

@@ -49,21 +49,13 @@ class ValidationOptions(TypedDict, total=False):
     none."""
 
 
-class LocalOptions(TypedDict, total=False):
-    """A recipe for this machine, by the names that peft and transformers use."""
+class ModelOptions(TypedDict, total=False):
+    """How a model is trained on this machine, by the names that peft and transformers use."""
 
-    num_train_epochs: float | None
-    """Passes over the rows."""
-    max_steps: int | None
-    """Steps of the optimizer, instead of epochs."""
     learning_rate: float | None
     """Peak learning rate."""
     per_device_train_batch_size: int | None
     """Rows in a batch."""
-    gradient_accumulation_steps: int | None
-    """Batches in a step of the optimizer."""
-    max_length: int | None
-    """Most tokens of a row; a longer one is an error."""
     r: int | None
     """Rank of the adapter."""
     lora_alpha: float | None
@@ -85,6 +77,19 @@ class LocalOptions(TypedDict, total=False):
     """Tokenizer in place of the model's."""
     chat_template: Annotated[str | None, Option(metavar="NAME|FILE")]
     """Chat template in place of the tokenizer's: chatml, plain, or a file (Jinja)."""
+
+
+class LocalOptions(ModelOptions, total=False):
+    """A training on rows."""
+
+    num_train_epochs: float | None
+    """Passes over the rows."""
+    max_steps: int | None
+    """Steps of the optimizer, instead of epochs."""
+    gradient_accumulation_steps: int | None
+    """Batches in a step of the optimizer."""
+    max_length: int | None
+    """Most tokens of a row; a longer one is an error."""
 
 
 class PreferenceOptions(LocalOptions, total=False):
@@ -178,15 +183,11 @@ class FireworksOptions(HostedOptions, FireworksRecipe, total=False):
     """Account of the jobs. Default: FIREWORKS_ACCOUNT_ID, else the only account of the key."""
 
 
-class TrainingOptions(TypedDict, total=False):
-    """Options of every training."""
+class JobOptions(TypedDict, total=False):
+    """Options of every job."""
 
-    thoughts: Annotated[Literal["keep", "strip", "think-text"], Option(default="keep")]
-    """Keep thoughts in the rows, strip them, or write them as text between think tags."""
     name: Annotated[str | None, Option(metavar="NAME")]
     """Name of the job. Default: made of the model and the data."""
-    allow_leak: bool
-    """Train although training and validation data share what they must not."""
     runs: Annotated[RunsFolder, Option(default="runs", metavar="FOLDER")]
     """Folder where jobs are kept."""
     dry_run: bool
@@ -195,3 +196,12 @@ class TrainingOptions(TypedDict, total=False):
     """Do not ask."""
     detach: bool
     """Do not wait for the end: `trajkit jobs wait` does."""
+
+
+class TrainingOptions(JobOptions, total=False):
+    """Options of every training on rows."""
+
+    thoughts: Annotated[Literal["keep", "strip", "think-text"], Option(default="keep")]
+    """Keep thoughts in the rows, strip them, or write them as text between think tags."""
+    allow_leak: bool
+    """Train although training and validation data share what they must not."""

@@ -2,106 +2,188 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import shutil
+import sys
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict, Unpack
 
-from trajkit.commands.place import Place, StoreLike
-from trajkit.errors import RequestError
+from trajkit._core import console
+from trajkit._core.console import Cell, count, plural, table_text, talk
+from trajkit._core.result import Result
+from trajkit.commands.option_group import flattened
+from trajkit.commands.options import Count, Option, Place, RunsFolder, StoreLike
+from trajkit.commands.place import store_path
+from trajkit.commands.request import checked, picked
+from trajkit.training.question import Answered, Question, Sampling, question
 
 if TYPE_CHECKING:
-    from trajkit.store.dataset import Dataset
     from trajkit.training.hosted.chat import ChatPlan
-    from trajkit.training.question import Answered, Question, Sampling
+
+_HEADINGS = ("answer", "model", "tokens", "text")
+_NARROWEST = 30
+_PROMPT_END = 300
 
 
+class Answers(list[Answered], Result):
+    """The answers to one prompt, the recorded one first; none of a service that was not asked.
+
+    Args:
+        answers: The answers.
+        asked: The prompt.
+        drawn: How they were drawn.
+    """
+
+    def __init__(self, answers: Iterable[Answered], asked: Question, drawn: Sampling) -> None:
+        super().__init__(answers)
+        self.question, self.sampling = asked, drawn
+
+    def to_json(self) -> dict[str, Any]:
+        """The prompt, how answers were drawn, and the answers."""
+        return {
+            "episode_id": self.question.episode.episode_id,
+            "step_index": self.question.step.step_index,
+            "messages": self.question.messages,
+            "tools": self.question.tools,
+            "sampling": self.sampling.model_dump(),
+            "answers": [answer._asdict() for answer in self],
+        }
+
+    def print_text(self) -> None:
+        """Print the table, as wide as the terminal."""
+        if self:
+            console.result_text(self._table(self._width() if sys.stdout.isatty() else None))
+
+    def __str__(self) -> str:
+        return self._table(None)
+
+    def __repr__(self) -> str:
+        return f"<{plural(len(self), 'answer')} to step {self.question.step.step_index}>"
+
+    def _repr_html_(self) -> str:
+        from trajkit._core import notebook as html
+
+        place = f"episode {self.question.episode.episode_id}, step {self.question.step.step_index}"
+        parts = [html.title("answers", place)]
+        for answer in self:
+            parts += [
+                html.facts((answer.by, answer.model or "")),
+                html.block("\n".join(_lines(answer, None))),
+            ]
+        return html.framed(parts)
+
+    def _table(self, width: int | None) -> str:
+        """A table: an answer of several lines, or one too wide for the terminal, goes on below itself."""
+        rows: list[tuple[str, ...]] = []
+        for answer in self:
+            first, *others = _lines(answer, width)
+            n_tokens = "" if answer.n_tokens is None else count(answer.n_tokens)
+            rows.append((answer.by, answer.model or "", n_tokens, first))
+            rows += [("", "", "", text) for text in others]
+        return table_text([Cell(heading, is_number=heading == "tokens") for heading in _HEADINGS], rows)
+
+    def _width(self) -> int:
+        """Columns that are left for the text."""
+        names = max(len(answer.model or "") for answer in self)
+        taken = len("recorded") + 2 + max(names, len("model")) + 2 + len("tokens") + 2
+        return max(_NARROWEST, shutil.get_terminal_size().columns - taken)
+
+
+def _lines(answer: Answered, width: int | None) -> list[str]:
+    if answer.problem is not None:
+        return [f"no answer: {answer.problem}"]
+    text = f"{answer.text} …" if answer.is_cut else answer.text
+    lines = text.splitlines() or ["(nothing)"]
+    if width is None:
+        return lines
+    return [part for line in lines for part in textwrap.wrap(line, width, replace_whitespace=False) or [""]]
+
+
+class TryOptions(TypedDict, total=False):
+    """Options of `try_`."""
+
+    base: Annotated[str | None, Option(metavar="DIR|ID")]
+    """Model that MODEL started from, where it does not say so itself."""
+    temperature: Annotated[float, Option(least=0)]
+    """0 takes the most probable token each time."""
+    max_new_tokens: Count
+    """Most tokens of an answer."""
+    seed: int
+    """The same seed draws the same answers again."""
+    n: Count
+    """Answers of each model."""
+    runs: Annotated[RunsFolder, Option(default="runs")]
+    """Folder where jobs are kept."""
+    dry_run: bool
+    """Of a model at a service: print what would be asked."""
+    yes: bool
+    """Of a model at a service: ask it, which costs money."""
+
+
+@flattened(Sampling)
 def try_(
-    model: str | Path,
+    model: Place,
     store: StoreLike,
-    place: str,
-    *,
-    base: str | None = None,
-    temperature: float = 0.0,
-    max_new_tokens: int = 256,
-    seed: int = 0,
-    n: int = 1,
-    runs: Place = "runs",
-    dry_run: bool = False,
-    yes: bool = False,
-) -> list[Answered]:
-    """The recorded answer of a step, and what a tuned model and its base answer to the same prompt.
+    place: Annotated[str, Option(metavar="EPISODE:STEP")],
+    **options: Unpack[TryOptions],
+) -> Answers:
+    """Print the recorded answer of a step, and what a tuned model and its base answer to the same prompt.
+
+    Models at a service are asked only with --yes.
 
     Args:
         model: A job's name, a folder with an adapter or a model, or an id.
         store: The store.
-        place: `EPISODE:STEP`: an id, the beginning of one, or a position from 0; steps count from 0.
-        base: What the model started from, where it does not say so itself.
-        temperature: 0 takes the most probable token each time.
-        max_new_tokens: Most tokens of an answer.
-        seed: The same answers again.
-        n: Answers of each model.
-        runs: The folder where jobs are kept.
-        dry_run: Of a model at a service: ask nobody.
-        yes: Of a model at a service: ask it, which costs money.
-
-    Returns:
-        The answers, the recorded one first; none of a service that was not asked.
+        place: Episode and step: an id, the beginning of one, or a position from 0; steps count from 0.
 
     Raises:
         RequestError: There is no such model or step, or a service costs money and `yes` is not given.
         ServiceError: The service does not answer.
+
+    Example:
+        trajkit try goto-sft stores/goto 0:3
     """
-    from trajkit.training.question import Sampling, question
-
-    asked = question(_dataset(store), place)
-    drawn = Sampling(temperature=temperature, max_new_tokens=max_new_tokens, seed=seed, n=n).checked()
-
-    def agree(plan: ChatPlan) -> bool:
-        if not (yes or dry_run):
-            raise RequestError("asking a service costs money", hint="--yes asks, --dry-run does not")
-        return not dry_run
-
-    return answers_of(str(model), base, Path(runs), asked, drawn, agree=agree)
-
-
-def _dataset(store: StoreLike) -> Dataset:
-    from trajkit.commands.place import store_path
     from trajkit.store.dataset import Dataset, open_dataset
 
-    return store if isinstance(store, Dataset) else open_dataset(store_path(store))
+    asked = question(store if isinstance(store, Dataset) else open_dataset(store_path(store)), place)
+    drawn = checked(Sampling, picked(options, Sampling.model_fields)).checked()
+    _tell(asked)
+
+    def agree(plan: ChatPlan) -> bool:
+        for text in _plan_lines(plan, drawn):
+            talk(text)
+        if options["dry_run"]:
+            talk("dry run: no model was called")
+            return False
+        console.confirm(
+            "Ask?",
+            yes=options["yes"],
+            verb="asks it",
+            refused="no model was called",
+            unasked="asking a service costs money",
+        )
+        return True
+
+    answers = Answers(_answers(str(model), options, asked, drawn, agree=agree), asked, drawn)
+    if any(answer.is_cut for answer in answers):
+        talk(f"note: cut after {plural(drawn.max_new_tokens, 'token')}; --max-new-tokens for more")
+    return answers
 
 
-def answers_of(
-    model: str,
-    base: str | None,
-    runs_folder: Path,
-    asked: Question,
-    drawn: Sampling,
-    *,
-    agree: Callable[[ChatPlan], bool],
-) -> list[Answered]:
-    """What was recorded, and what base and tuned model answer.
-
-    Args:
-        model: A job's name, a folder, or an id.
-        base: What it started from; None for what the job or the adapter says.
-        runs_folder: Where jobs are kept.
-        asked: The prompt.
-        drawn: How answers are drawn.
-        agree: Whether a service is asked, which costs money.
-
-    Raises:
-        RequestError: There is no such model.
-        ServiceError: The service does not answer.
-    """
+def _answers(
+    model: str, options: TryOptions, asked: Question, drawn: Sampling, *, agree: Callable[[ChatPlan], bool]
+) -> Iterable[Answered]:
+    """What was recorded, and what base and tuned model answer; nothing where `agree` says no."""
     from trajkit.commands.local_model import job_of, model_folder, refuse_stranger
     from trajkit.training.jobs import LOCAL
     from trajkit.training.local.answer import answers, tuned_model
 
+    runs_folder, base = Path(options["runs"]), options["base"]
     found = job_of(model, runs_folder)
     if found is None:
         refuse_stranger(model, runs_folder)
-        return list(answers(tuned_model(model, base), asked, drawn))
+        return answers(tuned_model(model, base), asked, drawn)
     runs, job = found
     if job.target != LOCAL:
         from trajkit.training.hosted.chat import ask, chat_plan
@@ -109,4 +191,33 @@ def answers_of(
         plan = chat_plan(job, asked, drawn, base=base)
         return ask(plan, asked, drawn) if agree(plan) else []
     folder = model_folder(model, runs, job)
-    return list(answers(tuned_model(str(folder), base or job.base, job=job.job_id), asked, drawn))
+    return answers(tuned_model(str(folder), base or job.base, job=job.job_id), asked, drawn)
+
+
+def _plan_lines(plan: ChatPlan, drawn: Sampling) -> Iterator[str]:
+    """What a service is asked."""
+    yield f"asks      {plan.url}, with the key of {plan.key_variable}"
+    yield f"models    {plan.base} and {plan.tuned}"
+    yield (
+        f"requests  {plural(plan.n_requests, 'request')}, each of about "
+        f"{plural(plan.n_prompt_tokens, 'token')} and an answer of up to {drawn.max_new_tokens:,}"
+    )
+    yield "price     the service's own for so many tokens"
+
+
+def _tell(asked: Question) -> None:
+    """Say which prompt it is."""
+    episode = asked.episode
+    world = [str(each) for each in (episode.env_id, episode.task) if each is not None]
+    if episode.seed is not None:
+        world.append(f"seed {episode.seed}")
+    where = f"  {' '.join(world)}" if world else ""
+    last = episode.n_steps - 1
+    talk(f"episode {episode.episode_id}{where}  step {asked.step.step_index} of 0 to {last}")
+    tools = ", ".join(str(tool.get("name")) for tool in asked.step.tools or ())
+    offers = f"; tools: {tools}" if tools else ""
+    talk(f"prompt  {plural(len(asked.prompt), 'message')}{offers}; the last one ends:")
+    for text in asked.prompt[-1].text[-_PROMPT_END:].splitlines():
+        talk(f"        {text}")
+    if asked.losses:
+        talk(f"left out of the prompt: {', '.join(asked.losses)}")

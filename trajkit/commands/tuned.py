@@ -41,7 +41,7 @@ def tuned_model(runs: Runs, job: TuneJob, *, name: str | None = None) -> TunedMo
         method=job.method,
         base=job.base,
         recipe=job.recipe,
-        train=_learned(runs, job, "train", job.train),
+        train=None if job.train is None else _learned(runs, job, "train", job.train),
         validation=None if job.validation is None else _learned(runs, job, "validation", job.validation),
     )
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
-from trajkit._core.console import Meter, count, talk
+from trajkit._core.console import Meter, count, notes, talk
 from trajkit.commands.options import Count, Option, Output, Place
+from trajkit.commands.place import path_or_none
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -61,11 +62,10 @@ def validate(
             suffix=suffix,
             tokenizer=tokenizer,
             max_length=max_length,
-            repair_to=None if output is None else Path(output),
+            repair_to=path_or_none(output),
             on_progress=lambda n_done, n_total: meter.show("reading", n_done, n_total),
         )
-    for note in () if found.loss is None else found.loss.notes:
-        talk(f"note: {note}")
+    notes(() if found.loss is None else found.loss.notes)
     for repair, number in found.repairs.items():
         talk(f"repaired: {repair}: {count(number)}")
     if found.repaired_path is not None:

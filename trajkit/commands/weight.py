@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from trajkit._core.console import Cell, count, table_text, talk
+from trajkit._core.console import Cell, count, notes, table_text
 from trajkit.commands.options import Columns, Option, Output, StoreLike, many
 from trajkit.commands.place import goal_of, store_path
 from trajkit.commands.result import Made
@@ -17,26 +17,44 @@ if TYPE_CHECKING:
 def weight(
     store: StoreLike | None = None,
     *,
-    scheme: Literal["uniform", "return", "return-to-go", "advantage", "exponential"],
+    scheme: Literal[
+        "uniform", "return", "return-to-go", "advantage", "rloo", "grpo", "gigpo", "gae", "exponential"
+    ],
     score: Annotated[str | None, Option(metavar="METRIC")] = None,
     gamma: Annotated[float | None, Option(metavar="NUMBER")] = None,
     baseline: Literal["group", "task"] | None = None,
     by: Columns = (),
+    no_deviation: bool = False,
+    omega: Annotated[float | None, Option(metavar="NUMBER")] = None,
+    history: Annotated[int | None, Option(metavar="STATES")] = None,
+    critic: Annotated[str | None, Option(metavar="METRIC")] = None,
+    lam: Annotated[float | None, Option(metavar="NUMBER")] = None,
     temperature: Annotated[float | None, Option(metavar="NUMBER")] = None,
     clip: Annotated[float | None, Option(metavar="NUMBER")] = None,
     normalize: Literal["none", "task", "all"] | None = None,
     output: Output = None,
     dry_run: bool = False,
 ) -> Made:
-    """Give each learned step a weight from the score of its episode.
+    """Give each learned step a weight or an advantage from what its episode earned.
 
-    R is the score of the episode:
+    R is the score of the episode, r_t the reward of a step, and
+    G_t = r_t + gamma r_(t+1) + gamma^2 r_(t+2) + … the return of the step. A group is the attempts at one
+    start; mean and std (with n - 1) are those of the group:
 
         uniform       w = 1
         return        w = R
-        return-to-go  w = r_t + gamma r_(t+1) + gamma^2 r_(t+2) + …, the rewards from the step on
-        advantage     w = R - mean(R) of the group
+        return-to-go  w = G_t
+        advantage     w = R - mean(R), REINFORCE with a baseline
+        rloo          w = R - the mean of the other attempts
+        grpo          w = (R - mean(R)) / std(R); with --no-deviation the same as advantage
+        gigpo         w = (R - mean(R)) / std(R) + omega (G_t - mean(G)) / std(G), the second mean and
+                      std over the steps of the group with the same observation
+        gae           w = d_t + gamma lam d_(t+1) + (gamma lam)^2 d_(t+2) + …, with the errors
+                      d_t = r_t + gamma V_(t+1) - V_t of a critic V
         exponential   w = min(exp((R - mean(R)) / temperature), clip), advantage-weighted regression
+
+    A group of one attempt or of equal scores says nothing: its weights are 0 (1 for exponential), and a note
+    counts such groups.
 
     The effective sample size (Kish) is the number of equal weights with the same variance: by steps, and by
     episodes, whose steps are not independent. A weight of exactly 0 makes a step context only.
@@ -45,9 +63,15 @@ def weight(
         store: The store. Default: the last store that was written here.
         scheme: How the weight is computed.
         score: The metric R. Default: episode_return, else total_reward.
-        gamma: For return-to-go: the discount, 1 for none.
-        baseline: For advantage and exponential: the episodes whose mean is subtracted. Default: group.
+        gamma: For return-to-go, gigpo and gae: the discount, 1 for none. Default: 1 for gigpo and gae.
+        baseline: For a scheme with groups: whether a group is one start, or all of a task. Default: group.
         by: Columns that make a group. Default: environment, task and seed.
+        no_deviation: For grpo and gigpo: subtract the mean and do not divide.
+        omega: For gigpo: the weight of the states. Default: 1.
+        history: For gigpo: compare steps also by so many observations before, and let a comparison count the
+            more, the more of them are the same. Default: 0.
+        critic: For gae: the metric of steps that is a critic's value of the state before the step.
+        lam: For gae: 0 looks one step ahead, 1 to the end. Default: 0.95.
         temperature: For exponential. Default: 1.
         clip: For exponential: the largest weight. Default: 20.
         normalize: Divide by the mean absolute weight of each task, or of all steps. Default: none.
@@ -57,10 +81,12 @@ def weight(
     Raises:
         RequestError: An option does not go with the scheme.
         QueryError: There is no such metric or column.
+        DataError: An episode lacks a score, a reward or the critic's value.
         StoreError: The store cannot be read, or `output` exists.
 
     Example:
         trajkit weight stores/goto --scheme exponential --temperature 0.1
+        trajkit weight stores/goto --scheme gigpo --gamma 0.95 --history 2
     """
     from trajkit.curation.weight import weight as weigh_steps
 
@@ -72,12 +98,16 @@ def weight(
         "temperature": temperature,
         "clip": clip,
         "normalize": normalize,
+        "no_deviation": no_deviation or None,
+        "omega": omega,
+        "history": history,
+        "critic": critic,
+        "lam": lam,
     }
     options = {name: value for name, value in given.items() if value is not None}
     goal = None if dry_run else goal_of("weight", output)
     made = weigh_steps(store_path(store), goal, scheme=scheme, **options)
-    for note in made.report.notes:
-        talk(f"note: {note}")
+    notes(made.report.notes)
     more = {"report": made.report.model_dump(mode="json")}
     return Made(made.entry, goal, made.manifest, made.report, more, head=_table(made.report)).kept()
 

@@ -15,8 +15,7 @@ import duckdb
 import numpy as np
 import pyarrow as pa
 
-from trajkit.curation.shingles import shingle_hashes
-from trajkit.curation.texts import message_text
+from trajkit.curation.texts import message_text, shingle_hashes
 from trajkit.store.engine import literal
 from trajkit.store.view import full_steps
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from trajkit.curation.derive import Derivation
 from trajkit.curation.pool import drawn
-from trajkit.curation.reserved_worlds import RESERVED_REASON
+from trajkit.curation.reserve import RESERVED_REASON
 from trajkit.errors import NothingMatched, StoreError
 from trajkit.schema import Left, Manifest
 from trajkit.store.engine import literal

@@ -14,8 +14,14 @@ from pathlib import Path
 
 from trajkit._core.files import building_both, refuse_existing, sha256_file
 from trajkit.curation.derive import Derivation, deriving
-from trajkit.curation.near import GROUPS, find_near
-from trajkit.curation.sameness import EPISODE_KEYS, STEP_KEYS, make_episode_keys, make_step_keys
+from trajkit.curation.near import (
+    EPISODE_KEYS,
+    GROUPS,
+    STEP_KEYS,
+    find_near,
+    make_episode_keys,
+    make_step_keys,
+)
 from trajkit.errors import RequestError
 from trajkit.schema import Left, LineageEntry, Manifest
 from trajkit.schema.base import JsonObject
@@ -54,7 +60,7 @@ def dedupe(
     Args:
         path: The store.
         goal: The folder that exists afterwards; None only counts.
-        exact: Steps with the same prompt and answer (`trajkit.curation.sameness` says what is the same).
+        exact: Steps with the same prompt and answer (`trajkit.curation.near` says what is the same).
         episodes: Episodes with the same actions from the same start.
         near: Steps with the same action and prompts of at least this similarity, above 0 and up to 1
             (`trajkit.curation.near`). The answer stands for an action that is not known.

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from trajkit.curation.keys import group_key
-from trajkit.curation.rows.refusal import evaluation
 from trajkit.curation.rows.steps import Chunk, Steps
+from trajkit.curation.rows.tally import evaluation
 from trajkit.schema import Model
 from trajkit.store.dataset import Dataset
 

@@ -31,7 +31,7 @@ from trajkit.curation.leak_report import (
     LeakSide,
     World,
 )
-from trajkit.curation.reserved_worlds import in_reserved
+from trajkit.curation.reserve import in_reserved
 from trajkit.curation.texts import first_texts, hashed_steps, step_texts
 from trajkit.errors import RequestError, StoreError
 from trajkit.schema import Left, LineageEntry, Manifest

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from trajkit.curation.derive import Derivation
-from trajkit.curation.rewards import so_far, tabulate
+from trajkit.curation.rewards import add_up
 from trajkit.curation.weighing import ZERO
 from trajkit.environments.guard import RETURN_NAME
 from trajkit.errors import QueryError
@@ -173,7 +173,7 @@ def _measured(derivation: Derivation, rule: Success) -> str:
         value = f"CAST(metrics.{quoted(rule.metric)} AS DOUBLE)"
         return f"SELECT episode_id, step_index, {value} AS value FROM steps"
     if rule.metric == RETURN_NAME:
-        tabulate(derivation, "trajkit_so_far", so_far)
+        add_up(derivation, "trajkit_so_far")
         return "SELECT * FROM trajkit_so_far"
     raise QueryError(
         f"--success names {rule.metric!r}, which is not measured step by step in {derivation.store.path}",

@@ -17,11 +17,11 @@ from pydantic import JsonValue
 import trajkit
 from trajkit._core.files import refuse_existing
 from trajkit.curation.derive import deriving
-from trajkit.curation.merge_metrics import all_metrics, columns_of, with_metrics
 from trajkit.errors import DataError, RequestError, StoreError
-from trajkit.schema import Left, LineageEntry, Manifest, Metric
+from trajkit.schema import FeedbackKind, Left, LineageEntry, Manifest, Metric, MetricLevel
 from trajkit.schema.base import JsonObject
 from trajkit.store.engine import connect, first_line, interruptible, scan
+from trajkit.store.layout import quoted
 from trajkit.store.reader import Store, open_store, verify
 from trajkit.store.writer import StoreWriter
 
@@ -32,6 +32,8 @@ SAME = "also in another of the stores, the same"
 
 OTHER = "in another of the stores too, which is preferred"
 """Why an episode leaves that two stores have with different content."""
+_LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
+_SQL_TYPES = {FeedbackKind.FLOAT: "DOUBLE", FeedbackKind.BOOLEAN: "BOOLEAN"}
 
 
 class Prefer(StrEnum):
@@ -259,3 +261,56 @@ def _write_anew(writer: StoreWriter, store: Store, metrics: Sequence[Metric], go
                 steps=f"({selects['steps']} {mine})",
                 feedback=f"(SELECT * FROM feedback {mine})",
             )
+
+
+def all_metrics(stores: Sequence[Store]) -> tuple[Metric, ...]:
+    """Every metric of any store; what one knows about it and another does not is known.
+
+    Raises:
+        DataError: A metric is a number here and a yes or no there, or better high here and low there.
+    """
+    found: dict[tuple[MetricLevel, str], tuple[Metric, Store]] = {}
+    for store in stores:
+        for metric in store.manifest.metrics:
+            known, of = found.setdefault((metric.level, metric.name), (metric, store))
+            for what in ("kind", "optimize"):
+                one, other = getattr(known, what), getattr(metric, what)
+                if one != other and None not in (one, other):
+                    raise DataError(
+                        f"metric {metric.name!r} on {metric.level}s is {_word(one)} in {of.path}"
+                        f" and {_word(other)} in {store.path}",
+                        hint="a store has one meaning for a metric; export them with other names or times",
+                    )
+            if known.optimize is None and metric.optimize is not None:
+                found[metric.level, metric.name] = (metric, store)
+    return tuple(metric for metric, _ in found.values())
+
+
+def _word(value: str) -> str:
+    words = {
+        FeedbackKind.FLOAT: "a number",
+        FeedbackKind.BOOLEAN: "a yes or no",
+        "max": "better when high",
+        "min": "better when low",
+    }
+    return words.get(value, value)
+
+
+def columns_of(metrics: Sequence[Metric]) -> list[tuple[str, str, str]]:
+    """What these metrics make of the columns of a store."""
+    return sorted((metric.level, metric.name, metric.kind) for metric in metrics)
+
+
+def with_metrics(table: str, store: Store, metrics: Sequence[Metric]) -> str:
+    """SQL for the columns of a table of a store, with a null for each metric that only others have."""
+    level = _LEVELS[table]
+    own = {metric.name for metric in store.manifest.metrics if metric.level == level}
+    fields = []
+    for metric in metrics:
+        if metric.level == level:
+            name, nothing = quoted(metric.name), f"CAST(NULL AS {_SQL_TYPES[metric.kind]})"
+            fields.append(f"{name} := {f'metrics.{name}' if metric.name in own else nothing}")
+    if not fields:
+        return "*"
+    struct = f"struct_pack({', '.join(fields)}) AS metrics"
+    return f"* REPLACE ({struct})" if own else f"*, {struct}"

@@ -1,10 +1,12 @@
-"""Look through the text columns of a store, each different text once."""
+"""Look through the text columns of a store, each different text once, and count what is found."""
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from json.decoder import scanstring  # type: ignore[attr-defined]
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,12 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from trajkit.curation.redact_placeholder import PLACEHOLDER, Placeholders
-from trajkit.curation.redact_report import Found, RedactReport
-from trajkit.curation.redact_text import Finder
-from trajkit.curation.redact_walk import leaves, replaced
+from trajkit.curation.redact_shape import TELLING
+from trajkit.curation.redact_text import PLACEHOLDER, Finder, Placeholders, Span, has_surrogate
 from trajkit.schema import FileBlock, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock, UnknownBlock
-from trajkit.schema.base import JsonObject
+from trajkit.schema.base import Count, JsonObject, Model, Name
 from trajkit.store.layout import TABLES, Column
 
 _TEXT_TYPES = ("VARCHAR", "JSON", "VARCHAR[]")
@@ -31,6 +31,7 @@ _SCHEMA_NAMES = frozenset({"role", "content", *(name for kind in _BLOCKS for nam
 _SCHEMA_WORDS = ("role", "type")
 _MOST_ROUNDS = 5
 _PROSE = ("observation", "action_executed")
+_AFTER = re.compile(r"\s*:")
 
 
 def text_columns(table: str) -> tuple[Column, ...]:
@@ -180,3 +181,148 @@ def _lists(before: Any, inside: Changed, *, is_sorted: bool) -> Changed:
 def _is_fixed(text: str, name: str) -> bool:
     """Of messages: the names that the schema gives, and its words."""
     return text in _SCHEMA_NAMES if not name else name in _SCHEMA_WORDS
+
+
+class Part(NamedTuple):
+    """A text in which values are looked for."""
+
+    text: str
+    """As it is read."""
+    label: str
+    """The name before it, where that tells what it is, and a colon; else empty."""
+    start: int
+    """Where it stands in what it is a part of."""
+    end: int
+    """Where it has ended there."""
+    is_json: bool
+    """Whether it stands there as a text of JSON, in quotes."""
+
+
+def parts(text: str, *, is_json: bool, is_fixed: Callable[[str, str], bool] | None = None) -> Iterator[Part]:
+    """The texts of a text: of JSON every text in it, else itself.
+
+    Args:
+        text: As it is written.
+        is_json: Whether it is JSON for sure; else it is asked.
+        is_fixed: Of the texts of an object with the name before it, those that must stay as they are; of a
+            name itself, with an empty name before it.
+    """
+    if not is_json and not _is_json(text):
+        yield Part(text, "", 0, len(text), is_json=False)
+        return
+    label, position = "", text.find('"')
+    while position >= 0:
+        value, end = scanstring(text, position + 1, False)
+        is_name = _AFTER.match(text, end) is not None
+        if is_fixed is None or not is_fixed(value, "" if is_name else label):
+            telling = f"{label}: " if label and not is_name and TELLING.search(label) else ""
+            yield Part(value, telling, position, end, is_json=True)
+        label = value if is_name else label
+        position = text.find('"', end)
+
+
+def replaced(
+    text: str,
+    found: Mapping[str, list[Span]],
+    placeholders: Placeholders,
+    *,
+    is_json: bool,
+    is_fixed: Callable[[str, str], bool] | None = None,
+    on_found: Callable[[str, str], None] = lambda kind, value: None,
+) -> str:
+    """A text with placeholders. JSON stays JSON: numbers, order and spaces are as they were.
+
+    Args:
+        text: As it is written.
+        found: What `Finder.find` found in its parts and in theirs, each with its label.
+        placeholders: What stands in the place of a value.
+        is_json: Whether it is JSON for sure; else it is asked.
+        is_fixed: As `parts` takes it.
+        on_found: Told the kind of each value, and the value.
+    """
+    pieces, last = [], 0
+    for part in parts(text, is_json=is_json, is_fixed=is_fixed):
+        if part.is_json and _is_json(part.text):
+            new = replaced(part.text, found, placeholders, is_json=True, on_found=on_found)
+        else:
+            new = _filled(part, found.get(part.label + part.text, ()), placeholders, on_found)
+        if new == part.text:
+            continue
+        pieces += [text[last : part.start], _written(new) if part.is_json else new]
+        last = part.end
+    return "".join([*pieces, text[last:]]) if pieces else text
+
+
+def leaves(text: str, *, is_json: bool, is_fixed: Callable[[str, str], bool] | None = None) -> Iterator[str]:
+    """The texts that `replaced` wants to be looked at, with their labels; those of JSON in texts too."""
+    for part in parts(text, is_json=is_json, is_fixed=is_fixed):
+        if part.is_json and _is_json(part.text):
+            yield from leaves(part.text, is_json=True)
+        else:
+            yield part.label + part.text
+
+
+def _filled(
+    part: Part, spans: Iterable[Span], placeholders: Placeholders, on_found: Callable[[str, str], None]
+) -> str:
+    pieces, last, text = [], 0, part.text
+    for span in spans:
+        start, end = span.start - len(part.label), span.end - len(part.label)
+        if start < 0:
+            continue
+        on_found(span.kind, text[start:end])
+        pieces += [text[last:start], placeholders.of(span.kind, text[start:end])]
+        last = end
+    return "".join([*pieces, text[last:]]) if pieces else text
+
+
+def _written(text: str) -> str:
+    """A text in JSON; half of a surrogate pair can only be written as an escape."""
+    return json.dumps(text, ensure_ascii=has_surrogate(text))
+
+
+def _is_json(text: str) -> bool:
+    """Whether a text is an object or a list in JSON, with texts in it."""
+    if text[:1] not in ("{", "[", " ", "\n", "\t", "\r") or '"' not in text:
+        return False
+    try:
+        return isinstance(json.loads(text), dict | list)
+    except (ValueError, RecursionError):
+        return False
+
+
+class Found(Model):
+    """Values of one kind in one place."""
+
+    kind: Name
+    """What they are, such as `github-token`."""
+    place: Name
+    """Table and column, such as `steps.messages`, or `manifest.source`."""
+    n_found: Count
+    """How often, over all rows."""
+    n_values: Count
+    """How many different ones."""
+
+
+class RedactReport(Model):
+    """What a search for secrets and personal data came to."""
+
+    found: tuple[Found, ...]
+    """By kind and place, the most frequent first; none where nothing was found."""
+    n_texts: Count
+    """Texts that were read, over all columns."""
+    n_bytes: Count
+    """Their size, as UTF-8."""
+
+    @property
+    def n_found(self) -> int:
+        """How many values stand in the store, over all kinds and places."""
+        return sum(each.n_found for each in self.found)
+
+    @property
+    def n_by_kind(self) -> dict[str, int]:
+        """The same for each kind, the most frequent first."""
+        numbers: dict[str, int] = {}
+        for each in self.found:
+            numbers[each.kind] = numbers.get(each.kind, 0) + each.n_found
+        return dict(sorted(numbers.items(), key=lambda item: (-item[1], item[0])))

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from trajkit.curation.derive import Derivation, deriving
-from trajkit.curation.redact_column import text_columns
-from trajkit.curation.redact_walk import leaves
+from trajkit.curation.redact_column import leaves, text_columns
 from trajkit.errors import RequestError
 from trajkit.store.layout import TABLES, quoted
 

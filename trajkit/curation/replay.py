@@ -1,23 +1,248 @@
-"""Replay: execute a store's actions again from their seeds, and compare what comes of it byte by byte."""
+"""Replay: execute a store's actions again, compare what comes of it byte by byte, and keep what holds."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
+
 from trajkit._core.files import refuse_existing
-from trajkit.curation.derive import deriving
-from trajkit.curation.judged import Judged, Replay
-from trajkit.curation.recorded import stored
+from trajkit.curation.derive import Derivation, deriving
+from trajkit.curation.recorded import Player, stored, worlds_of
+from trajkit.curation.replaying import Filled, Status, Verdict
 from trajkit.curation.workers import worked
-from trajkit.curation.worlds import Player, worlds_of
 from trajkit.environments import typed_environment
 from trajkit.errors import NothingMatched, RequestError
-from trajkit.schema import LineageEntry, Manifest
+from trajkit.schema import Left, LineageEntry, Manifest, Model
 from trajkit.schema.base import JsonObject
+
+_LISTED = 20
+_FILLED_FIELDS: dict[str, pa.DataType] = {
+    "episode_id": pa.string(),
+    "step_index": pa.int64(),
+    "reward": pa.float64(),
+    "terminated": pa.bool_(),
+    "truncated": pa.bool_(),
+    "action_executed": pa.string(),
+    "action_valid": pa.bool_(),
+}
+_FILLED = pa.schema(_FILLED_FIELDS)
+_NOT_VERIFIED = {
+    Status.DIFFERENT: "replay differs",
+    Status.UNCHECKED: "not replayed",
+}
+
+
+class Found(Model):
+    """A value in the store that its environment does not give."""
+
+    episode_id: str
+    """Whose."""
+    step_index: int | None
+    """Of which step; None where it is about the episode."""
+    name: str
+    """The column."""
+    stored: str
+    """The value in the store, shortened."""
+    replayed: str
+    """What the environment gave."""
+
+    def __str__(self) -> str:
+        step = "" if self.step_index is None else f" step {self.step_index}"
+        return (
+            f"episode {self.episode_id}{step}: {self.name} is {self.stored}; the environment gives "
+            f"{self.replayed}"
+        )
+
+
+class Replay(Model):
+    """What a replay found."""
+
+    store: Path
+    """What was replayed."""
+    n_episodes: int
+    """Episodes in it."""
+    n_verified: int
+    """Episodes whose stored values are all the environment's."""
+    n_different: int
+    """Episodes with another value."""
+    unchecked: dict[str, int]
+    """Episodes that could not be replayed, by reason."""
+    n_steps: int
+    """Steps in the store."""
+    n_steps_replayed: int
+    """Steps that acted on an environment, in the episodes that were replayed."""
+    n_steps_verified: int
+    """Those of them whose stored values are all the environment's."""
+    n_values: int
+    """Values that were compared."""
+    n_differences: int
+    """Values that are not the environment's."""
+    differences: tuple[Found, ...]
+    """The first of them, by episode and step; at most five of an episode."""
+    n_steps_filled: int
+    """Steps that were given what the store did not know of them."""
+
+    @property
+    def share_verified(self) -> float:
+        """Episodes verified, of all."""
+        return self.n_verified / self.n_episodes if self.n_episodes else 0.0
+
+    def result(self) -> JsonObject:
+        """What the lineage of a store keeps of it."""
+        return {
+            "share_verified": self.share_verified,
+            "n_episodes": self.n_episodes,
+            "n_verified": self.n_verified,
+            "n_different": self.n_different,
+            "unchecked": dict(self.unchecked),
+            "n_steps_replayed": self.n_steps_replayed,
+            "n_steps_verified": self.n_steps_verified,
+            "n_values": self.n_values,
+            "n_steps_filled": self.n_steps_filled,
+        }
+
+
+class Judged:
+    """The verdicts as they come, in tables of the derivation's connection.
+
+    Args:
+        derivation: Has the store.
+        fill: Keep what the environments say of the steps.
+    """
+
+    def __init__(self, derivation: Derivation, *, fill: bool) -> None:
+        self._derivation = derivation
+        self._connection = derivation.connection
+        self._fill = fill
+        self._unchecked: Counter[str] = Counter()
+        self._status: Counter[Status] = Counter()
+        self._sums: Counter[str] = Counter()
+        self._differences: list[Found] = []
+        self._connection.execute(
+            "CREATE TEMP TABLE judged (episode_id VARCHAR, status VARCHAR, reason VARCHAR, "
+            "total_reward DOUBLE, initial_state_hash VARCHAR, outcome VARCHAR)"
+        )
+        nothing = pa.Table.from_pylist([], schema=_FILLED)
+        self._connection.register("no_filled", nothing)
+        self._connection.execute("CREATE TEMP TABLE filled AS FROM no_filled")
+
+    def add(self, verdicts: Sequence[Verdict]) -> None:
+        """Take some."""
+        for verdict in verdicts:
+            self._status[verdict.status] += 1
+            if verdict.reason is not None:
+                self._unchecked[verdict.reason] += 1
+            else:
+                self._sums["n_steps_replayed"] += verdict.n_steps
+            for name in ("n_steps_verified", "n_values", "n_differences"):
+                self._sums[name] += getattr(verdict, name)
+            self._differences += [Found(**found._asdict()) for found in verdict.differences]
+        self._differences = sorted(self._differences, key=_place)[:_LISTED]
+        self._insert(verdicts)
+
+    def _insert(self, verdicts: Sequence[Verdict]) -> None:
+        names = ("episode_id", "status", "reason", "total_reward", "initial_state_hash", "outcome")
+        rows = {name: [getattr(verdict, name) for verdict in verdicts] for name in names}
+        schema = pa.schema({name: pa.float64() if name == "total_reward" else pa.string() for name in names})
+        self._connection.register("new_judged", pa.table(rows, schema=schema))
+        self._connection.execute("INSERT INTO judged FROM new_judged")
+        if self._fill:
+            filled = [row for verdict in verdicts for row in verdict.filled]
+            columns = list(zip(*filled, strict=True)) if filled else [()] * len(Filled._fields)
+            self._connection.register("new_filled", pa.table(list(map(list, columns)), schema=_FILLED))
+            self._connection.execute("INSERT INTO filled FROM new_filled")
+
+    def report(self) -> Replay:
+        """What was found."""
+        counts = self._derivation.store.manifest.counts
+        return Replay(
+            store=self._derivation.store.path,
+            n_episodes=counts.n_episodes,
+            n_verified=self._status[Status.VERIFIED],
+            n_different=self._status[Status.DIFFERENT],
+            unchecked=dict(sorted(self._unchecked.items())),
+            n_steps=counts.n_steps,
+            n_steps_replayed=self._sums["n_steps_replayed"],
+            n_steps_verified=self._sums["n_steps_verified"],
+            n_values=self._sums["n_values"],
+            n_differences=self._sums["n_differences"],
+            differences=tuple(self._differences),
+            n_steps_filled=self._n_filled() if self._fill else 0,
+        )
+
+    def derived(
+        self, goal: Path | None, arguments: JsonObject, *, only_verified: bool
+    ) -> tuple[LineageEntry, Manifest | None]:
+        """Write the new store; with no goal, only say what its lineage would.
+
+        Args:
+            goal: The folder that exists afterwards.
+            arguments: Options and result, for the lineage.
+            only_verified: Leave out the episodes that are not verified.
+        """
+        kept, left = "episodes", []
+        if only_verified:
+            kept = f"(SELECT episode_id FROM judged WHERE status = '{Status.VERIFIED}')"
+            left = self._left()
+        if goal is None:
+            entry = self._derivation.entry(verb="replay", arguments=arguments, kept=kept, left=left)
+            return entry, None
+        steps, episodes = ("steps", "episodes") if not self._fill else self._filled_views()
+        manifest = self._derivation.write(
+            goal, verb="replay", arguments=arguments, kept=kept, steps=steps, episodes=episodes, left=left
+        )
+        return manifest.lineage[-1], manifest
+
+    def _left(self) -> list[Left]:
+        rows = self._connection.execute(
+            "SELECT status, reason, count(*), CAST(sum(n_steps) AS BIGINT) FROM judged "
+            f"JOIN episodes USING (episode_id) WHERE status <> '{Status.VERIFIED}' GROUP BY ALL ORDER BY ALL"
+        ).fetchall()
+        return [
+            Left(
+                reason=_NOT_VERIFIED[Status(status)] + (f": {reason}" if reason else ""),
+                n_episodes=n_episodes,
+                n_steps=n_steps,
+            )
+            for status, reason, n_episodes, n_steps in rows
+        ]
+
+    def _n_filled(self) -> int:
+        """Steps that lacked something that is known now."""
+        lacking = " OR ".join(f"s.{name} IS NULL" for name in _FILLED.names[2:])
+        (row,) = self._connection.execute(
+            f"SELECT count(*) FROM steps s JOIN filled USING (episode_id, step_index) WHERE {lacking}"
+        ).fetchall()
+        return int(row[0])
+
+    def _filled_views(self) -> tuple[str, str]:
+        """The steps and episodes with what was not known; what was known is what was found, or stays."""
+        names = ", ".join(f"coalesce(s.{name}, f.{name}) AS {name}" for name in _FILLED.names[2:])
+        self._connection.execute(
+            f"CREATE TEMP VIEW filled_steps AS SELECT s.* REPLACE ({names}) FROM steps s "
+            "LEFT JOIN filled f ON f.episode_id = s.episode_id AND f.step_index = s.step_index"
+        )
+        self._connection.execute(
+            "CREATE TEMP VIEW filled_episodes AS SELECT e.* REPLACE ("
+            "coalesce(e.total_reward, j.total_reward) AS total_reward, "
+            "coalesce(e.initial_state_hash, j.initial_state_hash) AS initial_state_hash, "
+            "CASE WHEN e.outcome = 'unknown' THEN coalesce(j.outcome, 'unknown') "
+            # a metric alone cannot tell a failure from an episode that was cut off
+            "WHEN e.outcome = 'failure' AND j.outcome = 'truncated' THEN 'truncated' ELSE e.outcome END "
+            "AS outcome) FROM episodes e LEFT JOIN judged j ON j.episode_id = e.episode_id"
+        )
+        return "filled_steps", "filled_episodes"
+
+
+def _place(found: Found) -> tuple[str, int]:
+    return found.episode_id, -1 if found.step_index is None else found.step_index
+
 
 OnProgress = Callable[[str, int, int | None], None]
 """What is being done, how much of it is done, and of how much."""

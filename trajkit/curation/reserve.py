@@ -10,6 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+import duckdb
+import pyarrow as pa
 import tomlkit
 from tomlkit.items import AoT
 
@@ -20,11 +22,17 @@ from trajkit.curation.keys import FROM_TEXT
 from trajkit.environments import known, typed_environment
 from trajkit.environments.base import EnvironmentInfo
 from trajkit.errors import ConfigError, RequestError, StoreError
+from trajkit.store.engine import literal
 
 MOST_STATES = 20_000
 """Worlds whose initial states are computed and written down; for more, only their seeds are kept."""
 
 _NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+RESERVED_REASON = "its world is reserved"
+"""Why such an episode leaves a selection."""
+_SEEDS = "trajkit_reserved_seeds"
+_SEED_COLUMNS = ("env", "task", "first", "last", "step")
+_STATES = "trajkit_reserved_states"
 
 
 class Reserved(NamedTuple):
@@ -150,3 +158,31 @@ def _append(path: Path, reservation: Reservation) -> None:
         )
     except OSError as error:
         raise StoreError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def in_reserved(connection: duckdb.DuckDBPyConnection, kept: Sequence[Reservation], episode: str) -> str:
+    """SQL that is true of an episode in a reserved world, and never null; what it reads is registered.
+
+    Args:
+        connection: Whose SQL it is.
+        kept: What is reserved.
+        episode: The alias of a relation with `env_id`, `task`, `seed` and `initial_state_hash`. A state that
+            was only guessed from a text is none: small worlds do read alike.
+    """
+    seeds = [
+        {"env": each.env, "task": task, "first": one[0], "last": one[-1], "step": one.step}
+        for each in kept
+        for task in each.tasks
+        for one in each.seeds.ranges
+    ]
+    kinds = {name: pa.string() if name in ("env", "task") else pa.int64() for name in _SEED_COLUMNS}
+    connection.register(_SEEDS, pa.Table.from_pylist(seeds, pa.schema(kinds)))
+    states = sorted({state for each in kept for state in each.states})
+    connection.register(_STATES, pa.table({"state": pa.array(states, pa.string())}))
+    state = f"{episode}.initial_state_hash"
+    return (
+        f"(coalesce({state} <> '' AND NOT starts_with({state}, {literal(FROM_TEXT)}) "
+        f"AND {state} IN (SELECT state FROM {_STATES}), false) OR EXISTS ("
+        f"SELECT 1 FROM {_SEEDS} AS r WHERE r.env = {episode}.env_id AND r.task = {episode}.task "
+        f"AND {episode}.seed BETWEEN r.first AND r.last AND ({episode}.seed - r.first) % r.step = 0))"
+    )

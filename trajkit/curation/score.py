@@ -12,9 +12,8 @@ from typing import Literal, NamedTuple
 from trajkit._core.files import refuse_existing
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.curation.derive import Derivation, deriving
-from trajkit.curation.score_journal import Journal, Marks
 from trajkit.curation.scorer import Identity, Score, Scorer, Unusable
-from trajkit.curation.scores import Bad, Scores
+from trajkit.curation.scores import Bad, Journal, Marks, Scores
 from trajkit.curation.workers import worked
 from trajkit.errors import RequestError
 from trajkit.schema import Episode, FeedbackKind, LineageEntry, Manifest, Metric, MetricLevel

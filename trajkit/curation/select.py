@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
+
+from pydantic import Field
 
 from trajkit._core.files import building_both, refuse_existing
 from trajkit._core.settings import reserved
 from trajkit.curation.control import control_goal, draw_control, is_same_control, write_control
 from trajkit.curation.derive import Derivation, deriving, nothing_left
 from trajkit.curation.pool import Pool, drawn
-from trajkit.curation.reserved_worlds import RESERVED_REASON, in_reserved
-from trajkit.curation.selection import Selection, Share, parse_share
+from trajkit.curation.reserve import RESERVED_REASON, in_reserved
 from trajkit.errors import RequestError
 from trajkit.schema import LineageEntry, Manifest
-from trajkit.schema.base import JsonObject
+from trajkit.schema.base import JsonObject, Model
 
 
 def select(
@@ -230,3 +232,67 @@ def _positive(name: str, value: int | None) -> int | None:
     if value is not None and value < 1:
         raise RequestError(f"{name} is {value}; it is 1 or more")
     return value
+
+
+class Share(NamedTuple):
+    """So many, or so much of what there is."""
+
+    text: str
+    """As it was asked for."""
+    number: int
+    """How many; with a percent sign, the numerator of the share."""
+    of: int | None = None
+    """The denominator of a share; None for a number."""
+
+    def limit(self, n: str) -> str:
+        """SQL of how many of `n` that are: a share is rounded up."""
+        return (
+            str(self.number) if self.of is None else f"(({n} * {self.number} + {self.of - 1}) // {self.of})"
+        )
+
+
+def parse_share(text: str) -> Share:
+    """Read `50` or `20%`.
+
+    Raises:
+        RequestError: It is neither.
+    """
+    is_share = text.strip().endswith("%")
+    try:
+        value = Fraction(text.strip().removesuffix("%"))
+    except (ValueError, ZeroDivisionError):
+        value = Fraction(0)
+    if is_share and 0 < value <= 100:
+        return Share(text.strip(), (value / 100).numerator, (value / 100).denominator)
+    if not is_share and value >= 1 and value.denominator == 1:
+        return Share(text.strip(), value.numerator)
+    raise RequestError(f"top {text!r} is neither a number of 1 or more nor a share", hint="such as 50 or 20%")
+
+
+class Selection(Model):
+    """What is asked of a selection. The stages apply in the order of the fields."""
+
+    unreserved: bool = False
+    """Whether episodes of reserved worlds leave, by seed and by state, of the control too."""
+    where: tuple[str, ...] = ()
+    """Conditions on episodes; each must be true. Statistics of groups are those of the whole store."""
+    best_of: int | None = Field(default=None, ge=1)
+    """The best of so many attempts of each group, drawn with the seed: what best-of-n sampling would give."""
+    top: str | None = None
+    """The best of each group: `50`, or `20%` of it rounded up."""
+    shortest: bool = False
+    """The episode with the fewest steps of each group; of equal ones the better, if there is a score."""
+    max_per_task: int | None = Field(default=None, ge=1)
+    """At most so many of each environment and task, drawn with the seed."""
+    balance: tuple[str, ...] = ()
+    """Columns: as many of each combination as the rarest has, drawn with the seed."""
+    sample: int | None = Field(default=None, ge=1)
+    """So many of what is left, drawn with the seed."""
+    by: tuple[str, ...] = ()
+    """Columns that make a group; none for environment, task and seed."""
+    score: str | None = None
+    """What is compared; None for `episode_return` or `total_reward`."""
+    seed: int = 0
+    """Of every draw."""
+    control: bool = False
+    """Whether a random set of equal size is written beside it."""

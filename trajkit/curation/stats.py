@@ -5,22 +5,34 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 
 import duckdb
 import numpy as np
 
-from trajkit.curation.funnel import funnel
 from trajkit.curation.intervals import (
     CONFIDENCE,
     Interval,
     Values,
     bootstrap,
+    effective_size,
+    entropy_bits,
     t_interval,
     wilson,
 )
-from trajkit.curation.stats_counts import coverage, duplicates, weights
-from trajkit.curation.stats_model import Estimate, Group, Measured, Spread, Stats
+from trajkit.curation.stats_model import (
+    ActionCount,
+    Coverage,
+    Duplicates,
+    Estimate,
+    Group,
+    Measured,
+    Spread,
+    Stage,
+    Stats,
+    Weights,
+)
 from trajkit.curation.stats_read import (
     DIMENSIONS,
     grouped_values,
@@ -31,6 +43,7 @@ from trajkit.curation.stats_read import (
     values_of,
 )
 from trajkit.errors import NothingMatched, RequestError, StoreError
+from trajkit.schema import LineageEntry, Manifest
 from trajkit.store.engine import connect, first_line, interruptible
 from trajkit.store.layout import MANIFEST_NAME
 from trajkit.store.reader import Store, open_store, verify
@@ -47,6 +60,7 @@ _MEASURES = {
 }
 
 Intervals = Callable[[Values], Interval | None]
+_MOST_ACTIONS = 20
 
 
 def stats(
@@ -250,3 +264,136 @@ def _edges(values: Values) -> list[float]:
     first = math.floor(low / width)
     n_bars = math.floor(high / width) - first + 1
     return [(first + i) * width for i in range(n_bars + 1)]
+
+
+def funnel(manifests: Sequence[Manifest], weights: Weights, n_tokens: int | None) -> tuple[Stage, ...]:
+    """The stages, oldest first; the last is what is learned.
+
+    Args:
+        manifests: Of the stores; of several the history that they have in common.
+        weights: What is learned of them.
+        n_tokens: Tokens of all answers in the stores; None when nobody counted them.
+    """
+    histories = [manifest.lineage for manifest in manifests]
+    common = [entries[0] for entries in takewhile(_are_equal, zip(*histories, strict=False))]
+    stages = [_seen(common[0])] if common else []
+    stages += [_done(entry) for entry in common]
+    n_episodes = sum(manifest.counts.n_episodes for manifest in manifests)
+    n_steps = sum(manifest.counts.n_steps for manifest in manifests)
+    here = "in this store" if len(manifests) == 1 else f"in these {len(manifests)} stores"
+    stages.append(Stage(name=here, n_episodes=n_episodes, n_steps=n_steps, n_tokens=n_tokens))
+    stages.append(
+        Stage(
+            name="learned",
+            n_episodes=weights.n_episodes_learned,
+            n_steps=weights.n_learned,
+            n_tokens=weights.n_tokens,
+        )
+    )
+    return tuple(stages)
+
+
+def _are_equal(entries: tuple[LineageEntry, ...]) -> bool:
+    return all(entry == entries[0] for entry in entries)
+
+
+def _seen(entry: LineageEntry) -> Stage:
+    return Stage(name=f"seen by {entry.verb}", n_episodes=entry.n_episodes_in, n_steps=entry.n_steps_in)
+
+
+def _done(entry: LineageEntry) -> Stage:
+    return Stage(
+        name=entry.verb,
+        n_episodes=entry.n_episodes_out,
+        n_steps=entry.n_steps_out,
+        left=(*entry.left, *entry.masked),
+    )
+
+
+def coverage(connection: duckdb.DuckDBPyConnection) -> Coverage:
+    """How much of the world the episodes have seen."""
+    n_tasks, n_worlds, n_without_seed, n_states, n_without_state = one(
+        connection,
+        "SELECT count(DISTINCT task_name), count(DISTINCT (env_id, task, seed)) FILTER (seed IS NOT NULL), "
+        "count(*) - count(seed), count(DISTINCT (env_id, initial_state_hash)) "
+        "FILTER (initial_state_hash IS NOT NULL), count(*) - count(initial_state_hash) FROM e",
+    )
+    n_without_action, n_invalid, n_unjudged = one(
+        connection,
+        "SELECT count(*) - count(action), count(*) FILTER (NOT action_valid), "
+        "count(*) - count(action_valid) FROM s",
+    )
+    actions = "SELECT action, count(*) AS n FROM s WHERE action IS NOT NULL GROUP BY action"
+    most = connection.execute(f"{actions} ORDER BY n DESC, action LIMIT {_MOST_ACTIONS}").fetchall()
+    frequencies = values_of(connection, f"SELECT n FROM ({actions})")
+    bits = entropy_bits(frequencies)
+    return Coverage(
+        n_tasks=n_tasks,
+        n_worlds=n_worlds,
+        n_without_seed=n_without_seed,
+        n_initial_states=n_states,
+        n_without_state=n_without_state,
+        n_actions=frequencies.n,
+        entropy_bits=bits,
+        entropy_share=bits / math.log2(frequencies.n) if frequencies.n > 1 else None,
+        actions=tuple(ActionCount(action=action, n=n) for action, n in most),
+        n_without_action=n_without_action,
+        n_invalid=n_invalid,
+        n_unjudged=n_unjudged,
+    )
+
+
+def duplicates(connection: duckdb.DuckDBPyConnection) -> Duplicates:
+    """How much is there more than once."""
+    n_episodes, n_distinct = one(
+        connection,
+        """
+        SELECT count(*), count(DISTINCT (env_id, task, start, said)) FROM (
+            SELECT env_id, task, coalesce(initial_state_hash, CAST(seed AS VARCHAR)) AS start, said
+            FROM e JOIN (
+                SELECT store, episode_id, hash(list(action ORDER BY step_index)) AS said FROM s
+                WHERE action IS NOT NULL GROUP BY store, episode_id
+            ) USING (store, episode_id)
+        ) WHERE start IS NOT NULL
+        """,
+    )
+    n_answers, n_different, n_prompts = one(
+        connection, "SELECT count(*), count(DISTINCT (prompt, answer)), count(DISTINCT prompt) FROM answers"
+    )
+    return Duplicates(
+        n_episodes=n_episodes,
+        n_same_episodes=n_episodes - n_distinct,
+        n_answers=n_answers,
+        n_same_answers=n_answers - n_different,
+        n_prompts=n_prompts,
+    )
+
+
+def weights(connection: duckdb.DuckDBPyConnection) -> Weights:
+    """What training will learn from."""
+    learned = "s WHERE reason IS NULL"
+    not_learned = connection.execute(
+        "SELECT reason, count(*) FROM s WHERE reason IS NOT NULL GROUP BY reason ORDER BY 2 DESC, 1"
+    ).fetchall()
+    n_learned, n_episodes, n_tokens, n_uncounted = one(
+        connection,
+        "SELECT count(*), count(DISTINCT (store, episode_id)), CAST(sum(n_output_tokens) AS BIGINT), "
+        f"count(*) - count(n_output_tokens) FROM {learned}",
+    )
+    of_steps = values_of(connection, f"SELECT loss_weight FROM {learned}")
+    of_episodes = values_of(
+        connection,
+        f"SELECT list_sum(list(loss_weight ORDER BY step_index)) FROM {learned} GROUP BY store, episode_id",
+    )
+    return Weights(
+        n_learned=n_learned,
+        n_episodes_learned=n_episodes,
+        not_learned=dict(not_learned),
+        least=float(of_steps.value[0]) if n_learned else None,
+        mean=of_steps.total / n_learned if n_learned else None,
+        most=float(of_steps.value[-1]) if n_learned else None,
+        effective_steps=effective_size(of_steps),
+        effective_episodes=effective_size(of_episodes),
+        n_tokens=n_tokens,
+        n_uncounted=n_uncounted,
+    )

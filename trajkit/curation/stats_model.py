@@ -228,10 +228,7 @@ class Stats(Model, Result):
     def __str__(self) -> str:
         from trajkit.curation.stats_text import lines
 
-        return "\n".join(
-            "".join(console.line(piece if isinstance(piece, str) else piece.text) for piece in pieces)
-            for pieces in lines(self)
-        )
+        return "\n".join(console.line(*pieces) for pieces in lines(self))
 
     def print_text(self) -> None:
         """Print the numbers on stdout; on a terminal with bars, and no wider than it."""

@@ -1,22 +1,22 @@
-"""Weights as tables: what each episode earned, what that is against, and what each learned step then counts.
-
-Sums over rows are made in Python and rounded once (`math.fsum`): no last bit depends on the order of rows.
-"""
+"""Read the narrow columns of a store that a scheme needs, and leave the weights as a table."""
 
 from __future__ import annotations
 
-import functools
-import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, Literal, NamedTuple
 
+import duckdb
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
+from trajkit.curation.advantages import Advantages, Attempts, Scheme, advantages, compare
 from trajkit.curation.derive import Derivation
 from trajkit.curation.groups import Score
 from trajkit.curation.keys import group_key
-from trajkit.curation.rewards import tabulate, to_go
+from trajkit.curation.rewards import ACTS
 from trajkit.errors import DataError
+from trajkit.store.layout import quoted
 
 ZERO = "weight 0"
 """The `mask_reason` of a step whose weight came out as 0; no other reason is ever undone."""
@@ -26,16 +26,38 @@ _TASKS = """
     CREATE OR REPLACE TEMP TABLE trajkit_task AS
     SELECT episode_id, coalesce(nullif(concat_ws('/', env_id, task), ''), 'unknown') AS task FROM episodes
 """
-_LEARNING = f"""
-    CREATE OR REPLACE TEMP TABLE trajkit_learning AS
-    SELECT DISTINCT episode_id FROM steps WHERE {_LEARNED}
+_PLAYED = f"""
+    CREATE OR REPLACE TEMP TABLE trajkit_played AS
+    SELECT episode_id, bool_or({_LEARNED}) AS is_learned, bool_or({ACTS}) AS has_acts,
+        bool_or({ACTS}) AND bool_and(reward IS NOT NULL OR NOT {ACTS}) AS has_rewards,
+        bool_or(truncated) AND NOT coalesce(bool_or(terminated), false) AS is_cut_off
+    FROM steps GROUP BY episode_id
+"""
+# numbers follow the ids, so that nothing depends on the order of rows
+_ATTEMPTS = """
+    CREATE OR REPLACE TEMP TABLE trajkit_attempt AS
+    SELECT *, row_number() OVER (ORDER BY episode_id) - 1 AS number,
+        dense_rank() OVER (ORDER BY key) AS group_number, dense_rank() OVER (ORDER BY task) AS task_number
+    FROM (
+        SELECT episode_id, CAST({score} AS DOUBLE) AS score, k.key, k.has_key, t.task,
+            e.outcome <> 'error' AS is_whole, coalesce(p.is_learned, false) AS is_learned,
+            coalesce(has_acts, false) AS has_acts, coalesce(has_rewards, false) AS has_rewards,
+            coalesce(is_cut_off, false) AS is_cut_off
+        FROM episodes e JOIN trajkit_task t USING (episode_id)
+            JOIN (SELECT episode_id, key, has_key FROM {keys}) k USING (episode_id)
+            LEFT JOIN trajkit_played p USING (episode_id)
+        WHERE p.is_learned OR {score} IS NOT NULL
+        QUALIFY coalesce(bool_or(p.is_learned) OVER (PARTITION BY k.key), false)
+    )
+"""
+# an attempt that is not learned still says what its group can do, where all that it earned is known
+_STEPS = f"""
+    SELECT number, step_index, {_LEARNED} AS is_learned, CAST(reward AS DOUBLE) AS reward,
+        {ACTS} OR NOT has_acts AS acting, {{state}} AS state, CAST({{value}} AS DOUBLE) AS value
+    FROM steps s JOIN trajkit_attempt a USING (episode_id)
+    WHERE a.is_learned OR (a.is_whole AND a.has_rewards) ORDER BY 1, 2
 """
 _WEIGHTED = f"""
-    CREATE OR REPLACE TEMP TABLE trajkit_weight AS
-    SELECT s.episode_id, s.step_index, CAST({{value}} AS DOUBLE) + 0.0 AS value
-    FROM steps s {{joined}} WHERE {_LEARNED}
-"""
-_STEPS = f"""
     CREATE OR REPLACE TEMP VIEW trajkit_weighted_steps AS
     SELECT s.* REPLACE (coalesce(w.value, s.loss_weight) AS loss_weight, CASE
         WHEN w.value IS NULL THEN s.mask_reason WHEN w.value = 0 THEN '{ZERO}' END AS mask_reason)
@@ -44,160 +66,143 @@ _STEPS = f"""
 
 
 class Gains(NamedTuple):
-    """What the episodes to learn from earned."""
+    """What the episodes to learn from earned, and what they were compared with."""
 
     n_episodes: int
     least: float
+    """Their smallest score; NaN where the scheme asks for none."""
     most: float
-    has_mean: bool
-    """Whether each was compared with a mean."""
-    n_groups: int
-    """Groups with an episode to learn from."""
-    n_silent: int
-    """Those of them in which all scores are equal, or there is one."""
+    found: Advantages
+    """The weights of all steps that were compared, and the counts of groups."""
     n_keyless: int
     """Episodes that lack what makes a group, each of which is one of its own."""
+    n_cut_off: int
+    """Episodes that reached their step limit before an end."""
 
 
 def weigh(
     derivation: Derivation,
+    scheme: Scheme,
     *,
     score: Score | None,
-    gamma: float | None,
-    has_mean: bool,
     by: Sequence[str] | None,
-    exponential: tuple[float, float] | None,
-) -> Gains | None:
-    """Leave a table `trajkit_weight` of the steps that are learned, and what is made of it.
+    critic: str | None,
+    normalize: Literal["none", "task", "all"],
+    **options: Any,
+) -> Gains:
+    """Leave a table `trajkit_weight` of the steps that are learned, with what each counts.
 
-    Beside it: `trajkit_task` (the task of each episode) and the view `trajkit_weighted_steps`.
+    Beside it: `trajkit_task` (the task of each episode) and the view `trajkit_weighted_steps`. Texts stay
+    where they are: a step is five numbers here.
 
     Args:
         derivation: The store.
-        score: What the episodes are scored by; None for weights of 1, or with `gamma` for returns-to-go.
-        gamma: Discount of returns-to-go.
-        has_mean: Take the mean of the group away.
+        scheme: How the weight is computed.
+        score: What the episodes are scored by; None for a scheme that asks for none.
         by: What makes a group, see `group_key`; None for the task.
-        exponential: Temperature and clip of the exponential.
+        critic: For `gae`: the metric of steps that is the value of the state before a step.
+        normalize: Divide by the mean size of the weights of the same task, or of all.
+        **options: Numbers of the scheme, as `advantages` takes them.
 
     Raises:
-        DataError: An episode to learn from has no score, or lacks a reward.
+        DataError: An episode to learn from lacks a score, a reward or the critic's value of a step.
         StoreError: A step is there more than once.
     """
     derivation.refuse_repeated_steps()
     run = derivation.connection.execute
     run(_TASKS)
-    run(_LEARNING)
-    gains = None
-    if score is not None:
-        gains = _gains(derivation, score, has_mean, by)
-        value, joined = _of_score(has_mean, exponential), "JOIN trajkit_gain g USING (episode_id)"
-    elif gamma is not None:
-        tabulate(derivation, "trajkit_to_go", functools.partial(to_go, gamma=gamma), of="trajkit_learning")
-        value, joined = "g.value", "JOIN trajkit_to_go g USING (episode_id, step_index)"
-    else:
-        value, joined = "1", ""
-    run(_WEIGHTED.format(value=value, joined=joined))
-    run(_STEPS)
-    return gains
-
-
-def normalize(derivation: Derivation, *, per_task: bool) -> None:
-    """Divide the weights by the mean of their sizes, over all steps or those of the same task."""
-    key = "task" if per_task else "''"
-    _tabulate(
-        derivation,
-        "trajkit_size",
-        f"SELECT {key} AS key, list(abs(value)) FROM trajkit_weight JOIN trajkit_task USING (episode_id) "
-        "GROUP BY ALL",
-        {"size": _mean},
+    run(_PLAYED)
+    keys = "(SELECT episode_id, task AS key, true AS has_key FROM trajkit_task)"
+    if by is not None:
+        keys = group_key(derivation.connection, derivation.store, by).relation
+    sign = "-" if score is not None and score.is_less_better else ""
+    run(_ATTEMPTS.format(score=f"{sign}({score.sql})" if score else "NULL", keys=keys))
+    _refuse_unknown(derivation, scheme, score, critic)
+    episodes = _columns(run("SELECT * EXCLUDE (episode_id, key, task) FROM trajkit_attempt ORDER BY number"))
+    state = "coalesce(hash(s.observation), hash(s.episode_id, s.step_index))"
+    value = f"s.metrics.{quoted(critic)}" if critic else "NULL"
+    steps = _columns(run(_STEPS.format(state=state if scheme == Scheme.GIGPO else "0", value=value)))
+    found = advantages(
+        scheme,
+        Attempts(
+            episode=steps["number"],
+            score=episodes["score"],
+            group=episodes["group_number"],
+            reward=steps["reward"],
+            state=steps["state"].astype(np.int64),
+            value=steps["value"],
+            acting=steps["acting"],
+        ),
+        **options,
     )
-    derivation.connection.execute(
-        "CREATE OR REPLACE TEMP TABLE trajkit_weight AS SELECT episode_id, step_index, "
-        "CASE WHEN size > 0 THEN value / size ELSE value END AS value FROM trajkit_weight "
-        f"JOIN trajkit_task USING (episode_id) JOIN trajkit_size ON key = {key}"
+    learned = steps["is_learned"]
+    number, values = steps["number"][learned], found.values[learned]
+    if normalize != "none":
+        key = episodes["task_number"][number] if normalize == "task" else np.zeros_like(number)
+        among = compare(np.abs(values), key)
+        size = among.mean[among.group]
+        values = np.divide(values, size, out=values.copy(), where=size > 0)
+    made = pa.table({"number": number, "step_index": steps["step_index"][learned], "value": values})
+    derivation.connection.register("trajkit_made", made)
+    run(
+        "CREATE OR REPLACE TEMP TABLE trajkit_weight AS SELECT episode_id, step_index, value "
+        "FROM trajkit_made JOIN trajkit_attempt USING (number)"
     )
-
-
-def _gains(derivation: Derivation, score: Score, has_mean: bool, by: Sequence[str] | None) -> Gains:
-    """Leave a table `trajkit_gain` of every scored episode, with the mean of its group."""
-    connection = derivation.connection
-    keys = (
-        "(SELECT episode_id, task AS key, true AS has_key FROM trajkit_task)"
-        if by is None
-        else group_key(connection, derivation.store, by).relation
-    )
-    sign = "-" if score.is_less_better else ""
-    connection.execute(
-        f"CREATE OR REPLACE TEMP TABLE trajkit_score AS SELECT episode_id, key, has_key, "
-        f"{sign}({score.sql}) AS gain, "
-        "episode_id IN (SELECT episode_id FROM trajkit_learning) AS is_learned "
-        f"FROM episodes JOIN (SELECT episode_id, key, has_key FROM {keys}) USING (episode_id)"
-    )
-    _refuse_unscored(derivation, score)
-    _tabulate(
-        derivation,
-        "trajkit_mean",
-        "SELECT key, list(gain) FROM trajkit_score WHERE gain IS NOT NULL GROUP BY key",
-        {"mean": _mean, "least": min, "most": max},
-    )
-    connection.execute(
-        "CREATE OR REPLACE TEMP TABLE trajkit_gain AS SELECT episode_id, gain, mean FROM trajkit_score "
-        "JOIN trajkit_mean USING (key) WHERE is_learned"
-    )
-    ((n, least, most, *groups),) = connection.execute(
-        "SELECT count(*), min(gain), max(gain), count(DISTINCT key), "
-        "count(DISTINCT key) FILTER (WHERE m.least = m.most), count(*) FILTER (WHERE NOT has_key) "
-        "FROM trajkit_score JOIN trajkit_mean m USING (key) WHERE is_learned"
-    ).fetchall()
-    return Gains(n, least or 0.0, most or 0.0, has_mean, *groups)
-
-
-def _refuse_unscored(derivation: Derivation, score: Score) -> None:
-    ((n_unscored, n_learned, example),) = derivation.connection.execute(
-        "SELECT count(*) FILTER (WHERE gain IS NULL), count(*), min(episode_id) FILTER (WHERE gain IS NULL) "
-        "FROM trajkit_score WHERE is_learned"
-    ).fetchall()
-    if n_unscored:
-        raise DataError(
-            f"{n_unscored:,} of {n_learned:,} episodes have no {score.name}, such as {example}",
-            hint=f"trajkit select --where '{score.name} is not null', or another --score",
-        )
-
-
-def _of_score(has_mean: bool, exponential: tuple[float, float] | None) -> str:
-    gain = "g.gain - g.mean" if has_mean else "g.gain"
-    if exponential is None:
-        return gain
-    temperature, clip = exponential
-    # compared before the exponential is taken: it never overflows
-    power = f"(({gain}) / {temperature!r}::DOUBLE)"
-    return f"CASE WHEN {power} >= {math.log(clip)!r}::DOUBLE THEN {clip!r}::DOUBLE ELSE exp({power}) END"
-
-
-def _tabulate(
-    derivation: Derivation, table: str, lists: str, made: dict[str, Callable[[Sequence[float]], float]]
-) -> None:
-    """Leave a table of what Python makes of each group's numbers, which come in any order."""
-    rows = derivation.connection.execute(lists).fetchall()
-    columns: dict[str, Iterable[object]] = {"key": [key for key, _ in rows]}
-    for name, make in made.items():
-        columns[name] = [make(numbers) for _, numbers in rows]
-    arrow = pa.table(
-        {
-            name: pa.array(values, pa.string() if name == "key" else pa.float64())
-            for name, values in columns.items()
-        }
-    )
-    derivation.connection.register("trajkit_made", arrow)
-    derivation.connection.execute(f"CREATE OR REPLACE TEMP TABLE {table} AS SELECT * FROM trajkit_made")
     derivation.connection.unregister("trajkit_made")
+    run(_WEIGHTED)
+    counting = episodes["is_learned"]
+    scores = episodes["score"][counting]
+    return Gains(
+        n_episodes=len(scores),
+        least=float(scores.min(initial=np.inf)),
+        most=float(scores.max(initial=-np.inf)),
+        found=found,
+        n_keyless=int((counting & ~episodes["has_key"]).sum()),
+        n_cut_off=int((counting & episodes["is_cut_off"]).sum()),
+    )
 
 
-def _mean(numbers: Sequence[float]) -> float:
-    """The mean, rounded in the same way whatever their order; of equal numbers exactly that number."""
-    try:
-        mean = math.fsum(numbers) / len(numbers)
-    except OverflowError:
-        mean = math.fsum(number / len(numbers) for number in numbers)
-    return min(max(mean, min(numbers)), max(numbers))
+def _refuse_unknown(derivation: Derivation, scheme: Scheme, score: Score | None, critic: str | None) -> None:
+    run = derivation.connection.execute
+    if score is not None:
+        ((n_unscored, n_learned, example),) = run(
+            "SELECT count(*) FILTER (WHERE score IS NULL), count(*), "
+            "min(episode_id) FILTER (WHERE score IS NULL) FROM trajkit_attempt WHERE is_learned"
+        ).fetchall()
+        if n_unscored:
+            raise DataError(
+                f"{n_unscored:,} of {n_learned:,} episodes have no {score.name}, such as {example}",
+                hint=f"trajkit select --where '{score.name} is not null', or another --score",
+            )
+    if not scheme.needs_rewards:
+        return
+    no_value = f"({ACTS} OR NOT has_acts) AND s.metrics.{quoted(critic)} IS NULL" if critic else "false"
+    missing = run(
+        f"SELECT episode_id, step_index, is_whole, {no_value} FROM steps s "
+        "JOIN trajkit_attempt USING (episode_id) WHERE is_learned "
+        f" AND (NOT is_whole OR {no_value} OR (({ACTS} OR NOT has_acts) AND reward IS NULL)) "
+        "ORDER BY 1, 2 LIMIT 1"
+    ).fetchone()
+    if missing is None:
+        return
+    episode_id, step_index, is_whole, lacks_value = missing
+    if lacks_value:
+        raise DataError(
+            f"episode {episode_id} step {step_index} has no {critic}",
+            hint="gae needs the critic's value of the state before every step",
+        )
+    told = (
+        f"episode {episode_id} step {step_index}: its reward"
+        if is_whole
+        else f"episode {episode_id} was not played to its end: what it would have earned"
+    )
+    raise DataError(
+        f"{told} is unknown",
+        hint="`trajkit replay --fill` adds rewards; `trajkit select --where` leaves episodes out; "
+        "other schemes need only the score of the episode",
+    )
+
+
+def _columns(result: duckdb.DuckDBPyConnection) -> dict[str, npt.NDArray[Any]]:
+    """Columns as arrays; NaN for null."""
+    return {name: np.ma.filled(column, np.nan) for name, column in result.fetchnumpy().items()}

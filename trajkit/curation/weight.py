@@ -2,43 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from pydantic import model_validator
 
+from trajkit.curation.advantages import Scheme, advantages
 from trajkit.curation.derive import Derivation, deriving
 from trajkit.curation.groups import Score, score_of
 from trajkit.curation.options import validated
 from trajkit.curation.spread import Spread, spreads
-from trajkit.curation.weighing import ZERO, Gains, normalize, weigh
-from trajkit.errors import DataError, NothingMatched
-from trajkit.schema import Left, LineageEntry, Manifest
-from trajkit.schema.base import JsonObject, Model, Name, Text
-
-
-class Scheme(StrEnum):
-    """How a weight comes from what an episode earned. R is its score, t a step, mean(R) that of its group."""
-
-    UNIFORM = "uniform"
-    """w = 1: behaviour cloning of what the store holds (D. Pomerleau, ALVINN, NeurIPS 1988)."""
-    RETURN = "return"
-    """w = R: reward-weighted regression (J. Peters and S. Schaal, "Reinforcement learning by reward-weighted
-    regression for operational space control", ICML 2007). It is meant for scores from 0; a negative score
-    gives a negative weight, which is told."""
-    RETURN_TO_GO = "return-to-go"
-    """w_t = r_t + gamma r_(t+1) + gamma^2 r_(t+2) + …: what came of the step, and not what was before it (R.
-    Williams, "Simple statistical gradient-following algorithms for connectionist reinforcement learning",
-    Machine Learning 8, 1992; R. Sutton et al., "Policy gradient methods for reinforcement learning with
-    function approximation", NeurIPS 1999)."""
-    ADVANTAGE = "advantage"
-    """w = R - mean(R): REINFORCE with a baseline (Williams 1992), which is the mean of the attempts at the
-    same (Z. Shao et al., DeepSeekMath, arXiv:2402.03300) and not divided by their deviation, which would
-    favour tasks that are nearly always or nearly never done (Z. Liu et al., arXiv:2503.20783)."""
-    EXPONENTIAL = "exponential"
-    """w = min(exp((R - mean(R)) / temperature), clip): advantage-weighted regression (X. Peng et al., "AWR",
-    arXiv:1910.00177, equation 7 and section 5, where clip is 20); the value function is the group's mean."""
+from trajkit.curation.weighing import ZERO, Gains, weigh
+from trajkit.errors import DataError, NothingMatched, QueryError
+from trajkit.schema import Left, LineageEntry, Manifest, MetricLevel
+from trajkit.schema.base import Count, JsonObject, Model, Name, Text
+from trajkit.store.nameable import nearest
+from trajkit.store.reader import Store
 
 
 class Baseline(StrEnum):
@@ -62,18 +43,24 @@ class Normalization(StrEnum):
     """By the mean of |w| over all learned steps, which leaves the learning rate its meaning."""
 
 
-_NEED_MEAN = (Scheme.ADVANTAGE, Scheme.EXPONENTIAL)
-_NEED_SCORE = (Scheme.RETURN, *_NEED_MEAN)
 _LARGEST = 3.4e38
 """Trainers keep weights in 32 bits."""
+_COMPARING = tuple(scheme for scheme in Scheme if scheme.compares)
 _FOR: dict[str, tuple[Scheme, ...]] = {
-    "score": _NEED_SCORE,
-    "gamma": (Scheme.RETURN_TO_GO,),
-    "baseline": _NEED_MEAN,
-    "by": _NEED_MEAN,
+    "score": tuple(scheme for scheme in Scheme if scheme.needs_score),
+    "gamma": (Scheme.RETURN_TO_GO, Scheme.GIGPO, Scheme.GAE),
+    "lam": (Scheme.GAE,),
+    "omega": (Scheme.GIGPO,),
+    "history": (Scheme.GIGPO,),
+    "no_deviation": (Scheme.GRPO, Scheme.GIGPO),
+    "critic": (Scheme.GAE,),
+    "baseline": _COMPARING,
+    "by": _COMPARING,
     "temperature": (Scheme.EXPONENTIAL,),
     "clip": (Scheme.EXPONENTIAL,),
 }
+_NUMBERS = ("gamma", "lam", "omega", "history", "temperature", "clip")
+"""Options that `advantages` takes, whose defaults it has."""
 
 
 class WeightOptions(Model):
@@ -85,15 +72,25 @@ class WeightOptions(Model):
     """The score of an episode: a metric, or `total_reward`; None for `episode_return` if there, else
     `total_reward`. A metric that is to be kept small counts negated."""
     gamma: float | None = None
-    """Discount of `return-to-go`, from 0 to 1."""
+    """Discount, from 0 to 1. None for that of `advantages`, as with the five below."""
+    lam: float | None = None
+    """Lambda of `gae`, from 0 to 1."""
+    omega: float | None = None
+    """Of `gigpo`: how much the states count beside the episode."""
+    history: int | None = None
+    """Of `gigpo`: states before a step that are compared too."""
+    temperature: float | None = None
+    """Of `exponential`: the smaller, the more the best episodes count; above 0."""
+    clip: float | None = None
+    """Of `exponential`: the largest weight; above 0."""
+    no_deviation: bool = False
+    """For `grpo` and `gigpo`: do not divide by the deviation."""
+    critic: Name | None = None
+    """For `gae`: the metric of steps that is a critic's value of the state before the step."""
     baseline: Baseline = Baseline.GROUP
     """What an advantage is against."""
     by: tuple[Text, ...] = ()
     """Columns that make a group; none for environment, task and seed."""
-    temperature: float = 1.0
-    """Of `exponential`: the smaller, the more the best episodes count; above 0."""
-    clip: float = 20.0
-    """Of `exponential`: the largest weight; above 0."""
     normalize: Normalization = Normalization.NONE
     """What the weights are divided by at last."""
 
@@ -102,17 +99,32 @@ class WeightOptions(Model):
         given, scheme = self.model_fields_set, self.scheme
         for name, schemes in _FOR.items():
             if name in given and scheme not in schemes:
-                raise ValueError(f"--{name} is for the scheme {' or '.join(schemes)}, not for {scheme}")
+                option = name.replace("_", "-")
+                raise ValueError(f"--{option} is for the scheme {' or '.join(schemes)}, not for {scheme}")
         if scheme == Scheme.RETURN_TO_GO and self.gamma is None:
             raise ValueError("return-to-go needs --gamma, the discount: 1 for none")
-        if self.gamma is not None and not 0 <= self.gamma <= 1:
-            raise ValueError(f"--gamma {self.gamma} is not from 0 to 1")
-        for name in ("temperature", "clip"):
-            if getattr(self, name) <= 0:
-                raise ValueError(f"--{name} {getattr(self, name)} is not above 0")
+        if scheme == Scheme.GAE and self.critic is None:
+            raise ValueError("gae needs --critic: the metric of steps that holds a critic's values")
+        for name, value in self.numbers.items():
+            if name in ("gamma", "lam") and not 0 <= value <= 1:
+                raise ValueError(f"--{name} {value} is not from 0 to 1")
+            if name in ("omega", "history") and value < 0:
+                raise ValueError(f"--{name} {value} is below 0")
+            if name in ("temperature", "clip") and value <= 0:
+                raise ValueError(f"--{name} {value} is not above 0")
         if "by" in given and self.baseline == Baseline.TASK:
             raise ValueError("--by makes groups, and --baseline task takes the task for one")
         return self
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        """The numbers that decide the weights of this scheme, with the defaults of `advantages`."""
+        defaults = advantages.__kwdefaults__ or {}
+        return {
+            name: defaults[name] if getattr(self, name) is None else getattr(self, name)
+            for name in _NUMBERS
+            if self.scheme in _FOR[name]
+        }
 
 
 class WeightReport(Model):
@@ -122,6 +134,14 @@ class WeightReport(Model):
     """As asked."""
     score: Name | None
     """What the episodes were scored by; None when the scheme asks for no score."""
+    n_groups: Count
+    """Groups of attempts with an episode to learn from; 0 when the scheme compares none."""
+    n_single: Count
+    """Those of one attempt, which nothing is compared with."""
+    n_equal: Count
+    """Those whose attempts all have the same score."""
+    n_matched: Count
+    """For `gigpo`: steps whose state another step of their group is in."""
     all: Spread
     """The weights of the whole store."""
     tasks: tuple[Spread, ...]
@@ -169,13 +189,33 @@ def weight(
     """
     asked = validated(WeightOptions, {"scheme": scheme, **options}, of="weight")
     with deriving(path, threads=threads) as derivation:
-        score = _score(derivation, asked)
-        gains = _weigh(derivation, asked, score)
+        score = None
+        if asked.scheme.needs_score:
+            score = score_of(derivation.store, derivation.connection, asked.score)
+        if asked.critic is not None:
+            _refuse_unknown_critic(derivation.store, asked.critic)
+        gains = weigh(
+            derivation,
+            asked.scheme,
+            score=score,
+            by=asked.by if asked.scheme.compares and asked.baseline == Baseline.GROUP else None,
+            critic=asked.critic,
+            normalize=asked.normalize.value,
+            by_deviation=not asked.no_deviation,
+            **asked.numbers,
+        )
         _check(derivation, asked, gains)
         whole, tasks = spreads(derivation, "trajkit_weight", "trajkit_task")
-        notes = tuple(_notes(asked, gains, whole))
         report = WeightReport(
-            scheme=asked.scheme, score=score.name if score else None, all=whole, tasks=tasks, notes=notes
+            scheme=asked.scheme,
+            score=score.name if score else None,
+            n_groups=gains.found.n_groups,
+            n_single=gains.found.n_single,
+            n_equal=gains.found.n_equal,
+            n_matched=gains.found.n_matched,
+            all=whole,
+            tasks=tasks,
+            notes=tuple(_notes(asked, gains, whole)),
         )
         arguments = _arguments(asked, score)
         masked = [Left(reason=ZERO, n_steps=whole.n_zero)]
@@ -187,37 +227,20 @@ def weight(
         return Weighted(manifest, manifest.lineage[-1], report)
 
 
-def _score(derivation: Derivation, asked: WeightOptions) -> Score | None:
-    if asked.scheme not in _NEED_SCORE:
-        return None
-    return score_of(derivation.store, derivation.connection, asked.score)
-
-
-def _weigh(derivation: Derivation, asked: WeightOptions, score: Score | None) -> Gains | None:
-    by = None
-    if asked.scheme in _NEED_MEAN:
-        by = None if asked.baseline == Baseline.TASK else asked.by
-    gains = weigh(
-        derivation,
-        score=score,
-        gamma=asked.gamma,
-        has_mean=asked.scheme in _NEED_MEAN,
-        by=by,
-        exponential=(asked.temperature, asked.clip) if asked.scheme == Scheme.EXPONENTIAL else None,
-    )
-    if asked.normalize != Normalization.NONE:
-        normalize(derivation, per_task=asked.normalize == Normalization.TASK)
-    return gains
+def _refuse_unknown_critic(store: Store, name: str) -> None:
+    of_steps = [each.name for each in store.manifest.metrics if each.level == MetricLevel.INFERENCE]
+    if name not in of_steps:
+        raise QueryError(f"no metric {name!r} of steps in {store.path}", hint=nearest(name, of_steps))
 
 
 def _arguments(asked: WeightOptions, score: Score | None) -> JsonObject:
     """What decides the weights, defaults too: they may change one day."""
     named = {"scheme", "normalize", *(name for name, schemes in _FOR.items() if asked.scheme in schemes)}
     arguments: JsonObject = asked.model_dump(mode="json", include=named)
-    return arguments | ({"score": score.name} if score else {})
+    return arguments | asked.numbers | ({"score": score.name} if score else {})
 
 
-def _check(derivation: Derivation, asked: WeightOptions, gains: Gains | None) -> None:
+def _check(derivation: Derivation, asked: WeightOptions, gains: Gains) -> None:
     run = derivation.connection.execute
     path = derivation.store.path
     (counts,) = run("SELECT count(*), count(*) FILTER (WHERE value <> 0) FROM trajkit_weight").fetchall()
@@ -233,42 +256,51 @@ def _check(derivation: Derivation, asked: WeightOptions, gains: Gains | None) ->
             hint="divide the scores first, or use another --score",
         )
     if not counts[1]:
-        told = _equal(gains) or "what would be learned earned exactly 0"
+        told = _equal(asked.scheme, gains) or "what would be learned earned exactly 0"
         if asked.scheme == Scheme.EXPONENTIAL:
-            told = f"at temperature {asked.temperature:g} all of it is too far below the mean"
+            told = f"at temperature {asked.numbers['temperature']:g} all of it is too far below the mean"
         raise NothingMatched(
             f"every weight of {path} would be 0: {told}",
             hint="--scheme uniform, another --score, or more attempts at each group",
         )
 
 
-def _notes(asked: WeightOptions, gains: Gains | None, whole: Spread) -> list[str]:
-    notes = []
-    if gains is not None and (equal := _equal(gains)):
-        notes.append(f"{equal}: the weights are all alike, and say no more than uniform ones")
-    elif gains is not None and gains.has_mean and gains.n_silent:
+def _notes(asked: WeightOptions, gains: Gains, whole: Spread) -> Iterator[str]:
+    found, scheme = gains.found, asked.scheme
+    n_silent = found.n_single + found.n_equal
+    if scheme != Scheme.GIGPO and (equal := _equal(scheme, gains)):
+        yield f"{equal}: the weights are all alike, and say no more than uniform ones"
+    elif n_silent:
         of_what = "tasks" if asked.baseline == Baseline.TASK else "groups"
-        value = 0 if asked.scheme == Scheme.ADVANTAGE else 1
-        notes.append(
-            f"{gains.n_silent:,} of {gains.n_groups:,} {of_what} have one attempt or only equal scores: "
+        value = {Scheme.EXPONENTIAL: "1", Scheme.GIGPO: "that of their states alone"}.get(scheme, "0")
+        yield (
+            f"{n_silent:,} of {found.n_groups:,} {of_what} have one attempt or only equal scores: "
             f"before any normalisation their weight is {value}"
         )
-    if gains is not None and gains.has_mean and gains.n_keyless:
-        notes.append(
+    if scheme == Scheme.GIGPO:
+        yield (
+            f"{found.n_matched:,} of {len(found.values):,} steps share their state with another step of "
+            "their group; the others count by their episode alone"
+        )
+    if scheme.compares and gains.n_keyless:
+        yield (
             f"{gains.n_keyless:,} of {gains.n_episodes:,} episodes lack {' or '.join(asked.by)}: each is a "
             "group of its own"
         )
-    if whole.n_negative:
-        notes.append(
-            f"{whole.n_negative:,} steps have a weight below 0: a target that takes none leaves them out"
+    if scheme == Scheme.GAE and gains.n_cut_off:
+        yield (
+            f"{gains.n_cut_off:,} of {gains.n_episodes:,} episodes were cut off by a step limit: what they "
+            "would still have earned counts as 0"
         )
-    return notes
+    if whole.n_negative:
+        yield f"{whole.n_negative:,} steps have a weight below 0: a target that takes none leaves them out"
 
 
-def _equal(gains: Gains | None) -> str | None:
+def _equal(scheme: Scheme, gains: Gains) -> str | None:
     """What to say where no episode did better than another that it is compared with."""
-    if gains is None or (gains.has_mean and gains.n_silent < gains.n_groups):
+    found = gains.found
+    if not scheme.needs_score or (scheme.compares and found.n_single + found.n_equal < found.n_groups):
         return None
     if gains.least == gains.most:
         return f"every episode to learn from has the score {gains.least:g} ({gains.n_episodes:,} of them)"
-    return "no group has two attempts of different scores" if gains.has_mean else None
+    return "no group has two attempts of different scores" if scheme.compares else None

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from trajkit.curation.derive import Derivation
-from trajkit.curation.recorded import Span
+from trajkit.curation.recorded import Player, Span, worlds_of
 from trajkit.curation.replaying import Status, StoredEpisode, StoredStep, Verdict, unchecked
-from trajkit.curation.worlds import Player, worlds_of
 from trajkit.environments import typed_environment
 from trajkit.environments.guard import RETURN_NAME
 from trajkit.store.layout import quoted

@@ -1,7 +1,7 @@
-"""Text worlds with seeds: one protocol, those that trajkit knows, and anyone's own.
+"""Text environments with seeds: the protocol, the built-in environments, and environments of the user.
 
-A name that data holds is looked up among those that trajkit knows, and imports nothing. Only what the user
-typed is imported.
+A name that comes from data can only name a built-in environment and imports nothing. Only a name that the
+user typed is imported.
 """
 
 from __future__ import annotations
@@ -16,23 +16,24 @@ from trajkit.environments.settings import nearest
 from trajkit.errors import RequestError
 
 _KNOWN = {info.env_id: info for info in (babyai.INFO, textworld.INFO)}
-_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
+"""An environment as it is by default."""
 
 
 def known() -> tuple[str, ...]:
-    """Names of the environments that trajkit can play."""
+    """Names of the built-in environments."""
     return tuple(_KNOWN)
 
 
-def environment_info(env_id: str, settings: Mapping[str, str] = _NO_SETTINGS) -> EnvironmentInfo:
-    """What is known of an environment of trajkit's, whoever names it; its package need not be installed.
+def environment_info(env_id: str, settings: Mapping[str, str] = NO_SETTINGS) -> EnvironmentInfo:
+    """Describe a built-in environment. Its package need not be installed.
 
     Args:
         env_id: A known name.
         settings: Raw texts, converted to the types of the environment's parameters.
 
     Raises:
-        RequestError: trajkit has no such environment, or it does not take one of the settings.
+        RequestError: There is no such environment, or it does not have one of the settings.
     """
     info = _KNOWN.get(env_id)
     if info is None:
@@ -41,16 +42,16 @@ def environment_info(env_id: str, settings: Mapping[str, str] = _NO_SETTINGS) ->
     return with_settings(info, settings, of=env_id)
 
 
-def typed_environment(spec: str, settings: Mapping[str, str] = _NO_SETTINGS) -> EnvironmentInfo:
-    """What is known of an environment that the user typed. This runs code: never give it a name from data.
+def typed_environment(spec: str, settings: Mapping[str, str] = NO_SETTINGS) -> EnvironmentInfo:
+    """Describe an environment that the user typed. This imports code: never call it with a name from data.
 
     Args:
-        spec: A known name; `my_pkg.env:MyEnv` for one of your own, importable from the working folder; or
-            `gym:Maze-v0` for one that is registered with Gymnasium.
+        spec: A built-in name; `my_pkg.env:MyEnv` for your own, importable from the working folder; or
+            `gym:Maze-v0` for an environment that is registered with Gymnasium.
         settings: Raw texts of `--env-set`, converted to the types of the environment's parameters.
 
     Raises:
-        RequestError: There is no such environment, or it does not take one of the settings.
+        RequestError: There is no such environment, or it does not have one of the settings.
         MissingExtra: Gymnasium is not installed.
     """
     if ":" in spec:
@@ -58,12 +59,12 @@ def typed_environment(spec: str, settings: Mapping[str, str] = _NO_SETTINGS) -> 
     return environment_info(spec, settings)
 
 
-def make(env_id: str, task: str, settings: Mapping[str, str] = _NO_SETTINGS) -> Environment:
+def make(env_id: str, task: str, settings: Mapping[str, str] = NO_SETTINGS) -> Environment:
     """Make an environment for one task, named as in `typed_environment`.
 
     Raises:
-        RequestError: There is no such environment, no such task in it, or it does not take a setting.
+        RequestError: There is no such environment or task, or the environment does not have a setting.
         MissingExtra: The environment's package is not installed.
-        RolloutError: Somebody's own environment cannot be made.
+        RolloutError: The user's environment cannot be created.
     """
     return typed_environment(env_id, settings).make(task)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 ENV_ID = "babyai"
 TASKS = ("goto", "pickup", "open", "putnext", "pick_up_seq_go_to")
 ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
-"""In minigrid's order: an action's place here is its number there."""
+"""Actions in the order of minigrid's action numbers."""
 
 RULE = ActionRule(actions=ACTIONS, default="go forward")
 
@@ -50,7 +50,7 @@ class BabyAI:
 
     @property
     def n_invalid(self) -> int:
-        """Answers of this episode that named no action and were carried out as `go forward`."""
+        """Number of invalid answers in this episode, executed as `go forward`."""
         return self._n_invalid
 
     @property
@@ -58,12 +58,12 @@ class BabyAI:
         """Step limit of this episode.
 
         Raises:
-            RolloutError: Nothing was reset yet.
+            RolloutError: There was no reset yet.
         """
         return int(self._begun().max_steps)
 
     def reset(self, seed: int) -> Start:
-        """Begin the episode of this seed.
+        """Start the episode of this seed.
 
         Args:
             seed: Any whole number from 0.
@@ -71,7 +71,7 @@ class BabyAI:
         Raises:
             RequestError: `seed` is negative.
         """
-        from trajkit.environments.babyai_level import state_hash
+        from trajkit.environments.babyai_level import room_hash, state_hash
 
         if seed < 0:
             raise RequestError(f"seed {seed} is negative", hint="seeds of babyai are whole numbers from 0")
@@ -80,19 +80,19 @@ class BabyAI:
         self._level, self._expert = level, None
         self._executed = []
         self._n_invalid, self._progression, self._is_over = 0, 0.0, False
-        return Start(level.mission, observation, state_hash(level, self.task))
+        return Start(level.mission, observation, state_hash(level, self.task), room_hash(level))
 
     def step(self, text: str | None) -> Result:
-        """Carry out an action, compared as exact text; any other text, or None, means `go forward`.
+        """Execute an action. The text must match exactly; any other text, or None, means `go forward`.
 
         Raises:
-            RolloutError: The episode is over, or none was begun.
+            RolloutError: The episode is over, or none was started.
         """
         level = self._playing()
         action, is_valid = RULE.resolve(text)
         number = ACTIONS.index(action)
         if self._expert is not None:
-            self._expert.advise()  # it must have looked at every state, also at those nobody asked about
+            self._expert.advise()  # the planner must see every state, even if its advice is not needed
         outcome = level.act(number)
         if self._expert is not None:
             self._expert.saw(number)
@@ -104,20 +104,20 @@ class BabyAI:
         return Result(*outcome, action, is_valid)
 
     def legal_actions(self) -> tuple[str, ...]:
-        """All six actions, always: one that changes nothing is legal too."""
+        """Return all six actions. An action without an effect is legal, too."""
         return ACTIONS
 
     def statistics(self) -> dict[str, float]:
-        """`progression`: 1 when the mission is accomplished, else 0."""
+        """Return `progression`: 1 if the mission is accomplished, else 0."""
         return {"progression": self._progression}
 
     def expert_action(self) -> str:
-        """Ask minigrid's own planner for its next action from here, whatever was done before.
+        """Return the next action of minigrid's planner in the current state.
 
-        When the mission can no longer be accomplished (an opened box is gone), it answers some action still.
+        If the mission can no longer be accomplished (an opened box is gone), it still returns some action.
 
         Raises:
-            RolloutError: The episode is over, or none was begun.
+            RolloutError: The episode is over, or none was started.
         """
         self._playing()
         if self._expert is None:
@@ -125,7 +125,7 @@ class BabyAI:
         return ACTIONS[self._expert.advise()]
 
     def close(self) -> None:
-        """Let the world go; `reset` makes a new one."""
+        """Release the world; `reset` creates a new one."""
         self._level = self._expert = None
         self._is_over = True
 
@@ -141,14 +141,14 @@ class BabyAI:
         return level
 
     def _new_level(self) -> tuple[Level, str]:
-        """The world of the current seed at its start, and what is seen there."""
+        """Create the world of the current seed, and return it with the first observation."""
         from trajkit.environments.babyai_level import Level
 
         level = Level(self.task)
         return level, level.begin(self._seed)
 
     def _caught_up_expert(self) -> Expert:
-        """An expert that saw the episode from its start: it is played again, and goes on from the replay."""
+        """Create an expert for the current state by replaying the episode from its start."""
         from trajkit.environments.babyai_expert import Expert
 
         self._level, _ = self._new_level()

@@ -1,5 +1,5 @@
 # mypy: disable-error-code="no-untyped-call"
-"""The expert of BabyAI: minigrid's planner, kept on its feet when others act. Import like `babyai_level`."""
+"""The BabyAI expert: minigrid's planner, made robust to actions of others. Import like `babyai_level`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from trajkit.environments.babyai_level import Level
 
 
 class Expert:
-    """minigrid's planner, told what was really done, and replaced by a fresh one when it loses the thread.
+    """minigrid's planner, which gets the executed actions and is replaced by a new one when it fails.
 
     Args:
-        level: The world, in its present state.
-        default: Number of the action to advise when there is nothing left to plan.
+        level: The world, in its current state.
+        default: Number of the action to return when there is nothing left to plan.
     """
 
     def __init__(self, level: Level, *, default: int) -> None:
@@ -25,11 +25,11 @@ class Expert:
         self._advice: int | None = None
 
     def saw(self, action: int) -> None:
-        """Note that this action was carried out. `advise` must have been asked about the state before it."""
+        """Record an executed action. `advise` must have been called in the state before it."""
         self._last, self._advice = action, None
 
     def advise(self) -> int:
-        """Number of the action the planner would take now; asking again changes nothing."""
+        """Return the number of the planner's next action. Repeated calls change nothing."""
         if self._advice is None:
             advice = self._replan(self._last)
             if advice is None:
@@ -39,9 +39,9 @@ class Expert:
         return self._advice
 
     def _replan(self, last: int | None) -> int | None:
-        """The planner's next action; None when it cannot go on from here.
+        """Return the planner's next action, or None when it fails.
 
-        It assumes things, by `assert` and without, that another player's actions can break.
+        The planner makes assumptions that the actions of another player can break.
         """
         try:
             return int(self._bot.replan(last))

@@ -1,16 +1,17 @@
-"""The BabyAI worlds on minigrid: five tasks, drawn so that a seed gives the same world as in BALROG.
+"""The BabyAI worlds on minigrid: five tasks, where a seed gives the same world as in BALROG.
 
-The order of the random draws is the contract: a recorded episode replays only when every draw happens in the
-same place. Import this module only after `need("minigrid", ...)`; it subclasses minigrid's own classes.
+Do not change the order of the random draws: recorded episodes can be replayed only if every draw stays in its
+place. Import this module only after `need("minigrid", ...)`, because it subclasses minigrid's classes.
 """
 
 # mypy: disable-error-code="no-untyped-call"
-# minigrid 3.2.0 says it is typed and most of its functions are not.
+# minigrid 3.2.0 claims to be typed, but most of its functions are not
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from minigrid.core.constants import IDX_TO_COLOR, IDX_TO_OBJECT, OBJECT_TO_IDX
@@ -32,13 +33,13 @@ _EMPTY, _WALL, _DOOR = OBJECT_TO_IDX["empty"], OBJECT_TO_IDX["wall"], OBJECT_TO_
 _DOOR_STATES = ("open", "closed", "locked")
 
 _HELD_OUT = ("yellow box", "red key", "red door", "green ball", "grey door")
-"""Missions that name one of these are drawn again: the benchmark keeps them for a test of generalisation."""
+"""Missions with one of these are drawn again, because the benchmark reserves them to test generalisation."""
 
 _DOOR_COLORS = ("yellow", "green", "blue", "purple")
 
 
 class Outcome(NamedTuple):
-    """What one action did."""
+    """The result of one action."""
 
     observation: str
     reward: float
@@ -54,12 +55,12 @@ class Level(RoomGridLevel):
         super().__init__(room_size=8, num_rows=1, num_cols=2 if task == "open" else 1)
 
     def begin(self, seed: int) -> str:
-        """Draw the world of this seed; what the agent sees in it."""
+        """Draw the world of this seed and return the first observation."""
         view, _ = self.reset(seed=seed)
         return describe(view["image"], self.carrying)
 
     def act(self, number: int) -> Outcome:
-        """Carry out the action with minigrid's number."""
+        """Execute the action with this number in minigrid."""
         view, reward, terminated, truncated, _ = self.step(number)
         observation = describe(view["image"], self.carrying)
         return Outcome(observation, float(reward), bool(terminated), bool(truncated))
@@ -77,7 +78,7 @@ class Level(RoomGridLevel):
         self.surface = self.mission = self.instrs.surface(self)
 
     def gen_mission(self) -> None:
-        """Draw worlds until every object can be reached and the mission is not one of those held out."""
+        """Draw worlds until every object can be reached and the mission is not a reserved one."""
         while True:
             RoomGrid._gen_grid(self, self.width, self.height)
             self.instrs = self._draw_open() if self._task == "open" else self._draw_objects()
@@ -120,7 +121,7 @@ class Level(RoomGridLevel):
         return AfterInstr(go_to, pick_up)
 
     def _draw_other(self, objects: list[WorldObj], first: WorldObj) -> ObjDesc:
-        """The second object of a mission; it looks like the first only when two such objects exist."""
+        """Return the second object of a mission. It equals the first only if there are two of them."""
         looks = [(item.type, item.color) for item in objects]
         may_look_alike = looks.count((first.type, first.color)) > 1
         while True:
@@ -130,12 +131,12 @@ class Level(RoomGridLevel):
 
 
 def describe(image: Any, carrying: Any) -> str:
-    """What the agent sees, as text.
+    """Return the observation as text.
 
     Args:
-        image: minigrid's encoded view, 7 by 7 cells of (object, color, state); the agent stands at column 3,
-            row 6, and looks towards row 0.
-        carrying: The object in the agent's hands, or None.
+        image: minigrid's encoded view, 7 by 7 cells of (object, color, state); the agent is at column 3,
+            row 6, and faces row 0.
+        carrying: The object that the agent carries, or None.
     """
     lines = []
     if carrying is not None:
@@ -175,14 +176,24 @@ def _place(right: int, forward: int) -> str:
 
 
 def state_hash(level: Level, task: str) -> str:
-    """Sha256 over everything that decides how the episode can go: each cell, the agent, mission and limit."""
+    """Return a SHA-256 of the initial state: all cells, the agent, the mission and the step limit."""
+    told = {"task": task, "mission": level.mission, "max_steps": int(level.max_steps)}
+    return _sha256({**told, **_room(level)})
+
+
+def room_hash(level: Level) -> str:
+    """Return a SHA-256 of all cells and the agent. Several tasks of one seed start in the same room."""
+    return _sha256(_room(level))
+
+
+def _room(level: Level) -> dict[str, Any]:
     carrying: Any = level.carrying
-    state = {
-        "task": task,
-        "mission": level.mission,
-        "max_steps": int(level.max_steps),
+    return {
         "cells": level.grid.encode().tolist(),
         "agent": [int(level.agent_pos[0]), int(level.agent_pos[1]), int(level.agent_dir)],
         "carrying": None if carrying is None else [carrying.type, carrying.color],
     }
+
+
+def _sha256(state: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()

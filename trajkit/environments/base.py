@@ -1,4 +1,4 @@
-"""What a text environment is: seeded, text in, text out, with its own rule for what an answer means."""
+"""The protocol of a text environment: seeds, observations and actions as text, and a rule for actions."""
 
 from __future__ import annotations
 
@@ -6,144 +6,147 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol, runtime_checkable
 
 DEFAULT_TASK = "default"
-"""The one task of an environment that has none."""
+"""The task of an environment without tasks."""
 
 DEFAULT_SUCCESS = "episode_return > 0"
-"""When an episode is a success where the environment does not say."""
+"""The condition for success of an environment that states none."""
 
 
 class Start(NamedTuple):
-    """What an agent is given before its first action."""
+    """What the agent gets before its first action."""
 
     mission: str
-    """The goal in words."""
+    """The goal, as text."""
     observation: str
-    """The first thing it sees."""
+    """The first observation."""
     initial_state_hash: str = ""
-    """Hash of the complete initial state and mission; equal exactly when the episodes start alike.
+    """Hash of the complete initial state and mission: equal exactly when episodes start in the same state.
 
-    An environment of yours may leave it out: trajkit then hashes task, mission and first text, and marks that
-    by `text:` before it."""
+    Your own environment may leave it out. trajkit then hashes task, mission and first observation, and puts
+    `text:` before the hash."""
+    room_hash: str = ""
+    """Hash of the initial state without task and mission: equal exactly when two tasks start in the same
+    room. Empty if the environment does not give it."""
 
 
 class Result(NamedTuple):
-    """What one action brought about."""
+    """The result of one action."""
 
     observation: str
-    """What the agent sees now."""
+    """The next observation."""
     reward: float
     """Reward for this action."""
     terminated: bool
-    """The task reached an end of its own: success, or a failure that is final."""
+    """Whether the task ended by itself: success or final failure."""
     truncated: bool
-    """The episode was cut off by the step limit. Both are true when it ended at the last step allowed."""
+    """Whether the step limit ended the episode. Both are true if the task ended at the last allowed step."""
     action_executed: str = ""
-    """The action that was carried out. Left out, it is what was said."""
+    """The executed action. Default: the text that the agent said."""
     action_valid: bool = True
-    """Whether the text named an action; when not, the environment's default was carried out.
+    """Whether the text was a valid action. If not, the environment executed its default.
 
-    Where `action_executed` is left out, this is whether the text was among the legal actions."""
+    If `action_executed` is left out, the text is valid if it is one of the legal actions."""
 
 
 class Resolved(NamedTuple):
-    """What a text means as an action."""
+    """The action that a text stands for."""
 
     action: str
     is_valid: bool
 
 
 class ActionRule(NamedTuple):
-    """Which texts are actions, and what any other text means. Pure: it needs no environment."""
+    """The valid actions, and the action for any other text. It needs no environment."""
 
     actions: tuple[str, ...]
-    """Every action, compared as exact text."""
+    """All actions. A text must match exactly."""
     default: str
-    """What an invalid text is carried out as."""
+    """The action that is executed for an invalid text."""
 
     def resolve(self, text: str | None) -> Resolved:
-        """The action that `text` names; the default, marked invalid, when it names none."""
+        """Return the action of `text`, or the default, marked as invalid."""
         if text in self.actions:
             return Resolved(text, True)
         return Resolved(self.default, False)
 
 
 class Playable(Protocol):
-    """The least that an environment of yours has; trajkit makes an `Environment` of it.
+    """The methods that your own environment must have; trajkit wraps it as an `Environment`.
 
-    It may have more: `legal_actions`, `statistics` and `close` as `Environment` has them, `expert_action` as
-    `HasExpert` has it, and `max_steps`, the step limit of the episode.
+    It may also have `legal_actions`, `statistics` and `close` as in `Environment`, `expert_action` as in
+    `HasExpert`, and `max_steps`, the step limit of an episode.
     """
 
     def reset(self, seed: int, /) -> Start | tuple[str, str]:
-        """Begin the episode of this seed; `Start`, or mission and first observation."""
+        """Start the episode of this seed. Return a `Start`, or the mission and the first observation."""
         ...
 
     def step(self, text: str | None, /) -> Result | tuple[str, float, bool, bool]:
-        """Carry out what the agent said; `Result`, or observation, reward, terminated and truncated."""
+        """Execute an action. Return a `Result`, or observation, reward, terminated and truncated."""
         ...
 
 
 class Environment(Protocol):
-    """A seeded text world, played by one agent at a time.
+    """A seeded text environment for one agent.
 
-    After a step that is terminated or truncated the episode is over; stepping on raises `RolloutError`.
-    Nothing is ever printed. One instance may play many episodes, one after the other.
+    After a step that is terminated or truncated, the episode is over, and another step raises `RolloutError`.
+    It prints nothing. One instance can play many episodes, one after the other.
     """
 
     env_id: str
     """Name of the environment, such as `babyai`."""
     task: str
-    """Name of the task within it."""
+    """Name of the task."""
 
     def reset(self, seed: int) -> Start:
-        """Begin the episode of this seed: the same seed gives the same world, in any process."""
+        """Start the episode of this seed. The same seed gives the same initial state in any process."""
         ...
 
     def step(self, text: str | None) -> Result:
-        """Carry out what the agent said; None when it said nothing that can be read."""
+        """Execute an action; None stands for an answer without an action."""
         ...
 
     def legal_actions(self) -> tuple[str, ...]:
-        """The actions open to the agent now; none where any text is an action."""
+        """Return the actions that are available now; empty if any text is an action."""
         ...
 
     def statistics(self) -> dict[str, float]:
-        """Scores of the episode so far, by metric name, such as `{"progression": 1.0}`.
+        """Return the scores of the episode so far by metric name, such as `{"progression": 1.0}`.
 
-        The names are the same from the reset to the end.
+        The names stay the same during an episode.
         """
         ...
 
     def close(self) -> None:
-        """Let go of what it holds. A second call does nothing."""
+        """Release all resources. A second call does nothing."""
         ...
 
 
 @runtime_checkable
 class HasExpert(Protocol):
-    """An environment that knows how to solve itself."""
+    """An environment that has an expert."""
 
     def expert_action(self) -> str:
-        """The expert's next action, given all that happened since the reset, its own advice or not."""
+        """Return the expert's next action in the current state, whoever chose the actions before."""
         ...
 
 
 def step_limit(environment: Environment) -> int | None:
-    """Step limit of the episode that was begun, where the environment says it as `max_steps`; else None."""
+    """Return the step limit of the current episode (`max_steps`), or None if the environment states none."""
     limit: int | None = getattr(environment, "max_steps", None)
     return limit
 
 
 class EnvironmentInfo(NamedTuple):
-    """What is known of an environment without making one."""
+    """Description of an environment that need not be created."""
 
     env_id: str
-    """Its name on the command line and in the tag `trajkit.env`."""
+    """Name on the command line and in the tag `trajkit.env`."""
     tasks: tuple[str, ...]
-    """Its tasks."""
+    """The tasks."""
     rule: ActionRule | None
-    """Its rule for answers; None when it depends on the state."""
+    """The rule for actions; None if the valid actions depend on the state."""
     success: str
-    """When an episode is a success, by a statistic or `episode_return`, such as `progression >= 1`."""
+    """The condition for success, on a statistic or `episode_return`, such as `progression >= 1`."""
     make: Callable[[str], Environment]
-    """Make one for a task; raises `MissingExtra` when its package is not installed."""
+    """Create the environment for a task. It raises `MissingExtra` if the package is not installed."""

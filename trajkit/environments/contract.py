@@ -1,4 +1,4 @@
-"""Whether an environment keeps its promises: for `trajkit check-env`, and for tests of anyone's own."""
+"""Check that an environment keeps the protocol, for `trajkit check-env` and for your own tests."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Check(NamedTuple):
     task: str
     status: Status
     detail: str
-    """What was seen."""
+    """What the check found."""
     hint: str | None
-    """What to do about it."""
+    """How to fix it."""
 
 
 def check(
@@ -36,21 +36,21 @@ def check(
     n_steps: int = 1000,
     limit_s: float = 60.0,
 ) -> Iterator[Check]:
-    """Run every check on an environment, and yield each result when it is there.
+    """Run every check on an environment and yield each result as soon as it is known.
 
-    When an environment cannot be begun or played at all, the other checks of that task are skipped.
+    If a task cannot be started or played at all, its other checks are skipped.
 
     Args:
-        env_id: As `typed_environment` takes it.
+        env_id: The environment, as for `typed_environment`.
         settings: Raw texts of `--env-set`.
-        tasks: Tasks to check; none is all.
-        seeds: Episodes to play, at least one.
-        n_steps: Where an episode is cut off that does not end.
-        limit_s: Longest that a check may take, in seconds.
+        tasks: Tasks to check. Default: all.
+        seeds: Seeds to play, at least one.
+        n_steps: Number of steps after which an episode is stopped.
+        limit_s: Time limit of each check, in seconds.
 
     Raises:
-        RequestError: There is no such environment or task, or it does not take a setting.
-        MissingExtra: Its package is not installed.
+        RequestError: There is no such environment or task, or the environment does not have a setting.
+        MissingExtra: The package of the environment is not installed.
 
     Example:
         >>> found = list(check("babyai", tasks=["goto"], seeds=range(3)))

@@ -1,7 +1,7 @@
-"""Play in a fresh process: whether a seed gives the same world there, and whether anything reaches stdout.
+"""Play episodes in a new process, to check that seeds are reproducible and that nothing is printed to stdout.
 
-The process is this module, run with two files: what is asked, and where the answer goes. Its own stdout is
-left to the environment, so that also what C code writes is seen.
+The process runs this module with two files: the request and the answer. Its stdout is left to the
+environment, so that output of C code is noticed as well.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ class Asked(NamedTuple):
 
 
 class Elsewhere(NamedTuple):
-    """What came of it in the other process."""
+    """The result from the other process."""
 
     traces: tuple[Trace, ...]
     printed: str
-    """What the environment printed, and was sent to stderr."""
+    """What the environment printed and trajkit sent to stderr."""
     escaped: str
-    """What reached stdout all the same."""
+    """What reached stdout nevertheless."""
 
 
 def elsewhere(asked: Asked, *, limit_s: float) -> Elsewhere:
-    """Play the same in a fresh process, which has another seed for Python's own hashes.
+    """Play the episodes in a new process, which has another seed for Python's hashes.
 
     Raises:
-        RolloutError: It failed there.
-        TooLong: It took longer than `limit_s` seconds.
+        RolloutError: The episodes failed in the other process.
+        TooLong: They took longer than `limit_s` seconds.
     """
     with tempfile.TemporaryDirectory(prefix="trajkit-") as folder:
         question, answer = Path(folder) / "asked.json", Path(folder) / "answer.json"
@@ -64,7 +64,7 @@ def elsewhere(asked: Asked, *, limit_s: float) -> Elsewhere:
                 command, env=environment, capture_output=True, timeout=limit_s, stdin=subprocess.DEVNULL
             )
         except (subprocess.TimeoutExpired, TooLong):
-            raise TooLong from None  # afresh: it is not our own waiting that takes long
+            raise TooLong from None  # raised anew: the environment is slow, not our waiting
         if done.returncode != 0 or not answer.exists():
             last = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
             raise RolloutError(f"a fresh process ended with code {done.returncode}: {' '.join(last)}")
@@ -90,7 +90,7 @@ def _trace(fields: list[object]) -> Trace:
 
 
 def answer_to(asked: Asked) -> dict[str, object]:
-    """Play what is asked; traces and prints, or the error."""
+    """Play the request. Return traces and printed lines, or the error."""
     from trajkit.environments import make
 
     with overheard() as said:
@@ -104,7 +104,7 @@ def answer_to(asked: Asked) -> dict[str, object]:
 
 
 def main(question: str, goal: str) -> None:
-    """Answer the question in one file in the other."""
+    """Read the request from one file and write the answer to the other."""
     asked = Asked(**json.loads(Path(question).read_text(encoding="utf-8")))
     Path(goal).write_text(json.dumps(answer_to(asked)), encoding="utf-8")
 

@@ -1,7 +1,7 @@
-"""Make an `Environment` of what somebody wrote: defaults filled in, answers checked, failures named.
+"""Wrap a user's environment as an `Environment`: fill in defaults, check results, name failures.
 
-Whatever goes wrong inside comes out as a `RolloutError` that names environment, task, seed and step, so that
-one broken episode can be told from a broken service and from a bad agent.
+Every failure of the user's code becomes a `RolloutError` that names the environment, task, seed and step. So
+a broken environment can be told from a broken service and from a bad agent.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from trajkit.errors import RolloutError, TrajkitError
 from trajkit.schema.success import parse_success
 
 TEXT_HASH = "text:"
-"""Begins an initial-state hash that was made of what is seen, because the environment offers none."""
+"""Prefix of an initial-state hash that was computed from texts, because the environment has none."""
 
 RETURN_NAME = "episode_return"
 RESERVED_NAMES = (RETURN_NAME, "comment", "demonstration")
-"""Metric names that mean something already: the sum of the rewards, and the gateway's own two."""
+"""Reserved metric names: the sum of the rewards, and two names of the gateway."""
 
 METRIC_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
-"""What a statistic may be called, so that the gateway and SQL take it as it is."""
+"""Valid names of statistics, which the gateway and SQL accept without quoting."""
 
 _log = logging.getLogger(__name__)
 _REMEMBERED_SEEDS = 65_536
@@ -45,40 +45,40 @@ _FOREIGN = (
     _TRAJKIT,
     *(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")),
 )
-"""Folders whose code is not the environment's own."""
+"""Folders whose code does not belong to the environment."""
 
 
 class Memory:
-    """How each seed began, so that another world under the same seed is noticed; the first so many seeds."""
+    """The initial states of the first seeds, to notice a seed that gives another state later."""
 
     def __init__(self) -> None:
         self._hashes: dict[tuple[str, int], str] = {}
 
     def differs(self, task: str, seed: int, state_hash: str) -> bool:
-        """Whether this seed began otherwise before."""
+        """Return whether this seed had another initial state before."""
         if len(self._hashes) < _REMEMBERED_SEEDS:
             return self._hashes.setdefault((task, seed), state_hash) != state_hash
         return self._hashes.get((task, seed), state_hash) != state_hash
 
 
 def guarded(inner: Any, info: EnvironmentInfo, task: str, memory: Memory) -> Environment:
-    """An environment that keeps the protocol, around one that somebody wrote.
+    """A wrapper that makes a user's environment keep the protocol.
 
     Args:
-        inner: What has `reset` and `step`, and whatever else it offers.
-        info: Its name, rule and condition for success.
-        task: The task that it was made for.
-        memory: Shared by all environments of one rollout.
+        inner: The user's environment, with `reset`, `step` and optional methods.
+        info: Name, rule and condition for success.
+        task: The task of the environment.
+        memory: Initial states, shared by all environments of one rollout.
 
     Raises:
-        RolloutError: It cannot be played at all.
+        RolloutError: The environment cannot be played at all.
     """
     offers_expert = callable(getattr(inner, "expert_action", None))
     return (GuardedExpert if offers_expert else Guarded)(inner, info, task, memory)
 
 
 class Guarded:
-    """Somebody's environment; see `guarded`."""
+    """A user's environment; see `guarded`."""
 
     def __init__(self, inner: Any, info: EnvironmentInfo, task: str, memory: Memory) -> None:
         self.env_id = info.env_id
@@ -95,7 +95,7 @@ class Guarded:
         self._n_steps = 0
         self._is_over = True
         self.close_error: RolloutError | None = None
-        """Why it could not be closed."""
+        """Why the environment could not be closed."""
         for name in ("reset", "step"):
             if not callable(getattr(inner, name, None)):
                 raise RolloutError(
@@ -105,20 +105,20 @@ class Guarded:
 
     @property
     def max_steps(self) -> int | None:
-        """Step limit of this episode; None where the environment says none."""
+        """Step limit of this episode; None if the environment states none."""
         limit = self._call("max_steps", getattr, self._inner, "max_steps", None)
         return int(limit) if isinstance(limit, numbers.Integral) and int(limit) > 0 else None
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """Numbers that it reported and that are no statistics; only an adapter knows of any."""
+        """Numbers in info that are not statistics; only adapters have them."""
         return tuple(sorted(getattr(self._inner, "unlisted", ())))
 
     def reset(self, seed: int) -> Start:
         """Begin the episode of this seed.
 
         Raises:
-            RolloutError: It cannot be begun, or it began otherwise before.
+            RolloutError: The episode cannot be started, or the seed had another initial state before.
         """
         self._seed, self._n_steps, self._legal, self._is_over = seed, 0, None, True
         if self._inner is None:
@@ -141,10 +141,10 @@ class Guarded:
         return start
 
     def step(self, text: str | None) -> Result:
-        """Carry out what the agent said.
+        """Execute an action.
 
         Raises:
-            RolloutError: It failed, or the episode is over, or none was begun.
+            RolloutError: The environment failed, the episode is over, or none was started.
         """
         if self._is_over:
             self._refuse_step()
@@ -162,10 +162,10 @@ class Guarded:
         return result
 
     def legal_actions(self) -> tuple[str, ...]:
-        """The actions open to the agent now; none where any text is one, and when the episode is over.
+        """Return the available actions; empty if any text is an action or the episode is over.
 
         Raises:
-            RolloutError: It failed, or offers something that is no action.
+            RolloutError: The environment failed, or returned an invalid list.
         """
         if self._is_over or not self._offers_legal:
             return () if self._rule is None else self._rule.actions
@@ -179,10 +179,10 @@ class Guarded:
         return self._legal
 
     def statistics(self) -> dict[str, float]:
-        """Scores of the episode so far; the same names from the reset to the end.
+        """Return the scores of the episode so far. The names stay the same during an episode.
 
         Raises:
-            RolloutError: It failed, or a score is no finite number or has no usable name.
+            RolloutError: The environment failed, or a score is not finite or has an invalid name.
         """
         scores = self._scores()
         if self._seed is not None and scores.keys() != self._names:
@@ -194,9 +194,9 @@ class Guarded:
         return scores
 
     def close(self) -> None:
-        """Let go of what it holds. A second call does nothing.
+        """Release all resources. A second call does nothing.
 
-        What fails then is logged and kept in `close_error`: no episode is worse for it.
+        A failure is logged and kept in `close_error`; it does not change any episode.
         """
         inner, self._inner = self._inner, None
         self._is_over, self._seed = True, None
@@ -213,7 +213,7 @@ class Guarded:
         self._fail("the episode is over", hint="reset begins another")
 
     def _call(self, name: str, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run somebody's code, with what it prints on stderr."""
+        """Run the user's code and send its output to stderr."""
         enter()
         try:
             return function(*arguments)
@@ -229,7 +229,7 @@ class Guarded:
             leave()
 
     def _start(self, value: Any) -> Start:
-        if not isinstance(value, tuple) or not 2 <= len(value) <= 3:
+        if not isinstance(value, tuple) or not 2 <= len(value) <= 4:
             self._wrong("reset", value, "Start, or mission and first observation")
         start = Start(*value)
         mission = self._text(start.mission, "the mission")
@@ -237,7 +237,9 @@ class Guarded:
         if not mission.strip():
             self._fail("the mission is empty", hint="say in words what the agent is to do")
         state_hash = self._text(start.initial_state_hash, "the initial-state hash")
-        return Start(mission, observation, state_hash or _text_hash(self.task, mission, observation))
+        room_hash = self._text(start.room_hash, "the room hash")
+        state_hash = state_hash or _text_hash(self.task, mission, observation)
+        return Start(mission, observation, state_hash, room_hash)
 
     def _result(self, value: Any, said: str, is_valid: bool) -> Result:
         if not isinstance(value, tuple) or len(value) not in (4, 6):
@@ -285,7 +287,7 @@ class Guarded:
         return value if type(value) is str else str(value)
 
     def _number(self, value: Any, what: str) -> float:
-        """Also a number of numpy."""
+        """Accept NumPy numbers as well."""
         if not isinstance(value, str | bytes | type(None)):
             try:
                 number = float(value)
@@ -296,7 +298,7 @@ class Guarded:
         self._fail(f"{what} is {_shown(value)}, not a finite number")
 
     def _flag(self, value: Any, what: str) -> bool:
-        """Also numpy's own booleans."""
+        """Accept NumPy booleans as well."""
         if value is True or value is False:
             return value
         if is_numpy_flag(value):
@@ -322,13 +324,13 @@ class Guarded:
 
 
 class GuardedExpert(Guarded):
-    """Somebody's environment that knows how to solve itself."""
+    """A user's environment with an expert."""
 
     def expert_action(self) -> str:
-        """The expert's next action.
+        """Return the expert's next action.
 
         Raises:
-            RolloutError: It failed, or the episode is over, or none was begun.
+            RolloutError: The environment failed, the episode is over, or none was started.
         """
         if self._is_over:
             self._refuse_step()
@@ -341,18 +343,18 @@ def _text_hash(task: str, mission: str, observation: str) -> str:
 
 
 def is_numpy_flag(value: object) -> bool:
-    """Whether it is a boolean of numpy, which is no bool and no number to Python."""
+    """Whether the value is a NumPy boolean, which is neither a bool nor a number in Python."""
     return type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
 
 
 def raised(error: BaseException) -> str:
-    """An exception of somebody's code on one line, with the place in that code where it was raised."""
+    """Describe an exception of the user's code in one line, with file and line."""
     text = " ".join(f"{type(error).__name__}: {error}".rstrip(": ").split())
     return (text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…") + place(error)
 
 
 def place(error: BaseException) -> str:
-    """File and line in brackets where somebody's own code was left; empty when it was never entered."""
+    """Return the file and line in brackets where the user's code raised; empty if it was not reached."""
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     outside = [(Path(name).name, line) for name, line in frames if not name.startswith(_TRAJKIT)]
     own = [(Path(name).name, line) for name, line in frames if not name.startswith(_FOREIGN)]
@@ -360,5 +362,5 @@ def place(error: BaseException) -> str:
 
 
 def _shown(value: Any) -> str:
-    """Type and beginning of a value, for a message."""
+    """Return the type and the beginning of a value, for a message."""
     return "None" if value is None else f"the {type(value).__name__} {_REPR.repr(value)}"

@@ -1,4 +1,4 @@
-"""Gymnasium environments whose observations are text, or can be made text, as environments of trajkit."""
+"""Use Gymnasium environments whose observations are text, or can be turned into text."""
 
 from __future__ import annotations
 
@@ -24,33 +24,33 @@ MISSION = "mission"
 
 @dataclass(frozen=True)
 class TextOptions:
-    """How an environment of Gymnasium is put into words; each may be set with `--env-set`."""
+    """How a Gymnasium environment is turned into text. Each field can be set with `--env-set`."""
 
     observation_key: str | None = None
-    """Entry of a dict observation that is the text; None takes the only text in it."""
+    """Key of the text in a dict observation. None: the only text in it."""
     observation_text: Callable[[Any], str] | None = None
-    """Makes text of an observation; on the command line `my_pkg.env:describe`."""
+    """Function that turns an observation into text; on the command line `my_pkg.env:describe`."""
     mission: str | None = None
-    """The goal in words; None takes `mission` from info or observation of the reset, or the attribute."""
+    """The goal, as text. None: `mission` from the info or the observation of the reset, or the attribute."""
     actions: tuple[str, ...] = ()
-    """Names of discrete actions, in their order; none takes the environment's own, else their numbers."""
+    """Names of the discrete actions in order. Empty: the environment's own names, else numbers."""
     default_action: str | None = None
-    """What an answer that names no action is carried out as; None is the first discrete action."""
+    """The action for an invalid answer. None: the first discrete action."""
     statistics: tuple[str, ...] = ()
-    """Entries of info that become metrics, 0 until there is one; none takes the numbers at the reset."""
+    """Keys of info that become metrics, 0 until they appear. Empty: the numbers in the info of the reset."""
     success: str = DEFAULT_SUCCESS
-    """When an episode is a success."""
+    """The condition for success."""
 
 
 def registered(spec: str, settings: Mapping[str, str]) -> EnvironmentInfo:
-    """What is known of an environment that is registered with Gymnasium.
+    """Describe an environment that is registered with Gymnasium.
 
     Args:
         spec: `gym:Maze-v0`, or `gym:my_pkg.envs:Maze-v0` to import a module first, which registers it.
         settings: Fields of `TextOptions`, `max_episode_steps`, and arguments of the environment.
 
     Raises:
-        RequestError: There is no such id, or a setting is not taken.
+        RequestError: There is no such id or setting.
         MissingExtra: Gymnasium is not installed.
     """
     gymnasium = need("gymnasium", extra="gymnasium")
@@ -76,33 +76,33 @@ def registered(spec: str, settings: Mapping[str, str]) -> EnvironmentInfo:
 
 
 def described(target: Callable[..., Any], spec: str, settings: Mapping[str, str]) -> EnvironmentInfo:
-    """What is known of a class of Gymnasium, or of a function that is annotated to return one.
+    """Describe a Gymnasium class, or a function that is annotated to return one.
 
     Args:
         target: The class or the function.
-        spec: Its name.
+        spec: Name of the class or the function.
         settings: Fields of `TextOptions`, and arguments of the class or the function.
 
     Raises:
-        RequestError: A setting is not taken.
+        RequestError: There is no such setting.
     """
     return _info(target, parameters(target), spec, settings, env_id=getattr(target, "env_id", spec))
 
 
 def as_text(env: Any, options: TextOptions | None = None) -> GymnasiumText:
-    """One environment of Gymnasium in words.
+    """Wrap a Gymnasium environment as a text environment.
 
     Raises:
-        RequestError: Its observations are no text, or its actions cannot be said.
+        RequestError: The observations are not text, or the actions cannot be written as text.
     """
     return GymnasiumText(env, options or TextOptions())
 
 
 class _Actions(NamedTuple):
-    """How what an agent says becomes an action of Gymnasium."""
+    """The conversion of an answer into a Gymnasium action."""
 
     names: tuple[str, ...]
-    """Names of discrete actions; none where any text is an action."""
+    """Names of the discrete actions; empty if any text is an action."""
     default: str | None
     start: int
     """Number of the first discrete action."""
@@ -110,10 +110,10 @@ class _Actions(NamedTuple):
 
 
 class GymnasiumText:
-    """An environment of Gymnasium whose observations and actions are text; see `as_text`.
+    """A Gymnasium environment with text observations and text actions; see `as_text`.
 
-    What the environment itself offers as `legal_actions` and `expert_action` is used, and so is
-    `initial_state_hash` in the info of its reset.
+    It uses `legal_actions` and `expert_action` of the environment, and `initial_state_hash` in the info of
+    the reset, if they exist.
     """
 
     def __init__(self, env: Any, options: TextOptions) -> None:
@@ -124,14 +124,14 @@ class GymnasiumText:
         self._actions = _actions(env, options, self._name)
         self._scores: dict[str, Any] = {}
         self.unlisted: set[str] = set()
-        """Numbers that steps reported in info and that are no statistics."""
+        """Numbers in info that are not statistics."""
         for offered in ("legal_actions", "expert_action"):
             if callable(getattr(env.unwrapped, offered, None)):
                 setattr(self, offered, getattr(env.unwrapped, offered))
 
     @property
     def max_steps(self) -> int | None:
-        """Its time limit: that of its registration, of a wrapper, or its own attribute."""
+        """The time limit: of the registration, of a wrapper, or the attribute."""
         of_spec = getattr(self._env.spec, "max_episode_steps", None)
         if of_spec is not None:
             return int(of_spec)
@@ -143,7 +143,7 @@ class GymnasiumText:
         return getattr(layer, "max_steps", None)
 
     def reset(self, seed: int) -> Start:
-        """Begin the episode of this seed."""
+        """Start the episode of this seed."""
         observation, info = self._env.reset(seed=seed)
         if self._options.statistics:
             self._scores = {name: info.get(name, 0) for name in self._options.statistics}
@@ -153,7 +153,7 @@ class GymnasiumText:
         return Start(self._mission(observation, info), self._read(observation), state_hash)
 
     def step(self, text: str | None) -> Result:
-        """Carry out what the agent said."""
+        """Execute an action."""
         action, executed, is_valid = self._resolved(text)
         answer = self._env.step(action)
         if not isinstance(answer, tuple) or len(answer) != 5:
@@ -170,15 +170,15 @@ class GymnasiumText:
         return Result(self._read(observation), reward, terminated, truncated, executed, is_valid)
 
     def legal_actions(self) -> tuple[str, ...]:
-        """The names of its discrete actions; none where any text is an action."""
+        """Return the names of the discrete actions; empty if any text is an action."""
         return self._actions.names
 
     def statistics(self) -> dict[str, Any]:
-        """The latest numbers of info."""
+        """Return the latest numbers of info."""
         return self._scores
 
     def close(self) -> None:
-        """Close it."""
+        """Close the environment."""
         self._env.close()
 
     def _resolved(self, text: str | None) -> tuple[Any, str, bool]:
@@ -220,7 +220,7 @@ def _info(
     *,
     env_id: str,
 ) -> EnvironmentInfo:
-    """Settings that the environment itself takes are its own; the others say how to put it into words."""
+    """Split the settings into parameters of the environment and fields of `TextOptions`."""
     ours = {name: one for name, one in parameters(TextOptions).items() if name not in known}
     theirs = {name: one for name, one in known.items() if name != TASK}
     values = converted(settings, {**theirs, **ours}, of=spec)
@@ -238,7 +238,7 @@ def _info(
 
 
 def _reader(space: Any, options: TextOptions, name: str) -> Callable[[Any], Any]:
-    """What takes the text out of an observation."""
+    """Return the function that turns an observation into text."""
     from gymnasium import spaces
 
     if options.observation_text is not None:
@@ -286,7 +286,7 @@ def _actions(env: Any, options: TextOptions, name: str) -> _Actions:
 
 
 def _own_names(env: Any, n: int) -> tuple[str, ...]:
-    """Names that the environment gives its actions: meanings, or an enum; none when they do not fit."""
+    """Return the environment's names of its actions (meanings or an enum); empty if they do not fit."""
     meanings, listed = getattr(env, "get_action_meanings", None), getattr(env, "actions", None)
     names: tuple[str, ...] = ()
     if callable(meanings):

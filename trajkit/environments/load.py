@@ -1,4 +1,4 @@
-"""An environment of somebody's own by its name `my_pkg.env:MyEnv`: class, function or `EnvironmentInfo`."""
+"""Load a user's environment by its name `my_pkg.env:MyEnv`: a class, a function or an `EnvironmentInfo`."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from trajkit.errors import QueryError, RequestError, RolloutError, TrajkitError
 from trajkit.schema.success import parse_success
 
 GYM = "gym:"
-"""Begins the name of an environment that is registered with Gymnasium, such as `gym:my_pkg.envs:Maze-v0`."""
+"""Prefix of environments that are registered with Gymnasium, such as `gym:my_pkg.envs:Maze-v0`."""
 
 TASK = "task"
-"""The parameter through which an environment is told its task."""
+"""The parameter that gets the task."""
 
 
 def load(spec: str, settings: Mapping[str, str], *, taken: Collection[str] = ()) -> EnvironmentInfo:
-    """What is known of somebody's environment.
+    """Describe a user's environment.
 
     Args:
         spec: `module:name`, importable from the working folder, or `gym:` and an id of Gymnasium.
         settings: Raw texts by name, for the parameters of the class or the function.
-        taken: Names that mean other environments.
+        taken: Names of other environments.
 
     Raises:
-        RequestError: It cannot be imported, is no environment, or does not take a setting.
+        RequestError: It cannot be imported, is not an environment, or does not have a setting.
         MissingExtra: Gymnasium is not installed.
     """
     if spec.startswith(GYM):
@@ -76,17 +76,17 @@ def load(spec: str, settings: Mapping[str, str], *, taken: Collection[str] = ())
 def maker(
     call: Callable[..., Any], arguments: Mapping[str, Any], *, takes_task: bool
 ) -> Callable[[str], Any]:
-    """What makes an environment for a task, with the same arguments each time."""
+    """Return a function that creates the environment for a task, always with the same arguments."""
     if takes_task:
         return lambda task: call(**arguments, **{TASK: task})
     return lambda task: call(**arguments)
 
 
 def with_settings(info: EnvironmentInfo, settings: Mapping[str, str], *, of: str) -> EnvironmentInfo:
-    """The same, whose `make` is given settings besides the task, which comes first.
+    """Return the description with settings bound to `make`, after the task.
 
     Raises:
-        RequestError: It does not take one, or needs another.
+        RequestError: There is no such setting, or a required one is missing.
     """
     make, known = info.make, parameters(info.make)
     arguments = converted(settings, dict(list(known.items())[1:]), of=of)
@@ -94,28 +94,28 @@ def with_settings(info: EnvironmentInfo, settings: Mapping[str, str], *, of: str
 
 
 def is_gymnasium(target: Any) -> bool:
-    """Whether a class, or what a function says it returns, is one of Gymnasium; without importing it."""
+    """Return whether a class, or a function's return type, is one of Gymnasium, without importing it."""
     kind = target if isinstance(target, type) else known_result(target)
     classes = kind.__mro__ if isinstance(kind, type) else ()
     return any((one.__module__, one.__name__) == ("gymnasium.core", "Env") for one in classes)
 
 
 def known_result(target: Callable[..., Any]) -> Any:
-    """What a function is annotated to return; None for a class, and without an annotation."""
+    """Return the annotated return type of a function; None for a class or without an annotation."""
     if isinstance(target, type):
         return None
     try:
         result = inspect.signature(target, eval_str=True).return_annotation
-    except Exception:  # noqa: BLE001 - somebody's annotations are code, and may name what is not there
+    except Exception:  # noqa: BLE001 - annotations are code of the user and may fail in any way
         return None
     return None if result is inspect.Signature.empty else result
 
 
 def tasks_of(target: Any, known: Mapping[str, inspect.Parameter], spec: str) -> tuple[str, ...]:
-    """The tasks that it declares; else the values that its parameter `task` may have; else the one default.
+    """Return the declared tasks, else the allowed values of the parameter `task`, else the default task.
 
     Raises:
-        RequestError: It declares none and asks for one, or the other way about.
+        RequestError: It has a parameter `task` and declares no tasks, or the other way round.
     """
     declared = getattr(target, "tasks", None)
     if declared is not None:
@@ -150,10 +150,10 @@ def _without_task(
 
 
 def _checked(info: EnvironmentInfo, spec: str, taken: Collection[str]) -> EnvironmentInfo:
-    """The same with sound declarations, and with every environment that it makes guarded.
+    """Check the description and return it with a `make` that wraps every environment.
 
     Raises:
-        RequestError: A declaration cannot be meant.
+        RequestError: A declaration is invalid.
     """
     if not isinstance(info.env_id, str) or not info.env_id.strip() or info.env_id in taken:
         raise RequestError(

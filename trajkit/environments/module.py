@@ -1,4 +1,4 @@
-"""What `my_pkg.module:Name` names: something of the user's own, importable from the working folder."""
+"""Import an object of the user by its name `my_pkg.module:Name`, from the working folder."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from trajkit.errors import RequestError, TrajkitError
 
 
 def attribute(spec: str, *, noun: str) -> Any:
-    """Import a module and take something out of it. What the module prints while it loads goes to stderr.
+    """Import an object from a module. What the module prints while it loads goes to stderr.
 
     Args:
         spec: `module:name`; the name may have dots.
-        noun: What it should be, for messages.
+        noun: The kind of object, for messages.
 
     Raises:
-        RequestError: The spec is not of this form, the module cannot be imported or has no such name.
+        RequestError: The spec has another form, or the module cannot be imported or has no such name.
     """
     name, colon, path = spec.partition(":")
     if not (colon and all(part.isidentifier() for part in (*name.split("."), *path.split(".")))):
@@ -43,14 +43,14 @@ def _spelling(name: str, path: str) -> str:
 
 
 def imported(name: str) -> ModuleType:
-    """A module of the user's own; the working folder is searched first.
+    """Import a module of the user. The working folder is searched first.
 
     Raises:
-        RequestError: It cannot be imported.
+        RequestError: The module cannot be imported.
     """
     folder = str(Path.cwd())
     if folder not in sys.path:
-        sys.path.insert(0, folder)  # as `python -m` has it
+        sys.path.insert(0, folder)  # as `python -m` does
     importlib.invalidate_caches()
     try:
         with quiet():

@@ -1,6 +1,6 @@
-"""What every environment promises: one check each, which plays a few episodes and says what it found.
+"""The checks of an environment. Each plays a few episodes and reports what it found.
 
-Nothing here knows any particular environment.
+No check depends on a particular environment.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from trajkit.errors import RolloutError
 from trajkit.schema.success import parse_success
 
 ODD_ANSWERS = (None, "", "\n", "fly away", "你好", "{}", "x" * 10_000)
-"""What an agent may well say, and no environment may trip over."""
+"""Unusual texts that an agent may say and that must not break an environment."""
 
 _SLOW_STEP_S, _SLOW_RESET_S = 0.02, 1.0
 _MEASURED_S = 0.5
 _MOST_ACTIONS = 30
-"""So many of the legal actions are tried one by one."""
+"""How many legal actions are tried."""
 
 
 def begins(trial: Trial) -> Finding:
-    """Every seed begins with a mission and something to see."""
+    """Every seed starts with a mission and an observation."""
     world = trial.world()
     starts = [world.reset(seed) for seed in trial.seeds]
     if blank := [
@@ -37,13 +37,13 @@ def begins(trial: Trial) -> Finding:
 
 
 def plays(trial: Trial) -> Finding:
-    """Random actions can be played, and what comes back is of the right types."""
+    """Random actions work, and the results have the right types."""
     n_steps = sum(len(trace.results) for trace in trial.traces)
     return passed(f"{len(trial.traces)} episodes, {n_steps} steps of random actions")
 
 
 def ends(trial: Trial) -> Finding:
-    """Every episode comes to an end, by the step limit that the environment states at the latest."""
+    """Every episode ends, at the latest at the stated step limit."""
     world = trial.world()
     for trace in trial.traces:
         world.reset(trace.seed)
@@ -70,7 +70,7 @@ def _limit(world: Environment) -> str:
 
 
 def kinds_of_end(trial: Trial) -> Finding:
-    """Being cut off by the step limit is truncated, any other end is terminated."""
+    """The step limit gives `truncated`; any other end gives `terminated`."""
     over = [trace for trace in trial.traces if trace.is_over]
     ends = [(trace.results[-1].terminated, trace.results[-1].truncated) for trace in over]
     tally = f"{sum(t for t, _ in ends)} terminated, {sum(c for _, c in ends)} truncated"
@@ -87,7 +87,7 @@ def kinds_of_end(trial: Trial) -> Finding:
 
 
 def same_seed(trial: Trial) -> Finding:
-    """The same seed and actions give the same episode: again, backwards, and in another environment."""
+    """The same seed and actions give the same episode: again, in reverse order, and in another instance."""
     world, other = trial.world(), trial.world()
     for trace in reversed(trial.traces):
         for how, again in (("again", world), ("in another environment", other), ("once more", world)):
@@ -97,7 +97,7 @@ def same_seed(trial: Trial) -> Finding:
 
 
 def fresh_process(trial: Trial) -> Finding:
-    """The same seed and actions give the same episode in a fresh process."""
+    """The same seed and actions give the same episode in a new process."""
     for trace, there in zip(trial.traces, trial.elsewhere.traces, strict=True):
         if found := difference(trace, there):
             return _differs(f"seed {trace.seed} differs in a fresh process: {found}")
@@ -113,7 +113,7 @@ def _differs(detail: str) -> Finding:
 
 
 def state_hash(trial: Trial) -> Finding:
-    """The initial-state hash is there, and differs where the seeds' worlds do."""
+    """There is an initial-state hash, and it differs when the initial states differ."""
     hashes = {trace.start.initial_state_hash for trace in trial.traces}
     if not all(hashes):
         return failed("there is no initial-state hash")
@@ -127,7 +127,7 @@ def state_hash(trial: Trial) -> Finding:
 
 
 def seeds_differ(trial: Trial) -> Finding:
-    """Different seeds give different worlds."""
+    """Different seeds give different initial states."""
     if len(trial.seeds) < 2:
         return skipped("one seed only")
     n_starts = len({trace.start for trace in trial.traces})
@@ -140,7 +140,7 @@ def seeds_differ(trial: Trial) -> Finding:
 
 
 def two_at_once(trial: Trial) -> Finding:
-    """Two environments that play side by side do not touch each other, as in every rollout."""
+    """Two instances that play at the same time do not affect each other."""
     first, second = trial.traces[0], trial.traces[-1]
     players = [Player(trial.world(), first.seed), Player(trial.world(), second.seed)]
     for _ in range(trial.n_steps):
@@ -159,7 +159,7 @@ def two_at_once(trial: Trial) -> Finding:
 
 
 def silent(trial: Trial) -> Finding:
-    """Nothing reaches stdout."""
+    """Nothing is printed to stdout."""
     hint = "print(..., file=sys.stderr), or logging; results of a command go to stdout"
     if escaped := trial.elsewhere.escaped:
         return failed(f"this reached stdout past Python's sys.stdout: {_first_line(escaped)}", hint)
@@ -169,7 +169,7 @@ def silent(trial: Trial) -> Finding:
 
 
 def legal_actions(trial: Trial) -> Finding:
-    """Every legal action is text, there once, and carried out as said."""
+    """Every legal action is a text, is unique, and is executed as it is."""
     offered = [actions for trace in trial.traces for actions in trace.legal]
     if not any(offered):
         return skipped("any text is an action")
@@ -190,7 +190,7 @@ def legal_actions(trial: Trial) -> Finding:
 
 
 def odd_answers(trial: Trial) -> Finding:
-    """Nothing that an agent may say breaks it, and what is no action is marked."""
+    """No text breaks the environment, and invalid actions are marked."""
     world, rule = trial.world(), trial.info.rule
     for text in ODD_ANSWERS:
         world.reset(trial.seeds[0])
@@ -204,7 +204,7 @@ def odd_answers(trial: Trial) -> Finding:
 
 
 def numbers(trial: Trial) -> Finding:
-    """Rewards and statistics are finite numbers, and the statistics have the same names all along."""
+    """Rewards and statistics are finite, and the names of the statistics do not change."""
     world = trial.world()
     world.reset(trial.seeds[0])
     names = tuple(world.statistics())
@@ -226,7 +226,7 @@ def _is_finite(value: object) -> bool:
 
 
 def success(trial: Trial) -> Finding:
-    """The condition for success can be judged, and not everything is one."""
+    """The condition for success can be evaluated, and not every episode is a success."""
     rule = parse_success(trial.info.success)
     known = (*trial.traces[0].scores, RETURN_NAME)
     if rule.metric not in known:
@@ -246,7 +246,7 @@ def _metrics(trace: Trace) -> dict[str, float]:
 
 
 def turns(trial: Trial) -> Finding:
-    """Stepping before the beginning and after the end is refused; reset begins anew at any time."""
+    """A step before the start or after the end is refused; a reset works at any time."""
     world, trace = trial.world(), trial.traces[0]
     if not _refuses_step(world):
         return failed("a step before the first reset is not refused")
@@ -270,7 +270,7 @@ def _refuses_step(world: Environment) -> bool:
 
 
 def expert(trial: Trial) -> Finding:
-    """The expert solves what it is asked about, with legal actions."""
+    """The expert solves the task with legal actions."""
     world = trial.world()
     if not isinstance(world, HasExpert):
         return skipped("it offers no expert")
@@ -298,7 +298,7 @@ def expert(trial: Trial) -> Finding:
 
 
 def closing(trial: Trial) -> Finding:
-    """Closing twice does nothing the second time, in the middle of an episode too."""
+    """A second `close` does nothing, even in the middle of an episode."""
     world = trial.world()
     world.reset(trial.seeds[0])
     world.close()
@@ -310,7 +310,7 @@ def closing(trial: Trial) -> Finding:
 
 
 def speed(trial: Trial) -> Finding:
-    """A step is quick: all episodes of a rollout take their steps in one thread."""
+    """A step is fast: all episodes of a rollout run in one thread."""
     world, n_steps, seconds, resets = trial.world(), 0, 0.0, 0.0
     for seed in trial.seeds:
         began = time.perf_counter()
@@ -363,7 +363,7 @@ CHECKS: dict[str, Callable[[Trial], Finding]] = {
     "closing": closing,
     "speed": speed,
 }
-"""Every check by its name, in the order in which they run."""
+"""All checks by name, in the order in which they run."""
 
 GATES = ("begins", "plays")
-"""When one of these fails, nothing else can be said."""
+"""If one of these fails, the other checks are skipped."""

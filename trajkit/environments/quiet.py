@@ -1,8 +1,8 @@
-"""Keep stdout for results: what an environment prints while it runs goes to stderr.
+"""Keep stdout for results: what an environment prints goes to stderr.
 
-Only the thread that is inside an environment is diverted; what other threads print meanwhile stays where it
-belongs. Text that C code or another process writes to the file descriptor is not seen here: `kept_stdout`
-moves the descriptor itself, once for a whole command.
+This redirects only the thread that runs an environment; other threads print as usual. It does not see text
+that C code or another process writes to the file descriptor: `kept_stdout` redirects the descriptor itself,
+once for a whole command.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from typing import Any, TextIO
 
 _lock = threading.Lock()
 _depths: dict[int, int] = {}
-"""How deep each thread is inside environments, by its identity."""
+"""Depth of nested environments by thread."""
 _heard: list[str] | None = None
 _MOST_HEARD = 1000
-"""Lines that are noted; an environment may print for hours."""
+"""How many lines are kept."""
 
 
 class _Switch:
-    """Stands in for stdout while any thread is inside an environment."""
+    """The replacement of stdout while any thread runs an environment."""
 
     def __init__(self) -> None:
         self.stdout: TextIO = sys.stdout
 
     def write(self, text: str) -> int:
-        """Write to the stream of this thread, or note it where somebody listens."""
+        """Write to the stream of this thread, or collect the text."""
         if _heard is None or threading.get_ident() not in _depths:
             return self._stream().write(text)
         if len(_heard) < _MOST_HEARD:
@@ -48,18 +48,18 @@ _switch = _Switch()
 
 
 def enter() -> None:
-    """Divert this thread until `leave`. May be nested."""
+    """Redirect this thread until `leave`. Calls can be nested."""
     me = threading.get_ident()
     with _lock:
         if not _depths:
-            if sys.stdout is not _switch:  # another thread may have put it back after a diversion of its own
+            if sys.stdout is not _switch:  # another thread may have restored it
                 _switch.stdout = sys.stdout
             sys.stdout = _switch
         _depths[me] = _depths.get(me, 0) + 1
 
 
 def leave() -> None:
-    """End what the last `enter` of this thread began."""
+    """End the last `enter` of this thread."""
     me = threading.get_ident()
     with _lock:
         if _depths[me] == 1:
@@ -72,7 +72,7 @@ def leave() -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Divert this thread for the time of a block."""
+    """Redirect this thread during a block."""
     enter()
     try:
         yield
@@ -82,7 +82,7 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def overheard() -> Iterator[list[str]]:
-    """Note in a list what would be diverted in a block, instead of writing it. One block at a time."""
+    """Collect redirected lines of a block in a list instead of writing them. Only one block at a time."""
     global _heard
     said: list[str] = []
     _heard = said
@@ -94,10 +94,10 @@ def overheard() -> Iterator[list[str]]:
 
 @contextlib.contextmanager
 def kept_stdout() -> Iterator[None]:
-    """Keep stdout for Python's own `sys.stdout`: what else writes to the descriptor reaches stderr.
+    """Keep stdout for Python's `sys.stdout`; other writers to the file descriptor reach stderr.
 
-    That is C code in this process, and any process that is started meanwhile. Does nothing where stdout is no
-    file of the system, as in a notebook.
+    These are C code in this process, and processes that are started meanwhile. It does nothing if stdout has
+    no file descriptor, as in a notebook.
     """
     before = sys.stdout
     try:
@@ -122,6 +122,6 @@ def kept_stdout() -> Iterator[None]:
 
 
 def _flush_c() -> None:
-    """C code's own buffer goes where it was to go before the descriptor is put back."""
+    """Flush the buffer of C code before the descriptor is restored."""
     if os.name == "posix":
         ctypes.CDLL(None).fflush(None)

@@ -1,4 +1,4 @@
-"""Settings typed on a command line, as the arguments that a function or a class takes."""
+"""Convert settings from the command line into arguments of a function or a class."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _BY_KEYWORD = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWOR
 
 
 class Recorded(str):
-    """A setting that was read from data: unlike one that the user typed, it names no function and no file."""
+    """A setting from data. Unlike a typed one, it must not name a function or a file."""
 
 
 class _Unfit(Exception):
-    """The text is no value of this type; the message says what it should be."""
+    """The text is not a value of the type; the message says what is expected."""
 
 
 def parameters(call: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """What can be given by name, with `**` under its own name when it takes any; annotations are resolved.
+    """Return the parameters that can be given by name, including `**`, with resolved annotations.
 
-    A builtin without a signature takes nothing.
+    A builtin without a signature has none.
     """
     try:
         found = inspect.signature(call, eval_str=True)
-    except Exception:  # noqa: BLE001 - somebody's annotations are code, and may name what is not there
+    except Exception:  # noqa: BLE001 - annotations are code of the user and may fail in any way
         try:
             found = inspect.signature(call)
         except ValueError:
@@ -48,20 +48,20 @@ def converted(
     of: str,
     option: str = "--env-set",
 ) -> dict[str, Any]:
-    """The settings as values of the parameters' types.
+    """Convert settings to the types of the parameters.
 
     `int`, `float`, `bool`, `str`, `Path`, `Literal`, enums (by name or value), functions (`module:name`) and
-    tuples or lists of text (with commas) are read as typed; anything else is JSON. Without an annotation the
-    default's type decides; without either, JSON is tried, and other text is itself.
+    tuples or lists of text (with commas) are read as typed; anything else is JSON. Without an annotation, the
+    type of the default decides. Without both, the text is read as JSON if possible, else kept.
 
     Args:
         settings: Raw texts by name.
         known: From `parameters`.
-        of: What takes them, for messages.
-        option: The option that they were typed with, for hints.
+        of: The owner of the parameters, for messages.
+        option: The option on the command line, for hints.
 
     Raises:
-        RequestError: A name is not known, a value does not fit, or one that is needed is missing.
+        RequestError: A name is unknown, a value does not fit, or a required one is missing.
     """
     takes_any = any(parameter.kind == inspect.Parameter.VAR_KEYWORD for parameter in known.values())
     named = {name: parameter for name, parameter in known.items() if parameter.kind in _BY_KEYWORD}
@@ -78,25 +78,8 @@ def converted(
     return values
 
 
-def typed(pairs: Sequence[str], *, option: str = "--env-set") -> dict[str, str]:
-    """The settings of an option that was given as `name=value`, any number of times.
-
-    Raises:
-        RequestError: There is no `=`, or a name is there twice.
-    """
-    settings: dict[str, str] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name.strip():
-            raise RequestError(f"{option} {pair!r} is not NAME=VALUE")
-        if name.strip() in settings:
-            raise RequestError(f"{option} {name.strip()} is given twice")
-        settings[name.strip()] = value
-    return settings
-
-
 def nearest(name: str, known: Sequence[str]) -> str:
-    """The names that `name` may have meant, else every one, for a hint; empty without any."""
+    """Return similar names, else all names, for a hint."""
     close = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
     if close:
         return f"did you mean {' or '.join(close)}?"
@@ -121,7 +104,7 @@ def _value(name: str, text: str, parameter: inspect.Parameter | None, of: str) -
 
 
 def _annotation(parameter: inspect.Parameter) -> Any:
-    """Its type: annotated, else that of a default that tells; Any when nothing does."""
+    """Return the annotated type, else the type of the default, else Any."""
     if parameter.annotation is not inspect.Parameter.empty and not isinstance(parameter.annotation, str):
         return parameter.annotation
     if isinstance(parameter.default, bool | int | float | str | Path | enum.Enum):
@@ -130,7 +113,7 @@ def _annotation(parameter: inspect.Parameter) -> Any:
 
 
 def _wanted(parameter: inspect.Parameter) -> str:
-    """What a parameter takes, in a word or two."""
+    """Describe the type of a parameter."""
     annotation = _annotation(parameter)
     if get_origin(annotation) is Literal:
         return "|".join(str(option) for option in get_args(annotation))
@@ -140,7 +123,7 @@ def _wanted(parameter: inspect.Parameter) -> str:
 
 
 def _read(text: str, annotation: Any) -> Any:
-    """The value of this type that the text says.
+    """Convert a text to the type.
 
     Raises:
         _Unfit: There is none.
@@ -175,7 +158,7 @@ def _option(text: str, options: Mapping[str, Any]) -> Any:
 
 
 def _first_that_fits(text: str, members: tuple[Any, ...]) -> Any:
-    """Text comes last: it fits always."""
+    """Sort text last, because every value fits it."""
     unfit = []
     if type(None) in members and text.lower() in ("none", "null"):
         return None
@@ -198,7 +181,7 @@ def _function(text: str) -> Any:
 
 
 def _json(text: str, annotation: Any) -> Any:
-    """JSON of the annotated type; of any type it may also be plain text."""
+    """Read JSON of the annotated type; for Any, other text is kept."""
     if annotation is Any:
         try:
             return json.loads(text)

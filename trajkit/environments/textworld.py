@@ -1,43 +1,56 @@
-"""TextWorldExpress (Jansen and Côté 2022): eight text games, worlds to train, develop and test on."""
+"""TextWorldExpress (Jansen and Côté 2022): eight text games with training, development and test worlds."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
-from typing import TYPE_CHECKING, Any
+import os
+import shutil
+import subprocess
+import tempfile
+import weakref
+from pathlib import Path
+from typing import IO, Any
 
+from trajkit._core.lazy import need
 from trajkit.environments.base import EnvironmentInfo, Result, Start
-from trajkit.errors import RequestError, RolloutError
-
-if TYPE_CHECKING:
-    from trajkit.environments.textworld_jvm import Jvm
+from trajkit.errors import RequestError, RolloutError, StackError
 
 ENV_ID = "textworld"
 GAMES = ("cookingworld", "twc", "coin", "mapreader", "arithmetic", "sorting", "simonsays", "peckingorder")
 FOLDS = {"": "train", "-dev": "dev", "-test": "test"}
-"""What follows a game's name in its task, and the fold that it stands for: another fold is another world."""
+"""Suffix of a task and the fold that it stands for."""
 TASKS = tuple(f"{game}{ending}" for ending in FOLDS for game in GAMES)
 
 _MOST_SEED = 2**31 - 1
 _HELP = "help"
+_EXTRA = "textworld"
+_HINT = (
+    "install Java 17 or newer (`apt install default-jre-headless`, `brew install openjdk`),"
+    " or name its folder in JAVA_HOME"
+)
+# a game is small and there are many processes: use little memory and start fast
+_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_END_S = 5.0
 
 
 class TextWorld:
-    """One game of TextWorldExpress, in a Java process of its own.
+    """A game of TextWorldExpress in its own Java process.
 
-    Every text is an action: one that the game does not know takes a step and changes nothing. An action is
-    valid when the game lists it among those that do something; its own gold paths have some that do not.
+    Any text is an action: an unknown one takes a step and changes nothing. An action is valid if the game
+    lists it as available. The game's gold paths contain some actions that it does not list.
 
     Args:
-        task: One of `TASKS`: a game for its training worlds, with `-dev` or `-test` behind it for the others.
+        task: One of `TASKS`: the name of a game for its training worlds, with `-dev` or `-test` for others.
         max_steps: Step limit of an episode.
-        **parameters: Whole numbers that the game takes, such as `numLocations` and `numIngredients` of
-            cookingworld; what is left out has the game's default.
+        **parameters: Integer parameters of the game, such as `numLocations` and `numIngredients` of
+            cookingworld. Default: the game's own.
 
     Raises:
-        RequestError: There is no such task, or the game does not take a parameter.
+        RequestError: There is no such task or parameter.
         MissingExtra: textworld-express is not installed.
-        StackError: There is no Java, or it does not start.
+        StackError: Java is not installed or does not start.
     """
 
     env_id = ENV_ID
@@ -62,14 +75,14 @@ class TextWorld:
         self._is_over = True
 
     def reset(self, seed: int) -> Start:
-        """Begin the episode of this seed.
+        """Start the episode of this seed.
 
         Args:
-            seed: A whole number from 0 to 2**31 - 1. TextWorldExpress names 0 to 999 for training, 10000 to
-                10999 for development and 20000 to 20999 for the test.
+            seed: An integer from 0 to 2**31 - 1. TextWorldExpress uses 0 to 999 for training, 10000 to
+                10999 for development and 20000 to 20999 for tests.
 
         Raises:
-            RequestError: It is no such number.
+            RequestError: The seed is outside this range.
         """
         if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _MOST_SEED:
             raise RequestError(
@@ -83,12 +96,12 @@ class TextWorld:
         return Start(mission, observation, hashlib.sha256(said.encode()).hexdigest())
 
     def step(self, text: str | None) -> Result:
-        """Act; spaces around the text are left out, and None is an empty text.
+        """Execute an action. Spaces around the text are removed; None is an empty text.
 
-        `help` shows the goal again, and is a step like any other.
+        `help` shows the goal again and counts as a step.
 
         Raises:
-            RolloutError: The episode is over, none was begun, or the Java process failed.
+            RolloutError: The episode is over, none was started, or the Java process failed.
         """
         self._playing()
         action = (text or "").strip()
@@ -103,21 +116,21 @@ class TextWorld:
         return Result(observation, reward, terminated, truncated, action, is_valid)
 
     def legal_actions(self) -> tuple[str, ...]:
-        """The actions that do something now, each once and sorted. Any other text is an action too."""
+        """Return the available actions, sorted and unique. Any other text is an action, too."""
         return () if self._is_over else tuple(sorted(set(map(str, self._now["validActions"]))))
 
     def statistics(self) -> dict[str, float]:
-        """`progression`: the score, 0 to 1; `success`: 1 when the goal is reached, else 0."""
+        """Return `progression`, the score from 0 to 1, and `success`, 1 if the goal is reached, else 0."""
         score = min(max(float(self._now.get("score", 0.0)), 0.0), 1.0)
         return {"progression": score, "success": float(bool(self._now.get("tasksuccess")))}
 
     def expert_action(self) -> str:
-        """The next action of the game's own path to the goal, from the beginning of the episode.
+        """Return the next action of the game's gold path.
 
-        What the path has that would change nothing is left out. In twc and coin it is another path each time.
+        Actions of the path without an effect are left out. In twc and coin the path differs each time.
 
         Raises:
-            RolloutError: The episode is over, or something else was done than the path says.
+            RolloutError: The episode is over, or the agent left the path.
         """
         self._playing()
         if self._path is None:
@@ -131,14 +144,12 @@ class TextWorld:
         return self._path[place]
 
     def close(self) -> None:
-        """End the Java process; `reset` starts another."""
+        """End the Java process; `reset` starts a new one."""
         if self._jvm is not None:
             self._jvm.close()
         self._jvm, self._is_over = None, True
 
     def _begun_jvm(self) -> Jvm:
-        from trajkit.environments.textworld_jvm import Jvm
-
         if self._jvm is None:
             self._jvm = Jvm(self._game, self._parameters)
         return self._jvm
@@ -151,24 +162,24 @@ class TextWorld:
         return self._jvm
 
     def _act(self, action: str) -> str:
-        """Act, and see; the place on the path goes with it."""
+        """Execute an action and advance on the path."""
         jvm = self._playing()
         if self._path is not None and self._place is not None:
             place = self._next_on(self._path, self._place)
             is_on_path = place is not None and self._path[place] == action
             self._place = place + 1 if place is not None and is_on_path else None
-        if action == _HELP:  # the game itself would call it unknown
+        if action == _HELP:  # the game itself does not know it
             return jvm.mission()
         self._now = jvm.step(action)
         return str(self._now["observation"])
 
     def _next_on(self, path: list[str], place: int) -> int | None:
-        """Where the path's next action is that does something now."""
+        """Return the index of the next action of the path that has an effect."""
         legal = self._now["validActions"]
         return next((at for at in range(place, len(path)) if path[at] in legal), None)
 
     def _find_path(self) -> None:
-        """The path of this world: it is made again with one, and what was done is done again."""
+        """Return the gold path: create the world again with a path, and repeat the actions so far."""
         jvm = self._playing()
         assert self._seed is not None
         self._now = jvm.begin(self._seed, self._fold, with_path=True)
@@ -178,7 +189,7 @@ class TextWorld:
 
 
 def _whole(name: str, value: object) -> int:
-    """A parameter's value: the game would take any other text for some number of its own."""
+    """Check the value of a parameter; the game would read any other text as some number."""
     try:
         return int(str(value))
     except ValueError as error:
@@ -186,3 +197,147 @@ def _whole(name: str, value: object) -> int:
 
 
 INFO = EnvironmentInfo(env_id=ENV_ID, tasks=TASKS, rule=None, success="success >= 1", make=TextWorld)
+
+
+class Jvm:
+    """One Java process with one game in it.
+
+    The games share static state, so that two in one process spoil each other, one after the other too: every
+    environment has a process of its own. It ends with this one, also when this one is killed.
+
+    Args:
+        game: Name of the game.
+        parameters: Parameters in TextWorldExpress's form: `numLocations=3,includeDoors=0`.
+
+    Raises:
+        MissingExtra: textworld-express is not installed.
+        StackError: Java is not installed or does not start.
+        RequestError: The game does not have the parameters.
+    """
+
+    def __init__(self, game: str, parameters: str) -> None:
+        need("textworld_express", extra=_EXTRA)
+        self._owner = os.getpid()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 -- lives as long as the process; a pipe would fill up
+        try:
+            self._process = self._start()
+        except BaseException:
+            self._errors.close()
+            raise
+        # at the latest when Python ends
+        self._end = weakref.finalize(self, _end, self._owner, self._process, self._errors)
+        try:
+            self._gateway = self._connect()
+            self._end.detach()
+            self._end = weakref.finalize(self, _end, self._owner, self._process, self._errors, self._gateway)
+            self._game: Any = self._gateway.jvm.textworldexpress.runtime.PythonInterface()
+            said = str(self._game.load(game, parameters)).strip()
+        except BaseException:
+            self.close()
+            raise
+        if said:
+            self.close()
+            raise RequestError(f"textworld: {game}: {said.removeprefix('ERROR: ')}")
+
+    def begin(self, seed: int, fold: str, *, with_path: bool = False) -> dict[str, Any]:
+        """Create a world. With `with_path`, it has a path to the goal, which takes ten times as long."""
+        return self._answer("generateNewGameJSON", seed, fold, with_path)
+
+    def step(self, text: str) -> dict[str, Any]:
+        """Act."""
+        return self._answer("stepJSON", text)
+
+    def mission(self) -> str:
+        """Return the goal as text."""
+        return str(self._call("getTaskDescription"))
+
+    def properties(self) -> str:
+        """Return the properties of the world, including the seed, as JSON."""
+        return str(self._call("getGenerationPropertiesJSON"))
+
+    def path(self) -> list[str]:
+        """Return the path to the goal, if the world was created with one."""
+        return [str(action) for action in self._call("getGoldActionSequence")]
+
+    def close(self) -> None:
+        """End the process. A second call does nothing, and neither does a call in a forked process."""
+        self._end()
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        import py4j.java_gateway
+        import textworld_express
+
+        folder = Path(textworld_express.__file__).parent
+        jars = [py4j.java_gateway.find_jar_path(), str(folder / "textworld-express.jar")]
+        gateway = ["py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0"]
+        try:
+            return subprocess.Popen(
+                [_java(), *_OPTIONS, "-classpath", os.pathsep.join(jars), *gateway],
+                cwd=folder,  # it reads files there
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                start_new_session=True,  # Ctrl-C must not reach it: the current episode may still be finished
+            )
+        except OSError as error:
+            raise StackError(f"{_java()} does not start: {error}", hint=_HINT) from error
+
+    def _connect(self) -> Any:
+        from py4j.java_gateway import GatewayParameters, JavaGateway
+
+        assert self._process.stdout is not None
+        port = self._process.stdout.readline().strip()
+        token = self._process.stdout.readline().strip().decode()
+        if not port.isdigit() or not token:
+            self._errors.seek(0)
+            said = self._errors.read().decode(errors="replace").strip().splitlines()
+            shown = next((line for line in said if "Error" in line), said[-1] if said else "it said nothing")
+            if "UnsupportedClassVersionError" in shown:
+                raise StackError(f"{_java()} is too old for TextWorldExpress: {shown[:300]}", hint=_HINT)
+            raise StackError(f"{_java()} does not start: {shown[:300]}", hint=_HINT)
+        return JavaGateway(gateway_parameters=GatewayParameters(port=int(port), auth_token=token))
+
+    def _answer(self, name: str, *arguments: object) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self._call(name, *arguments))
+        return found
+
+    def _call(self, name: str, *arguments: object) -> Any:
+        from py4j.protocol import Py4JError
+
+        if self._owner != os.getpid():
+            raise RolloutError(
+                "this environment was begun in another process", hint="make environments after the fork"
+            )
+        try:
+            return getattr(self._game, name)(*arguments)
+        except (Py4JError, OSError) as error:  # the process ended or the game failed
+            raise RolloutError(f"the game's Java process failed: {str(error).splitlines()[0]}") from error
+
+
+def _end(owner: int, process: subprocess.Popen[bytes], errors: IO[bytes], gateway: Any = None) -> None:
+    """End a process, if this process started it."""
+    if owner != os.getpid():
+        return
+    if gateway is not None:
+        with contextlib.suppress(Exception):
+            gateway.close()
+        # otherwise py4j reports each collected object to the ended process and logs the failure
+        gateway._gateway_client.is_connected = False
+    for pipe in (process.stdin, process.stdout, errors):
+        if pipe is not None:
+            with contextlib.suppress(OSError):
+                pipe.close()  # the process ends when its input is closed
+    try:
+        process.wait(_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which("java", path=None if not home else str(Path(home) / "bin"))
+    if found is None:
+        where = f"in JAVA_HOME ({home})" if home else "on this machine"
+        raise StackError(f"TextWorldExpress runs in Java, and there is none {where}", hint=_HINT)
+    return found

@@ -1,4 +1,4 @@
-"""Episodes of random actions, the same ones everywhere, and what differs between two of them."""
+"""Play reproducible random episodes, and compare two of them."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from trajkit.environments.base import Environment, Result, Start
 
 WORDS = ("yes", "no", "1", "2", "look", "go forward", "help")
-"""What is said where any text is an action."""
+"""The actions that are tried if any text is an action."""
 
 
 class Trace(NamedTuple):
-    """One episode as it went."""
+    """The record of one episode."""
 
     seed: int
     start: Start
@@ -20,25 +20,25 @@ class Trace(NamedTuple):
     scores: dict[str, float]
     """Statistics after the last step."""
     legal: tuple[tuple[str, ...], ...]
-    """Actions that were open before each step."""
+    """Available actions before each step."""
 
     @property
     def is_over(self) -> bool:
-        """Whether it came to an end."""
+        """Whether the episode ended."""
         return bool(self.results) and (self.results[-1].terminated or self.results[-1].truncated)
 
     @property
     def total_reward(self) -> float:
-        """Sum of its rewards."""
+        """Sum of the rewards."""
         return sum(result.reward for result in self.results)
 
 
 class Player:
-    """Plays an environment step by step, with actions that follow from the seed.
+    """Plays an environment step by step with actions that depend on the seed only.
 
     Args:
         world: The environment.
-        seed: The episode to begin.
+        seed: Seed of the episode.
     """
 
     def __init__(self, world: Environment, seed: int) -> None:
@@ -50,7 +50,7 @@ class Player:
         self.is_over = False
 
     def step(self) -> None:
-        """One random legal action."""
+        """Execute one random legal action."""
         legal = self._world.legal_actions()
         result = self._world.step(self._chance.choice(legal or WORDS))
         self._legal.append(legal)
@@ -58,13 +58,13 @@ class Player:
         self.is_over = result.terminated or result.truncated
 
     def trace(self) -> Trace:
-        """The episode as far as it went."""
+        """Return the record so far."""
         scores = self._world.statistics()
         return Trace(self._seed, self._start, tuple(self._results), scores, tuple(self._legal))
 
 
 def play(world: Environment, seed: int, *, n_steps: int) -> Trace:
-    """One episode, cut off after so many steps."""
+    """Play one episode, with a limit on the steps."""
     player = Player(world, seed)
     for _ in range(n_steps):
         player.step()
@@ -74,7 +74,7 @@ def play(world: Environment, seed: int, *, n_steps: int) -> Trace:
 
 
 def difference(one: Trace, other: Trace) -> str | None:
-    """The first thing in which two episodes differ, in words; None when they are the same."""
+    """Describe the first difference between two episodes; None if they are equal."""
     for name in ("mission", "observation", "initial_state_hash"):
         if getattr(one.start, name) != getattr(other.start, name):
             return _changed(f"at the start, the {_said(name)}", one.start, other.start, name)

@@ -1,4 +1,4 @@
-"""One task of an environment under examination, and what a check of it can find."""
+"""One task of an environment that is checked, and the possible results of a check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trajkit.errors import RolloutError
 
 
 class Status(StrEnum):
-    """How a check went."""
+    """The status of a check."""
 
     PASSED = "passed"
     WARNING = "warning"
@@ -25,7 +25,7 @@ class Status(StrEnum):
 
 
 class Finding(NamedTuple):
-    """What a check found."""
+    """The result of a check."""
 
     status: Status
     detail: str
@@ -33,36 +33,36 @@ class Finding(NamedTuple):
 
 
 def passed(detail: str, hint: str | None = None) -> Finding:
-    """The promise is kept."""
+    """The check passed."""
     return Finding(Status.PASSED, detail, hint)
 
 
 def warning(detail: str, hint: str | None = None) -> Finding:
-    """It may be meant, and is worth a look."""
+    """This may be intended, but deserves attention."""
     return Finding(Status.WARNING, detail, hint)
 
 
 def failed(detail: str, hint: str | None = None) -> Finding:
-    """The promise is broken."""
+    """The check failed."""
     return Finding(Status.FAILED, detail, hint)
 
 
 def skipped(detail: str) -> Finding:
-    """There is nothing to look at."""
+    """The check does not apply."""
     return Finding(Status.SKIPPED, detail)
 
 
 class Trial:
-    """One task of an environment under examination.
+    """One task of an environment that is checked.
 
     Args:
-        env_id: The environment, as `typed_environment` takes it.
-        settings: Its settings, as they were typed.
-        info: What is known of it.
+        env_id: The environment, as for `typed_environment`.
+        settings: Settings, as they were typed.
+        info: Description of the environment.
         task: The task.
-        seeds: Episodes to begin.
-        n_steps: Where an episode is cut off that does not end.
-        limit_s: Longest that a check may take, in seconds.
+        seeds: Seeds to play.
+        n_steps: Number of steps after which an episode is stopped.
+        limit_s: Time limit of a check, in seconds.
     """
 
     def __init__(
@@ -82,25 +82,25 @@ class Trial:
         self.n_steps = n_steps
         self.limit_s = limit_s
         self.unlisted: tuple[str, ...] = ()
-        """Numbers in info that are no statistics, once episodes were played."""
+        """Numbers in info that are not statistics, known after the episodes were played."""
         self._open: list[Environment] = []
         self._elsewhere: Elsewhere | RolloutError | TooLong | None = None
 
     def world(self) -> Environment:
-        """Another environment for the task, which knows nothing of those before it."""
+        """Create another instance for the task."""
         world = typed_environment(self.asked.env_id, self.asked.settings).make(self.asked.task)
         self._open.append(world)
         return world
 
     def close(self) -> None:
-        """Let go of the environments that a check made."""
+        """Close the instances that a check created."""
         for world in self._open:
             world.close()
         self._open.clear()
 
     @functools.cached_property
     def traces(self) -> tuple[Trace, ...]:
-        """An episode of random actions of each seed, all by one environment."""
+        """Play a random episode of each seed in one instance."""
         world = self.world()
         traces = tuple(play(world, seed, n_steps=self.n_steps) for seed in self.seeds)
         self.unlisted = getattr(world, "unlisted", ())
@@ -108,7 +108,7 @@ class Trial:
 
     @property
     def elsewhere(self) -> Elsewhere:
-        """The same episodes in a fresh process, which is started once."""
+        """Play the same episodes in a new process, which is started once."""
         if self._elsewhere is None:
             try:
                 self._elsewhere = elsewhere(self.asked, limit_s=self.limit_s)

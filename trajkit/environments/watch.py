@@ -1,4 +1,4 @@
-"""Stop somebody's code that does not come back, where the system has an alarm for it."""
+"""Stop code that does not return, on systems with an alarm signal."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import NoReturn
 
 
 class TooLong(BaseException):
-    """The time is over. No `Exception`, so that the code which is stopped does not catch it."""
+    """The time limit was reached. It is not an `Exception`, so that the stopped code does not catch it."""
 
 
 @contextlib.contextmanager
 def watch(seconds: float) -> Iterator[None]:
-    """Stop a block after so many seconds; elsewhere than in the main thread of a POSIX system it never is.
+    """Stop a block after a number of seconds. This works only in the main thread of a POSIX system.
 
-    An alarm that is set already goes off at its time.
+    An alarm that is already set still goes off at its time.
 
     Raises:
         TooLong: The block took longer.

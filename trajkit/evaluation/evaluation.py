@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -10,9 +12,12 @@ from pydantic import JsonValue
 
 from trajkit._core.ids import time_of
 from trajkit._core.settings import project
+from trajkit.environments import typed_environment
+from trajkit.environments.base import Environment
 from trajkit.errors import RequestError
-from trajkit.evaluation.exposure import Exposure, Seen, exposure, is_reserved, refuse_overlap
+from trajkit.evaluation.exposure import Exposure, RoomOf, Seen, exposure, is_reserved, refuse_overlap
 from trajkit.rollouts.deliver import refuse_other
+from trajkit.rollouts.plan import Plan
 from trajkit.rollouts.session import Run, Session
 from trajkit.schema import Purpose
 
@@ -51,14 +56,17 @@ def evaluation(
         allow_leak: Play also what a model has seen; the store says so.
 
     Raises:
-        RequestError: The purpose is another, or a model has seen a world that it is to be measured on.
+        RequestError: The purpose is another, or a model has seen a world that it is to be measured on, or the
+            same room under another task.
+        RolloutError: The environment failed.
         ConfigError: A `trajkit.toml` cannot be used.
     """
     plan = session.plan
     if plan.purpose != Purpose.EVAL:
         raise RequestError(f"an evaluation is played for eval, not for {plan.purpose}")
     env_id = plan.env_name or plan.env_id
-    found = exposure(seen, env_id, plan.tasks, plan.seeds)
+    with contextlib.ExitStack() as opened:
+        found = exposure(seen, env_id, plan.tasks, plan.seeds, _rooms(plan, opened))
     if not allow_leak:
         refuse_overlap(found)
     kept = is_reserved(env_id, plan.tasks, plan.seeds)
@@ -71,6 +79,21 @@ def evaluation(
         "other_prompts": list(other_prompts),
     }
     return Evaluation(session._replace(remarks={EVALUATION: said}), found, kept, tuple(other_prompts))
+
+
+def _rooms(plan: Plan, opened: contextlib.ExitStack) -> RoomOf:
+    """The rooms of the plan's environment, which is started when it is first asked for one."""
+    info = typed_environment(plan.env_id, plan.env_settings)
+
+    @functools.cache
+    def begun(task: str) -> Environment:
+        return opened.enter_context(contextlib.closing(info.make(task)))
+
+    @functools.cache
+    def room_of(task: str, seed: int) -> str:
+        return begun(task).reset(seed).room_hash if task in info.tasks else ""
+
+    return room_of
 
 
 def with_store(run: Run) -> Session:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -57,10 +57,15 @@ class Overlap(Model):
     """Its seed: the smallest."""
     n_worlds: int
     """How many there are."""
+    learned_as: Name | None = None
+    """The task under which the model met the rooms of these worlds; None where it met the worlds."""
 
     def __str__(self) -> str:
         others = f" and {self.n_worlds - 1:,} more" if self.n_worlds > 1 else ""
-        return f"{self.model} ({self.variant}) {self.how} seed {self.seed} of {self.task}{others}"
+        world = f"seed {self.seed} of {self.task}{others}"
+        if self.learned_as is not None:
+            world = f"the same room in {self.learned_as} as {world}"
+        return f"{self.model} ({self.variant}) {self.how} {world}"
 
 
 class Unsure(Model):
@@ -84,26 +89,46 @@ class Exposure(NamedTuple):
     unsure: tuple[Unsure, ...]
 
 
-def exposure(seen: Sequence[Seen], env_id: str, tasks: Sequence[str], seeds: Seeds) -> Exposure:
-    """Look for the worlds of an evaluation in what the compared models have seen.
+RoomOf = Callable[[str, int], str]
+"""Hash of the room that a task and a seed begin in; empty where the environment does not say."""
 
-    Every episode of a training store counts, learned or not.
+
+def exposure(
+    seen: Sequence[Seen],
+    env_id: str,
+    tasks: Sequence[str],
+    seeds: Seeds,
+    room_of: RoomOf = lambda task, seed: "",
+) -> Exposure:
+    """Look for the worlds of an evaluation, and for their rooms, in what the compared models have seen.
+
+    Every episode of a training store counts, learned or not. A room is looked for under the same seed.
 
     Args:
         seen: The data behind the models.
         env_id: The environment, as episodes name it.
         tasks: The tasks that are to be played, each on every seed.
         seeds: Their seeds.
+        room_of: Called for the seeds that a model has seen under other tasks.
     """
     overlaps: list[Overlap] = []
     unsure: list[Unsure] = []
     for each in seen:
-        found = _worlds(each, env_id, tasks)
+        found = _worlds(each, env_id)
         if found.doubt is not None:
             unsure.append(Unsure(variant=each.variant, model=each.model, reason=found.doubt))
-        both = sorted((seed, task) for task, seed in found.worlds if _has(seeds, seed))
-        if both:
-            seed, task = both[0]
+        met = sorted((seed, task) for task, seed in found.worlds if _has(seeds, seed))
+        same: dict[str | None, list[tuple[int, str]]] = {
+            None: [(seed, task) for seed, task in met if task in tasks]
+        }
+        for seed, task in met:
+            for other in tasks:
+                if (other, seed) not in found.worlds and _is_same_room(room_of, seed, task, other):
+                    same.setdefault(task, []).append((seed, other))
+        for learned_as, worlds in same.items():
+            if not worlds:
+                continue
+            seed, task = worlds[0]
             overlaps.append(
                 Overlap(
                     variant=each.variant,
@@ -111,7 +136,8 @@ def exposure(seen: Sequence[Seen], env_id: str, tasks: Sequence[str], seeds: See
                     how=each.how,
                     task=task,
                     seed=seed,
-                    n_worlds=len(both),
+                    n_worlds=len(worlds),
+                    learned_as=learned_as,
                 )
             )
     return Exposure(tuple(overlaps), tuple(unsure))
@@ -159,39 +185,42 @@ class _Known(NamedTuple):
     doubt: str | None = None
 
 
-def _worlds(seen: Seen, env_id: str, tasks: Sequence[str]) -> _Known:
+def _is_same_room(room_of: RoomOf, seed: int, task: str, other: str) -> bool:
+    return bool(room := room_of(task, seed)) and room == room_of(other, seed)
+
+
+def _worlds(seen: Seen, env_id: str) -> _Known:
     if seen.doubt is not None:
         return _Known(set(), seen.doubt)
     if seen.store is None:
-        shared = set(tasks) & set(seen.tasks) if seen.env == env_id else set()
-        return _Known({(task, seed) for task in shared for seed in as_seeds(seen.seeds)})
+        tasks = seen.tasks if seen.env == env_id else ()
+        return _Known({(task, seed) for task in tasks for seed in as_seeds(seen.seeds)})
     try:
         if (seen.store / MANIFEST_NAME).is_file():
-            return _of_pairs(seen.store, seen.digest, env_id, tasks)
-        return _of_store(seen.store, seen.digest, env_id, tasks)
+            return _of_pairs(seen.store, seen.digest, env_id)
+        return _of_store(seen.store, seen.digest, env_id)
     except StoreError as error:
         return _Known(set(), error.message)
 
 
-def _of_pairs(path: Path, digest: str, env_id: str, tasks: Sequence[str]) -> _Known:
+def _of_pairs(path: Path, digest: str, env_id: str) -> _Known:
     pairs = open_pairs(path)
     worlds = worlds_of_pairs(pairs)
     doubt = None if worlds else f"the episodes of {path} have no seeds"
-    found = {(task, seed) for env, task, seed in worlds if env == env_id and task and task in tasks}
+    found = {(task, seed) for env, task, seed in worlds if env == env_id and task}
     return _Known(found, doubt) if pairs.manifest.digest == digest else _other(path)
 
 
-def _of_store(path: Path, digest: str, env_id: str, tasks: Sequence[str]) -> _Known:
+def _of_store(path: Path, digest: str, env_id: str) -> _Known:
     store = open_store(path)
     if store.manifest.digest != digest:
         return _other(path)
     seeded = f"FROM {scan(store.parts('episodes'))} WHERE env_id IS NOT NULL AND seed IS NOT NULL"
-    listed = ", ".join(map(literal, tasks))
     try:
         with connect() as connection:
             ((n_seeded,),) = connection.execute(f"SELECT count(*) {seeded}").fetchall()
             rows = connection.execute(
-                f"SELECT DISTINCT task, seed {seeded} AND env_id = {literal(env_id)} AND task IN ({listed})"
+                f"SELECT DISTINCT task, seed {seeded} AND env_id = {literal(env_id)} AND task IS NOT NULL"
             ).fetchall()
     except duckdb.Error as error:
         return _Known(set(), f"{path} cannot be read: {str(error).splitlines()[0]}")

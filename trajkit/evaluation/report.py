@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import duckdb
 
 import trajkit
 from trajkit.curation.intervals import CONFIDENCE
+from trajkit.curation.leak import leak
 from trajkit.errors import RequestError, StoreError
-from trajkit.evaluation.aliased import Aliases, leave_out
 from trajkit.evaluation.compare import Comparison, compare
 from trajkit.evaluation.estimate import estimates
 from trajkit.evaluation.groups import (
@@ -23,16 +23,29 @@ from trajkit.evaluation.groups import (
     read_groups,
     sources_of,
 )
-from trajkit.evaluation.notes import notes_on
-from trajkit.evaluation.opponents import opponents
 from trajkit.evaluation.per_success import per_success
 from trajkit.evaluation.regressions import changed
 from trajkit.evaluation.report_model import GroupResult, StoreSide, Training, Unaliased
 from trajkit.evaluation.report_object import Report
 from trajkit.evaluation.resample import Resampling
+from trajkit.evaluation.two_way import n_rooms
 from trajkit.store.engine import connect, first_line, interruptible
+from trajkit.store.nameable import nearest
 
 RESAMPLES = 10_000
+_OUTSIDE = """
+    SELECT (SELECT count(*) FROM left_out), (SELECT count(*) FROM g WHERE purpose IS DISTINCT FROM 'eval')
+"""
+_UNJUDGED = """
+    SELECT group_name, count(*), count(*) FILTER (outcome IN ('unknown', 'error')) AS n_unjudged FROM g
+    GROUP BY group_name HAVING n_unjudged > 0 ORDER BY group_name
+"""
+_REPEATED = """
+    SELECT group_name, count(*), count(DISTINCT (task_name, seed)) AS n_worlds, count(DISTINCT store),
+        count(DISTINCT model_name)
+    FROM g
+    WHERE seed IS NOT NULL GROUP BY group_name HAVING count(*) > n_worlds ORDER BY group_name
+"""
 
 
 def report(
@@ -218,3 +231,144 @@ class _Reading:
 
 def _side(source: Source) -> StoreSide:
     return StoreSide(path=source.store.path, digest=source.store.manifest.digest, name=source.name)
+
+
+class Aliases(NamedTuple):
+    """The overlap of an evaluation with the training stores."""
+
+    n_worlds: int
+    """Worlds with environment, task and seed."""
+    n_aliased: int
+    """Those that read at their start like an episode of a training store."""
+    leaks: tuple[str, ...]
+    """Forbidden overlap, in words."""
+
+
+def leave_out(
+    connection: duckdb.DuckDBPyConnection, learned: Sequence[Source], sources: Sequence[Source]
+) -> Aliases:
+    """Find the aliased worlds, and delete their episodes from the table `g`.
+
+    Args:
+        connection: Where `name_groups` was.
+        learned: The training stores.
+        sources: The evaluation stores.
+    """
+    connection.execute("CREATE TEMP TABLE aliased (env_id VARCHAR, task VARCHAR, seed BIGINT)")
+    leaks: list[str] = []
+    for training in learned:
+        for source in sources:
+            found = leak(training.store.path, source.store.path, near=None, reservations=())
+            leaks += [
+                f"{source.store.path} and {training.store.path}: {each.words}"
+                for each in found.findings
+                if each.n_blocking
+            ]
+            if found.aliased.worlds:
+                connection.executemany(
+                    "INSERT INTO aliased VALUES (?, ?, ?)",
+                    [[world.env_id, world.task, world.seed] for world in found.aliased.worlds],
+                )
+    world = "FROM g WHERE seed IS NOT NULL"
+    is_aliased = "(env_id, task, seed) IN (SELECT (env_id, task, seed) FROM aliased)"
+    count = f"SELECT count(DISTINCT (env_id, task, seed)) {world}"
+    n_worlds, n_aliased = (
+        int(connection.execute(text).fetchall()[0][0]) for text in (count, f"{count} AND {is_aliased}")
+    )
+    connection.execute(f"DELETE FROM g WHERE seed IS NOT NULL AND {is_aliased}")
+    return Aliases(n_worlds, n_aliased, tuple(leaks))
+
+
+def notes_on(
+    connection: duckdb.DuckDBPyConnection, groups: Sequence[Group], compared: Sequence[tuple[str, str]]
+) -> Iterator[str]:
+    """A sentence each.
+
+    Args:
+        connection: Where `name_groups` was.
+        groups: All of them.
+        compared: Baselines with their candidates.
+    """
+    ((n_left, n_not_marked),) = connection.execute(_OUTSIDE).fetchall()
+    if n_left:
+        yield f"{n_left:,} episodes that are not marked as evaluation are left out"
+    if n_not_marked:
+        yield f"no episode is marked as evaluation; all {n_not_marked:,} are reported"
+    for name, n, n_unjudged in connection.execute(_UNJUDGED).fetchall():
+        yield (
+            f"{name}: the end of {n_unjudged:,} of {n:,} episodes is an error or unknown; success leaves "
+            "them out"
+        )
+    for name, n, n_worlds, n_stores, n_models in connection.execute(_REPEATED).fetchall():
+        played = f"{n_worlds:,} worlds by {n_models:,} models" if n_models > 1 else f"{n_worlds:,} worlds"
+        yield f"{name}: {n:,} episodes on {played}; of several attempts at one the mean counts"
+        if n_stores > 1:
+            yield f"{name} is in {n_stores} stores: NAME=STORE tells them apart if they are different models"
+    shared = {(group.n_worlds, n) for group in groups if (n := n_rooms(group.rooms)) is not None}
+    for n_worlds, n in sorted(shared):
+        yield f"{n_worlds:,} worlds are {n:,} rooms, one for each seed; intervals are over rooms"
+    without = sum(world is None for group in groups for world in group.worlds)
+    if without:
+        yield f"{without:,} episodes have no seed: they cannot be paired"
+    alone = [group for group in groups if all(group.name not in pair for pair in compared)]
+    for group in alone if compared else ():
+        yield (
+            f"{group.name} is compared with nothing: no other group was drawn in this way "
+            "(--across-decodings compares it)"
+        )
+    worlds = {group.name: set(group.worlds) - {None} for group in groups}
+    for one, other in compared:
+        n_both, n_all = len(worlds[one] & worlds[other]), len(worlds[one] | worlds[other])
+        if n_both < n_all:
+            yield f"{other} against {one}: both played {n_both:,} of {n_all:,} worlds; only those count"
+
+
+def opponents(
+    groups: Sequence[Group], baselines: Sequence[str] = (), *, across_decodings: bool = False
+) -> list[tuple[str, str]]:
+    """The pairs of baseline and candidate, by their names.
+
+    A baseline is compared with every other group of its own decoding. Where no other
+    group has its decoding, it is compared with all groups if it was named. If there is no pair otherwise, the
+    first group is compared with all groups.
+
+    Args:
+        groups: All groups, in their order.
+        baselines: Those that the others are compared with: groups, or variants, which stand for their groups
+            of every decoding. None takes the first group of each decoding.
+        across_decodings: Compare groups of different decodings too; without baselines, with the first alone.
+
+    Raises:
+        RequestError: There is no such group.
+    """
+    decodings = {group.name: group.who.decoding for group in groups}
+    firsts = list({decoding: name for name, decoding in reversed(decodings.items())}.values())[::-1]
+    named = list(dict.fromkeys(each for name in baselines for each in _called(name, groups)))
+    if across_decodings:
+        return _pairs(named or firsts[:1], {name: list(decodings) for name in decodings})
+    alike = {name: [one for one in decodings if decodings[one] == decodings[name]] for name in decodings}
+    if named:
+        is_alone = {name for name in named if len(alike[name]) == 1}
+        return _pairs(named, {**alike, **{name: list(decodings) for name in is_alone}})
+    return _pairs(firsts, alike) or _pairs(firsts[:1], {name: list(decodings) for name in decodings})
+
+
+def _pairs(baselines: Sequence[str], against: dict[str, list[str]]) -> list[tuple[str, str]]:
+    """Each baseline with each of the others that it is compared with; two baselines once."""
+    found: dict[tuple[str, str], None] = {}
+    for one in baselines:
+        for other in against[one]:
+            if other != one and (other, one) not in found:
+                found[one, other] = None
+    return list(found)
+
+
+def _called(name: str, groups: Sequence[Group]) -> list[str]:
+    """The group of this name, or those of the variant, or of the store that is named so."""
+    names = [group.name for group in groups]
+    if name in names:
+        return [name]
+    found = [group.name for group in groups if name == (group.who.source_name or group.who.variant)]
+    if not found:
+        raise RequestError(f"no variant {name!r} in these stores", hint=nearest(name, names))
+    return found

@@ -1,12 +1,24 @@
-"""The Python object of a report: its numbers, and every way to display them."""
+"""The Python object of a report: its numbers, and every way to display and to write them."""
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from trajkit._core import notebook as html
+from trajkit._core.files import building_folder
 from trajkit._core.result import Result
+from trajkit.errors import MissingExtra
+from trajkit.evaluation.report_charts import charts
+from trajkit.evaluation.report_markdown import markdown
 from trajkit.evaluation.report_model import ReportData
+from trajkit.evaluation.report_page import page
+from trajkit.evaluation.report_pictures import png, svg
+from trajkit.evaluation.report_text import Table, difference_table, group_table, said_of
+
+PAGE, MARKDOWN, JSON, CHARTS = "report.html", "report.md", "report.json", "charts"
 
 
 class Report(Result, ReportData):
@@ -44,8 +56,6 @@ class Report(Result, ReportData):
             StoreError: Something has that name.
             MissingExtra: Altair or vl-convert is not installed.
         """
-        from trajkit.evaluation.report_files import save
-
         return save(self, Path(folder))
 
     def to_json(self) -> dict[str, Any]:
@@ -66,8 +76,6 @@ class Report(Result, ReportData):
         return self.markdown()
 
     def _repr_html_(self) -> str:
-        from trajkit.evaluation.report_notebook import notebook_html
-
         return notebook_html(self)
 
 
@@ -78,3 +86,57 @@ def report_schema() -> dict[str, Any]:
         "$id": "urn:trajkit:v1:report",
         **Report.model_json_schema(mode="validation"),
     }
+
+
+def notebook_html(report: ReportData) -> str:
+    """HTML to stand among other things; without the packages that draw, the tables alone."""
+    return html.framed(_parts(report))
+
+
+def _parts(report: ReportData) -> Iterator[str]:
+    yield html.line(said_of(report))
+    yield _table(group_table(report))
+    if report.comparisons:
+        yield _table(difference_table(report.comparisons))
+    try:
+        drawn = list(charts(report))
+        pictures = [base64.b64encode(svg(each).encode()).decode() for each in drawn]
+    except MissingExtra as error:
+        yield html.line(str(error))
+        return
+    for each, picture in zip(drawn, pictures, strict=True):
+        yield html.title(each.title)
+        yield f'<img alt="{html.safe(each.title)}" src="data:image/svg+xml;base64,{picture}">'
+
+
+def _table(table: Table) -> str:
+    return html.table(table.headings, table.rows, n_text=table.n_text)
+
+
+def save(report: ReportData, goal: Path) -> list[Path]:
+    """Write all of them into a new folder, whole or not at all.
+
+    Args:
+        report: The report.
+        goal: The folder; nothing may have that name.
+
+    Raises:
+        StoreError: Something has that name.
+        MissingExtra: Altair or vl-convert is not installed.
+    """
+    drawn = list(charts(report))
+    pictures = [(each.title, f"{CHARTS}/{each.name}.svg") for each in drawn]
+    texts = {
+        PAGE: page(report),
+        MARKDOWN: markdown(report, pictures),
+        JSON: report.model_dump_json(indent=2) + "\n",
+        **{f"{CHARTS}/{each.name}.svg": svg(each) for each in drawn},
+    }
+    images = {f"{CHARTS}/{each.name}.png": png(each) for each in drawn}
+    with building_folder(goal) as folder:
+        (folder / CHARTS).mkdir()
+        for name, text in texts.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        for name, image in images.items():
+            (folder / name).write_bytes(image)
+    return [goal / name for name in [*texts, *images]]

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from trajkit.formats.atif_circle import refuse_circles
-from trajkit.formats.atif_left import FACTS, left_of_step, origin_of, tags_of
 from trajkit.formats.atif_parts import calls_of, content_of, results_of
 from trajkit.formats.chat_message import read_tools
 from trajkit.formats.document import (
@@ -34,6 +32,30 @@ VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(9))
 
 _SOURCES = ("system", "user", "agent")
 _ONLY_OF_AGENTS = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
+FACTS = {
+    "prompt_tokens": "n_input_tokens",
+    "completion_tokens": "n_output_tokens",
+    "cost_usd": "cost_usd",
+    "prompt_token_ids": "prompt_token_ids",
+    "completion_token_ids": "completion_token_ids",
+    "logprobs": "logprobs",
+}
+"""Where our steps have what the metrics of a step say."""
+_READ_OF_STEPS = frozenset(
+    {
+        "step_id",
+        "timestamp",
+        "source",
+        "model_name",
+        "message",
+        "reasoning_content",
+        "tool_calls",
+        "observation",
+        "metrics",
+        "is_copied_context",
+    }
+)
+_TAGS = (("agent", "name"), ("agent_version", "version"))
 
 
 def is_atif(value: Any) -> bool:
@@ -257,3 +279,97 @@ def _subagents(value: JsonObject, parent: Episode, where: str) -> Iterator[Episo
         own = episode.model_copy(update={"episode_id": episode_id, "steps": steps})
         yield own
         yield from _subagents(sub, own, at)
+
+
+def refuse_circles(value: JsonObject) -> None:
+    """Refuse sub-agents that call each other in a circle: they have no order in time.
+
+    Raises:
+        BadDocument: There is a circle, or an id is there twice.
+    """
+    called: dict[str, set[str]] = {}
+    _collect(value, called, "")
+    left = {name: others & called.keys() for name, others in called.items()}
+    while ended := [name for name, others in left.items() if not others]:
+        for name in ended:
+            del left[name]
+        for others in left.values():
+            others.difference_update(ended)
+    if left:
+        path = [next(iter(left))]
+        while path[-1] not in path[:-1]:
+            path.append(min(left[path[-1]]))
+        circle = " → ".join(path[path.index(path[-1]) :])
+        raise BadDocument("sub-agents that call each other in a circle", "subagent_trajectories", circle)
+
+
+def _collect(value: JsonObject, called: dict[str, set[str]], where: str) -> None:
+    name = str(value.get("trajectory_id") or "")
+    if name and name in called:
+        raise BadDocument("a trajectory id that is there twice", f"{where}trajectory_id", shown(name))
+    called[name] = {
+        str(each["trajectory_id"]) for each in _references(value, where) if each.get("trajectory_id")
+    }
+    subs = objects_at(value.get("subagent_trajectories"), f"{where}subagent_trajectories")
+    for position, sub in enumerate(subs):
+        _collect(sub, called, f"{where}subagent_trajectories.{position}.")
+
+
+def _references(value: JsonObject, where: str) -> Iterator[dict[str, Any]]:
+    steps = value.get("steps")
+    for step in steps if isinstance(steps, list) else ():
+        observation = step.get("observation") if isinstance(step, dict) else None
+        results = observation.get("results") if isinstance(observation, dict) else None
+        for result in results if isinstance(results, list) else ():
+            if isinstance(result, dict) and result.get("subagent_trajectory_ref"):
+                yield from objects_at(result["subagent_trajectory_ref"], f"{where}subagent_trajectory_ref")
+
+
+def tags_of(agent: dict[str, Any]) -> dict[str, str]:
+    """Who acted, as tags."""
+    return {name: str(agent[key]) for name, key in _TAGS if agent.get(key) is not None}
+
+
+def origin_of(
+    value: JsonObject, agent: dict[str, Any], extra: dict[str, Any], parent: Episode | None
+) -> JsonObject:
+    """What a document says that an episode has no field for, and who called it."""
+    known = {"schema_version", "trajectory_id", "agent", "steps", "subagent_trajectories", "extra"}
+    said: dict[str, Any] = {
+        name: item for name, item in value.items() if name not in known and item is not None
+    }
+    if rest := {name: item for name, item in extra.items() if name != KEY}:
+        said["extra"] = rest
+    if agent.get("extra"):
+        said["agent_extra"] = agent["extra"]
+    origin: JsonObject = {"atif": said} if said else {}
+    if parent is not None:
+        origin["parent_episode_id"] = parent.episode_id
+    return origin
+
+
+def left_of_step(
+    step: dict[str, Any],
+    metrics: dict[str, Any],
+    calls: Sequence[dict[str, Any]],
+    extra: dict[str, Any],
+) -> JsonObject | None:
+    """What the step says and our step has no field for."""
+    left = {name: item for name, item in step.items() if name not in _READ_OF_STEPS and item is not None}
+    left.pop("extra", None)
+    if more := {name: item for name, item in extra.items() if name != KEY}:
+        left["extra"] = more
+    if more := {name: item for name, item in metrics.items() if name not in FACTS and item is not None}:
+        left["metrics"] = more
+    # calls and results were checked when they were read
+    of_calls = {call["tool_call_id"]: call["extra"] for call in calls if set(call.get("extra") or ()) - {KEY}}
+    if of_calls:
+        left["tool_call_extra"] = of_calls
+    of_results = [
+        {name: item for name, item in result.items() if name != "content" and item is not None}
+        for result in (step.get("observation") or {}).get("results") or ()
+        if result.get("subagent_trajectory_ref") or result.get("extra")
+    ]
+    if of_results:
+        left["results"] = of_results
+    return {"atif": left} if left else None

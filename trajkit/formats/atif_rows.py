@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from pydantic_core import to_json
 
-from trajkit.formats.atif_left import origin_of, tags_of
 from trajkit.formats.atif_parts import compact, is_finite
-from trajkit.formats.atif_read import VERSIONS
+from trajkit.formats.atif_read import VERSIONS, origin_of, tags_of
 from trajkit.formats.chat_parts import tool_of
 from trajkit.formats.document import BadDocument, shown
 from trajkit.formats.profile import KEY

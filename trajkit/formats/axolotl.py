@@ -20,8 +20,7 @@ from trajkit.formats.base import (
     json_line,
 )
 from trajkit.formats.chat_rows import ChatWriter, Dialect, Reference, read_functions, read_messages
-from trajkit.formats.file_place import local_path
-from trajkit.formats.training_file import script, settings
+from trajkit.formats.training_file import local_path, script, settings
 from trajkit.schema import FileBlock, Role
 from trajkit.schema.base import JsonObject
 

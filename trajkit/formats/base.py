@@ -50,7 +50,7 @@ class Loss(NamedTuple):
     """One thing that the row does not say although the example did."""
 
     kind: StrEnum
-    """What it was: a `LossKind`, or (`formats.fields.Field`) a field of ours."""
+    """What it was: a `LossKind`, or (`formats.profile.Field`) a field of ours."""
     where: str
     """Its place in the example, such as `messages.2.content.0`."""
 

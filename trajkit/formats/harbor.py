@@ -8,7 +8,7 @@ from typing import Any
 
 from trajkit.formats.atif_read import read_atif
 from trajkit.formats.document import BadDocument, Reading, episode_of, object_at, part_of, renamed, shown
-from trajkit.formats.fields import EPISODE_FIELDS
+from trajkit.formats.profile import EPISODE_FIELDS
 from trajkit.schema import Episode, Outcome, Transition
 
 

@@ -11,9 +11,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from trajkit.formats.base import Document, EpisodeFormat
-from trajkit.formats.chat_conversation import conversation_of, tools_of, weights_of
-from trajkit.formats.chat_dialects import tools_among
-from trajkit.formats.chat_write import chat_value, function_tool
+from trajkit.formats.chat_conversation import (
+    chat_value,
+    conversation_of,
+    function_tool,
+    tools_among,
+    tools_of,
+    weights_of,
+)
 from trajkit.formats.document import BadDocument, Reading, shown
 from trajkit.formats.profile import KEY, episode_from, profile_of
 from trajkit.formats.turns import steps_of, turns_of

@@ -26,7 +26,7 @@ from trajkit.formats.chat_rows import (
     read_functions,
     read_messages,
 )
-from trajkit.formats.openai_rules import MIN_ROWS, problems
+from trajkit.formats.openai_rules import MIN_ROWS
 from trajkit.schema import FileBlock, Role
 from trajkit.schema.base import JsonObject
 
@@ -59,7 +59,7 @@ def _sft_row(example: Example) -> Row:
     value: dict[str, Any] = {"messages": writer.messages(example.messages, example.weights)}
     if tools := writer.tools(example.tools):
         value["tools"] = tools
-    return Row(value, tuple(writer.losses), tuple(problems(value)))
+    return Row(value, tuple(writer.losses), tuple(writer.problems))
 
 
 def _read_sft(value: JsonObject) -> Example:
@@ -69,7 +69,7 @@ def _read_sft(value: JsonObject) -> Example:
 
 
 def _plain(unit: Unit) -> PlainText:
-    return WEIGHTED_TEXT._replace(refused=("<|",))  # special tokens are named by `row`
+    return WEIGHTED_TEXT._replace(refused=("<|",))  # special tokens are named by the rules of the target
 
 
 OPENAI_SFT = SftFormat(
@@ -97,12 +97,7 @@ def _dpo_row(preference: Preference) -> Row:
         "preferred_output": list(writer.message(preference.chosen, 1, "chosen")),
         "non_preferred_output": list(writer.message(preference.rejected, 1, "rejected")),
     }
-    found = [
-        problem
-        for side in ("preferred_output", "non_preferred_output")
-        for problem in problems({**prompt, "messages": prompt["messages"] + value[side]})
-    ]
-    return Row(value, tuple(writer.losses), tuple(dict.fromkeys(found)))
+    return Row(value, tuple(writer.losses), tuple(writer.problems))
 
 
 def _read_dpo(value: JsonObject) -> Preference:

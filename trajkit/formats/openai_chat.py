@@ -10,12 +10,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from trajkit.formats.base import Document, EpisodeFormat, Loss, LossKind
-from trajkit.formats.chat_conversation import conversation_of, tools_of, weights_of
-from trajkit.formats.chat_dialects import tools_among
-from trajkit.formats.chat_write import chat_value, function_tool
+from trajkit.formats.chat_conversation import (
+    chat_value,
+    conversation_of,
+    function_tool,
+    tools_among,
+    tools_of,
+    weights_of,
+)
 from trajkit.formats.document import Reading
-from trajkit.formats.fields import EPISODE_FIELDS, STEP_FIELDS, Field, differing
-from trajkit.formats.profile import episode_from
+from trajkit.formats.profile import EPISODE_FIELDS, STEP_FIELDS, Field, differing, episode_from
 from trajkit.schema import (
     Block,
     Episode,

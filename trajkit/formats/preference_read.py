@@ -14,8 +14,7 @@ from typing import Any
 from trajkit.formats.atif_parts import compact
 from trajkit.formats.chat_conversation import conversation_of, tools_of
 from trajkit.formats.document import BadDocument, Reading, object_at, shown
-from trajkit.formats.fields import plain
-from trajkit.formats.profile import episode_from
+from trajkit.formats.profile import episode_from, plain
 from trajkit.formats.sharegpt_read import role_of
 from trajkit.schema import Episode
 from trajkit.schema.base import JsonObject

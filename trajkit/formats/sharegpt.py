@@ -26,9 +26,8 @@ from trajkit.formats.base import (
     json_line,
 )
 from trajkit.formats.chat_rows import arguments_object, functions, lost_kind, misplaced_calls
-from trajkit.formats.file_place import local_path
 from trajkit.formats.think import split_think_text, think_text
-from trajkit.formats.training_file import script, settings
+from trajkit.formats.training_file import local_path, script, settings
 from trajkit.schema import (
     Block,
     FileBlock,

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
+
+import yaml
+from pydantic import BaseModel
 
 from trajkit.curation.stats_text import facts as told_facts
 from trajkit.curation.stats_text import funnel_rows, group_rows
 from trajkit.errors import RequestError
-from trajkit.publishing.card_columns import column_rows
 from trajkit.publishing.contents import TRACES, Contents
 from trajkit.publishing.conversations import MESSAGE_COLUMNS, SFT
 from trajkit.publishing.facts import Facts
-from trajkit.publishing.markdown import code, front_matter, plain, table, tex
-from trajkit.schema import Model
+from trajkit.publishing.record import PublishedStore
+from trajkit.publishing.tables import all_metrics
+from trajkit.schema import Episode, Feedback, Model, Transition
 from trajkit.schema.base import Name, Text
 from trajkit.store.commands import command_of
+from trajkit.store.layout import CONTENT_HASH, TABLES, columns
 
 CARD = "README.md"
 """The file."""
@@ -34,6 +38,31 @@ _SIZES = (
     (10_000_000_000, "1B<n<10B"),
 )
 _MOST_GROUPS = 20
+_MODELS: dict[str, type[BaseModel]] = {"episodes": Episode, "steps": Transition, "feedback": Feedback}
+_DERIVED = {
+    "episode_id": "The episode that it belongs to.",
+    "function_names": "The functions of its steps, sorted.",
+    "variant_names": "The variants of its steps, sorted.",
+    "n_steps": "Number of its rows in `steps`.",
+    "n_input_tokens": "Sum over its steps; null when a step's is unknown.",
+    "n_output_tokens": "Sum over its steps; null when a step's is unknown.",
+    "cost_usd": "Sum over its steps; null when a step's is unknown.",
+    "content_hash": "Digest of the episode with its steps and its feedback.",
+}
+_MESSAGES = {
+    "messages": "The conversation as chat templates read it; every answer is to be learned.",
+    "prompt": "What the model saw, as chat templates read it; nothing in it is to be learned.",
+    "completion": "The answer to learn.",
+}
+_SFT = (
+    ("tools", "list of json", "The tools that the model could call, as functions of the chat API."),
+    (
+        "metadata",
+        "json",
+        "Where the row is from: `episode_id`, `steps` with their `weights`, environment, task, seed, "
+        "purpose, outcome, reward, metrics.",
+    ),
+)
 
 
 class CardWish(Model):
@@ -306,3 +335,62 @@ def _cite(contents: Contents, wish: CardWish) -> Iterator[str]:
         f"  howpublished = {{Hugging Face Hub, {tex(wish.repository)}}}",
         "}",
     )
+
+
+def column_rows(
+    configuration: str, stores: Sequence[PublishedStore], form: str
+) -> Iterator[tuple[str, str, str]]:
+    """Name, type and meaning of each column of a configuration; none of one that is no table.
+
+    Args:
+        configuration: Its name.
+        stores: What is published.
+        form: The format of the rows to train on.
+    """
+    if configuration == SFT:
+        yield from ((f"`{name}`", "list", _MESSAGES[name]) for name in MESSAGE_COLUMNS[form])
+        yield from ((f"`{name}`", kind, meaning) for name, kind, meaning in _SFT)
+    if configuration not in TABLES:
+        return
+    extra = (CONTENT_HASH,) if configuration == "episodes" else ()
+    for column in (*columns(configuration, all_metrics(stores)), *extra):
+        kind = "struct of metrics" if column.name == "metrics" else column.sql_type.lower()
+        yield f"`{column.name}`", kind, _meaning(configuration, column.name)
+
+
+def _meaning(configuration: str, name: str) -> str:
+    field = _MODELS[configuration].model_fields.get(name)
+    said = None if field is None else field.description
+    return " ".join((said or _DERIVED.get(name, "")).split())
+
+
+def front_matter(fields: Mapping[str, Any]) -> str:
+    """The metadata at the top of a card; what is None is left out."""
+    said = {name: value for name, value in fields.items() if value is not None}
+    return f"---\n{yaml.safe_dump(said, sort_keys=False, allow_unicode=True, width=1000)}---\n"
+
+
+def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """A table of Markdown."""
+    yield f"| {' | '.join(plain(heading) for heading in headings)} |"
+    yield f"|{'---|' * len(headings)}"
+    for row in rows:
+        yield f"| {' | '.join(plain(cell, keeps_code=True) for cell in row)} |"
+
+
+def plain(text: str, *, keeps_code: bool = False) -> str:
+    """A text that stays in its line and its cell, and is no markup of its own."""
+    shown = "".join(c if c.isprintable() else " " for c in text).replace("|", "\\|").replace("<", "&lt;")
+    return shown if keeps_code else shown.replace("`", "'")
+
+
+def code(language: str, *lines: str) -> Iterator[str]:
+    """A block of code, which no line of it can end."""
+    yield f"```{language}"
+    yield from (line.replace("```", "'''") for line in lines)
+    yield "```"
+
+
+def tex(text: str) -> str:
+    """A text in a field of BibTeX."""
+    return re.sub(r"([_&%#{}$])", r"\\\1", plain(text))

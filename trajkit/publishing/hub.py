@@ -1,13 +1,15 @@
-"""The Hugging Face Hub as publishing needs it: look, create, commit once, tag, read."""
+"""The Hugging Face Hub as publishing needs it: whose token, which repositories; create, commit once, read."""
 
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from pydantic import SecretStr
 
@@ -16,7 +18,6 @@ from trajkit._core.outside import name_from_outside
 from trajkit._core.settings import checked_secret
 from trajkit.errors import ConfigError, RequestError, ServiceError
 from trajkit.publishing.fault import CARD_HINT, EXTRA, HubFault, asking
-from trajkit.publishing.remote import Account, Remote, RemoteFile
 
 Kind = Literal["dataset", "model"]
 """What a repository is."""
@@ -28,6 +29,7 @@ _REFUSED = 400
 _FIRST_WAIT_S = 1.0
 _LONGEST_WAIT_S = 300.0
 _WRITERS = ("admin", "write", "contributor")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9_]")
 
 
 class Hub:
@@ -257,3 +259,77 @@ def found_token() -> SecretStr | None:
     """
     token = need("huggingface_hub", extra=EXTRA).get_token()
     return checked_secret(token or "", "the token of the Hub (HF_TOKEN, or what `hf auth login` left)")
+
+
+class RemoteFile(NamedTuple):
+    """A file of a repository, as the Hub describes it."""
+
+    n_bytes: int
+    """Its size."""
+    sha256: str | None
+    """Of its bytes, where it is kept as a large file; None where it is in git itself."""
+    blob_id: str | None
+    """Its id in git."""
+
+    def is_same(self, path: Path) -> bool:
+        """Whether it has the bytes of a file here."""
+        if path.stat().st_size != self.n_bytes:
+            return False
+        with path.open("rb") as file:
+            if self.sha256 is not None:
+                return hashlib.file_digest(file, "sha256").hexdigest() == self.sha256
+            blob = hashlib.sha1(b"blob %d\0" % self.n_bytes, usedforsecurity=False)
+            while piece := file.read(1 << 20):
+                blob.update(piece)
+        return blob.hexdigest() == self.blob_id
+
+
+class Remote(NamedTuple):
+    """A repository at one commit."""
+
+    commit: str
+    """Its commit."""
+    is_private: bool
+    """Whether only its owner sees it."""
+    files: Mapping[str, RemoteFile]
+    """Its files by path."""
+
+
+class Account(NamedTuple):
+    """Whose token it is."""
+
+    name: str
+    """The user."""
+    writes_to: frozenset[str]
+    """Owners that it may write for, as far as the Hub says; organisations with an unknown role are in."""
+    can_write: bool
+    """False for a token that only reads."""
+
+
+def checked_name(repository: str) -> str:
+    """A repository's name as `owner/name`.
+
+    Raises:
+        RequestError: It is none.
+    """
+    if not _REPOSITORY.fullmatch(repository) or "--" in repository or ".." in repository:
+        raise RequestError(f"{repository!r} is no name of a repository", hint="such as org/name")
+    return repository
+
+
+def refuse_writing(account: Account, repository: str) -> None:
+    """Raise where it is plain before anything is sent that this token cannot write there.
+
+    Raises:
+        ServiceError: The token only reads, or its owner is not of that organisation.
+    """
+    owner = repository.partition("/")[0]
+    if not account.can_write:
+        raise ServiceError(
+            f"the token of {account.name} only reads", hint="make one with the role write, then HF_TOKEN=..."
+        )
+    if owner not in account.writes_to:
+        raise ServiceError(
+            f"{account.name} may not write for {owner}",
+            hint=f"owners that the token may write for: {', '.join(sorted(account.writes_to))}",
+        )

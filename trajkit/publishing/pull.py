@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,9 @@ from trajkit._core.files import building_folder, refuse_existing, sha256_file
 from trajkit._core.outside import name_from_outside, yaml_from_outside
 from trajkit._core.result import Result
 from trajkit.errors import DataError, RequestError, StoreError
-from trajkit.publishing.converted import converted, converted_files
-from trajkit.publishing.data_files import DATA, data_files
-from trajkit.publishing.hub import Hub
+from trajkit.publishing.fault import HubFault
+from trajkit.publishing.hub import Hub, Remote, checked_name
 from trajkit.publishing.record import RECORD, PublishedStore, Record, read_record
-from trajkit.publishing.remote import Remote, checked_name
 from trajkit.publishing.restore import restore
 from trajkit.schema import LineageEntry, Manifest, Model
 from trajkit.schema.base import Name
@@ -30,6 +29,12 @@ from trajkit.store.tally import tally_text
 _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\n---[ \t\r]*(\n|\Z)", re.DOTALL)
 
 OnProgress = Callable[[str, int, int | None], None]
+BRANCH = "refs/convert/parquet"
+"""Where the Hub keeps it, as `CONFIGURATION/SPLIT/0000.parquet`."""
+_PARTIAL = "partial-"
+DATA = (".parquet", ".jsonl", ".ndjson", ".json")
+"""How the names of files of data end."""
+_NO_DATA = re.compile(r"(^|/)(dataset_infos?|state|config|\.[^/]*)\.json$|^trajkit\.json$")
 
 
 class PulledStore(Model):
@@ -264,3 +269,125 @@ def _pulled(split: str | None, path: Path, manifest: Manifest) -> PulledStore:
         n_episodes=manifest.counts.n_episodes,
         n_steps=manifest.counts.n_steps,
     )
+
+
+def converted(hub: Hub, repository: str) -> Remote | None:
+    """The branch with what the Hub made of a dataset; None where it made nothing.
+
+    Raises:
+        HubFault: The Hub does not answer.
+    """
+    try:
+        return hub.look(repository, "dataset", BRANCH)
+    except HubFault as fault:
+        if fault.is_absent:
+            return None
+        raise
+
+
+def converted_files(files: Iterable[str], configuration: str | None, splits: Sequence[str]) -> list[str]:
+    """The files of a configuration on that branch.
+
+    Args:
+        files: All files of the branch.
+        configuration: Which; None for `default`, else the first by name.
+        splits: Those to read; none for all.
+
+    Raises:
+        RequestError: There is no such configuration or split, or the Hub has only a part of one that was not
+            asked for by name.
+    """
+    found: dict[str, dict[str, list[str]]] = {}
+    for path in sorted(files):
+        config, _, rest = path.partition("/")
+        split, _, name = rest.partition("/")
+        if name.endswith(".parquet"):
+            found.setdefault(config, {}).setdefault(split, []).append(path)
+    if not found:
+        return []
+    chosen = configuration or ("default" if "default" in found else next(iter(found)))
+    if chosen not in found:
+        raise RequestError(f"no configuration {chosen!r}", hint=f"there are: {', '.join(found)}")
+    by_split = found[chosen]
+    if unknown := [split for split in splits if split not in by_split]:
+        raise RequestError(f"{chosen} has no split {unknown[0]!r}", hint=f"there are: {', '.join(by_split)}")
+    wanted = {split: names for split, names in by_split.items() if not splits or split in splits}
+    part = next((split for split in wanted if split.startswith(_PARTIAL) and split not in splits), None)
+    if part is not None:
+        raise RequestError(
+            f"of {chosen} the Hub has only a beginning as Parquet: {part}",
+            hint=f"--split {part} reads that much",
+        )
+    return [name for names in wanted.values() for name in names]
+
+
+def data_files(
+    files: Iterable[str], card: dict[str, Any], configuration: str | None, splits: Sequence[str]
+) -> list[str]:
+    """The files of a configuration, as the card's `configs` name them; without those every file of data.
+
+    Args:
+        files: The repository's.
+        card: Metadata of its card.
+        configuration: Which; None for the default.
+        splits: Those to read; none for all.
+
+    Raises:
+        RequestError: There is no such configuration or split.
+    """
+    data = sorted(path for path in files if path.endswith(DATA) and not _NO_DATA.search(path))
+    if not data:
+        return []
+    configs = [each for each in card.get("configs") or () if isinstance(each, dict)]
+    if not configs:
+        if configuration is not None:
+            raise RequestError(f"no configuration {configuration!r}", hint="the dataset names none")
+        chosen = [path for path in data if not splits or _is_of_split(path, splits)]
+        if data and not chosen:
+            raise RequestError(f"no file is named for {', '.join(splits)}", hint=f"files: {_some(data)}")
+        return chosen
+    by_name = {_text(each.get("config_name")): each for each in configs}
+    if configuration is not None and configuration not in by_name:
+        raise RequestError(f"no configuration {configuration!r}", hint=f"there are: {', '.join(by_name)}")
+    default = next((name for name, each in by_name.items() if each.get("default")), None)
+    name = configuration or default or ("default" if "default" in by_name else next(iter(by_name)))
+    patterns = dict(_patterns(by_name[name].get("data_files")))
+    if unknown := [split for split in splits if split not in patterns]:
+        raise RequestError(f"{name} has no split {unknown[0]!r}", hint=f"there are: {', '.join(patterns)}")
+    wanted = [each for split, many in patterns.items() if not splits or split in splits for each in many]
+    return [path for path in data if any(_fits(path, pattern) for pattern in wanted)]
+
+
+def _patterns(said: Any) -> Iterable[tuple[str, list[str]]]:
+    """Split and its patterns; `data_files` may be a pattern, a list of them, or one per split."""
+    if isinstance(said, str):
+        yield "train", [said]
+        return
+    plain: list[str] = []
+    for each in said if isinstance(said, list) else ():
+        if isinstance(each, dict):
+            path = each.get("path")
+            paths = path if isinstance(path, list) else [path]
+            yield _text(each.get("split", "train")), [one for one in paths if isinstance(one, str)]
+        elif isinstance(each, str):
+            plain.append(each)
+    if plain:
+        yield "train", plain
+
+
+def _text(value: Any) -> str:
+    """A name on a card as text: of a list nothing is spelled out, as YAML's aliases make endless ones."""
+    return str(value) if isinstance(value, str | int | float | bool) else ""
+
+
+def _fits(path: str, pattern: str) -> bool:
+    return fnmatchcase(path, pattern) or fnmatchcase(path, pattern.replace("**/", ""))
+
+
+def _is_of_split(path: str, splits: Sequence[str]) -> bool:
+    words = re.split(r"[^A-Za-z0-9]+", path.rpartition(".")[0])
+    return any(split in words for split in splits)
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")

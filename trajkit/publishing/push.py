@@ -11,14 +11,13 @@ from typing import NamedTuple
 import trajkit
 from trajkit.errors import RequestError
 from trajkit.publishing.contents import contents_digest
-from trajkit.publishing.hub import Hub, Kind
+from trajkit.publishing.hub import Hub, Kind, Remote, checked_name, refuse_writing
 from trajkit.publishing.record import (
     RECORD,
     Record,
     add_publication,
     read_record,
 )
-from trajkit.publishing.remote import Remote, checked_name, refuse_writing
 from trajkit.publishing.upload import LARGE_BYTES, Change, Say, change_of, upload
 from trajkit.schema import Published
 from trajkit.store.reader import Store

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from trajkit._core.files import sha256_file
 from trajkit.errors import ServiceError
 from trajkit.publishing.fault import HubFault
-from trajkit.publishing.hub import Hub, Kind
-from trajkit.publishing.remote import Remote
+from trajkit.publishing.hub import Hub, Kind, Remote
 
 LARGE_BYTES = 2_000_000_000
 """From so many bytes to send on, they go to a branch first, in several commits."""

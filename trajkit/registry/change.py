@@ -11,8 +11,7 @@ from pathlib import Path
 
 from trajkit._core.files import replacing
 from trajkit.errors import ConfigError
-from trajkit.registry.configuration import Configuration
-from trajkit.registry.toml_file import TomlFile
+from trajkit.registry.toml_file import Configuration, TomlFile
 from trajkit.schema import Model
 from trajkit.schema.manifest import Sha256
 

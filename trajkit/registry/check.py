@@ -16,8 +16,7 @@ import tomlkit
 
 from trajkit._core.lazy import need
 from trajkit.errors import ConfigError, ServiceError
-from trajkit.registry.configuration import Configuration
-from trajkit.registry.toml_file import TomlFile
+from trajkit.registry.toml_file import Configuration, TomlFile
 from trajkit.stack.gateway import innermost_message
 
 _PLACEHOLDER = "https://placeholder.invalid/"

@@ -1,12 +1,14 @@
-"""How a tuned model is reached: a provider that the gateway knows by a prefix, or a server of its own."""
+"""How a tuned model is reached: through the gateway, at a server of its own, or by any client."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from trajkit.errors import RequestError
+from trajkit.formats.validation.target import HOSTED
 from trajkit.schema import Model
-from trajkit.schema.base import Name
+from trajkit.schema.base import JsonObject, Name
 
 PREFIXES = (
     "anthropic",
@@ -27,6 +29,19 @@ PREFIXES = (
 
 _RESERVED = (*PREFIXES, "dummy", "tensorzero")
 _NEXT = "such as openai::ft:…, together::…, fireworks::…; --api-base URL for a server of your own"
+_SAMPLING = {
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "max_tokens": "max_tokens",
+    "presence_penalty": "presence_penalty",
+    "frequency_penalty": "frequency_penalty",
+    "seed": "seed",
+    "stop_sequences": "stop",
+    "reasoning_effort": "reasoning_effort",
+    "service_tier": "service_tier",
+    "verbosity": "verbosity",
+}
+"""Fields of a variant, and what OpenAI's API calls them."""
 
 
 class ServedModel(Model):
@@ -90,14 +105,6 @@ def hosted_name(model: str) -> str:
     raise RequestError(f"nobody can tell from {model!r} who answers for it", hint=_NEXT)
 
 
-_ADDRESSES = {
-    "fireworks": ("https://api.fireworks.ai/inference/v1/", "FIREWORKS_API_KEY"),
-    "openai": ("https://api.openai.com/v1/", "OPENAI_API_KEY"),
-    "together": ("https://api.together.xyz/v1/", "TOGETHER_API_KEY"),
-}
-"""OpenAI-compatible addresses of the providers that tune models, and the variables with their keys."""
-
-
 def address_of(model: str) -> ServedModel:
     """A model of a hosted service by its address, for those who ask without a gateway.
 
@@ -105,11 +112,42 @@ def address_of(model: str) -> ServedModel:
         RequestError: No address is known.
     """
     prefix, _, name = model.partition("::")
-    if prefix not in _ADDRESSES:
+    if prefix not in PREFIXES or prefix not in HOSTED:
         raise RequestError(
             f"no OpenAI-compatible address of {prefix} is known", hint=f"--model {name} --api-base URL"
         )
-    address, variable = _ADDRESSES[prefix]
+    service = HOSTED[prefix]
     return ServedModel(
-        name=model, model_name=name, api_base=address, api_key_location=f"env::{variable}", provider=prefix
+        name=model,
+        model_name=name,
+        api_base=f"{service.url}{service.chat_path}/",
+        api_key_location=f"env::{service.key_variable}",
+        provider=prefix,
+    )
+
+
+class ClientSettings(Model):
+    """Where a model answers, and how it is asked."""
+
+    base_url: Name
+    """The address of the API."""
+    api_key_env: Name | None
+    """The environment variable with the key; None where the server wants none."""
+    request: JsonObject
+    """The fields of every request: `model` and sampling parameters."""
+
+
+def client_settings(model: ServedModel, template: Mapping[str, Any]) -> ClientSettings:
+    """The settings of a client.
+
+    Args:
+        model: The model.
+        template: The variant whose prompts it was trained on; empty when there is no configuration.
+    """
+    sampling = {_SAMPLING[name]: value for name, value in template.items() if name in _SAMPLING}
+    location = model.api_key_location
+    return ClientSettings(
+        base_url=model.api_base,
+        api_key_env=location.removeprefix("env::") if location.startswith("env::") else None,
+        request={"model": model.model_name, **sampling},
     )

@@ -10,8 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from trajkit.errors import ConfigError, RequestError
-from trajkit.registry.configuration import Configuration
-from trajkit.registry.toml_file import TomlFile
+from trajkit.registry.toml_file import Configuration, TomlFile
 
 Table = Mapping[str, Any]
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from trajkit.errors import RequestError
-from trajkit.registry.configuration import Configuration
 from trajkit.registry.served import ServedModel
-from trajkit.registry.toml_file import TomlFile
+from trajkit.registry.toml_file import Configuration, TomlFile
 from trajkit.registry.traffic import check_share, directed, share_of, uses_weights, weight_of
 from trajkit.store.nameable import nearest
 

@@ -35,12 +35,13 @@ class Stdout:
     """Takes the place of stdout: what agents print goes to stderr, all else where it went before."""
 
     def __init__(self) -> None:
-        self._stdout = sys.stdout
+        found = sys.stdout
+        self._stdout: TextIO = found._stdout if isinstance(found, Stdout) else found  # several agents play
         sys.stdout = self
 
     def restore(self) -> None:
         """Restore stdout. A second call does nothing."""
-        if sys.stdout is self:
+        if isinstance(sys.stdout, Stdout):
             sys.stdout = self._stdout
 
     def write(self, text: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -10,6 +11,7 @@ from pydantic import SecretStr
 
 from trajkit._core.settings import checked_secret, secret_from_environment
 from trajkit.environments import typed_environment
+from trajkit.errors import RequestError
 from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.gateway_calls import Gateway
 from trajkit.rollouts.gateway_policy import GatewayPolicy
@@ -20,6 +22,12 @@ from trajkit.rollouts.policies import Expert, NoisyExpert, Policy, Random
 from trajkit.rollouts.venue import check_metrics, open_venue
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from trajkit.rollouts.endpoint import ChatModels, Endpoint
+    from trajkit.rollouts.local_player import LocalPlayer
+    from trajkit.rollouts.local_policy import LocalModels
+    from trajkit.rollouts.models import OpenGateway
     from trajkit.rollouts.preparation import Session
 
 DEFAULT_NOISE = 0.3
@@ -68,6 +76,8 @@ class Cast:
             }
         if self._options.kind == PolicyKind.LOCAL:
             return self._local_policies()
+        if self._session.players:
+            return self._agent_with_each_model()
         return {plan.variants[0]: self._policy()}
 
     async def gateway(self) -> Gateway:
@@ -113,13 +123,18 @@ class Cast:
         return Demonstrated(policy, demonstrated_prompts(self._session.templates, rule, history=plan.history))
 
     def _local_policies(self) -> dict[str, Policy]:
-        from trajkit.rollouts.local_policy import LocalModels, local_policies
+        from trajkit.rollouts.local_policy import local_policies
 
-        plan, players = self._plan, self._session.players
-        models = LocalModels(players)
-        self._stack.push_async_callback(models.close)
+        plan = self._plan
         rule = typed_environment(plan.env_id, plan.env_settings).rule
-        return local_policies(players, models, plan, self._caller, rule)
+        return local_policies(self._session.players, self._local_models(), plan, self._caller, rule)
+
+    def _local_models(self) -> LocalModels:
+        from trajkit.rollouts.local_policy import LocalModels
+
+        models = LocalModels.open(self._session.players)
+        self._stack.push_async_callback(models.close)
+        return models
 
     def _endpoint_policy(self) -> Policy:
         from trajkit.rollouts.endpoint_policy import EndpointPolicy, read_settings
@@ -137,20 +152,46 @@ class Cast:
         return policy
 
     def _agent(self) -> Policy:
+        return self._agent_asking(
+            lambda: self._endpoint(self._options.model),
+            None if self._venue is None else self._gateway_of_agent,
+        )
+
+    def _agent_with_each_model(self) -> dict[str, Policy]:
+        """An agent once for each player, whose model is the only one that it may ask."""
+        from trajkit.rollouts.local_endpoint import LocalEndpoint
+
+        local = None if self._options.model_url is not None else self._local_models()
+
+        def open_chat(player: LocalPlayer) -> ChatModels:
+            if local is None:
+                return self._endpoint(player.model, is_only=True)
+            return LocalEndpoint(player, local, self._caller)
+
+        return {
+            player.name: self._agent_asking(functools.partial(open_chat, player), self._no_gateway)
+            for player in self._session.players
+        }
+
+    def _endpoint(self, model: str | None, *, is_only: bool = False) -> Endpoint:
+        from trajkit.rollouts.endpoint import Endpoint
+
+        return Endpoint(model_url(self._options), _key(), self._caller, model=model, is_only=is_only)
+
+    def _agent_asking(self, open_chat: Callable[[], ChatModels], open_gateway: OpenGateway | None) -> Policy:
         from trajkit.rollouts.agent import load_agent
         from trajkit.rollouts.models import Models
 
-        options = self._options
-        models = Models(
-            self._caller,
-            url=model_url(options),
-            model=options.model,
-            key=_key(),
-            open_gateway=None if self._venue is None else self._gateway_of_agent,
-        )
-        policy = load_agent(options.policy, options.policy_settings, self._plan, models)
+        models = Models(self._caller, open_chat, open_gateway=open_gateway)
+        policy = load_agent(self._options.policy, self._options.policy_settings, self._plan, models)
         self._stack.push_async_callback(policy.close)
         return policy
+
+    async def _no_gateway(self) -> Gateway:
+        raise RequestError(
+            "the agent asks a function of a gateway, and its models are measured one by one",
+            hint="an agent that asks through turn.chat(…) can be measured so",
+        )
 
     async def _gateway_of_agent(self) -> Gateway:
         """The gateway for an agent that may call one; whether it will is unknown until it does.

@@ -146,9 +146,13 @@ def _of_endpoint(options: Options) -> _PerStep:
 
 def _of_agent(options: Options, venue: Venue | None) -> _PerStep:
     """An agent may call any model that it can reach, any number of times."""
+    if options.players and options.model_url is None:  # models of this machine, and no gateway
+        return _PerStep((), 0, None, 0)
     names = []
     url = model_url(options)
-    if not is_here(url) and (options.model or options.model_url or has_key()):
+    if options.players and not is_here(url):
+        names += [f"{player.model} at {shown_url(url)}" for player in options.players]
+    elif not is_here(url) and (options.model or options.model_url or has_key()):
         names.append(f"{options.model or 'whatever the agent asks'} at {shown_url(url)}")
     if venue is not None and venue.names is not None and venue.described_by is not None:
         for function, variants in venue.names.functions.items():

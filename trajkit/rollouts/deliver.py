@@ -14,7 +14,7 @@ from trajkit.errors import StoreError
 from trajkit.rollouts.journal import Journal
 from trajkit.rollouts.record import with_prompts
 from trajkit.schema import Episode, LineageEntry, Manifest, Metric
-from trajkit.sources.tensorzero.prompts import Sent
+from trajkit.sources.tensorzero.export.prompts import Sent
 
 Prompts = Callable[[Sequence[str]], Mapping[str, Sent]]
 """Finds the exact prompts of inferences in the gateway's database, and their tools."""

@@ -1,9 +1,10 @@
-"""Call any server with OpenAI's chat API: send a request, record the answer, classify failures."""
+"""Call models through OpenAI's chat API: send a request, record the answer, classify failures."""
 
 from __future__ import annotations
 
+import abc
 import time
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -57,49 +58,47 @@ class Refused(Faulty):
         self.status = status
 
 
-class Endpoint:
-    """A server at an address, with a key and a usual model. Must be closed.
+class Sent(NamedTuple):
+    """What came back for one request."""
 
-    The key is given to the client that sends the requests, and blotted out of whatever a server says.
+    content: bytes
+    """The document."""
+    parse: Callable[[], ChatCompletion]
+    """Reads it as the `openai` package does."""
+
+
+class ChatModels(abc.ABC):
+    """Models that answer OpenAI's chat API: their calls are counted and recorded. Must be closed.
 
     Args:
-        url: Address with its version, such as `https://api.openai.com/v1`.
-        key: Its key; None for a server that wants none.
+        name: Their name in messages and records.
         caller: Sends the requests, with the limits of the run.
         model: The model for calls that name none.
+        is_only: Refuse calls that name another model.
 
     Raises:
-        RequestError: The URL is none, or OpenAI's own and there is no key.
         MissingExtra: The package `openai` is not installed.
     """
 
-    def __init__(self, url: str, key: SecretStr | None, caller: Caller, *, model: str | None = None) -> None:
-        parts = urlsplit(url)
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise RequestError(
-                f"{shown(url)!r} is no address of a model server", hint=f"such as {OPENAI_URL}"
-            )
-        if key is None and url.rstrip("/") == OPENAI_URL:
-            raise RequestError(
-                f"{OPENAI_URL} needs a key, and {KEY_VARIABLE} is not set",
-                hint=f"set {KEY_VARIABLE}, or name another server with --model-url",
-            )
-        self.name = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")
-        """Its name in messages: the address without credentials."""
-        self.model = model
-        self._caller = caller
-        self._key, self._url = key, url
+    def __init__(self, name: str, caller: Caller, *, model: str | None, is_only: bool = False) -> None:
+        self.name, self.model = name, model
+        self._caller, self._is_only = caller, is_only
         self._openai = need("openai", extra="openai")
-        self._client = self._openai.AsyncOpenAI(
-            base_url=url,
-            api_key=key.get_secret_value() if key else _NO_KEY,
-            http_client=self._openai.DefaultAsyncHttpxClient(follow_redirects=False),  # prompts stay here
-            max_retries=0,  # the caller retries
-            timeout=caller.timeout_s,
-        )
 
     def __repr__(self) -> str:
-        return f"Endpoint({self.name!r})"
+        return f"{type(self).__name__}({self.name!r})"
+
+    @abc.abstractmethod
+    async def close(self) -> None:
+        """Close what was opened here."""
+
+    @abc.abstractmethod
+    async def _sent(self, wanted: dict[str, Any]) -> Sent:
+        """Send a request once; raises `Faulty`."""
+
+    @abc.abstractmethod
+    def _faulty(self, kind: FaultKind, reason: str) -> Faulty:
+        """A failure of the models."""
 
     async def complete(self, arguments: Mapping[str, Any]) -> Completed:
         """Ask a model.
@@ -111,7 +110,7 @@ class Endpoint:
             Faulty: The service failed.
             Refused: The service will not have this request.
             LimitReached: The run has used what it may.
-            RequestError: No model is named.
+            RequestError: No model is named, or another than the only one.
             ValueError: A message or a tool is none, or an option is not JSON.
         """
         wanted = dict(arguments)
@@ -119,14 +118,19 @@ class Endpoint:
             if self.model is None:
                 raise RequestError(f"which model at {self.name}?", hint="--model NAME")
             wanted["model"] = self.model
+        elif self._is_only and wanted["model"] != self.model:
+            raise RequestError(
+                f"the agent asks the model {wanted['model']!r}, and {self.model!r} is measured",
+                hint="turn.chat(…) without model= asks the model that is measured",
+            )
         wanted["messages"] = plain_messages(wanted["messages"])
         asked = _Asked(
             read_messages(wanted["messages"]),
             read_tools(wanted.get("tools")),
-            _options(wanted),
+            request_options(wanted),
             {**wanted, **(wanted.get("extra_body") or {})},
         )
-        done = await self._caller.call(lambda: self._once(wanted, asked))
+        done = await self._called(lambda: self._once(wanted, asked))
         answer = done.answer
         self._caller.spent(
             n_input_tokens=answer.n_input_tokens,
@@ -135,28 +139,19 @@ class Endpoint:
         )
         return done
 
-    async def close(self) -> None:
-        """Close its connections."""
-        await self._client.close()
+    async def _called(self, attempt: Callable[[], Awaitable[Completed]]) -> Completed:
+        """The answer of an attempt, sent again where that may help."""
+        return await self._caller.call(attempt)
 
     async def _once(self, wanted: dict[str, Any], asked: _Asked) -> Completed:
         inference_id, began = uuid7(), time.monotonic()
-        try:
-            response = await self._client.chat.completions.with_raw_response.create(**wanted)
-        except self._openai.APIStatusError as error:
-            raise self._refusal(error, wanted["model"]) from None  # the cause holds the key, in its request
-        except self._openai.APITimeoutError:
-            raise Faulty(timed_out(self._caller.timeout_s)) from None
-        except self._openai.APIConnectionError as error:
-            raise self._faulty(FaultKind.CONNECTION, str(error.__cause__ or error)) from None
-        except (self._openai.APIError, UnicodeDecodeError) as error:
-            raise self._faulty(FaultKind.UNREADABLE, str(error)) from None
+        sent = await self._sent(wanted)
         latency_s = time.monotonic() - began
         try:
-            body = from_json(response.content)  # like json.loads, but deep nesting is a ValueError
+            body = from_json(sent.content)
             said = _Completion.model_validate(body)
             completion = read_message({**said.choices[0].message, "role": "assistant"})
-            completed = response.parse()
+            completed = sent.parse()
         except (self._openai.APIError, ValueError, TypeError, KeyError) as error:
             raise self._faulty(FaultKind.UNREADABLE, _reason(error)) from None
         sampled = read_sampled(asked.sent, body)
@@ -213,6 +208,71 @@ class Endpoint:
             return None
         return prices.cost_usd(usage.prompt_tokens, usage.completion_tokens)
 
+
+class Endpoint(ChatModels):
+    """A server at an address, with a key and a usual model. Must be closed.
+
+    The key is given to the client that sends the requests, and blotted out of whatever a server says.
+
+    Args:
+        url: Address with its version, such as `https://api.openai.com/v1`.
+        key: Its key; None for a server that wants none.
+        caller: Sends the requests, with the limits of the run.
+        model: The model for calls that name none.
+        is_only: Refuse calls that name another model.
+
+    Raises:
+        RequestError: The URL is none, or OpenAI's own and there is no key.
+        MissingExtra: The package `openai` is not installed.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        key: SecretStr | None,
+        caller: Caller,
+        *,
+        model: str | None = None,
+        is_only: bool = False,
+    ) -> None:
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise RequestError(
+                f"{shown(url)!r} is no address of a model server", hint=f"such as {OPENAI_URL}"
+            )
+        if key is None and url.rstrip("/") == OPENAI_URL:
+            raise RequestError(
+                f"{OPENAI_URL} needs a key, and {KEY_VARIABLE} is not set",
+                hint=f"set {KEY_VARIABLE}, or name another server with --model-url",
+            )
+        shown_url = parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")  # without credentials
+        super().__init__(shown_url, caller, model=model, is_only=is_only)
+        self._key, self._url = key, url
+        self._client = self._openai.AsyncOpenAI(
+            base_url=url,
+            api_key=key.get_secret_value() if key else _NO_KEY,
+            http_client=self._openai.DefaultAsyncHttpxClient(follow_redirects=False),  # prompts stay here
+            max_retries=0,  # the caller retries
+            timeout=caller.timeout_s,
+        )
+
+    async def close(self) -> None:
+        """Close its connections."""
+        await self._client.close()
+
+    async def _sent(self, wanted: dict[str, Any]) -> Sent:
+        try:
+            response = await self._client.chat.completions.with_raw_response.create(**wanted)
+        except self._openai.APIStatusError as error:
+            raise self._refusal(error, wanted["model"]) from None  # the cause holds the key, in its request
+        except self._openai.APITimeoutError:
+            raise Faulty(timed_out(self._caller.timeout_s)) from None
+        except self._openai.APIConnectionError as error:
+            raise self._faulty(FaultKind.CONNECTION, str(error.__cause__ or error)) from None
+        except (self._openai.APIError, UnicodeDecodeError) as error:
+            raise self._faulty(FaultKind.UNREADABLE, str(error)) from None
+        return Sent(response.content, response.parse)
+
     def _refusal(self, error: APIStatusError, model: str) -> Faulty:
         """The fault behind an HTTP status that is no success."""
         status = error.status_code
@@ -246,8 +306,12 @@ _NO_OPTIONS = ("messages", "tools", "model", "timeout", "extra_headers", "extra_
 """Arguments that are kept elsewhere, or may hold secrets."""
 
 
-def _options(arguments: Mapping[str, Any]) -> JsonObject:
-    """Raises ValueError when one is not JSON."""
+def request_options(arguments: Mapping[str, Any]) -> JsonObject:
+    """What a request asks beside messages, tools and model, such as its temperature.
+
+    Raises:
+        ValueError: An option is not JSON.
+    """
     return _OBJECT.validate_python({k: v for k, v in arguments.items() if k not in _NO_OPTIONS})
 
 

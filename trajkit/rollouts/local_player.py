@@ -38,12 +38,12 @@ class LocalSettings(Model):
 
 
 class LocalPlayer(Model):
-    """A model of this machine as one of those that play."""
+    """A model as one of those that play: of this machine, or with an agent also one at a server."""
 
     name: Name
     """What it is called in the plan."""
     model: Name
-    """A folder with a model or an adapter, the id of one, or `sample:tiny-base`."""
+    """A folder with a model or an adapter, the id of one, or `sample:tiny-base`; its name at a server."""
     base: Name | None = None
     """What an adapter belongs to, where it does not say so itself."""
     called: Name | None = None
@@ -121,13 +121,21 @@ class LocalPlayer(Model):
 
     def identity(self, rule: ActionRule | None, *, history: int) -> dict[str, JsonValue]:
         """The values that identify a player: its weights, its prompts and its sampling."""
-        found = self.found
         return {
-            "name": self.name,
-            "model": self.called or self.model,
-            "weights": [fingerprint(found.model), *([fingerprint(found.base)] if found.base else [])],
+            **self.model_identity(),
             "prompts": self.prompts(rule, history=history).digest,
             "settings": dict(self.settings),
+        }
+
+    def model_identity(self, *, is_here: bool = True) -> dict[str, JsonValue]:
+        """The values that identify its model: the name, and the weights of a model of this machine."""
+        named: dict[str, JsonValue] = {"name": self.name, "model": self.called or self.model}
+        if not is_here:
+            return {**named, "model": self.model}
+        found = self.found
+        return {
+            **named,
+            "weights": [fingerprint(found.model), *([fingerprint(found.base)] if found.base else [])],
         }
 
 

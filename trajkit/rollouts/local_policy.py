@@ -12,7 +12,7 @@ from trajkit.errors import DataError
 from trajkit.formats.sampled import Sampled
 from trajkit.models.generation.ask import Ask, AskError, Said
 from trajkit.models.generation.generate import generate
-from trajkit.models.generation.model import LocalModel
+from trajkit.models.generation.model import LocalModel, Voice
 from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
 from trajkit.rollouts.local_player import LocalPlayer
@@ -34,26 +34,33 @@ class Line(NamedTuple):
 
 
 class LocalModels:
-    """The models of some players, each base loaded once, and the batches in which they are asked.
+    """The models of some players, and the batches in which they are asked.
 
     Args:
-        players: Who plays.
-
-    Raises:
-        RequestError: A model cannot be loaded.
-        MissingExtra: torch, transformers or peft is not installed.
+        models: The model of each player, by the player's name.
     """
 
-    def __init__(self, players: Sequence[LocalPlayer]) -> None:
+    def __init__(self, models: Mapping[str, LocalModel]) -> None:
+        self._models = dict(models)
+        self._lock_step: LockStep[Line, Said] = LockStep(answered)
+
+    @classmethod
+    def open(cls, players: Sequence[LocalPlayer]) -> LocalModels:
+        """Load the models of some players, each base once.
+
+        Raises:
+            RequestError: A model cannot be loaded.
+            MissingExtra: torch, transformers or peft is not installed.
+        """
         by_base: dict[str, list[LocalPlayer]] = {}
         for player in players:
             by_base.setdefault(_base(player), []).append(player)
-        self._models: dict[str, LocalModel] = {}
-        self._lock_step: LockStep[Line, Said] = LockStep(answered)
+        models: dict[str, LocalModel] = {}
         for base, its in by_base.items():
             adapters = {player.model: player.model for player in its if player.found.is_adapter}
             model = LocalModel.open(base, adapters=adapters)
-            self._models |= {player.name: model for player in its}
+            models |= {player.name: model for player in its}
+        return cls(models)
 
     async def ask(self, player: str, ask: Ask) -> Said:
         """The answer of a player's model.
@@ -63,9 +70,17 @@ class LocalModels:
         """
         return await self._lock_step.ask(Line(self._models[player], ask))
 
+    def voice(self, player: LocalPlayer) -> Voice:
+        """What answers for a player."""
+        return self._models[player.name].voice(player.found.model)
+
+    async def end(self) -> None:
+        """End the thread in which they are asked; the models stay loaded."""
+        await self._lock_step.close()
+
     async def close(self) -> None:
         """Release the models."""
-        await self._lock_step.close()
+        await self.end()
         for model in {id(model): model for model in self._models.values()}.values():
             model.close()
 

@@ -6,11 +6,9 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from pydantic import SecretStr
-
 from trajkit.errors import RequestError
 from trajkit.rollouts.calling import Caller
-from trajkit.rollouts.endpoint import OPENAI_URL, Completed, Endpoint
+from trajkit.rollouts.endpoint import ChatModels, Completed
 from trajkit.rollouts.gateway_calls import Gateway, GatewayCalls, Inferred
 from trajkit.schema import Feedback
 
@@ -23,38 +21,34 @@ class Models:
 
     Args:
         caller: Sends the requests, with the limits of the run.
-        url: Address of an OpenAI-compatible server.
-        model: The server's model for calls that name none.
-        key: The server's key; None without one.
+        open_chat: Makes what answers OpenAI's chat API, when an agent first asks it.
         open_gateway: Opens the gateway when an agent first asks for it; None when there is none to open.
     """
 
     def __init__(
         self,
         caller: Caller,
+        open_chat: Callable[[], ChatModels],
         *,
-        url: str = OPENAI_URL,
-        model: str | None = None,
-        key: SecretStr | None = None,
         open_gateway: OpenGateway | None = None,
     ) -> None:
         self._caller = caller
-        self._url, self._model, self._key = url, model, key
+        self._open_chat = open_chat
         self._open_gateway = open_gateway
-        self._endpoint: Endpoint | None = None
+        self._chat: ChatModels | None = None
         self._gateway: GatewayCalls | None = None
         self._opening = asyncio.Lock()
 
     async def chat(self, arguments: Mapping[str, Any]) -> Completed:
-        """Ask the model server; see `Endpoint.complete`.
+        """Ask the model server; see `ChatModels.complete`.
 
         Raises:
             RequestError: There is no key for OpenAI's own server, or no model is named.
             MissingExtra: The package `openai` is not installed.
         """
-        if self._endpoint is None:
-            self._endpoint = Endpoint(self._url, self._key, self._caller, model=self._model)
-        return await self._endpoint.complete(arguments)
+        if self._chat is None:
+            self._chat = self._open_chat()
+        return await self._chat.complete(arguments)
 
     async def infer(self, arguments: Mapping[str, Any]) -> Inferred:
         """Ask the gateway; see `GatewayCalls.infer`."""
@@ -68,8 +62,8 @@ class Models:
 
     async def close(self) -> None:
         """Close what was opened here: the connections to the model server."""
-        if self._endpoint is not None:
-            await self._endpoint.close()
+        if self._chat is not None:
+            await self._chat.close()
 
     async def _calls(self) -> GatewayCalls:
         async with self._opening:

@@ -65,7 +65,9 @@ class Options(Model):
     model_called: Name | None = None
     """What the model of the policy local is called in stores; None for `model`."""
     players: tuple[LocalPlayer, ...] = ()
-    """Who plays with the policy local, in the place of one model with the prompts of some variants."""
+    """Who plays with the policy local, in the place of one model with the prompts of some variants. With an
+    agent: the models, each of which answers its calls in episodes of its own; they are those at `model_url`,
+    or of this machine where it is None."""
     model_url: Name | None = None
     """Address of an OpenAI-compatible server; None for OPENAI_BASE_URL, else OpenAI's own."""
     function: Name | None = None
@@ -140,7 +142,8 @@ class Options(Model):
         """How many episodes are played at once."""
         if self.kind == PolicyKind.HUMAN:
             return 1
-        return self.concurrency or (LOCAL_CONCURRENCY if self.kind == PolicyKind.LOCAL else CONCURRENCY)
+        is_here = self.kind == PolicyKind.LOCAL or (bool(self.players) and self.model_url is None)
+        return self.concurrency or (LOCAL_CONCURRENCY if is_here else CONCURRENCY)
 
     @property
     def limits(self) -> Limits:

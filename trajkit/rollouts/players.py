@@ -33,7 +33,7 @@ def refuse_excluded(options: Options, kind: PolicyKind) -> None:
     """
     if options.noise is not None and kind != PolicyKind.NOISY_EXPERT:
         raise RequestError(f"the policy {options.policy} makes no slips", hint="--policy noisy-expert")
-    if options.decodings and kind not in (PolicyKind.GATEWAY, PolicyKind.LOCAL):
+    if options.decodings and kind not in (PolicyKind.GATEWAY, PolicyKind.LOCAL, PolicyKind.MODULE):
         raise RequestError(
             f"nobody tells the policy {options.policy} how to draw",
             hint="variants of the gateway, or --policy local",
@@ -81,7 +81,7 @@ class Who(NamedTuple):
     function_name: str | None
     variants: tuple[str, ...]
     players: tuple[LocalPlayer, ...] = ()
-    """Models of this machine, one for each variant; none for another policy."""
+    """Models, one for each variant; none for another policy."""
     shows: bool = False
     """Whether the steps hold what a model would have been asked."""
     templates: VariantOf | None = None
@@ -113,6 +113,8 @@ def who_plays(options: Options, kind: PolicyKind, sights: tuple[Sight, ...]) -> 
         read_settings(options.policy_settings)
     if kind == PolicyKind.MODULE:
         attribute(options.policy, noun="agent")  # checks that it can be imported
+        if options.players:
+            return Who(None, None, tuple(player.name for player in options.players), options.players)
         return Who(_venue_if_any(options), None, (options.policy,))
     return Who(None, None, (options.model or options.policy,))
 

@@ -43,7 +43,7 @@ class Session(NamedTuple):
     prices: Prices | None
     """What tokens cost; None when that is not known."""
     players: tuple[LocalPlayer, ...] = ()
-    """Models of this machine, by the plan's variants; none for another policy."""
+    """Models, by the plan's variants; none where the policy says which they are."""
     templates: VariantOf | None = None
     """Whose prompts an expert's steps hold; None for those that trajkit writes itself."""
     prompted: Mapping[str, JsonValue] = MappingProxyType({})
@@ -74,7 +74,8 @@ class Session(NamedTuple):
             }
         if options.kind in (PolicyKind.OPENAI, PolicyKind.MODULE):
             arguments["model"] = options.model
-            arguments["model_url"] = shown_url(model_url(options))
+            if not options.players or options.model_url is not None:
+                arguments["model_url"] = shown_url(model_url(options))
         if self.function_name is not None:
             arguments["function"] = self.function_name
         if self.venue is not None:
@@ -145,19 +146,22 @@ def prepare(options: Options) -> Session:
         retries=options.retries,
     )
     session = Session(options, plan, sights, who.venue, who.function_name, prices)
-    prompted = _prompted(who, info.rule, history=options.history)
+    prompted = _prompted(options, who, info.rule)
     return session._replace(players=who.players, templates=who.templates, prompted=prompted)
 
 
-def _prompted(who: Who, rule: ActionRule | None, *, history: int) -> dict[str, JsonValue]:
-    """The values that identify models of this machine, and the prompts of an expert.
+def _prompted(options: Options, who: Who, rule: ActionRule | None) -> dict[str, JsonValue]:
+    """The values that identify the models that play, and the prompts of an expert.
 
     Raises:
         RequestError: A model is not there, or a setting or a variant cannot be used.
         ConfigError: The configuration cannot be used.
     """
+    if who.players and options.kind == PolicyKind.MODULE:  # the prompts are the agent's
+        is_here = options.model_url is None
+        return {"players": [player.model_identity(is_here=is_here) for player in who.players]}
     if who.players:
-        return {"players": [player.identity(rule, history=history) for player in who.players]}
+        return {"players": [player.identity(rule, history=options.history) for player in who.players]}
     if who.shows:
-        return {"prompts": demonstrated_prompts(who.templates, rule, history=history).digest}
+        return {"prompts": demonstrated_prompts(who.templates, rule, history=options.history).digest}
     return {}

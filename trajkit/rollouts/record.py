@@ -25,7 +25,7 @@ from trajkit.schema import (
     single_precision,
 )
 from trajkit.schema.success import parse_success
-from trajkit.sources.tensorzero.prompts import Sent
+from trajkit.sources.tensorzero.export.prompts import Sent
 from trajkit.store.arrow import message_value
 
 RETURN_METRIC = "episode_return"

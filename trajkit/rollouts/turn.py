@@ -116,7 +116,7 @@ class Turn:
         tools: Iterable[Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> ChatCompletion:
-        """Ask the model at `--model-url`.
+        """Ask the model at `--model-url`; in an evaluation of several models, the one that is measured.
 
         A request that fails is sent again as often as `--retries` says. One that fails for good ends the
         episode as an error, also when the agent catches the exception.
@@ -200,7 +200,7 @@ class Calls:
     async def chat(self, arguments: dict[str, Any]) -> ChatCompletion:
         """Ask the model server."""
         number = self._begin()
-        options = {"seed": self._seed(number), **arguments}
+        options = {"seed": self._seed(number), **arguments, **self._fixed()}
         if options["seed"] is None:
             del options["seed"]
         return (await self._recorded(lambda: self._models.chat(options))).response
@@ -209,7 +209,8 @@ class Calls:
         """Ask the gateway."""
         number, situation = self._begin(), self._situation
         params = {**arguments.get("params", {})}
-        params["chat_completion"] = {"seed": self._seed(number), **params.get("chat_completion", {})}
+        asked = params.get("chat_completion", {})
+        params["chat_completion"] = {"seed": self._seed(number), **asked, **self._fixed()}
         own = {"trajkit.step": str(situation.step_index)}
         options = {
             "cache_options": {"enabled": "off"},  # a cached answer is not a sample
@@ -255,6 +256,10 @@ class Calls:
             raise _turn_is_over()
         self._n_begun += 1
         return self._n_begun - 1
+
+    def _fixed(self) -> dict[str, float]:
+        """Sampling parameters that the run fixes, whatever the agent asks for."""
+        return self._plan.decoding(self._situation.job).parameters
 
     def _seed(self, number: int) -> int:
         """The seed of a call; the first call has the seed that the policy `gateway` sends."""

@@ -19,10 +19,10 @@ from trajkit.rollouts.own_prompt import JsonMode
 from trajkit.rollouts.policies import Situation
 from trajkit.schema import Message, Role, TextBlock, ToolCallBlock
 from trajkit.schema.base import JsonObject
-from trajkit.sources.tensorzero.render import Renderer
-from trajkit.sources.tensorzero.render_config import DATA, Configuration, table_in
-from trajkit.sources.tensorzero.render_engine import Engine
-from trajkit.sources.tensorzero.render_files import from_file
+from trajkit.sources.tensorzero.render.config import DATA, Configuration, table_in
+from trajkit.sources.tensorzero.render.engine import Engine
+from trajkit.sources.tensorzero.render.files import from_file
+from trajkit.sources.tensorzero.render.prompt import Renderer
 
 _CALL_ID = "call_0"
 

@@ -1,4 +1,4 @@
-"""What all models share: frozen, closed, documented under the field, JSON that is JSON."""
+"""The base class of all models, and the types of their fields."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field
 
 
 class Model(BaseModel):
-    """Base of every noun: immutable, refuses unknown fields, attribute docstrings become descriptions."""
+    """Base of all models: immutable, no unknown fields; docstrings describe fields."""
 
     model_config = ConfigDict(
         frozen=True,
@@ -34,7 +34,7 @@ def _check_text(value: str) -> str:
 
 
 def _check_json(value: Any) -> Any:
-    """JSON has no NaN and no infinity, and its text is Unicode; say where it is not so."""
+    """Refuse NaN, infinity and text that is not valid Unicode."""
     if isinstance(value, float):
         if not math.isfinite(value):
             raise ValueError(f"{value} is not JSON; use null for unknown")
@@ -64,16 +64,16 @@ JsonObject = Annotated[dict[str, JsonValue], AfterValidator(_check_json)]
 """A JSON object with finite numbers."""
 
 UtcTime = Annotated[AwareDatetime, AfterValidator(_as_utc)]
-"""A moment, aware, kept in UTC with microseconds."""
+"""A time with a time zone, converted to UTC, in microseconds."""
 
 MOST = 2**63 - 1
-"""The largest whole number of the store's columns."""
+"""The largest integer that a column of a store can hold."""
 
 Count = Annotated[int, Field(ge=0, le=MOST)]
-"""A number of things."""
+"""A count, from 0."""
 
 Whole = Annotated[int, Field(ge=-MOST - 1, le=MOST)]
-"""A whole number that a column can hold."""
+"""A 64-bit integer."""
 
 Name = Annotated[Text, Field(min_length=1)]
 """A name or an id: text that is not empty."""

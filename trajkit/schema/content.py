@@ -1,7 +1,7 @@
-"""What is said: a message is a role and typed content blocks.
+"""Messages: a role and typed content blocks.
 
-Blocks follow the shapes that TensorZero stores, so that the common ones pass through unchanged; whatever has
-no type of its own is kept verbatim in an `UnknownBlock`.
+Blocks have the shapes that TensorZero stores, so that common blocks need no conversion. Content without a
+type of its own is kept verbatim in an `UnknownBlock`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from trajkit.schema.base import Json, Model, Text
 
 
 class Role(StrEnum):
-    """Who speaks."""
+    """The author of a message."""
 
     SYSTEM = "system"
     USER = "user"
@@ -32,87 +32,87 @@ class TextBlock(Model):
 
 
 class ThoughtBlock(Model):
-    """Reasoning that a model gave beside its answer."""
+    """Reasoning of a model before its answer."""
 
     type: Literal["thought"] = "thought"
     text: Text | None = None
     """The reasoning; None when the provider gave only a signature or a summary."""
     signature: Text | None = None
-    """The provider's opaque proof of the reasoning."""
+    """The provider's signature of the reasoning."""
     summary: tuple[Json, ...] | None = None
-    """The provider's summary of the reasoning, as it came."""
+    """The provider's summary of the reasoning, verbatim."""
     provider_type: Text | None = None
-    """Which provider the reasoning belongs to."""
+    """The provider that gave the reasoning."""
     extra_data: Json = None
-    """What else the provider attached."""
+    """Other data that the provider attached."""
 
 
 class ToolCallBlock(Model):
-    """The model asks for a tool."""
+    """A call of a tool by the model."""
 
     type: Literal["tool_call"] = "tool_call"
     id: Text
-    """Pairs the call with its result."""
+    """The id of the call, which its result repeats."""
     name: Text
     """The tool's name as the model wrote it."""
     arguments: Text
-    """The arguments as the model wrote them: a JSON text, which may be invalid."""
+    """The arguments as the model wrote them: JSON as text, which may be invalid."""
 
 
 class ToolResultBlock(Model):
-    """What a tool returned."""
+    """The result of a tool call."""
 
     type: Literal["tool_result"] = "tool_result"
     id: Text
-    """The id of the call that this answers."""
+    """The id of the tool call."""
     name: Text
     """The tool's name."""
     result: Text
-    """What the tool returned, as text."""
+    """The result as text."""
 
 
 class FileBlock(Model):
-    """A reference to a file; its bytes are never in a store."""
+    """A reference to a file. A store never contains the bytes of the file."""
 
     type: Literal["file"] = "file"
     source_url: Text | None = None
-    """Where the file came from; None when it was sent inline."""
+    """The URL of the file; None when it was sent inline."""
     mime_type: Text | None = None
     """Media type, such as `image/png`."""
     storage_path: Json = None
-    """Where the gateway kept the bytes, as it wrote it."""
+    """The place where the gateway stored the bytes, in the gateway's own form."""
     detail: Text | None = None
-    """Resolution asked of the model for an image."""
+    """The detail (resolution) that was requested for an image."""
     filename: Text | None = None
-    """The file's name."""
+    """The name of the file."""
 
 
 class UnknownBlock(Model):
-    """Content of a kind that trajkit has no type for, kept verbatim."""
+    """Content of a type that trajkit does not know, kept verbatim."""
 
     type: Literal["unknown"] = "unknown"
     data: Json
-    """The content as it came."""
+    """The content, verbatim."""
     model_name: Text | None = None
-    """Model that the content is meant for."""
+    """The model that the content is for."""
     provider_name: Text | None = None
-    """Provider that the content is meant for."""
+    """The provider that the content is for."""
 
 
 Block = Annotated[
     TextBlock | ThoughtBlock | ToolCallBlock | ToolResultBlock | FileBlock | UnknownBlock,
     Field(discriminator="type"),
 ]
-"""One piece of a message's content."""
+"""A block of a message's content."""
 
 
 class Message(Model):
     """One turn of a conversation."""
 
     role: Role
-    """Who speaks."""
+    """The author of the message."""
     content: tuple[Block, ...]
-    """The pieces in order; may be empty."""
+    """The blocks in order; may be empty."""
 
     @property
     def text(self) -> str:
@@ -121,5 +121,5 @@ class Message(Model):
 
 
 def message(role: Role | str, text: str) -> Message:
-    """A message of one text block."""
+    """Make a message with one text block."""
     return Message(role=Role(role), content=(TextBlock(text=text),))

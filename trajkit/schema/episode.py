@@ -1,4 +1,4 @@
-"""What happened: an episode is an ordered run of transitions, its outcome, its metrics and its origin."""
+"""Episodes and their transitions (steps)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MetricValue = bool | float | None
 
 
 class Purpose(StrEnum):
-    """What an episode was played for."""
+    """The purpose of an episode."""
 
     TRAIN = "train"
     EVAL = "eval"
@@ -25,7 +25,7 @@ class Purpose(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How an episode ended."""
+    """The outcome of an episode."""
 
     SUCCESS = "success"
     FAILURE = "failure"
@@ -35,73 +35,73 @@ class Outcome(StrEnum):
 
 
 class Transition(Model):
-    """One step: the prompt the model saw, what it answered, the action executed, and what came back.
+    """One step: the prompt, the answer of the model, the executed action, and the reward.
 
-    The prompt is kept as what is new: the first `n_prompt_kept` messages of (prompt of the step before + its
-    answer), followed by `messages`. `Episode.prompt` puts it together again.
+    Only the new messages of a prompt are stored. The prompt is the first `n_prompt_kept` messages of (prompt
+    of the previous step + its answer), followed by `messages`. `Episode.prompt` returns the whole prompt.
     """
 
     step_index: Count
     """Position in the episode, from 0, without gaps."""
     inference_id: Name | None = None
-    """Id of the inference that gave the answer; None when no service gave one."""
+    """Id of the inference; None when the service gave none."""
     function_name: Text | None = None
-    """The gateway's function."""
+    """Name of the gateway's function."""
     variant_name: Text | None = None
-    """The gateway's variant that answered."""
+    """Name of the gateway's variant."""
     model_name: Text | None = None
-    """The model that answered, under the gateway's name for it."""
+    """Name of the model, as the gateway calls it."""
     n_prompt_kept: Count = 0
-    """Leading messages of the prompt that are the ones of the step before (its prompt, then its answer)."""
+    """How many messages the prompt shares with the start of (prompt + answer) of the previous step."""
     messages: tuple[Message, ...] | None = None
-    """The messages of the prompt after those; None when the prompt is unknown."""
+    """The other messages of the prompt; None when the prompt is unknown."""
     tools: tuple[JsonObject, ...] | None = None
     """Tools the model could call, as `{name, description, parameters, strict}`; None if unknown or none."""
     completion: Message | None = None
-    """What the model answered; None when no model did."""
+    """The answer of the model; None when no model answered."""
     input: Json = None
-    """The structured input as the gateway stored it, template arguments kept; None where it says no more
-    than the prompt does."""
+    """The structured input as the gateway stored it, with template arguments; None where it adds nothing to
+    the prompt."""
     observation: Text | None = None
-    """What the environment showed before the action, as text."""
+    """Text that the environment showed before the action."""
     action: Json = None
-    """The action that the answer names: text, or an object; None when it names none."""
+    """The action in the answer: a text or an object; None when the answer has none."""
     action_executed: Text | None = None
-    """The action that the environment carried out; None when unknown."""
+    """The action that the environment executed; None when unknown."""
     action_valid: bool | None = None
-    """Whether the answer named an action of the environment; None when unknown."""
+    """Whether the action is one of the environment; None when unknown."""
     reward: float | None = None
-    """Reward the environment gave for this action; None when nobody measured it (not 0)."""
+    """Reward for this action; None when unknown, which is not 0."""
     terminated: bool | None = None
-    """The environment reached an end of its own with this action; None when unknown."""
+    """Whether the environment ended with this action; None when unknown."""
     truncated: bool | None = None
-    """The episode was cut off after this action (step limit); None when unknown."""
+    """Whether the episode was cut off after this action (step limit); None when unknown."""
     metrics: dict[str, MetricValue] = {}
-    """Latest value of each metric about this step."""
+    """Latest value of each metric of this step."""
     demonstration: Json = None
-    """The better answer that somebody gave for this step, in the function's output shape."""
+    """A better answer for this step, in the shape of the function's output."""
     n_input_tokens: Count | None = None
-    """Tokens of the prompt, as the provider counted them."""
+    """Number of prompt tokens, as the provider counted them."""
     n_output_tokens: Count | None = None
-    """Tokens of the answer, as the provider counted them."""
+    """Number of answer tokens, as the provider counted them."""
     cost_usd: Annotated[float, Field(ge=0)] | None = None
-    """Price of the call in US dollars."""
+    """Cost of the call in US dollars."""
     latency_s: Annotated[float, Field(ge=0)] | None = None
-    """Seconds from request to last token."""
+    """Seconds from the request to the last token."""
     finish_reason: Text | None = None
-    """Why the model stopped."""
+    """Why the model stopped, such as `stop` or `length`."""
     cached: bool | None = None
-    """The answer came from the gateway's cache."""
+    """Whether the answer came from the gateway's cache."""
     started_at: UtcTime | None = None
-    """When the request began."""
+    """Time of the request."""
     loss_weight: float = 1.0
-    """How much this answer counts in training: 1 learn it, 0 context only, or a real number."""
+    """Weight of this answer in training: 1 to learn it, 0 for context only, or another real number."""
     mask_reason: Text | None = None
     """Why `loss_weight` is 0; None when it is not."""
     snapshot_hash: Text | None = None
-    """The gateway's configuration at that moment (hex)."""
+    """Hash (hexadecimal) of the gateway's configuration at that time."""
     extra: JsonObject | None = None
-    """What else the source knew."""
+    """Other data of the source."""
     prompt_token_ids: tuple[Whole, ...] | None = None
     """Token ids of the prompt that the model read; None when unknown."""
     completion_token_ids: tuple[Whole, ...] | None = None
@@ -112,13 +112,13 @@ class Transition(Model):
     model_version: Text | None = None
     """Version of the policy's weights; None when unknown."""
     agent_name: Text | None = None
-    """Which of several agents acted; None when there is one."""
+    """Name of the agent; None when there is only one."""
     parent_step: Count | None = None
-    """Step that this one branches from or was called by; None for the step before."""
+    """Step that this step continues or was called by; None for the previous step."""
     legal_actions: tuple[Text, ...] | None = None
-    """Actions that were open to the agent; None when unknown."""
+    """Actions that were available; None when unknown."""
     info: JsonObject | None = None
-    """What else the environment reported."""
+    """Other data of the environment."""
 
 
 class Episode(Model):
@@ -127,35 +127,35 @@ class Episode(Model):
     episode_id: Name
     """Unique in a store; TensorZero's are UUIDv7."""
     source: Text
-    """What kind of place it came from, such as `tensorzero-clickhouse` or `rollout`."""
+    """Kind of the source, such as `tensorzero-clickhouse` or `rollout`."""
     env_id: Text | None = None
     """The environment, such as `babyai`; None when unknown."""
     task: Text | None = None
     """The task within the environment."""
     seed: Whole | None = None
-    """Seed of the environment's initial state."""
+    """Seed of the initial state."""
     initial_state_hash: Text | None = None
-    """Hash of the complete initial state and mission, computed by the environment."""
+    """Hash of the complete initial state and mission, computed by the environment; None when unknown."""
     purpose: Purpose = Purpose.UNKNOWN
-    """What it was played for; evaluation episodes never train."""
+    """Purpose of the episode. Evaluation episodes never train a model."""
     started_at: UtcTime | None = None
-    """When its first step began."""
+    """Time of its first request."""
     ended_at: UtcTime | None = None
-    """When its last step was answered."""
+    """Time of its last answer."""
     outcome: Outcome = Outcome.UNKNOWN
-    """How it ended."""
+    """Outcome of the episode."""
     total_reward: float | None = None
-    """Sum of the rewards of its steps; None when a reward is unknown."""
+    """Sum of the rewards of its steps; None when any reward is unknown."""
     metrics: dict[str, MetricValue] = {}
-    """Latest value of each metric about the whole episode."""
+    """Latest value of each metric of the whole episode."""
     tags: dict[str, Text] = {}
-    """Tags of its inferences (of the first that has the key)."""
+    """Tags of its inferences; for each key the first value."""
     origin: JsonObject | None = None
-    """How to find it again at its source."""
+    """Where to find the episode in its source."""
     steps: tuple[Transition, ...] = ()
-    """Its transitions in order."""
+    """Transitions in order."""
     feedback: tuple[Feedback, ...] = ()
-    """Every piece of feedback on it and on its steps, latest or not, in the order of their ids."""
+    """All feedback on the episode and its steps, in the order of the ids."""
 
     @model_validator(mode="after")
     def _check_steps(self) -> Self:
@@ -195,7 +195,7 @@ class Episode(Model):
         return len(self.steps)
 
     def prompts(self) -> Iterator[tuple[Message, ...] | None]:
-        """The full prompt of each step in order; None where unknown. Messages are shared, not copied."""
+        """Iterate over the full prompt of each step; None where it is unknown. Messages are not copied."""
         before: tuple[Message, ...] = ()
         for step in self.steps:
             if step.messages is None:
@@ -207,7 +207,7 @@ class Episode(Model):
             before = prompt if step.completion is None else (*prompt, step.completion)
 
     def prompt(self, step_index: int) -> tuple[Message, ...] | None:
-        """The full prompt of one step; None when it is unknown.
+        """Return the full prompt of one step, or None when it is unknown.
 
         Raises:
             IndexError: There is no such step.
@@ -229,16 +229,15 @@ class Episode(Model):
 
 
 def kept(before: tuple[Message, ...], answer: Message | None, prompt: tuple[Message, ...]) -> int:
-    """How many leading messages of `prompt` need not be stored again.
+    """Return how many leading messages of `prompt` are already stored with the previous step.
 
     Args:
-        before: The prompt of the step before.
-        answer: Its answer.
+        before: The prompt of the previous step.
+        answer: The answer of the previous step.
         prompt: The prompt of this step.
 
     Returns:
-        The length of `before`, or one more where the answer follows it, when `prompt` extends `before`; else
-        0, so that an agent that writes its history into one message keeps rows that stand alone.
+        If `prompt` extends `before`: the length of `before`, plus one if the answer follows. Otherwise 0.
     """
     n = len(before)
     if n == 0 or len(prompt) <= n or prompt[:n] != before:

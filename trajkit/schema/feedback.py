@@ -1,4 +1,4 @@
-"""How it went: a number, a yes or no, a remark, or a better answer, about an episode or about one step."""
+"""Feedback on an episode or on one step: a number, a boolean, a comment or a demonstration."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from enum import StrEnum
 from trajkit.schema.base import Json, Model, Name, Text, UtcTime
 
 ABANDONED_TAG = "trajkit.abandoned"
-"""Tag of the comment by which a rollout says that an episode is half-played; its value is the reason."""
+"""Tag of the comment that marks an episode as abandoned; its value is the reason."""
 
 
 class FeedbackKind(StrEnum):
-    """What sort of value the feedback holds."""
+    """The type of the value."""
 
     FLOAT = "float"
     BOOLEAN = "boolean"
@@ -21,38 +21,38 @@ class FeedbackKind(StrEnum):
 
 
 class MetricLevel(StrEnum):
-    """What a metric is about."""
+    """Whether a metric is about an episode or about an inference."""
 
     EPISODE = "episode"
     INFERENCE = "inference"
 
 
 class Feedback(Model):
-    """One piece of feedback as it was logged; a later one on the same target replaces it in the metrics."""
+    """Feedback as it was logged. In the metrics, the latest feedback on a target counts."""
 
     feedback_id: Name
-    """UUIDv7 of the feedback: its order decides which is the latest."""
+    """UUIDv7 of the feedback; the largest id is the latest."""
     episode_id: Name
-    """The episode that it is about, or that holds the step it is about."""
+    """The episode, or the episode of the step."""
     inference_id: Name | None = None
-    """The step that it is about; None when it is about the whole episode."""
+    """The inference of the step; None for feedback on the whole episode."""
     kind: FeedbackKind
-    """What sort of value it is."""
+    """The type of the value."""
     metric_name: Name
-    """Name of the metric; `comment` and `demonstration` for those kinds."""
+    """Name of the metric; `comment` or `demonstration` for feedback of these kinds."""
     value: Json
-    """Number, boolean, text, or the demonstrated answer."""
+    """A number, a boolean, a text, or the demonstrated answer."""
     tags: dict[str, Text] = {}
-    """Tags logged with it."""
+    """Tags of the feedback."""
     created_at: UtcTime
-    """When it was logged, from its id."""
+    """The time of the feedback, from its id."""
 
 
 def single_precision(value: float) -> float:
-    """The shortest decimal that names the same 32-bit float.
+    """Round a number to 32 bits and return the shortest decimal that stands for the result.
 
-    TensorZero keeps float metrics in 32 bits on ClickHouse and in 64 on Postgres. trajkit gives both the same
-    meaning: the 32-bit value, written as the shortest decimal that names it, so that a logged 0.7 is 0.7.
+    TensorZero stores float metrics with 32 bits in ClickHouse and with 64 bits in Postgres. trajkit reads
+    both as 32-bit values in their shortest decimal form, so that a logged 0.7 is 0.7.
     """
     (rounded,) = struct.unpack("<f", struct.pack("<f", value))
     for digits in range(6, 10):

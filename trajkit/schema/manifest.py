@@ -1,4 +1,4 @@
-"""What a store says about itself: version, digest, counts, where it came from and what was left behind."""
+"""The manifest of a store: version, digest, counts, source and lineage."""
 
 from __future__ import annotations
 
@@ -10,78 +10,78 @@ from trajkit.schema.base import Count, JsonObject, Model, Name, Text, UtcTime
 from trajkit.schema.feedback import FeedbackKind, MetricLevel
 
 STORE_VERSION = 1
-"""The version of the store's layout that this trajkit writes, and the newest that it reads."""
+"""The version of the store layout that trajkit writes, and the newest that it reads."""
 
 Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
-"""Hex sha256."""
+"""A SHA-256 as 64 hexadecimal digits."""
 
 
 class Metric(Model):
-    """A metric that the store has a column for."""
+    """A metric that has a column in the store."""
 
     name: Name
-    """Its name, which is the column's."""
+    """Name of the metric and of its column."""
     level: MetricLevel
-    """Whether it is about episodes or about steps."""
+    """Whether the metric is about episodes or about steps."""
     kind: FeedbackKind
     """`float` or `boolean`."""
     optimize: Annotated[str, Field(pattern="^(max|min)$")] | None = None
-    """Whether more is better (`max`) or less (`min`); None when unknown."""
+    """`max` if larger values are better, `min` if smaller; None when unknown."""
 
 
 class Left(Model):
-    """What a verb did not take along, for one reason."""
+    """Episodes and steps that a command left out, for one reason."""
 
     reason: Name
-    """Why, in words."""
+    """The reason."""
     n_episodes: Count = 0
-    """Episodes left behind whole."""
+    """Episodes that were left out."""
     n_steps: Count = 0
-    """Steps left behind, or kept as context only."""
+    """Steps that were left out, or kept as context only."""
 
 
 class LineageEntry(Model):
-    """One verb on the way from the source to this store."""
+    """One command on the way from the source to this store."""
 
     verb: Name
-    """What was done, such as `export`."""
+    """Name of the command, such as `export`."""
     arguments: JsonObject
-    """With what options; never a secret."""
+    """Options of the command, without secrets."""
     parent_digest: Sha256 | None = None
-    """Digest of the store it was done to; None when it was not a store."""
+    """Digest of the input store; None when the input was not a store."""
     n_episodes_in: Count
-    """Episodes it saw."""
+    """Episodes in the input."""
     n_episodes_out: Count
-    """Episodes it kept."""
+    """Episodes in the output."""
     n_steps_in: Count
-    """Steps it saw."""
+    """Steps in the input."""
     n_steps_out: Count
-    """Steps it kept, those kept as context included."""
+    """Steps in the output, including steps that are context only."""
     left: tuple[Left, ...] = ()
-    """What left, by reason; the episodes add up to in - out."""
+    """What was left out, by reason. The episodes add up to `n_episodes_in - n_episodes_out`."""
     masked: tuple[Left, ...] = ()
-    """Steps that stayed as context and are not learned, by reason."""
+    """Steps that became context only, by reason."""
     done_at: UtcTime
-    """When."""
+    """Time of the command."""
     trajkit_version: Name
-    """By which version."""
+    """Version of trajkit."""
 
 
 class Part(Model):
-    """One Parquet file."""
+    """A Parquet file of the store."""
 
     path: Name
-    """Relative to the store, with forward slashes."""
+    """Path relative to the store, with forward slashes."""
     sha256: Sha256
-    """Of the file's bytes."""
+    """SHA-256 of the file."""
     n_rows: Count
-    """Rows in it."""
+    """Number of rows."""
     n_bytes: Count
-    """Its size."""
+    """Size in bytes."""
 
 
 class Counts(Model):
-    """How much a store holds."""
+    """Numbers of rows in a store."""
 
     n_episodes: Count
     """Rows of `episodes`."""
@@ -92,52 +92,52 @@ class Counts(Model):
 
 
 class Published(Model):
-    """That a store was published."""
+    """A publication of a store."""
 
     repository: Name
-    """Where, as `owner/name`."""
+    """Repository, as `owner/name`."""
     endpoint: Name
-    """Which Hub."""
+    """URL of the Hub."""
     commit: Name
-    """The commit that holds it."""
+    """Commit that contains the store."""
     tag: Name | None = None
-    """The tag that was given to that commit."""
+    """Tag of the commit; None when it has none."""
     digest: Sha256
     """Digest of the store."""
     is_private: bool
-    """Whether the repository was private then."""
+    """Whether the repository was private at that time."""
     published_at: UtcTime
-    """When."""
+    """Time of the publication."""
     trajkit_version: Name
-    """By which version."""
+    """Version of trajkit."""
 
 
 class Manifest(Model):
-    """The file that makes a folder a store. It is written last."""
+    """The file `manifest.json`, which makes a folder a store. It is written last."""
 
     format_version: Annotated[int, Field(ge=1)] = STORE_VERSION
-    """Version of the layout."""
+    """Version of the store layout."""
     kind: Name
-    """What made it, such as `rollout` or `export`."""
+    """Command that created the first store, such as `rollout` or `export`."""
     digest: Sha256
-    """Digest of the content: the same for the same episodes, whatever the parts, threads or source."""
+    """Digest of the content. The same episodes have the same digest, whatever the parts and source."""
     counts: Counts
-    """How much it holds."""
+    """Numbers of rows."""
     metrics: tuple[Metric, ...] = ()
-    """The metrics that have a column."""
+    """Metrics that have a column."""
     split: Text | None = None
-    """Which side of a split it is; None when it is not one."""
+    """Side of a split, such as `train`; None when the store is not part of a split."""
     source: JsonObject = {}
-    """Where it came from; never a password."""
+    """Description of the source, without passwords."""
     as_of: UtcTime | None = None
-    """The newest moment the source was read at; None when the source does not change."""
+    """Time at which the source was read; None when the source does not change."""
     lineage: tuple[LineageEntry, ...] = ()
-    """What was done, oldest first."""
+    """Commands that led to this store, oldest first."""
     published: tuple[Published, ...] = ()
-    """Where it was published, oldest first: all that is added to a manifest later."""
+    """Publications, oldest first. Only this field is added to a manifest later."""
     parts: tuple[Part, ...] = ()
-    """Every file of the store but this one."""
+    """All files of the store except the manifest."""
     created_at: UtcTime
-    """When it was written."""
+    """Time at which the store was written."""
     trajkit_version: Name
-    """By which version."""
+    """Version of trajkit."""

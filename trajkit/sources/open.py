@@ -18,12 +18,12 @@ from trajkit.stack.state import local_stack
 
 if TYPE_CHECKING:
     from trajkit.sources.tensorzero.archive.database import ArchiveDatabase
-    from trajkit.sources.tensorzero.clickhouse import ClickHouse
-    from trajkit.sources.tensorzero.look_archive import LookedArchive
-    from trajkit.sources.tensorzero.look_clickhouse import LookedClickHouse
-    from trajkit.sources.tensorzero.look_models import DatabaseLook
-    from trajkit.sources.tensorzero.look_postgres import LookedPostgres
-    from trajkit.sources.tensorzero.postgres import Postgres
+    from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+    from trajkit.sources.tensorzero.connect.postgres.database import Postgres
+    from trajkit.sources.tensorzero.look.archive import LookedArchive
+    from trajkit.sources.tensorzero.look.clickhouse import LookedClickHouse
+    from trajkit.sources.tensorzero.look.models import DatabaseLook
+    from trajkit.sources.tensorzero.look.postgres import LookedPostgres
 
 CLICKHOUSE_VARIABLE = "TENSORZERO_CLICKHOUSE_URL"
 """The environment variable that TensorZero itself reads."""
@@ -87,7 +87,8 @@ def shown(location: Location) -> str:
     Raises:
         RequestError: It is a URL that no database has.
     """
-    from trajkit.sources.tensorzero import clickhouse_url, postgres_url
+    from trajkit.sources.tensorzero.connect.clickhouse import url as clickhouse_url
+    from trajkit.sources.tensorzero.connect.postgres import url as postgres_url
 
     value = location.value.get_secret_value()
     if not location.is_database:
@@ -109,14 +110,14 @@ def open_database(location: Location, access: Access = Access()) -> ClickHouse |
         ServiceError: It cannot be reached, or refuses the user.
         MissingExtra: Its driver is not installed.
     """
-    from trajkit.sources.tensorzero.postgres_url import is_postgres
+    from trajkit.sources.tensorzero.connect.postgres.url import is_postgres
 
     url = location.value.get_secret_value()
     if is_postgres(url):
-        from trajkit.sources.tensorzero.postgres import Postgres
+        from trajkit.sources.tensorzero.connect.postgres.database import Postgres
 
         return Postgres(url, access)
-    from trajkit.sources.tensorzero.clickhouse import ClickHouse
+    from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
 
     return ClickHouse(url, access)
 
@@ -146,7 +147,7 @@ def export_from(
         from trajkit.sources.local import export_store
 
         return export_store(Path(location.value.get_secret_value()), request, goal)
-    from trajkit.sources.tensorzero.export import export
+    from trajkit.sources.tensorzero.export.export import export
 
     with contextlib.closing(_opened(location, access)) as database:
         return export(database, request, goal, on_progress=lambda progress: on_progress(*progress))
@@ -172,17 +173,17 @@ def look_at(location: Location, access: Access = Access()) -> DatabaseLook:  # n
         ServiceError: The database cannot be reached, or is not TensorZero's.
         StoreError: The archive is damaged.
     """
-    from trajkit.sources.tensorzero.look import look
+    from trajkit.sources.tensorzero.look.look import look
 
     with contextlib.closing(_looked_at(location, access)) as database:
         return look(database)
 
 
 def _looked_at(location: Location, access: Access) -> LookedClickHouse | LookedPostgres | LookedArchive:
-    from trajkit.sources.tensorzero.look_archive import LookedArchive
-    from trajkit.sources.tensorzero.look_clickhouse import LookedClickHouse
-    from trajkit.sources.tensorzero.look_postgres import LookedPostgres
-    from trajkit.sources.tensorzero.postgres_url import is_postgres
+    from trajkit.sources.tensorzero.connect.postgres.url import is_postgres
+    from trajkit.sources.tensorzero.look.archive import LookedArchive
+    from trajkit.sources.tensorzero.look.clickhouse import LookedClickHouse
+    from trajkit.sources.tensorzero.look.postgres import LookedPostgres
 
     value = location.value.get_secret_value()
     if not location.is_database:

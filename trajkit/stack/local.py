@@ -6,11 +6,14 @@ import contextlib
 import re
 import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import trajkit
+from trajkit._core.console import line
 from trajkit._core.loop import run_to_end
+from trajkit._core.result import Result
+from trajkit._core.samples import recipe_folder
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.errors import ConfigError, StackError
 from trajkit.stack import process as processes
@@ -46,13 +49,31 @@ class Stopped(NamedTuple):
     was_running: bool
 
 
-class Down(NamedTuple):
+@dataclass(frozen=True)
+class Down(Result):
     """What `stop_stack` did."""
 
     services: list[Stopped]
     """Each service that had been started, whether it still ran or not."""
-    deleted: Path | None
+    deleted: Path | None = None
     """The folder of the database that was deleted; None when none was."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The services, and the folder that was deleted."""
+        services = [
+            {"service": service, "pid": process.pid, "was_running": was_running}
+            for service, process, was_running in self.services
+        ]
+        return {"services": services, "deleted": None if self.deleted is None else str(self.deleted)}
+
+    def __str__(self) -> str:
+        lines = [
+            f"{service} {'stopped' if was_running else 'was not running'} (process {process.pid})"
+            for service, process, was_running in self.services
+        ]
+        if self.deleted is not None:
+            lines.append(f"deleted the database in {self.deleted}")
+        return "\n".join(map(line, lines))
 
 
 def recipe_config(name: str = "babyai") -> Path:
@@ -61,10 +82,8 @@ def recipe_config(name: str = "babyai") -> Path:
     Raises:
         ConfigError: There is no such recipe.
     """
-    package = Path(trajkit.__file__).parent
-    for folder in (package / "_data" / "recipes", package.parent / "recipes"):  # a wheel, a checkout
-        if (path := folder / name / "tensorzero.toml").is_file():
-            return path
+    if (path := recipe_folder() / name / "tensorzero.toml").is_file():
+        return path
     raise ConfigError(f"there is no recipe {name!r} in this installation", hint="pass --config")
 
 
@@ -256,7 +275,7 @@ def stop_stack(*, folder: Path | None = None, with_data: bool = False) -> Down:
         shutil.rmtree(home / "config", ignore_errors=True)
     data_folder = state.data_folder if state else home / "clickhouse"
     if not with_data or not is_data_folder(data_folder):
-        return Down(stopped, None)
+        return Down(stopped)
     delete_data(data_folder)
     return Down(stopped, data_folder)
 

@@ -12,8 +12,7 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from trajkit.stack.rule_player import ACTIONS
-from trajkit.stack.rule_sight import MISSION, Past, is_sight
+from trajkit.stack.rule_player import ACTIONS, MISSION, Past, is_sight
 
 _SAYS_MISSION = re.compile(r"\b(?:mission|goal|task)\b", re.IGNORECASE)
 _OBSERVATION = re.compile(r"\W*(?:current )?observation\s*:\W*(.*)", re.IGNORECASE)

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 from pydantic import SecretStr, ValidationError
 
+from trajkit._core.console import Cell, result_text, table_text, talk
 from trajkit._core.files import write_json
+from trajkit._core.result import Result
 from trajkit._core.settings import STATE_FOLDER
 from trajkit.errors import StackError
 from trajkit.schema.base import Model
 from trajkit.stack.process import Process
 
 STATE_FILE = "stack.json"
+_STAND_IN = "rule player, not a language model"
 
 
 class ModelServer(Model):
@@ -30,7 +36,7 @@ class ModelServer(Model):
     """Its process."""
 
 
-class LocalStack(Model):
+class LocalStack(Model, Result):
     """What `trajkit up` started, and where it is."""
 
     clickhouse_url: SecretStr
@@ -72,6 +78,72 @@ class LocalStack(Model):
     def is_running(self) -> bool:
         """Whether every service is alive."""
         return all(process.is_running for process in self.processes)
+
+    @property
+    def shown_url(self) -> str:
+        """The address of the database without its password."""
+        parts = urlsplit(self.clickhouse_url.get_secret_value())
+        return f"{parts.scheme}://{parts.username}:***@{parts.hostname}:{parts.port}{parts.path}"
+
+    def to_json(self) -> dict[str, Any]:
+        """The services, their addresses and processes, and the files that they use; no password."""
+        server = self.model_server
+        return {
+            "clickhouse": {"url": self.shown_url, **_process(self.clickhouse)},
+            "model_server": server
+            and {
+                "url": server.url,
+                "is": "trajkit serve" if server.models else _STAND_IN,
+                "models": list(server.models),
+                "mistakes": server.mistakes,
+                **_process(server.process),
+            },
+            "model": self.model,
+            "config_file": str(self.config_file),
+            "config_source": str(self.config_source),
+            "data_folder": str(self.data_folder),
+        }
+
+    def __str__(self) -> str:
+        rows = [("ClickHouse", *_standing(self.clickhouse), self.shown_url)]
+        if server := self.model_server:
+            is_stand_in = f"{_STAND_IN}; {server.mistakes:.0%} mistakes"
+            about = f"{server.url}  {', '.join(server.models) or is_stand_in}"
+            rows.append(("model server", *_standing(server.process), about))
+        else:
+            rows.append(("model", "elsewhere", "", "", self.model or "as the configuration says"))
+        rows.append(("gateway", "in each command", "", "", str(self.config_file)))
+        rows.append(("data", "", "", "", str(self.data_folder)))
+        headings = ("service", "state", "process", "since", "where")
+        return table_text([Cell(each, is_number=each == "process") for each in headings], rows)
+
+    def print_text(self) -> None:
+        """Print the services on stdout, and on stderr what may be typed next."""
+        from trajkit.stack.local import recipe_config
+
+        result_text(str(self))
+        for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
+            if os.environ.get(name):
+                talk(f"note: {name} is set, and other commands use what it names instead of this stack")
+        talk("next:")
+        if self.config_source == recipe_config().resolve():
+            talk("  trajkit rollout babyai --task goto --variant history_and_reasoning --episodes 20")
+            talk("  trajkit export --metric episode_return --min 0.7")
+        talk("  trajkit status")
+        talk("  trajkit down")
+
+
+def _standing(process: Process) -> tuple[str, str, str]:
+    state = "running" if process.is_running else "not running"
+    return state, str(process.pid), f"{process.started_at:%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _process(process: Process) -> dict[str, Any]:
+    return {
+        "pid": process.pid,
+        "started_at": process.started_at.isoformat(),
+        "is_running": process.is_running,
+    }
 
 
 def state_path(folder: Path | None = None) -> Path:

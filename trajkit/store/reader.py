@@ -17,12 +17,11 @@ import duckdb
 from pydantic import ValidationError
 
 from trajkit._core.files import sha256_file
-from trajkit._core.outside import json_from_outside, regular_file, text_from_outside
+from trajkit._core.outside import json_from_outside, problem_of, regular_file, text_from_outside
 from trajkit._core.samples import SAMPLE_PREFIX, samples
 from trajkit.errors import StoreError
 from trajkit.schema import STORE_VERSION, Manifest, Metric, Part
-from trajkit.store.content_hash import ContentHashes
-from trajkit.store.digest import elements, ordered_batches, store_digest
+from trajkit.store.digest import ContentHashes, elements, ordered_batches, store_digest
 from trajkit.store.engine import connect, first_line, interruptible, scan
 from trajkit.store.layout import MANIFEST_NAME, TABLES
 from trajkit.store.part import refuse_other_columns, refuse_twice
@@ -171,10 +170,7 @@ def _read_manifest(path: Path) -> Manifest:
     try:
         manifest = Manifest.model_validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise StoreError(
-            f"{path}: {'.'.join(map(str, first['loc']))}: {first['msg']}", hint=_DAMAGED
-        ) from error
+        raise StoreError(f"{path}: {problem_of(error)}", hint=_DAMAGED) from error
     for part in manifest.parts:
         if not _PART_PATH.fullmatch(part.path):
             raise StoreError(f"{path}: {part.path!r} cannot be a part of a store", hint=_DAMAGED)

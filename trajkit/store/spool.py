@@ -45,8 +45,8 @@ class Spool:
         self._metrics: dict[tuple[MetricLevel, str], FeedbackKind] = {}
         self._rows: dict[str, list[Row]] = {table: [] for table in TABLES}
         self._n_characters = 0
-        # per table, per part to be, the files that hold its rows; the first file of each is the empty one
-        self._files: dict[str, list[list[Path]]] = {table: [] for table in TABLES}
+        # per table, per part to be, the files that hold its rows
+        self._files: dict[str, list[list[Path]]] = {table: [[]] for table in TABLES}
         self._n_files = 0
         self._load = 0.0
 
@@ -55,9 +55,6 @@ class Spool:
             self._folder.mkdir(parents=True)
         try:
             self.connection = connect(spill=self._folder / "spill")
-            # so that a table without rows is one, too
-            for table in TABLES:
-                self._files[table].append([self._write(table, [])])
         except BaseException:
             shutil.rmtree(self._folder, ignore_errors=True)
             raise
@@ -100,7 +97,7 @@ class Spool:
             if self._load >= 1:
                 self._load = 0.0
                 for table in TABLES:
-                    self._files[table].append(self._files[table][0][:1])
+                    self._files[table].append([])
 
     def metrics(self) -> tuple[Metric, ...]:
         """Every metric that had a value, by level and name.
@@ -157,7 +154,8 @@ class Spool:
         selected = [quoted(c.name) for c in TABLES[table] if c.sql_type != METRICS]
         if "metrics" in present:
             selected.append(f"{_struct([m for m in metrics if m.level == level])} AS metrics")
-        return f"SELECT {', '.join(selected)} FROM {scan(self._files[table][number])}"
+        files = self._files[table][number] or [self._write(table, [])]  # without rows it is a table, too
+        return f"SELECT {', '.join(selected)} FROM {scan(files)}"
 
 
 def _struct(metrics: list[Metric]) -> str:

@@ -22,8 +22,7 @@ from trajkit.errors import DataError, StoreError
 from trajkit.schema import Counts, Episode, LineageEntry, Manifest, Metric, Part
 from trajkit.schema.base import JsonObject
 from trajkit.store.check import check
-from trajkit.store.content_hash import ContentHashes
-from trajkit.store.digest import ORDER, elements, ordered_batches, store_digest
+from trajkit.store.digest import ORDER, ContentHashes, elements, ordered_batches, store_digest
 from trajkit.store.engine import connect, interruptible, scan, writing
 from trajkit.store.layout import CONTENT_HASH, MANIFEST_NAME, TABLES, Column, columns, quoted
 from trajkit.store.part import arrow_schema, write_part
@@ -365,7 +364,9 @@ def write_episodes(
         with StoreWriter(goal, kind=kind, metrics=chosen, source=source, as_of=as_of) as writer:
             for part in spool.parts(chosen):
                 writer.add(spool.connection, **part._asdict())
-            return writer.finish(lineage=lineage)
+            # a connection takes longer to make than a small store to check
+            spool.connection.execute(f"SET memory_limit = '{CHECKING_MEMORY}'")
+            return writer.finish(lineage=lineage, connection=spool.connection)
 
 
 def _name(part: Part) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from html import escape
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import Field, PrivateAttr
 
@@ -18,6 +18,9 @@ from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
 from trajkit.schema.manifest import Sha256
 from trajkit.stack.process import Process
+
+if TYPE_CHECKING:
+    from trajkit.curation.rows.conversion import Conversion
 
 
 class JobStatus(StrEnum):
@@ -41,7 +44,7 @@ class JobStatus(StrEnum):
 
 
 class JobData(Model):
-    """Rows of a store."""
+    """Rows of a store or of pairs."""
 
     store: Path
     """The store."""
@@ -66,6 +69,12 @@ class JobData(Model):
     losses: dict[str, int] = {}
     """What the rows do not say although the steps did, by kind."""
 
+    @classmethod
+    def of(cls, made: Conversion, **counted: Any) -> Self:
+        """What a conversion says of its rows, and over it what was counted in them."""
+        same = ("store", "n_episodes", "n_steps", "n_learned", "n_rows", "left", "losses")
+        return cls(**{name: getattr(made, name) for name in same} | {"digest": made.store_digest} | counted)
+
 
 class Shown(NamedTuple):
     """How a command shows a job that it returns."""
@@ -87,14 +96,14 @@ class TuneJob(Model, Result):
     """What it is a job of: the same for the same data, model and recipe, which are never paid for twice."""
     target: Name
     """What trains it."""
-    method: Annotated[str, Field(pattern="^(sft|dpo|kto)$")] = "sft"
+    method: Annotated[str, Field(pattern="^(sft|dpo|kto|rl)$")] = "sft"
     """How it learns."""
     base: Name
     """The model that it starts from."""
     recipe: JsonObject
     """Everything else that decides what comes out."""
-    train: JobData
-    """What is learned."""
+    train: JobData | None = None
+    """What is learned; None where the model plays while it is trained."""
     validation: JobData | None = None
     """What measures it on the way."""
     leak: JsonObject | None = None
@@ -130,6 +139,12 @@ class TuneJob(Model, Result):
         return job
 
     @property
+    def learned(self) -> JobData:
+        """What is learned, of a job that learns a store."""
+        assert self.train is not None
+        return self.train
+
+    @property
     def exit_code(self) -> int:
         """Exit code of the command that returned it."""
         return self._shown.exit_code
@@ -146,6 +161,15 @@ class TuneJob(Model, Result):
         if result.get("eval_loss") is not None:
             best = f" at step {result['best_step']}" if result.get("best_step") is not None else ""
             parts.append(f"validation {result['eval_loss']:.3f}{best}")
+        if result.get("n_iterations") is not None:
+            parts.append(plural(result["n_iterations"], "iteration"))
+        if result.get("success") is not None:
+            before = (
+                f" (at first {result['first_success']:.2f})"
+                if result.get("first_success") is not None
+                else ""
+            )
+            parts.append(f"held-out success {result['success']:.2f}{before}")
         if result.get("margin") is not None:
             parts.append(f"margin {result['margin']:.3f}")
         if result.get("cost_usd") is not None:
@@ -182,8 +206,9 @@ class TuneJob(Model, Result):
         yield "status", self.status
         yield "target", self.target
         yield "model", self.base
-        rows = plural(self.train.n_rows, "row")
-        yield "learned", f"{self.train.store} ({self.train.digest[:12]}), {rows}"
+        if self.train is not None:
+            rows = plural(self.train.n_rows, "row")
+            yield "learned", f"{self.train.store} ({self.train.digest[:12]}), {rows}"
         if self.validation is not None:
             yield "measured", f"{self.validation.store} ({self.validation.digest[:12]})"
         yield from _flat(self.recipe)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+from pydantic import Field
 
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.formats.chat_rows import ChatWriter
 from trajkit.formats.trl import DIALECT
-from trajkit.schema import Episode, Message, Transition
-from trajkit.store.dataset import Dataset
+from trajkit.schema import Episode, Message, Model, Transition
+
+if TYPE_CHECKING:
+    from trajkit.store.dataset import Dataset
 
 
 class Question(NamedTuple):
@@ -47,16 +51,16 @@ class Answered(NamedTuple):
     """Why there is no answer; None where there is one."""
 
 
-class Sampling(NamedTuple):
+class Sampling(Model):
     """How answers are drawn."""
 
-    temperature: float = 0.0
+    temperature: Annotated[float, Field(ge=0)] = 0.0
     """0 takes the most probable token each time; nothing else narrows the choice (no top-k, no top-p)."""
-    max_new_tokens: int = 256
+    max_new_tokens: Annotated[int, Field(ge=1)] = 256
     """Most tokens of an answer."""
     seed: int = 0
     """The same answers again, where they are drawn on this machine."""
-    n: int = 1
+    n: Annotated[int, Field(ge=1)] = 1
     """Answers of each model."""
 
     def checked(self) -> Sampling:

@@ -9,7 +9,7 @@ class Step(NamedTuple):
     """How far a training is."""
 
     n_done: int
-    """Steps of the optimizer."""
+    """Steps of the optimizer, or iterations of play."""
     n_total: int | None
     """Of how many; None where nobody says."""
     epoch: float | None
@@ -20,3 +20,5 @@ class Step(NamedTuple):
     """The validation's; None where this is none."""
     learning_rate: float | None
     """At this step; None where nobody says."""
+    words: str = ""
+    """What a progress line says of it; empty for its loss."""

@@ -9,10 +9,9 @@ from trajkit.schema import FeedbackKind, Left, LineageEntry
 from trajkit.store.commands import command_of
 from trajkit.store.layout import quoted
 from trajkit.viewer.asked import Asked, Words, refuse_others, sortable
-from trajkit.viewer.index import FACETS, IndexedMetric
+from trajkit.viewer.index import FACETS, IndexedMetric, Shelved
 from trajkit.viewer.listing import facets
 from trajkit.viewer.shelf import Shelf
-from trajkit.viewer.shelved import Shelved
 
 
 def stores(shelf: Shelf, words: Words) -> dict[str, Any]:

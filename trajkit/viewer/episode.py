@@ -1,18 +1,17 @@
-"""One episode as the page shows it: what is known of it, its steps, its twins, and whole texts in pieces."""
+"""One episode as the page shows it: facts, steps with long texts cut, twins, and whole texts in pieces."""
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from typing import Any
 
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.store.engine import literal
 from trajkit.viewer.asked import Words, one, refuse_others, whole
-from trajkit.viewer.cut import Budget, found_at, message_cut, text_of, value_cut
 from trajkit.viewer.listing import rows
-from trajkit.viewer.long_texts import TextKey
 from trajkit.viewer.reading import Kept, feedback_of, own_row, prompt_of, steps_of
-from trajkit.viewer.shelf import Shelf
-from trajkit.viewer.step import COLUMNS, shown
+from trajkit.viewer.shelf import Shelf, TextKey
 
 PIECE = 200_000
 """Characters of a long text that are sent at a time."""
@@ -25,6 +24,49 @@ _MOST_TWINS = 100
 _MOST_OUTLINED = 20_000
 _MOST_CHARACTERS = 4_000_000
 _OWN = ("tags", "origin", "initial_state_hash", "ended_at", "source")
+_SHORT = (
+    "function_name",
+    "variant_name",
+    "model_name",
+    "agent_name",
+    "parent_step",
+    "reward",
+    "terminated",
+    "truncated",
+    "loss_weight",
+    "mask_reason",
+    "latency_s",
+    "cost_usd",
+    "cached",
+    "finish_reason",
+    "started_at",
+)
+_LONG = (
+    "observation",
+    "action",
+    "tools",
+    "demonstration",
+    "info",
+    "extra",
+    "legal_actions",
+    "metrics",
+)
+_NAMES = {
+    "step_index": "index",
+    "inference_id": "id",
+    "n_prompt_kept": "n_kept",
+    "action_executed": "executed_action",
+    "action_valid": "valid",
+    "n_input_tokens": "input_tokens",
+    "n_output_tokens": "output_tokens",
+}
+"""Columns that the page calls otherwise."""
+COLUMNS = (*_NAMES, "messages", "completion", *_SHORT, *_LONG)
+"""The columns of the layout that the page shows."""
+LONGEST = 20_000
+"""Characters of a text that the page gets at once."""
+_MAIN = {"text": "text", "thought": "text", "tool_call": "arguments", "tool_result": "result"}
+"""The field of a block that people read, by its type."""
 
 
 def episode(shelf: Shelf, words: Words) -> dict[str, Any]:
@@ -174,3 +216,123 @@ def _step(kept: Kept, words: Words) -> int:
             f"episode {kept.episode_id[:80]} has {kept.n_steps} steps; there is no step {step}"
         )
     return step
+
+
+def shown(row: dict[str, Any], budget: Budget) -> dict[str, Any]:
+    """A step's row for the page; what is long is cut.
+
+    Args:
+        row: The columns of `COLUMNS`; `metrics` may be missing.
+        budget: What the answer may still hold.
+    """
+    index, new, answer = row["step_index"], row["messages"], row["completion"]
+    messages: list[dict[str, Any]] = []
+    for place, message in enumerate(new or ()):
+        if messages and budget.is_spent:
+            break
+        messages.append(message_cut(message, step=index, path=f"messages/{place}", budget=budget))
+    found = {
+        **{called: row[name] for name, called in _NAMES.items()},
+        "new_messages": None if new is None else messages,
+        "n_new_messages": None if new is None else len(new),
+        "completion": None,
+        **{name: row[name] for name in _SHORT},
+        **{name: value_cut(row.get(name), step=index, path=name, budget=budget) for name in _LONG},
+    }
+    if answer is not None:
+        found["completion"] = message_cut(answer, step=index, path="completion", budget=budget)
+    return found
+
+
+class Budget:
+    """How many characters one answer may still hold. The first thing always passes.
+
+    Args:
+        n_characters: So many.
+    """
+
+    def __init__(self, n_characters: int) -> None:
+        self._left = n_characters
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether nothing more passes."""
+        return self._left <= 0
+
+    def take(self, n_characters: int) -> None:
+        """Something of this size was put in."""
+        self._left -= n_characters + 50  # what JSON puts around it
+
+
+def message_cut(message: dict[str, Any], *, step: int, path: str, budget: Budget) -> dict[str, Any]:
+    """A message as the page shows it.
+
+    Args:
+        message: As the store has it.
+        step: The step whose row holds it.
+        path: Where in that row.
+        budget: What the answer may still hold; blocks beyond it are counted in `n_blocks_left`.
+    """
+    blocks: list[dict[str, Any]] = []
+    content = message["content"]
+    for place, block in enumerate(content):
+        if budget.is_spent and blocks:
+            return {"role": message["role"], "blocks": blocks, "n_blocks_left": len(content) - place}
+        blocks.append(_block_cut(block, step=step, path=f"{path}/content/{place}", budget=budget))
+    return {"role": message["role"], "blocks": blocks}
+
+
+def value_cut(value: Any, *, step: int | None, path: str, budget: Budget) -> Any:
+    """Any other value: itself, or the beginning of its text and where the rest is.
+
+    Args:
+        value: JSON.
+        step: The step whose row holds it; None for the episode's own.
+        path: Where in that row.
+        budget: What the answer may still hold.
+    """
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = text_of(value)
+    budget.take(min(len(text), LONGEST))
+    return value if len(text) <= LONGEST else {"text": text[:LONGEST], "cut": _cut(text, step, path)}
+
+
+def text_of(value: Any) -> str:
+    """A text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
+
+
+def found_at(row: Any, steps: Iterable[str]) -> Any:
+    """What stands in a value at a path.
+
+    Raises:
+        LookupError: Nothing does.
+    """
+    for step in steps:
+        if isinstance(row, list) and step.isascii() and step.isdecimal():
+            row = row[int(step[:18])]
+        elif isinstance(row, dict):
+            row = row[step]
+        else:
+            raise LookupError(step)
+    return row
+
+
+def _block_cut(block: dict[str, Any], *, step: int, path: str, budget: Budget) -> dict[str, Any]:
+    main = _MAIN.get(block["type"])
+    shown: dict[str, Any] = {}
+    for name, value in block.items():
+        text = value if isinstance(value, str) else "" if value is None else text_of(value)
+        budget.take(min(len(text), LONGEST))
+        if len(text) <= LONGEST:
+            shown[name] = value
+        elif name == main:
+            shown[name], shown["cut"] = text[:LONGEST], _cut(text, step, f"{path}/{name}")
+        else:
+            shown[name] = {"text": text[:LONGEST], "cut": _cut(text, step, f"{path}/{name}")}
+    return shown
+
+
+def _cut(text: str, step: int | None, path: str) -> dict[str, Any]:
+    return {"step": step, "path": path, "n_characters": len(text), "next": LONGEST}

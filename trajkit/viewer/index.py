@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import duckdb
 import pyarrow as pa
 
 from trajkit.schema import FeedbackKind, Metric, MetricLevel
@@ -14,7 +16,7 @@ from trajkit.store.engine import TimeLimit, connect, literal, scan
 from trajkit.store.layout import quoted
 from trajkit.store.names import joined
 from trajkit.store.query import explaining
-from trajkit.viewer.shelved import Shelved
+from trajkit.store.reader import Store
 
 FACETS = ("store", "split", "env", "task", "variant", "model", "function", "purpose", "outcome")
 """What episodes are told apart by: columns with few values."""
@@ -191,3 +193,17 @@ def _metrics(stores: Sequence[Shelved]) -> tuple[IndexedMetric, ...]:
         IndexedMetric(name, found == {FeedbackKind.BOOLEAN}, f"m{place}")
         for place, (name, found) in enumerate(sorted(kinds.items()))
     )
+
+
+@dataclass(frozen=True)
+class Shelved:
+    """One of the stores of a shelf."""
+
+    number: int
+    """Its place on the shelf, from 0."""
+    name: str
+    """What the page calls it: no two of a shelf have the same name."""
+    store: Store
+    """The store, its checksums verified."""
+    connection: duckdb.DuckDBPyConnection
+    """Reaches this store and nothing else; each thread takes a cursor of its own."""

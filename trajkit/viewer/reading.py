@@ -16,7 +16,7 @@ from trajkit.store.engine import literal, scan
 from trajkit.store.layout import TABLES, quoted
 from trajkit.store.query import explaining
 from trajkit.store.view import columns_of
-from trajkit.viewer.shelved import Shelved
+from trajkit.viewer.index import Shelved
 
 _ROWS_AT_ONCE = 64
 _BYTES_AT_ONCE = 64_000_000

@@ -1,26 +1,47 @@
-"""The stores that are looked at: each behind a fence of its own, and all their episodes in one index."""
+"""The stores that are looked at, each behind a fence of its own, and what is kept of questions to them."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
-from trajkit.errors import RequestError
-from trajkit.store.fence import fenced
+import duckdb
+import pyarrow as pa
+
+from trajkit.curation.derive import Derivation
+from trajkit.curation.groups import is_about_groups, names_of
+from trajkit.curation.pool import Pool
+from trajkit.errors import QueryError, RequestError
+from trajkit.store.engine import TimeLimit, scan
+from trajkit.store.expression import Expression, parse, require_boolean
+from trajkit.store.layout import quoted
+from trajkit.store.nameable import Names, column_name
+from trajkit.store.query import explaining, fenced
 from trajkit.store.reader import Store, open_store
 from trajkit.viewer.asked import Asked
-from trajkit.viewer.beginning import read_beginnings
-from trajkit.viewer.index import Index
-from trajkit.viewer.long_texts import LongTexts
-from trajkit.viewer.matches import Matches
-from trajkit.viewer.shelved import Shelved
+from trajkit.viewer.index import LIMIT_S, Index, Shelved
 
 _MEMORY = "2GB"
 """Of the questions to one store; what does not fit waits on disk."""
+_MOST_KEPT = 16
+_MOST_CHARACTERS = 200_000_000
+_LONGEST = 400
+"""Characters that are kept of each."""
+_MISSION = " ".join(f"input->>'$.system.{name}'," for name in ("mission", "goal", "task", "instruction"))
+_SAID = "list_filter(CAST(messages AS JSON[]), lambda m: m->>'role' = 'user')"
+_BEGINNINGS = f"""
+    SELECT episode_id, left(coalesce({_MISSION} NULL), {_LONGEST}) AS mission,
+        left(coalesce(nullif(({_SAID}[1])->>'$.content[0].text', ''), observation), {_LONGEST}) AS first
+    FROM (SELECT episode_id, CAST(input AS JSON) AS input, CAST(messages AS JSON) AS messages, observation
+        FROM {{part}} WHERE step_index = 0)
+"""
+_log = logging.getLogger(__name__)
 
 
 class Shelf:
@@ -125,3 +146,156 @@ def _name(path: Path, paths: Sequence[Path]) -> str:
         if sum(other.parts[-n_parts:] == end for other in paths) == 1:
             return "/".join(end)
     return str(path)
+
+
+class Matches:
+    """What conditions choose. All of it is asked for while the index is held (`Index.held`).
+
+    Args:
+        index: Where what was found is kept.
+        stores: What is asked.
+    """
+
+    def __init__(self, index: Index, stores: tuple[Shelved, ...]) -> None:
+        self._index = index
+        self._stores = stores
+        self._names: dict[int, tuple[Names, dict[str, str]]] = {}
+        self._notes: dict[str, list[str]] = {}
+        self._n_made = 0
+        self._kept: OrderedDict[tuple[str, int], str] = OrderedDict()
+
+    def where(self, text: str) -> str:
+        """A table of the index with the number `n` of every episode for which a condition is true.
+
+        It is true of no episode of a store that lacks what it names: what is missing passes no comparison.
+
+        Args:
+            text: In the words of `trajkit select`; statistics of groups are those of a whole store.
+
+        Raises:
+            QueryError: It is not a condition on the episodes of any of the stores.
+        """
+        return self._table((text, -1), lambda name: self._fill(name, text))
+
+    def notes(self, text: str) -> list[str]:
+        """Which stores lack what a condition names that was asked of them."""
+        return self._notes.get(text, [])
+
+    def searched(self, condition: str) -> str:
+        """The same of SQL over the index that looks into long texts."""
+        key = (condition, self._index.version)
+        return self._table(key, lambda name: self._index.create_match(name, condition))
+
+    def _fill(self, name: str, text: str) -> None:
+        self._index.create_match(name)
+        refused: list[QueryError] = []
+        for one in self._stores:
+            try:
+                self._index.add_match(name, one.number, self._chosen(one, text))
+            except QueryError as error:
+                refused.append(error)
+        if len(refused) == len(self._stores):
+            raise refused[0]
+        self._notes[text] = [f"chooses nothing of one store: {error.message}" for error in refused]
+
+    def _table(self, key: tuple[str, int], fill: Callable[[str], None]) -> str:
+        if key in self._kept:
+            self._kept.move_to_end(key)
+            return self._kept[key]
+        self._n_made += 1
+        name = f"match_{self._n_made}"
+        try:
+            fill(name)
+        except BaseException:
+            self._index.drop(name)
+            raise
+        self._kept[key] = name
+        if len(self._kept) > _MOST_KEPT:
+            (text, _), old = self._kept.popitem(last=False)
+            self._notes.pop(text, None)
+            self._index.drop(old)
+        return name
+
+    def _chosen(self, one: Shelved, text: str) -> pa.Table:
+        """The ids of the episodes of a store for which a condition is true."""
+        with one.connection.cursor() as cursor:
+            if one.number not in self._names:
+                self._names[one.number] = names_of(one.store, cursor)
+            names, sql = self._names[one.number]
+            condition = parse(text, names)
+            with TimeLimit(LIMIT_S, cursor, what=f"the condition on {one.name}").counting():
+                if any(is_about_groups(name) for name in condition.names):
+                    return _chosen_by_group(one, cursor, text)
+                return _chosen(one, cursor, condition, sql)
+
+
+def _chosen(
+    one: Shelved, cursor: duckdb.DuckDBPyConnection, condition: Expression, sql: dict[str, str]
+) -> pa.Table:
+    columns = [f"{sql[name]} AS {quoted(column_name(name))}" for name in condition.names]
+    wide = f"(SELECT {', '.join(['episode_id AS trajkit_id', *columns])} FROM episodes)"
+    require_boolean(condition, cursor, wide)
+    with explaining(one.store):
+        found: pa.Table = cursor.sql(
+            f"SELECT trajkit_id AS episode_id FROM {wide} WHERE {condition.sql}"
+        ).to_arrow_table()
+    return found
+
+
+def _chosen_by_group(one: Shelved, cursor: duckdb.DuckDBPyConnection, text: str) -> pa.Table:
+    # the tables that this makes are the cursor's own, and go with it
+    pool = Pool(Derivation(one.store, cursor, lambda: None), conditions=(text,))
+    for condition in pool.conditions:
+        pool.where(condition)
+    found: pa.Table = cursor.sql(f"SELECT episode_id FROM {pool.relation}").to_arrow_table()
+    return found
+
+
+class TextKey(NamedTuple):
+    """Which text."""
+
+    store: int
+    episode_id: str
+    step: int | None
+    """The step whose row holds it; None for the episode's own."""
+    path: str
+    """Where in that row."""
+
+
+class LongTexts:
+    """The texts that were read last, as many as fit."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[TextKey, str] = OrderedDict()
+
+    def text(self, key: TextKey, read: Callable[[], str]) -> str:
+        """A text; it is read when it is not among them. One text is read at a time."""
+        with self._lock:
+            if key not in self._kept:
+                self._kept[key] = read()
+            self._kept.move_to_end(key)
+            while len(self._kept) > 1 and sum(map(len, self._kept.values())) > _MOST_CHARACTERS:
+                self._kept.popitem(last=False)
+            return self._kept[key]
+
+
+def read_beginnings(index: Index, stores: Sequence[Shelved], is_closing: threading.Event) -> None:
+    """Read them part by part into the index. What cannot be read is only logged: the list does without.
+
+    Args:
+        index: Where they go.
+        stores: Whose episodes.
+        is_closing: Set when nobody wants them any more.
+    """
+    for one in stores:
+        for part in one.store.parts("steps"):
+            if is_closing.is_set():
+                return
+            try:
+                with one.connection.cursor() as cursor:
+                    found = cursor.sql(_BEGINNINGS.format(part=scan([part]))).to_arrow_table()
+                index.add_beginnings(one.number, found)
+            except duckdb.Error as error:
+                if not is_closing.is_set():
+                    _log.warning("%s: what its episodes begin with is not known: %s", part, error)

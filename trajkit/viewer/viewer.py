@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import quote
 
 from trajkit._core.console import line, plural, talk
+from trajkit._core.loop import told_to_end
 from trajkit._core.memory import at_most, half_of_the_machine
 from trajkit._core.result import Running
 from trajkit.viewer.asked import Asked
@@ -45,7 +45,7 @@ class Viewer(Running):
     def wait(self) -> None:
         """Serve until the process is told to end (SIGTERM or Ctrl-C), or another thread calls `close`."""
         talk(f"{plural(self.n_episodes, 'episode')}; Ctrl-C ends it")
-        with _told_to_end(self._is_closed):
+        with told_to_end(self._is_closed.set):
             # in slices: Windows delivers no signal to a thread that waits for ever
             while not self._is_closed.wait(1.0):
                 pass
@@ -110,26 +110,3 @@ def serve(
 
         webbrowser.open(viewer.url)
     return viewer
-
-
-@contextlib.contextmanager
-def _told_to_end(is_ended: threading.Event) -> Iterator[None]:
-    """SIGTERM and Ctrl-C end softly in the block; the second of them does not wait."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    numbers = (signal.SIGTERM, signal.SIGINT)
-    before = {number: signal.getsignal(number) for number in numbers}
-
-    def end(*_: object) -> None:
-        is_ended.set()
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-    for number in numbers:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from trajkit.cli.verbs import CommandVerbs
-
 CHOOSE = """\
 version: 1
 name: choose
@@ -38,9 +36,3 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], st
         return "recipe.yaml"
 
     return write
-
-
-@pytest.fixture(scope="session")
-def verbs() -> CommandVerbs:
-    """The commands that there are."""
-    return CommandVerbs()

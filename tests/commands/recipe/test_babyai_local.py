@@ -16,16 +16,18 @@ from trajkit.store.dataset import open_dataset
 from trajkit.training.runs import Runs
 
 SMALL = {
-    **dict.fromkeys(("held_out.task", "rollouts.task", "evaluated.task"), "goto"),
-    "rollouts.seeds": "0:12",
-    "rollouts.max_steps": "6",
+    **dict.fromkeys(("held_out.task", "rollouts.task", "temperatures.task", "evaluated.task"), "goto"),
+    "rollouts.seeds": "0:8",
+    "rollouts.max_steps": "3",
     **dict.fromkeys(("sides.ratio", "control_sides.ratio"), "train=0.5,val=0.5"),
     "good.where": "seed % 4 > 0",  # of so few none may be good
-    **dict.fromkeys(("tuned.max_steps", "control.max_steps"), "2"),
-    "held_out.seeds": "1000:1004",
-    "evaluated.seeds": "1000:1004",
-    "evaluated.max_steps": "6",
-    "compared.require": "success.n_pairs >= 4",
+    **dict.fromkeys(("tuned.max_steps", "control.max_steps"), "1"),
+    "held_out.seeds": "1000:1003",
+    "temperatures.seeds": "1002:1003",
+    "temperatures.max_steps": "2",
+    "evaluated.seeds": "1000:1002",
+    "evaluated.max_steps": "2",
+    "compared.require": "success.n_pairs >= 2",
 }
 
 
@@ -50,13 +52,13 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
     changes = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
     assert run(["run", "babyai_local", "-o", "run", *changes, "--yes"]) == 0
     printed = capsys.readouterr()
-    assert "run  15 steps done" in printed.out
+    assert "run  16 steps done" in printed.out
     played, evaluated = (list(open_dataset(f"run/{name}")) for name in ("played", "evaluated"))
-    assert {(episode.task, episode.seed) for episode in played} == {("goto", seed) for seed in range(12)}
+    assert {(episode.task, episode.seed) for episode in played} == {("goto", seed) for seed in range(8)}
     assert {step.model_name for episode in played for step in episode.steps} == {"agent"}
     assert {(episode.seed, (episode.origin or {})["policy"]) for episode in evaluated} == {
         (seed, variant)
-        for seed in range(1000, 1004)
+        for seed in range(1000, 1002)
         for variant in ("baseline", "baseline_sft", "baseline_control")
     }
     jobs = [Runs(Path("run/runs")).load(name) for name in ("tuned", "control")]
@@ -79,7 +81,7 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
             ("baseline", "baseline_control"),
             ("baseline_control", "baseline_sft"),
         )
-        for t in ("1", "0.25")
+        for t in ("1", "0.5")
     }
     through = [
         "evaluate",
@@ -92,7 +94,7 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
         "1000:1001",
     ]
     assert (
-        run([*through, "--through", "gateway", "--max-steps", "3", "--runs", "run/runs", "-o", "gateway"])
+        run([*through, "--through", "gateway", "--max-steps", "2", "--runs", "run/runs", "-o", "gateway"])
         == 0
     )
     exported = ["export", "--function", "act", "--variant", "baseline_sft", "--include-eval", "-o", "asked"]

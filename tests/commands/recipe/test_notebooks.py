@@ -21,6 +21,23 @@ build = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(build)
 
 NAMES = build.names()
+SMALLER = {
+    "babyai_variants": {
+        "200:205": "200:201",
+        "max_steps=12": "max_steps=1",
+        "max_steps=20": "max_steps=1",
+    },
+    "rounds": {"200:208": "200:201", "max_steps=10": "max_steps=1"},
+    "textworld_expert": {
+        'seeds="0:6"': 'seeds="0:2"',
+        '"train": 5': '"train": 1',
+        "max_steps=4": "max_steps=1",
+        "10000:10002": "10000:10001",
+        "max_steps=6": "max_steps=1",
+        '"max_new_tokens": 24': '"max_new_tokens": 8',
+    },
+}
+"""Numbers of a source with which its cells do the same in a fraction of the time."""
 
 
 def kept(name: str) -> nbformat.NotebookNode:
@@ -61,7 +78,12 @@ def test_a_notebook_shows_results_and_nothing_of_where_it_ran(name):
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs(name, tmp_path):
-    done = build.executed(build.source(name), tmp_path)
+    made = build.source(name)
+    for number, smaller in SMALLER[name].items():
+        assert any(number in cell.source for cell in made.cells), number
+        for cell in made.cells:
+            cell.source = cell.source.replace(number, smaller)
+    done = build.executed(made, tmp_path)
     assert [output["output_type"] for output in shown(done)] == [
         output["output_type"] for output in shown(kept(name))
     ]

@@ -48,81 +48,52 @@ def test_the_page_has_no_table_without_numbers(results: ModuleType) -> None:
         results.placed(page, "nothing", "")
 
 
-def test_a_random_sample_is_as_large_as_what_it_stands_beside(results: ModuleType, tmp_path: Path) -> None:
+def test_training_seeds_have_worlds_of_their_own_and_nothing_is_done_twice(
+    results: ModuleType, tmp_path: Path
+) -> None:
     (tmp_path / "trajkit.toml").touch()
-    lab = results.Lab(tmp_path, 3, results.Size(episodes=12, worlds=2))
-    pool = lab.played("demonstrations", "expert", ("goto",))
-    assert {episode.seed for episode in open_dataset(pool)} == set(range(30_000, 30_012))
-    good, control = lab.filtered(pool, "short", "n_steps <= 4")
-    assert 0 < open_dataset(good).n_episodes < 12
-    longest = max(len(episode.steps) for episode in open_dataset(pool))
-    wanted, drawn = (results.learned(store)[0] for store in (good, control))
-    assert abs(wanted - drawn) <= longest
-    n_learned, n_episodes = results.learned(lab.drawn_like(good, pool, "drawn"))
-    mean = sum(len(episode.steps) for episode in open_dataset(pool)) / 12
-    assert n_episodes == round(wanted / mean)
-    assert n_learned > 0
-    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "stores").rglob("manifest.json")}
-    lab.filtered(lab.played("demonstrations", "expert", ("goto",)), "short", "n_steps <= 4")
-    assert {path: path.stat().st_mtime_ns for path in before} == before
+    lab = results.Lab(tmp_path, 3, results.Size(episodes=4, worlds=2))
+    store = lab.played("shown", ("goto",), "expert")
+    assert {episode.seed for episode in open_dataset(store)} == set(range(30_000, 30_004))
+    before = (store / "manifest.json").stat().st_mtime_ns
+    assert (lab.played("shown", ("goto",), "expert") / "manifest.json").stat().st_mtime_ns == before
 
 
 def test_worlds_that_are_measured_on_cannot_be_played_to_train(results: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "trajkit.toml").touch()
-    lab = results.Lab(tmp_path, results.HELD_OUT // results.APART, results.Size(episodes=2, worlds=1))
-    lab.reserve()
-    lab.reserve()  # a second run has the same worlds
-    (kept,) = project(tmp_path).reserved
-    assert (kept.tasks, str(kept.seeds)) == (results.FIVE, "100000")
-    with pytest.raises(SystemExit, match="seed 100000 of babyai goto is reserved for evaluation"):
-        lab.played("leaking", "expert", ("goto",))
-    assert not lab.store("leaking").exists()
+    lab = results.Lab(tmp_path, results.HELD_OUT // results.APART, results.Size(episodes=2, worlds=2))
+    for _ in range(2):  # a second run has the same worlds
+        with pytest.raises(SystemExit, match="seed 100000 of babyai goto is reserved for evaluation"):
+            results.made("own", [lab])
+    kept = [(each.tasks, str(each.seeds)) for each in project(tmp_path).reserved]
+    assert kept == [(results.TWO, "100000:100002"), (results.TWO, "105000")]
+    assert not lab.store("own").exists()
 
 
-def test_each_round_has_a_random_sample_beside_it(results: ModuleType, tmp_path: Path) -> None:
-    class Paper(results.Lab):
-        """Writes down what would be run; nothing is played or learned."""
-
-        def trajkit(self, *arguments: str | int | Path, leaves: Path | None = None) -> None:
-            commands.append([str(word).removeprefix(f"{tmp_path}/stores/") for word in arguments])
-
-    commands: list[list[str]] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(results, "learned", lambda store: (40, 2) if "rounds" in store.name else (120, 9))
-        models = list(results.rounds(Paper(tmp_path, 0, results.Size(4, 2))))
-    assert [(model.name, model.control) for model in models] == [
-        ("good-control", None), ("good", "good-control"),
-        ("round-2-control", None), ("round-2", "round-2-control"),
-        ("round-3-control", None), ("round-3", "round-3-control"),
-    ]  # fmt: skip
-    by_goal = {command[-1]: command for command in commands if command[-2] == "-o"}
-    # drawn from all that was played so far, with as many answers as all that was chosen so far
-    assert by_goal["played-to-3-0"][1:4] == ["own-two-0", "round-2-0", "round-3-0"]
-    assert by_goal["rounds-to-3-0"][1:4] == ["good-0", "round-2-good-0", "round-3-good-0"]
-    assert by_goal["round-3-control-0"][:5] == [
-        *("select", "played-to-3-0", "--unreserved", "--sample", "3"),
-    ]
-    (plays,) = (
-        [word for word in command if ":" in word] for command in commands if "round-3-0" in command[-1:]
-    )
-    assert plays == ["8:12"]  # worlds of its own
+def test_a_model_is_shown_at_temperature_1_and_at_its_best(results: ModuleType, tmp_path: Path) -> None:
+    (tmp_path / "trajkit.toml").touch()
+    lab = results.Lab(tmp_path, 0, results.Size(episodes=1, worlds=1))
+    base = results.Model("base model", results.BASE, results.MODEL)
+    store = lab.measured("tuning", base, results.TWO, range(4, 5), ("1", "2"))
+    assert results.best_temperatures([store]) == {"base": "1"}  # at 2 it acts nearly at random
+    at_1, hot = results.lines([[base]], [store], {"base": "2"})
+    assert (at_1["temperature"], hot["temperature"]) == ("1", "2")
+    assert at_1["episode_return"]["value"] > hot["episode_return"]["value"]
+    assert at_1["less_base"] is None
 
 
 def test_a_difference_shows_its_sign_and_its_interval(results: ModuleType) -> None:
-    share = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 12}
+    share = {"value": 0.5, "low": 0.25, "high": 0.75}
     line = {
         "label": "good",
-        "n_episodes": 1_234,
+        "temperature": "0.5",
         "n_learned": 56_789,
+        "episode_return": {"value": 0.4, "low": None, "high": None},
         "success": share,
-        "episode_return": {"value": 0.4, "low": None, "high": None, "n": 12},
-        "less_before": {"difference": 0.125, "low": -0.0625, "high": 0.25, "n_pairs": 12},
+        "less_base": {"difference": 0.125, "low": -0.0625, "high": 0.25},
         "less_control": None,
-        "success_by_seed": {"0": 0.4, "1": 0.6},
-        "success_by_task": {"goto": share},
+        "return_by_task": {"goto": share},
     }
-    rows = results.markdown([line]).splitlines()
-    assert rows[2] == (
-        "| good | 1,234 | 56,789 | 0.400 | 0.500 [0.250, 0.750] | +0.125 [-0.062, +0.250] |  | 0.40 0.60 |"
+    assert results.markdown([line]).splitlines()[2] == (
+        "| good | 0.5 | 56,789 | 0.400 | +0.125 [-0.062, +0.250] |  | 0.500 [0.250, 0.750] | 0.500 |"
     )
-    assert rows[-2:] == ["| --- | ---: |", "| good | 0.500 |"]

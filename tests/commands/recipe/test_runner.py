@@ -15,7 +15,6 @@ import pytest
 
 from tests.commands.recipe.conftest import CHOOSE
 from trajkit._core.lock import locked
-from trajkit.cli.verbs import CommandVerbs
 from trajkit.commands.recipe.folder import RunFolder, StepStatus
 from trajkit.commands.recipe.load import load
 from trajkit.commands.recipe.runner import Report, check_same, run
@@ -29,13 +28,13 @@ FOLDER = Path("out")
 
 
 @pytest.fixture
-def play(write: Callable[[str], str], verbs: CommandVerbs) -> Runner:
+def play(write: Callable[[str], str]) -> Runner:
     """Run a recipe into `out`."""
 
     def play(text: str = CHOOSE, **settings: str) -> Report:
         given = {name.replace("__", "."): value for name, value in settings.items()}
         loaded = load(write(text), given)
-        return run(loaded, plan(loaded, verbs, FOLDER), verbs, RunFolder(FOLDER))
+        return run(loaded, plan(loaded, FOLDER), RunFolder(FOLDER))
 
     return play
 
@@ -64,10 +63,10 @@ def test_what_is_done_is_not_done_again(play: Runner) -> None:
     assert again == first  # to the very times
 
 
-def test_the_kept_recipe_does_the_same_again(play: Runner, verbs: CommandVerbs) -> None:
+def test_the_kept_recipe_does_the_same_again(play: Runner) -> None:
     report = play(good__where="episode_return >= 0.9")
     kept = load("out/recipe.yaml")
-    again = run(kept, plan(kept, verbs, Path("more")), verbs, RunFolder(Path("more")))
+    again = run(kept, plan(kept, Path("more")), RunFolder(Path("more")))
     assert [record.output_digest for record in again.records] == [r.output_digest for r in report.records]
 
 
@@ -235,15 +234,14 @@ def test_a_run_that_was_ended_in_the_middle_goes_on_there(
     assert list(report.records[:3]) == before
 
 
-class Dry(CommandVerbs):
+class Dry:
     """Commands that are read and not run; `refused` ends with 1."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.called: list[tuple[str, bool]] = []
         self.refused = ""
 
-    def call(self, verb: Verb, arguments: Sequence[str]) -> int:
+    def __call__(self, verb: Verb, arguments: Sequence[str]) -> int:
         self.called.append((verb.name, "--yes" in arguments))
         return int(verb.name == self.refused)
 
@@ -270,12 +268,12 @@ steps:
 
 def test_services_are_started_again_when_a_run_goes_on(write: Callable[[str], str]) -> None:
     loaded, dry = load(write(SERVICES.replace("  tuned", "  played").partition("  played")[0])), Dry()
-    steps = plan(loaded, dry, FOLDER)
+    steps = plan(loaded, FOLDER)
     dry.refused = "status"
-    assert run(loaded, steps, dry, RunFolder(FOLDER)).failed is not None
+    assert run(loaded, steps, RunFolder(FOLDER), call=dry).failed is not None
     dry.refused = ""
     for _ in range(2):
-        assert run(loaded, steps, dry, RunFolder(FOLDER)).failed is None
+        assert run(loaded, steps, RunFolder(FOLDER), call=dry).failed is None
     assert [name for name, _ in dry.called] == ["up", "status", "up", "status"]  # the third time nothing
 
 
@@ -285,5 +283,5 @@ def test_what_costs_money_is_asked_again_unless_that_was_agreed(
 ) -> None:
     loaded, dry = load(write(SERVICES)), Dry()
     with pytest.raises(RequestError, match="no job 'tuned'"):  # the dry command leaves none
-        run(loaded, plan(loaded, dry, FOLDER), dry, RunFolder(FOLDER), agreed=agreed)
+        run(loaded, plan(loaded, FOLDER), RunFolder(FOLDER), agreed=agreed, call=dry)
     assert dry.called == [("up", False), ("status", False), ("sft openai", agreed)]

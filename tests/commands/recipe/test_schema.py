@@ -9,14 +9,14 @@ import pytest
 import yaml
 
 from tests.commands.recipe.conftest import CHOOSE
-from trajkit.cli.verbs import CommandVerbs
 from trajkit.commands.recipe.load import packaged
 from trajkit.commands.recipe.schema import recipe_schema
+from trajkit.commands.recipe.verb import names
 
 
 @pytest.fixture(scope="module")
 def schema() -> Any:
-    made = recipe_schema(CommandVerbs())
+    made = recipe_schema()
     jsonschema.Draft202012Validator.check_schema(made)
     return jsonschema.Draft202012Validator(made)
 
@@ -45,7 +45,7 @@ def test_what_would_not_run_is_not_valid(schema: Any, before: str, after: str) -
 
 def test_every_command_is_there_with_its_options(schema: Any) -> None:
     steps = {step["properties"]["verb"]["const"]: step for step in schema.schema["$defs"]["step"]["anyOf"]}
-    assert set(steps) == set(CommandVerbs().names())
+    assert set(steps) == set(names())
     assert {"select", "archive", "archive verify", "sft local", "jobs wait"} < set(steps)
     assert "run" not in steps
     assert {"num_train_epochs", "set", "name"} < set(steps["sft local"]["properties"])

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests.commands.recipe.conftest import CHOOSE
-from trajkit.cli.verbs import CommandVerbs
 from trajkit.commands.recipe.load import load, packaged
 from trajkit.commands.recipe.steps import PlannedStep, plan
 from trajkit.errors import ConfigError
@@ -17,10 +16,10 @@ Planned = Callable[..., dict[str, PlannedStep]]
 
 
 @pytest.fixture
-def planned(write: Callable[[str], str], verbs: CommandVerbs) -> Planned:
+def planned(write: Callable[[str], str]) -> Planned:
     def make(text: str, **settings: str) -> dict[str, PlannedStep]:
         given = {name.replace("__", "."): value for name, value in settings.items()}
-        return {step.name: step for step in plan(load(write(text), given), verbs, Path("out"))}
+        return {step.name: step for step in plan(load(write(text), given), Path("out"))}
 
     return make
 
@@ -148,10 +147,10 @@ def test_an_error_of_what_set_said_names_the_set(planned: Planned) -> None:
     assert caught.value.hint == "nearest: top"
 
 
-def test_the_recipes_that_come_with_trajkit_are_whole(verbs: CommandVerbs) -> None:
+def test_the_recipes_that_come_with_trajkit_are_whole() -> None:
     asking = {}
     for name in packaged():
-        steps = plan(load(name), verbs, Path("out"))
+        steps = plan(load(name), Path("out"))
         assert not any(step.asks and step.outside is None for step in steps)
         asking[name] = [step.name for step in steps if step.asks]
     assert asking["babyai_local_sft"] == []
@@ -174,3 +173,7 @@ def test_what_is_played_in_this_process_needs_no_question(planned: Planned) -> N
         assert (step.outside is None, step.asks) == (is_here, not is_here), (verb, option)
     step = planned(one("evaluate", *given, "variants: a", "through: process"))["first"]
     assert (step.outside, step.asks) == (None, False)
+    agent = ("variants: a=x", "policy: my_pkg.agent:Agent")
+    for options, is_here in ((agent, True), ((*agent, "model_url: http://x/v1"), False)):
+        step = planned(one("evaluate", *given, *options))["first"]
+        assert (step.outside is None, step.asks) == (is_here, not is_here)

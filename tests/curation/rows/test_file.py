@@ -168,7 +168,7 @@ def test_rows_that_would_be_refused_are_named_with_episode_and_step(
     goal = tmp_path / "train.jsonl"
     with pytest.raises(DataError, match="5 rows would be refused as openai-sft") as caught:
         convert(dataset, goal, to=SFT)
-    assert "episode ep-bad step 1: messages.1.content: special token <|im_start|>" in caught.value.message
+    assert 'episode ep-bad step 1: messages.1.content: special token "<|im_start|>"' in caught.value.message
     assert caught.value.message.endswith("; and 2 more")
     assert left_over(tmp_path) == []
     made = convert(dataset, goal, to=SFT, skip_bad=True)

@@ -35,6 +35,20 @@ def test_good_rows_have_no_findings(check: Check) -> None:
         (chat("hi", ""), "$.messages[1].content empty assistant message"),
         (chat("hi <|fim_suffix|>", "yo"), "$.messages[0].content special token"),
         (
+            chat(
+                tools=[{"type": "function", "function": {"name": "f", "parameters": {"<|fim_suffix|>": "a"}}}]
+            ),
+            "$.tools[0].function.parameters special token",
+        ),
+        (
+            called(arguments='"<|im_start|>"'),
+            "$.messages[1].tool_calls[0].function.arguments special token",
+        ),
+        (
+            {"messages": [*chat()["messages"], {"role": "tool", "content": "r"}, *chat()["messages"]]},
+            "$.messages[2].tool_call_id tool message without the id of its call",
+        ),
+        (
             {"messages": [{"role": "user", "content": None}, {"role": "assistant", "content": "a"}]},
             "$.messages[0].content user message without content",
         ),

@@ -85,7 +85,7 @@ def test_an_answer_follows_from_its_ask_and_seed_and_not_from_its_neighbours(fre
     alone = [generate(fresh, [each])[0] for each in reversed(asks)][::-1]
     assert [each.tokens for each in together] == [each.tokens for each in alone]
     assert [each.tokens for each in generate(fresh, asks, side_by_side=2)] == [each.tokens for each in alone]
-    assert len({each.tokens for each in together}) > 10
+    assert len({each.tokens for each in together}) > 5
     others = generate(fresh, [each._replace(seed=1000 + number) for number, each in enumerate(asks)])
     assert [each.tokens for each in others] != [each.tokens for each in together]
 

@@ -147,7 +147,8 @@ def test_adapter_and_base_are_chosen_by_name(client: openai.OpenAI, server: Runn
     assert [model.id for model in client.models.list()] == [BASE, "tuned"]
     assert client.models.retrieve("tuned").id == "tuned"
     assert client.models.retrieve(BASE).owned_by == "trajkit"
-    assert texts(complete(client, temperature=0)) != texts(complete(client, model="tuned", temperature=0))
+    drawn = {"seed": 5, "n": 8, "temperature": 2}
+    assert texts(complete(client, **drawn)) != texts(complete(client, model="tuned", **drawn))
     assert httpx.get(server.url.replace("/v1", "/health")).json() == {
         "status": "ok",
         "models": [BASE, "tuned"],
@@ -157,13 +158,14 @@ def test_adapter_and_base_are_chosen_by_name(client: openai.OpenAI, server: Runn
 def test_temperature_and_seed_are_heard(client: openai.OpenAI) -> None:
     cold = {tuple(texts(complete(client, temperature=0))) for _ in range(3)}
     assert len(cold) == 1
-    warm = complete(client, n=12)
+    warm = complete(client, n=12, temperature=2)
     assert len(set(texts(warm))) > 6
     assert warm.usage is not None
     assert [choice.index for choice in warm.choices] == list(range(12))
-    assert texts(complete(client, seed=5, n=4)) == texts(complete(client, seed=5, n=4))
+    drawn = {"n": 4, "temperature": 2}
+    assert texts(complete(client, seed=5, **drawn)) == texts(complete(client, seed=5, **drawn))
     assert texts(complete(client, seed=5)) == texts(complete(client, seed=5, n=2))[:1]
-    assert texts(complete(client, seed=5)) != texts(complete(client, seed=6))
+    assert texts(complete(client, seed=5, **drawn)) != texts(complete(client, seed=6, **drawn))
 
 
 def test_a_schema_holds_at_any_temperature(client: openai.OpenAI) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import threading
@@ -13,6 +14,7 @@ import httpx
 import openai
 import pytest
 
+import trajkit
 from tests.adapters import make_adapter
 from tests.models.serving.conftest import serving
 from trajkit.cli.main import run
@@ -81,6 +83,14 @@ def test_a_key_is_asked_for_and_never_shown_and_ctrl_c_ends_it_and_frees_the_por
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         again.bind(("127.0.0.1", port))
+
+
+def test_in_python_it_serves_until_it_is_closed() -> None:
+    with trajkit.serve(BASE, port=0, name="tiny") as server:
+        assert server.to_json() == {"url": server.url, "models": ["tiny"], "pid": os.getpid()}
+        assert ask(server.url, model="tiny", max_tokens=3).status_code == 200
+    with pytest.raises(httpx.ConnectError):
+        ask(server.url)
 
 
 def test_the_address_alone_is_printed_and_a_taken_one_is_said(capsys: pytest.CaptureFixture[str]) -> None:

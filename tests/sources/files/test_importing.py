@@ -145,6 +145,7 @@ def test_success_and_purpose_are_as_asked():
         (["empty"], 2, "empty has no files in it"),
         (["strange"], 2, "none of the first 1 files in strange is of a format that is known"),
         (["strange/a.txt"], 2, "strange/a.txt is of no format that is known"),
+        (["half.jsonl"], 2, "half.jsonl is of no format that is known: not JSON: unexpected end of hex"),
         (["data", "--success", "often"], 2, "'often' is not METRIC OPERATOR NUMBER"),
         (["strange", "--from", "atif"], 1, "no episode in strange"),
     ],
@@ -154,6 +155,7 @@ def test_a_request_that_cannot_be_met_says_why(arguments, code, words, capsys):
     Path("empty").mkdir()
     Path("strange").mkdir()
     Path("strange/a.txt").write_text("hello")
+    Path("half.jsonl").write_text(r'{"messages": [{"role": "user", "content": "\ud800"}]}')
     assert bring(*arguments, "-o", "store") == code
     assert words in capsys.readouterr().err
     assert not Path("store").exists()

@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from trajkit.cli.main import cli
-from trajkit.training.hosted.openai_profile import PROFILES
-from trajkit.training.hosted.way_out import way_out
+from trajkit.training.hosted.answer import way_out
+from trajkit.training.hosted.openai_client import PROFILES
 
 PAGE = (Path(__file__).parents[3] / "docs" / "hosted.md").read_text(encoding="utf-8")
 

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +30,7 @@ from tests.training.hosted.together_standin import TogetherStandIn
 from trajkit.cli.main import run
 from trajkit.errors import TrajkitError
 from trajkit.training.hosted import creation, fireworks, launch, outcome, together, wire
-from trajkit.training.hosted.openai_profile import PROFILES
+from trajkit.training.hosted.openai import OpenAIService
 from trajkit.training.hosted.remote import Remote
 from trajkit.training.job import JobStatus
 from trajkit.training.runs import Runs
@@ -56,7 +55,7 @@ def changed(value: Any, change: Callable[[str, Any], Any], name: str = "") -> An
 
 def a_short_lag(monkeypatch: pytest.MonkeyPatch, seconds: float = 0.3) -> None:
     monkeypatch.setattr(creation, "FIRST_LOOK_S", 0.05)
-    monkeypatch.setitem(PROFILES, "openai", replace(PROFILES["openai"], listing_lag_s=seconds))
+    monkeypatch.setattr(OpenAIService, "listing_lag_s", seconds)
 
 
 WORDS = ("message", "suffix", "fine_tuned_model", "result_files", "organization_id", "said", "level", "model")

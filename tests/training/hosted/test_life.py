@@ -15,7 +15,7 @@ from tests.training.hosted.loopback import Reply
 from tests.training.hosted.together_standin import TogetherStandIn
 from trajkit.errors import ServiceError
 from trajkit.training.hosted import fireworks, launch, together
-from trajkit.training.hosted.failure import MissingKey, Unreachable
+from trajkit.training.hosted.answer import MissingKey, Unreachable
 from trajkit.training.hosted.service import Service
 from trajkit.training.job import JobStatus
 

@@ -18,8 +18,8 @@ from trajkit._core.lock import locked
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
-from trajkit.training.hosted import launch, openai_upload
-from trajkit.training.hosted.openai_profile import PROFILES
+from trajkit.training.hosted import launch, openai_client
+from trajkit.training.hosted.openai_client import PROFILES
 from trajkit.training.hosted.remote import Remote
 from trajkit.training.job import JobStatus
 from trajkit.training.runs import Runs
@@ -363,7 +363,7 @@ def test_a_list_that_never_ends_is_read_once(service: FakeOpenAI) -> None:
 
 
 def test_a_large_file_goes_in_parts(service: FakeOpenAI, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(openai_upload, "PART_BYTES", 1000)
+    monkeypatch.setattr(openai_client, "PART_BYTES", 1000)
     monkeypatch.setitem(PROFILES, "openai", replace(PROFILES["openai"], parts_from=100))
     assert sft("--yes") == 0
     rows = (Path("runs") / JOB / "training.jsonl").read_bytes()
@@ -461,7 +461,7 @@ def test_azure_gets_its_byte_order_mark_and_tells_its_own_dates(
     service.models["gpt-4.1-mini-2025-04-14"] = {
         "deprecation": {"fine_tune": 4102444800, "inference": 4105123200}
     }
-    monkeypatch.setattr(openai_upload, "POLL_S", 0.01)
+    monkeypatch.setattr(openai_client, "POLL_S", 0.01)
     service.first_status = "pending"  # no job can use it yet
     more = ("--profile", "azure", "--base-url", service.url, "--set", "trainingType=GlobalStandard")
     assert sft("--yes", *more) == 0

@@ -18,9 +18,9 @@ import pytest
 from tests.node_tools import free_port, program, running
 from trajkit.errors import ServiceError
 from trajkit.training import jobs
-from trajkit.training.hosted import launch, openai_upload
+from trajkit.training.hosted import launch, openai_client
 from trajkit.training.hosted.openai import OpenAIService
-from trajkit.training.hosted.openai_profile import OPENAI, OTHER
+from trajkit.training.hosted.openai_client import OPENAI, OTHER
 from trajkit.training.hosted.prepare import HostedRequest, prepare
 from trajkit.training.hosted.remote import Remote
 from trajkit.training.hosted.service import Order, Service
@@ -103,7 +103,7 @@ def test_the_specification_allows_every_other_call(
     rows.write_text('{"messages": []}\n' * 100)
     assert prism.preflight(MODEL).model == MODEL
     assert prism.upload(rows)
-    monkeypatch.setattr(openai_upload, "PART_BYTES", 1000)
+    monkeypatch.setattr(openai_client, "PART_BYTES", 1000)
     in_parts = OpenAIService(replace(OPENAI, parts_from=1000), prism.where)
     with pytest.raises(ServiceError, match="answered what is none"):
         in_parts.upload(rows)  # every part was taken; the specification's example of a whole one has no file

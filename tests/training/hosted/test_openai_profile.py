@@ -6,7 +6,7 @@ import pytest
 
 from trajkit.errors import RequestError
 from trajkit.training.hosted.openai_answer import checkpoint_of, day_of, event_of, state_of
-from trajkit.training.hosted.openai_profile import address_of
+from trajkit.training.hosted.openai_client import address_of
 from trajkit.training.hosted.openai_recipe import read_recipe, usual_epochs
 from trajkit.training.job import JobStatus
 

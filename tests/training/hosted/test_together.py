@@ -16,7 +16,7 @@ from tests.training.hosted.loopback import Reply
 from tests.training.hosted.together_standin import KEY, MODEL, N_STEPS, TogetherStandIn
 from trajkit.errors import RequestError, ServiceError
 from trajkit.training.hosted import launch
-from trajkit.training.hosted.failure import Unreachable
+from trajkit.training.hosted.answer import Unreachable
 from trajkit.training.hosted.service import Order
 from trajkit.training.hosted.together import Together, connect
 from trajkit.training.job import JobStatus

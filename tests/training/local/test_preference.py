@@ -21,15 +21,11 @@ from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 from trajkit.training.job import JobStatus
 from trajkit.training.local.launch import follow, start
-from trajkit.training.local.preference_prepare import (
-    PreferenceRequest,
-    PreparedPreference,
-    prepare_preference,
-)
 from trajkit.training.local.preference_recipe import RECIPES, DpoRecipe, KtoRecipe
 from trajkit.training.local.preference_tokens import tokenise_preferences, verdicts_of
 from trajkit.training.local.preference_train import PreferenceTrained, Rewards, train_preference
 from trajkit.training.local.preference_trainer import collator, rows_of
+from trajkit.training.local.prepare import LocalRequest, Prepared, prepare
 from trajkit.training.local.tokenised import Limit
 from trajkit.training.runs import Runs
 from trajkit.training.step import Step
@@ -365,21 +361,21 @@ def paired(store: Callable[..., Path], tmp_path: Path) -> Callable[..., Pairs]:
 
 
 @pytest.fixture
-def ready(tmp_path: Path, base: str) -> Callable[..., tuple[Runs, PreparedPreference]]:
-    def make(train: Path, validation: Path | None = None, **options: Any) -> tuple[Runs, PreparedPreference]:
+def ready(tmp_path: Path, base: str) -> Callable[..., tuple[Runs, Prepared]]:
+    def make(train: Path, validation: Path | None = None, **options: Any) -> tuple[Runs, Prepared]:
         runs = Runs(tmp_path / "runs")
         method = options.pop("method", "dpo")
         recipe = RECIPES[method].model_validate({**QUICK, **options.pop("recipe", {})})
-        request = PreferenceRequest(
+        request = LocalRequest(
             method=method, base=base, train=train, validation=validation, recipe=recipe, **options
         )
-        return runs, prepare_preference(request, runs)
+        return runs, prepare(request, runs)
 
     return make
 
 
 def test_pairs_become_a_model_in_a_process_of_its_own(
-    ready: Callable[..., tuple[Runs, PreparedPreference]], paired: Callable[..., Pairs]
+    ready: Callable[..., tuple[Runs, Prepared]], paired: Callable[..., Pairs]
 ) -> None:
     train, val = paired("train", range(16)), paired("val", range(50, 58))
     runs, prepared = ready(train.path, val.path, method="kto")
@@ -406,7 +402,7 @@ def test_pairs_become_a_model_in_a_process_of_its_own(
 
 
 def test_what_leaks_is_not_trained(
-    ready: Callable[..., tuple[Runs, PreparedPreference]], paired: Callable[..., Pairs]
+    ready: Callable[..., tuple[Runs, Prepared]], paired: Callable[..., Pairs]
 ) -> None:
     train, val = paired("train", range(8)).path, paired("val", range(7, 10)).path
     with pytest.raises(DataError, match=r"leaks: .* 1 world"):
@@ -417,7 +413,7 @@ def test_what_leaks_is_not_trained(
 
 
 def test_kto_learns_from_a_store_by_outcome_or_condition(
-    ready: Callable[..., tuple[Runs, PreparedPreference]], store: Callable[..., Path]
+    ready: Callable[..., tuple[Runs, Prepared]], store: Callable[..., Path]
 ) -> None:
     train = store("train", range(8))
     runs, prepared = ready(train, method="kto")
@@ -431,7 +427,7 @@ def test_kto_learns_from_a_store_by_outcome_or_condition(
 
 
 def test_dpo_on_a_store_says_how_pairs_are_made(
-    ready: Callable[..., tuple[Runs, PreparedPreference]], store: Callable[..., Path]
+    ready: Callable[..., tuple[Runs, Prepared]], store: Callable[..., Path]
 ) -> None:
     with pytest.raises(RequestError, match="is a store, and dpo learns from pairs") as caught:
         ready(store("train", range(2)))

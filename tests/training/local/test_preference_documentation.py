@@ -9,7 +9,6 @@ import click
 
 from tests.pages import printed
 from trajkit.cli.main import cli
-from trajkit.cli.try_ import try_
 from trajkit.schema import Episode, Transition, message
 from trajkit.store.writer import write_episodes
 from trajkit.training.local.preference_recipe import DpoRecipe
@@ -52,8 +51,9 @@ def test_the_page_prints_what_is_shown(tmp_path: Path) -> None:
 
 
 def test_what_the_page_names_exists() -> None:
-    pairs = cli.get_command(click.Context(cli), "pairs")
+    pairs, try_ = (cli.get_command(click.Context(cli), name) for name in ("pairs", "try"))
     assert pairs is not None
+    assert try_ is not None
     groups = [cli.get_command(click.Context(cli), name) for name in ("dpo", "kto")]
     trainings = [group.commands["local"] for group in groups if isinstance(group, click.Group)]
     commands = (*trainings, pairs, try_)

@@ -16,7 +16,7 @@ from trajkit.commands.view import view
 from trajkit.errors import NothingMatched, QueryError, RequestError, StoreError
 from trajkit.store.writer import write_episodes
 from trajkit.viewer import snapshot
-from trajkit.viewer.bundle import bundle, one_page
+from trajkit.viewer.snapshot import bundle, one_page
 
 
 def _data(path: Path) -> Any:

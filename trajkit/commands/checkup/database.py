@@ -15,8 +15,8 @@ from trajkit.commands.checkup.setting import DATABASES
 from trajkit.errors import ConfigError, TrajkitError
 
 if TYPE_CHECKING:
-    from trajkit.sources.tensorzero.clickhouse_connection import Connection as ClickHouse
-    from trajkit.sources.tensorzero.postgres_connection import Connection as Postgres
+    from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection as ClickHouse
+    from trajkit.sources.tensorzero.connect.postgres.connection import Connection as Postgres
 
 _SOURCE = "source"
 
@@ -73,8 +73,9 @@ def database(named: Named) -> Check:
 
 
 def _look(url: str) -> _Found:
-    from trajkit.sources.tensorzero import clickhouse, postgres
-    from trajkit.sources.tensorzero.postgres_url import is_postgres
+    from trajkit.sources.tensorzero.connect.clickhouse import database as clickhouse
+    from trajkit.sources.tensorzero.connect.postgres import database as postgres
+    from trajkit.sources.tensorzero.connect.postgres.url import is_postgres
 
     opened = _open_postgres(url) if is_postgres(url) else _open_clickhouse(url)
     required = postgres.REQUIRED if is_postgres(url) else clickhouse.REQUIRED
@@ -84,8 +85,8 @@ def _look(url: str) -> _Found:
 
 def _open_clickhouse(url: str) -> ClickHouse:
     from trajkit.sources.access import Access
-    from trajkit.sources.tensorzero.clickhouse_connection import Connection
-    from trajkit.sources.tensorzero.clickhouse_url import parse_url
+    from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
+    from trajkit.sources.tensorzero.connect.clickhouse.url import parse_url
 
     address = parse_url(url)
     _reach(address.host, address.port, address.shown)
@@ -94,8 +95,8 @@ def _open_clickhouse(url: str) -> ClickHouse:
 
 def _open_postgres(url: str) -> Postgres:
     from trajkit.sources.access import Access
-    from trajkit.sources.tensorzero.postgres_connection import Connection
-    from trajkit.sources.tensorzero.postgres_url import parse_url
+    from trajkit.sources.tensorzero.connect.postgres.connection import Connection
+    from trajkit.sources.tensorzero.connect.postgres.url import parse_url
 
     address = parse_url(url)
     if not address.host.startswith("/"):  # a socket is here or not: nothing is waited for

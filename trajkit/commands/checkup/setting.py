@@ -12,6 +12,7 @@ from trajkit._core.secrets import names_a_secret
 from trajkit._core.settings import PROJECT_FILE, Project, checked_secret, project, project_files
 from trajkit.commands.checkup.check import Check, broken, note, well
 from trajkit.errors import ConfigError, TrajkitError
+from trajkit.formats.validation.target import HOSTED
 
 DATABASES = ("TENSORZERO_CLICKHOUSE_URL", "TENSORZERO_POSTGRES_URL")
 """The variables that name a database: where both are set, the first is read."""
@@ -20,17 +21,16 @@ _VARIABLES = {
     "TENSORZERO_POSTGRES_URL": "the database that is read",
     "TENSORZERO_GATEWAY_URL": "the gateway that is played through",
     "TENSORZERO_API_KEY": "that gateway's key",
+    **{service.key_variable: f"the key of {service.name}" for service in HOSTED.values()},
+    **{
+        service.url_variable: f"another address of {service.name}"
+        for service in HOSTED.values()
+        if service.url_variable is not None
+    },
     "OPENAI_API_KEY": "OpenAI, and models behind its API",
     "OPENAI_BASE_URL": "where OpenAI's API is instead",
     "AZURE_OPENAI_ENDPOINT": "OpenAI's API on Azure",
-    "AZURE_OPENAI_API_KEY": "its key",
-    "NEBIUS_API_KEY": "`--provider nebius`",
-    "AWS_BEARER_TOKEN_BEDROCK": "`--provider bedrock`",
-    "TOGETHER_API_KEY": "`trajkit sft together`",
-    "TOGETHER_BASE_URL": "where Together's API is instead",
-    "FIREWORKS_API_KEY": "`trajkit sft fireworks`",
-    "FIREWORKS_ACCOUNT_ID": "its account",
-    "FIREWORKS_BASE_URL": "where Fireworks' API is instead",
+    "FIREWORKS_ACCOUNT_ID": "the account at Fireworks",
     "HF_TOKEN": "the Hugging Face Hub",
     "HF_ENDPOINT": "where the Hub is instead",
     "HF_HOME": "where models from the Hub are kept",

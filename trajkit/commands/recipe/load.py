@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-import trajkit
+from trajkit._core.samples import recipe_folder
 from trajkit.commands.recipe.recipe import Recipe, Scalar, Step, Value, folded
 from trajkit.commands.recipe.yaml_text import Located, Place, read_yaml
 from trajkit.errors import ConfigError, RequestError
@@ -89,11 +89,7 @@ def recipe_path(source: str) -> Path:
 
 def packaged() -> dict[str, Path]:
     """The recipes that come with trajkit, by name."""
-    package = Path(trajkit.__file__).parent
-    for folder in (package / "_data" / "recipes", package.parent / "recipes"):  # a wheel, a checkout
-        if found := {path.stem: path for path in sorted(folder.glob("*.yaml"))}:
-            return found
-    return {}
+    return {path.stem: path for path in sorted(recipe_folder().glob("*.yaml"))}
 
 
 def texts_in(value: Value) -> Iterator[str]:

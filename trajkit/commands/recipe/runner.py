@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, TypeAlias
 
+from trajkit._core.console import line, plural, result_text
 from trajkit._core.lock import locked
+from trajkit._core.result import Result
 from trajkit._core.secrets import hidden
 from trajkit.commands.recipe.digest import digest_of, input_path
 from trajkit.commands.recipe.folder import LOCK, RunFolder, StepRecord, StepStatus, versions
 from trajkit.commands.recipe.load import Loaded
 from trajkit.commands.recipe.steps import PlannedStep
-from trajkit.commands.recipe.verb import Verbs
+from trajkit.commands.recipe.verb import Verb, call
 from trajkit.errors import RequestError, StoreError, TrajkitError
 from trajkit.training.runs import Runs
+
+Call: TypeAlias = Callable[[Verb, Sequence[str]], int]
+"""Runs a command with its arguments, and gives its exit code."""
 
 _GOES_ON = frozenset({"archive"})
 """Commands that go on with what a killed one left there; others leave nothing, or something whole."""
@@ -24,13 +31,55 @@ _AGAIN = frozenset({"up"})
 """Commands that are given again when a run goes on: what they started may be gone since."""
 
 
-class Report(NamedTuple):
+class Failed(TrajkitError):
+    """A step of a recipe failed."""
+
+
+@dataclass(frozen=True)
+class Report(Result):
     """What became of a run."""
 
-    records: tuple[StepRecord, ...]
-    """Of the steps that were begun, in order."""
-    failed: StepRecord | None
+    records: tuple[StepRecord, ...] = ()
+    """Of the steps that were begun, in order; none after a dry run."""
+    failed: StepRecord | None = None
     """The one that failed, after which nothing ran; None when all are done."""
+    folder: Path = Path()
+    """The run folder."""
+    recipe: str = ""
+    """Name of the recipe."""
+    again: str = ""
+    """The command that goes on with the run."""
+    seconds: float = field(default=0.0, compare=False)
+    """How long it took."""
+
+    @property
+    def failure(self) -> Failed | None:
+        """The error with which the command line ends; None when all steps are done."""
+        if self.failed is None:
+            return None
+        goes_on = f"`{self.again}` goes on there"
+        error = Failed(
+            f"step {self.failed.name} failed: {self.failed.error}",
+            hint=f"{self.failed.hint}; then {goes_on}" if self.failed.hint else goes_on,
+        )
+        error.exit_code = self.failed.exit_code or 1
+        return error
+
+    def to_json(self) -> dict[str, Any]:
+        """The run folder and the record of each step."""
+        steps = [record.model_dump(mode="json") for record in self.records]
+        return {"run": str(self.folder), "recipe": self.recipe, "steps": steps}
+
+    def __str__(self) -> str:
+        if self.failed is not None:
+            return line(f"{self.folder}  step {self.failed.name} failed: {self.failed.error}")
+        done = f"{plural(len(self.records), 'step')} done  {self.seconds:.0f} s"
+        return line(f"{self.folder}  {done}") if self.records else ""
+
+    def print_text(self) -> None:
+        """Print what was done; of a failed step the error is printed."""
+        if self.records and self.failed is None:
+            result_text(str(self))
 
 
 def states(steps: Sequence[PlannedStep], folder: RunFolder) -> dict[str, StepStatus | None]:
@@ -60,21 +109,21 @@ def check_same(loaded: Loaded, folder: RunFolder) -> None:
 def run(
     loaded: Loaded,
     steps: Sequence[PlannedStep],
-    verbs: Verbs,
     folder: RunFolder,
     *,
     agreed: bool = False,
     on_step: Callable[[int, PlannedStep, bool], None] = lambda number, step, is_done: None,
+    call: Call = call,
 ) -> Report:
     """Run the steps that are not done.
 
     Args:
         loaded: The recipe.
         steps: What `trajkit.commands.recipe.steps.plan` made of it.
-        verbs: The commands.
         folder: The run folder; made when it is not there.
         agreed: Whether steps that would ask for themselves are told yes.
         on_step: Told of every step before it runs, with its number from 1 and whether it is done already.
+        call: Runs a command.
 
     Raises:
         RequestError: Another recipe ran there, another process runs this one, or what a step read changed.
@@ -87,15 +136,15 @@ def run(
     with locked(folder.path / LOCK) as holder:
         if holder is not None:
             raise RequestError(f"{holder} runs {folder.path} already")
-        return _run(steps, verbs, folder, agreed, on_step)
+        return _run(steps, folder, agreed, on_step, call)
 
 
 def _run(
     steps: Sequence[PlannedStep],
-    verbs: Verbs,
     folder: RunFolder,
     agreed: bool,
     on_step: Callable[[int, PlannedStep, bool], None],
+    call: Call,
 ) -> Report:
     left: dict[str, str] = dict(folder.facts().files)
     records: list[StepRecord] = []
@@ -108,12 +157,13 @@ def _run(
             is_done = False
         on_step(number, step, is_done)
         if not is_done or found is None:
-            found = _call(step, inputs, verbs, folder, agreed)
+            found = _called(step, inputs, folder, agreed, call)
         records.append(found)
         if found.status != StepStatus.DONE:
-            return Report(tuple(records), found)
+            break
         left[step.name] = found.output_digest or _nothing(found)
-    return Report(tuple(records), None)
+    failed = next((each for each in records if each.status != StepStatus.DONE), None)
+    return Report(tuple(records), failed, folder.path, folder.facts().recipe)
 
 
 def _inputs(step: PlannedStep, left: dict[str, str]) -> dict[str, str]:
@@ -149,8 +199,8 @@ def _is_done(found: StepRecord, step: PlannedStep, inputs: dict[str, str], folde
     return True
 
 
-def _call(
-    step: PlannedStep, inputs: dict[str, str], verbs: Verbs, folder: RunFolder, agreed: bool
+def _called(
+    step: PlannedStep, inputs: dict[str, str], folder: RunFolder, agreed: bool, call: Call
 ) -> StepRecord:
     record = StepRecord(
         name=step.name,
@@ -167,7 +217,7 @@ def _call(
     has_yes = step.verb.option("yes") is not None and (agreed or not step.asks)
     error = hint = None
     try:
-        code = verbs.call(step.verb, ["--yes", *step.arguments] if has_yes else step.arguments)
+        code = call(step.verb, ["--yes", *step.arguments] if has_yes else step.arguments)
     except KeyboardInterrupt:
         folder.save(_ended(record, StepStatus.STOPPED, exit_code=None))
         raise

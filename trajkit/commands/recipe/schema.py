@@ -6,7 +6,7 @@ from typing import Any
 
 from trajkit.commands.recipe.recipe import RECIPE_VERSION, Recipe
 from trajkit.commands.recipe.steps import BELONG_TO_RUN
-from trajkit.commands.recipe.verb import Option, Verb, Verbs
+from trajkit.commands.recipe.verb import Option, Verb, find, names
 
 _SCALAR: dict[str, Any] = {"type": ["string", "number", "boolean", "null"]}
 _SHAPES: dict[str, Any] = {
@@ -22,14 +22,10 @@ _SHAPES: dict[str, Any] = {
 }
 
 
-def recipe_schema(verbs: Verbs) -> dict[str, Any]:
-    """The JSON Schema (2020-12) of a recipe's file.
-
-    Args:
-        verbs: The commands that there are.
-    """
+def recipe_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a recipe's file."""
     described = Recipe.model_json_schema(mode="validation")
-    found = [verb for name in verbs.names() if (verb := verbs.find(name)) is not None]
+    found = [verb for name in names() if (verb := find(name)) is not None]
     described["$defs"] = {**_SHAPES, "step": {"anyOf": [_step(verb) for verb in found]}}
     described["properties"]["version"] |= {"const": RECIPE_VERSION}
     steps = described["properties"]["steps"]

@@ -11,7 +11,7 @@ from trajkit._core.outside import name_from_outside
 from trajkit.commands.recipe.folder import FACTS_FILE, RECIPE_FILE
 from trajkit.commands.recipe.load import Loaded, texts_in
 from trajkit.commands.recipe.recipe import RESERVED, Step, Value
-from trajkit.commands.recipe.verb import Unfit, Verb, Verbs, typed
+from trajkit.commands.recipe.verb import Unfit, Verb, check, find, names, typed
 from trajkit.errors import DataError
 from trajkit.store.nameable import nearest
 
@@ -85,12 +85,11 @@ class PlannedStep(NamedTuple):
         return Path(str(self.options["runs"]))
 
 
-def plan(loaded: Loaded, verbs: Verbs, folder: Path) -> list[PlannedStep]:
+def plan(loaded: Loaded, folder: Path) -> list[PlannedStep]:
     """The steps as they will run.
 
     Args:
         loaded: The recipe.
-        verbs: The commands that there are.
         folder: The run folder; it need not be there.
 
     Raises:
@@ -101,7 +100,7 @@ def plan(loaded: Loaded, verbs: Verbs, folder: Path) -> list[PlannedStep]:
     planned: list[PlannedStep] = []
     taken = set(loaded.recipe.files)
     for name, step in loaded.recipe.steps.items():
-        ready = _ready(name, step, loaded, verbs, folder, found)
+        ready = _ready(name, step, loaded, folder, found)
         found[name] = str(ready.output) if ready.output is not None else ready.job
         mine = {path.relative_to(folder).parts[0] for path in ready.leaves}
         for first in sorted(mine):
@@ -113,9 +112,9 @@ def plan(loaded: Loaded, verbs: Verbs, folder: Path) -> list[PlannedStep]:
 
 
 def _ready(
-    name: str, step: Step, loaded: Loaded, verbs: Verbs, folder: Path, found: Mapping[str, str | None]
+    name: str, step: Step, loaded: Loaded, folder: Path, found: Mapping[str, str | None]
 ) -> PlannedStep:
-    verb = _verb(name, step, loaded, verbs)
+    verb = _verb(name, step, loaded)
     _check_names(name, step, verb, loaded)
     references: list[str] = []
     options: dict[str, Value] = {}
@@ -137,7 +136,7 @@ def _ready(
         _check_name(str(options["name"]), name, "name", loaded)
     try:
         arguments = typed(verb, options)
-        verbs.check(verb, arguments)
+        check(verb, arguments)
     except Unfit as error:
         raise loaded.error(name, error.option, error.message, hint=_hint(verb, error.option)) from error
     return PlannedStep(
@@ -160,11 +159,11 @@ def _ready(
     )
 
 
-def _verb(name: str, step: Step, loaded: Loaded, verbs: Verbs) -> Verb:
-    verb = verbs.find(step.verb)
+def _verb(name: str, step: Step, loaded: Loaded) -> Verb:
+    verb = find(step.verb)
     if verb is None:
-        inner = [each for each in verbs.names() if each.startswith(f"{step.verb} ")]
-        hint = f"there are: {', '.join(inner)}" if inner else nearest(step.verb, verbs.names())
+        inner = [each for each in names() if each.startswith(f"{step.verb} ")]
+        hint = f"there are: {', '.join(inner)}" if inner else nearest(step.verb, names())
         raise loaded.error(name, "verb", f"trajkit has no command {step.verb!r}", hint=hint)
     return verb
 
@@ -246,7 +245,7 @@ def _plays_here(verb: Verb, options: Mapping[str, Value]) -> bool:
     """Whether episodes are played in this process alone: scripted, or by models of this machine."""
     if verb.name == "rollout":
         return options.get("policy") in _SCRIPTED
-    if verb.name != "evaluate":
+    if verb.name != "evaluate" or options.get("model_url"):
         return False
     variants = options.get("variants")
     names_models = isinstance(variants, dict) or any("=" in text for text in texts_in(variants))

@@ -1,11 +1,18 @@
-"""What a command is to a recipe: a name, and options with theirs. The command line says which there are."""
+"""Commands as steps of recipes: which there are, their options, reading what is typed, calling them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
+import click
+
+from trajkit._core import console
+from trajkit.commands.catalog import COMMANDS, load
 from trajkit.commands.recipe.recipe import Value
+from trajkit.errors import RequestError, TrajkitError
+
+_NO_VERB = frozenset({"run"})
 
 
 class Option(NamedTuple):
@@ -61,33 +68,73 @@ class Unfit(Exception):
         self.option = option
 
 
-class Verbs(Protocol):
-    """The commands that there are."""
+def names() -> list[str]:
+    """The names of all commands that a step may be, in the order of their help."""
+    return [name for first in COMMANDS if first not in _NO_VERB for name in _below(first, _command(first))]
 
-    def names(self) -> Sequence[str]:
-        """All of them, in the order of their help."""
-        ...
 
-    def find(self, name: str) -> Verb | None:
-        """A command by its name."""
-        ...
+def find(name: str) -> Verb | None:
+    """A command by its name; None when there is none that a step may be."""
+    command = _command(name)
+    if command is None or not _is_verb(command):
+        return None
+    text = command.get_short_help_str(limit=200)
+    return Verb(name, text, tuple(_option(each) for each in command.params if not _is_hidden(each)))
 
-    def check(self, verb: Verb, arguments: Sequence[str]) -> None:
-        """Read the arguments and do nothing.
 
-        Raises:
-            Unfit: The command refuses them.
-        """
-        ...
+def check(verb: Verb, arguments: Sequence[str]) -> None:
+    """Read the arguments as the command does, without calling it.
 
-    def call(self, verb: Verb, arguments: Sequence[str]) -> int:
-        """Run the command in this process, and give its exit code.
+    Raises:
+        Unfit: The command refuses them.
+    """
+    command = _command(verb.name)
+    assert command is not None
+    try:
+        command.make_context(verb.name, list(arguments))
+    except click.UsageError as error:
+        parameter = getattr(error, "param", None)
+        name = None if parameter is None else _name(parameter)
+        raise Unfit(error.format_message(), name) from error
+    except TrajkitError as error:
+        raise Unfit(str(error), None) from error
 
-        Raises:
-            TrajkitError: It failed.
-            KeyboardInterrupt: It was stopped.
-        """
-        ...
+
+def call(verb: Verb, arguments: Sequence[str]) -> int:
+    """Run the command in this process, and give its exit code. It talks as on a command line.
+
+    Raises:
+        TrajkitError: It failed.
+        KeyboardInterrupt: It was stopped.
+    """
+    command = _command(verb.name)
+    assert command is not None
+    try:
+        with console.opened():
+            result = command.main(list(arguments), prog_name=f"trajkit {verb.name}", standalone_mode=False)
+    except click.exceptions.Exit as leaving:
+        return leaving.exit_code
+    except click.UsageError as error:
+        raise RequestError(error.format_message()) from error
+    except click.Abort as error:
+        raise KeyboardInterrupt from error
+    return result if isinstance(result, int) else 0
+
+
+def _command(name: str) -> click.Command | None:
+    first, *parts = name.split() or ("",)
+    found = None if first in _NO_VERB else load(first)
+    for part in parts:
+        found = found.commands.get(part) if isinstance(found, click.Group) else None
+    return found
+
+
+def _below(name: str, command: click.Command | None) -> Iterator[str]:
+    if command is not None and _is_verb(command):
+        yield name
+    if isinstance(command, click.Group):
+        for part, inner in command.commands.items():
+            yield from _below(f"{name} {part}", inner)
 
 
 def typed(verb: Verb, options: dict[str, Value]) -> list[str]:
@@ -134,3 +181,32 @@ def _text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "null" if value is None else str(value)
+
+
+def _is_verb(command: click.Command) -> bool:
+    return not isinstance(command, click.Group) or command.invoke_without_command
+
+
+def _is_hidden(parameter: click.Parameter) -> bool:
+    return isinstance(parameter, click.Option) and parameter.hidden
+
+
+def _name(parameter: click.Parameter) -> str:
+    """A parameter's name in a recipe: of the flag as it is typed, `-` as `_`."""
+    if isinstance(parameter, click.Argument):
+        return str(parameter.name)
+    return max(parameter.opts, key=len).lstrip("-").replace("-", "_")
+
+
+def _option(parameter: click.Parameter) -> Option:
+    is_flag = isinstance(parameter, click.Option) and parameter.is_flag
+    is_argument = isinstance(parameter, click.Argument)
+    return Option(
+        name=_name(parameter),
+        flag=None if is_argument else "-o" if "-o" in parameter.opts else max(parameter.opts, key=len),
+        negative=parameter.secondary_opts[0] if parameter.secondary_opts else None,
+        is_flag=bool(is_flag),
+        is_repeated=bool(getattr(parameter, "multiple", False)) or parameter.nargs == -1,
+        text=" ".join((getattr(parameter, "help", None) or "").split()),
+        choices=tuple(map(str, parameter.type.choices)) if isinstance(parameter.type, click.Choice) else None,
+    )

@@ -10,9 +10,8 @@ from urllib.parse import quote
 
 from trajkit.curation.rows.conversion import Conversion
 from trajkit.curation.rows.place import Place, is_folder
-from trajkit.curation.rows.refusal import evaluation, nothing, refuse_what_is_wrong
 from trajkit.curation.rows.request import FileKind, Options
-from trajkit.curation.rows.tally import Step, Tally, sorted_counts
+from trajkit.curation.rows.tally import Step, Tally, evaluation, nothing, refuse_what_is_wrong, sorted_counts
 from trajkit.errors import RequestError
 from trajkit.formats.base import Document, EpisodeFormat, json_line
 from trajkit.schema import Purpose

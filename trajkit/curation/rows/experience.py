@@ -11,13 +11,11 @@ import pyarrow as pa
 
 from trajkit.curation.experience import Experiences, Fit
 from trajkit.curation.rows.conversion import Conversion
-from trajkit.curation.rows.parquet import write_parquet
 from trajkit.curation.rows.place import Place
-from trajkit.curation.rows.refusal import nothing
 from trajkit.curation.rows.request import FileKind, Options
-from trajkit.curation.rows.spool import Spool
+from trajkit.curation.rows.spool import Spool, write_parquet
 from trajkit.curation.rows.steps import Steps
-from trajkit.curation.rows.tally import counted, plural
+from trajkit.curation.rows.tally import counted, nothing, plural
 from trajkit.errors import DataError
 from trajkit.formats.base import ExperienceFormat, Unit
 from trajkit.store.dataset import Dataset

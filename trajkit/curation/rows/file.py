@@ -13,15 +13,13 @@ from trajkit.curation.rows.documents import write_documents
 from trajkit.curation.rows.experience import write_experience
 from trajkit.curation.rows.length import Lengths, lengths_of
 from trajkit.curation.rows.lines import JudgedLines, Lines, SftLines, merges
-from trajkit.curation.rows.parquet import write_parquet
 from trajkit.curation.rows.place import Place, is_folder
 from trajkit.curation.rows.provenance import Provenance
-from trajkit.curation.rows.refusal import evaluation, nothing, refuse_what_is_wrong
 from trajkit.curation.rows.request import FileKind, Options, checked
-from trajkit.curation.rows.spool import Spool, Written
+from trajkit.curation.rows.spool import Spool, Written, write_parquet
 from trajkit.curation.rows.steps import Steps
 from trajkit.curation.rows.table import write_table
-from trajkit.curation.rows.tally import Tally, sorted_counts
+from trajkit.curation.rows.tally import Tally, evaluation, nothing, refuse_what_is_wrong, sorted_counts
 from trajkit.curation.rows.taught import Taught, teach
 from trajkit.errors import RequestError
 from trajkit.formats import format_named

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from pydantic import TypeAdapter, ValidationError
 
+from trajkit._core.outside import problem_of
 from trajkit.curation.rows.tally import Step
 from trajkit.errors import DataError
 from trajkit.formats.base import Example
@@ -153,8 +154,7 @@ def _parsed(adapter: TypeAdapter[Any], text: str | None, place: Step) -> Any:
     try:
         return adapter.validate_json(text)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise DataError(f"{place}: {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise DataError(f"{place}: {problem_of(error)}") from error
 
 
 def says_something(answer: Message) -> bool:

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from trajkit.curation.pair_file import Pair, Turn
 from trajkit.curation.rows.calls import Calls
 from trajkit.curation.rows.conversion import Conversion, facts, warnings_of
 from trajkit.curation.rows.length import Lengths, lengths_of
 from trajkit.curation.rows.lines import changing
-from trajkit.curation.rows.pair import OTHER_PROMPT, Parted, PreferencePair, part
-from trajkit.curation.rows.parquet import write_parquet
+from trajkit.curation.rows.merge import says_something
 from trajkit.curation.rows.place import Place
 from trajkit.curation.rows.provenance import METADATA_KEY
-from trajkit.curation.rows.refusal import nothing, refuse_what_is_wrong
 from trajkit.curation.rows.request import FileKind, Options, checked
-from trajkit.curation.rows.spool import Written
-from trajkit.curation.rows.tally import Step, Tally, sorted_counts
+from trajkit.curation.rows.spool import Written, write_parquet
+from trajkit.curation.rows.tally import Step, Tally, nothing, refuse_what_is_wrong, sorted_counts
 from trajkit.errors import RequestError
 from trajkit.formats import format_named
 from trajkit.formats.base import (
@@ -37,7 +36,7 @@ from trajkit.formats.base import (
     json_line,
     one_answer,
 )
-from trajkit.schema import Message
+from trajkit.schema import Message, ThoughtBlock, ToolCallBlock
 
 _TYPES: dict[str, pa.DataType] = {
     "row": pa.int64(),
@@ -53,6 +52,8 @@ PAIR_SCHEMA = pa.schema(_TYPES)
 """Columns of the provenance: `side` is null where a row has both."""
 
 _ROWS_AT_ONCE = 1000
+OTHER_PROMPT = "the two sides were given different prompts"
+"""Why a pair teaches nothing: an answer is better or worse only after the same prompt."""
 
 
 class _Taught(NamedTuple):
@@ -65,7 +66,7 @@ class _Taught(NamedTuple):
 
 
 def convert_pairs(
-    pairs: Iterable[PreferencePair],
+    pairs: Iterable[Pair],
     goal: Path,
     *,
     to: str | Format,
@@ -159,7 +160,7 @@ class _Writer:
         self.n_sides = 0
         self.n_tokens: int | None = None
 
-    def write(self, pairs: Iterable[PreferencePair], work: Path) -> Written:
+    def write(self, pairs: Iterable[Pair], work: Path) -> Written:
         digest = hashlib.sha256()
         n_rows = n_bytes = n_longest = 0
         waiting: list[dict[str, Any]] = []
@@ -190,14 +191,14 @@ class _Writer:
             provenance.write_table(pa.Table.from_pylist(waiting, schema=PAIR_SCHEMA))
         return Written(n_rows, n_bytes, digest.hexdigest(), n_longest)
 
-    def _judge(self, pairs: Iterable[PreferencePair]) -> None:
+    def _judge(self, pairs: Iterable[Pair]) -> None:
         """Take note of what is good and what is bad, as an answer may be both in different pairs."""
         for pair in pairs:
             parted = part(pair, self._look)
             for _, key, judged in _keys(pair, parted):
                 self._verdicts.setdefault(key, set()).add(judged.is_good)
 
-    def _taught(self, pair: PreferencePair, parted: Parted) -> Iterator[_Taught]:
+    def _taught(self, pair: Pair, parted: Parted) -> Iterator[_Taught]:
         """The rows that a pair gives: one, or one for each side."""
         if isinstance(self._form, PreferenceFormat):
             yield self._preference(self._form, pair, parted)
@@ -214,7 +215,7 @@ class _Writer:
                 self._said.add(key)
                 yield self._judged(self._form, Step(key.episode_id, key.step_index), side, judged)
 
-    def _preference(self, form: PreferenceFormat, pair: PreferencePair, parted: Parted) -> _Taught:
+    def _preference(self, form: PreferenceFormat, pair: Pair, parted: Parted) -> _Taught:
         if parted.preference is None:
             return _Taught(None, None, parted.reason)
         preference = self._completed(parted.preference)
@@ -276,7 +277,7 @@ class _Key(NamedTuple):
     answer: str
 
 
-def _keys(pair: PreferencePair, parted: Parted) -> Iterator[tuple[str, _Key, Judged]]:
+def _keys(pair: Pair, parted: Parted) -> Iterator[tuple[str, _Key, Judged]]:
     """Both sides of a pair; none where it teaches nothing."""
     if parted.sides is None:
         return
@@ -289,7 +290,7 @@ def _key(episode_id: str, step_index: int, judged: Judged) -> _Key:
     return _Key(episode_id, step_index, hashlib.sha256(judged.answer.model_dump_json().encode()).hexdigest())
 
 
-def _origin(pair: PreferencePair, parted: Parted, taught: _Taught, number: int | None) -> dict[str, Any]:
+def _origin(pair: Pair, parted: Parted, taught: _Taught, number: int | None) -> dict[str, Any]:
     return {
         "row": number,
         "side": taught.side,
@@ -315,3 +316,86 @@ def _nothing(source: Path, tally: Tally) -> Exception:
     if OTHER_PROMPT in tally.left:
         error.hint = f"{error.hint}; `trajkit pairs --same-prompt` finds pairs that agree in it"
     return error
+
+
+class Parted(NamedTuple):
+    """Where the two sides of a pair part."""
+
+    preference: Preference | None
+    """What it teaches; None when nothing."""
+    reason: str | None
+    """Why nothing."""
+    chosen_step: int
+    """The step of the better side."""
+    rejected_step: int
+    """The step of the worse one."""
+    sides: tuple[Judged, Judged] | None = None
+    """The better answer and the worse one, each after its own prompt; None where one of them is not known."""
+    n_later: int = 0
+    """Turns after those, which no row can say."""
+
+
+def part(pair: Pair, change: Callable[[Message], Message]) -> Parted:
+    """Find where the two sides say something else.
+
+    Args:
+        pair: The pair.
+        change: Is applied to each message.
+    """
+    sides = (_turns(pair.prompt, pair.chosen, change), _turns(pair.prompt, pair.rejected, change))
+    for number, (better, worse) in enumerate(zip(*sides, strict=False)):
+        place = (better.step_index, worse.step_index)
+        if better.prompt is None or worse.prompt is None:
+            return Parted(None, "prompt unknown", *place)
+        if better.answer is None or worse.answer is None:
+            return Parted(None, "no answer", *place)
+        is_same_prompt = better.prompt == worse.prompt
+        if is_same_prompt and _sense(better.answer) == _sense(worse.answer):
+            continue
+        if not says_something(better.answer) or not says_something(worse.answer):
+            return Parted(None, "empty answer", *place)
+        if better.weight <= 0 or worse.weight <= 0:
+            return Parted(None, "the first answers that differ are not both learned", *place)
+        tools = tuple(pair.tools or ())
+        judged = (
+            Judged(better.prompt, better.answer, True, tools),
+            Judged(worse.prompt, worse.answer, False, tools),
+        )
+        if not is_same_prompt:
+            return Parted(None, OTHER_PROMPT, *place, judged)
+        n_later = len(pair.chosen) + len(pair.rejected) - 2 * (number + 1)
+        preference = Preference(better.prompt, better.answer, worse.answer, tools)
+        return Parted(preference, None, *place, judged, n_later)
+    return Parted(None, "one side only goes on where the other ends", *place)
+
+
+class _Turn(NamedTuple):
+    prompt: tuple[Message, ...] | None
+    answer: Message | None
+    step_index: int
+    weight: float
+
+
+def _turns(
+    prompt: tuple[Message, ...], turns: Iterable[Turn], change: Callable[[Message], Message]
+) -> Iterator[_Turn]:
+    """The turns of a side with their prompts."""
+    before = tuple(map(change, prompt))
+    for turn in turns:
+        answer = None if turn.completion is None else change(turn.completion)
+        if turn.messages is None:
+            yield _Turn(None, answer, turn.step_index, turn.loss_weight)
+            before = ()
+            continue
+        full = (*before[: turn.n_prompt_kept], *map(change, turn.messages))
+        yield _Turn(full, answer, turn.step_index, turn.loss_weight)
+        before = full if answer is None else (*full, answer)
+
+
+def _sense(answer: Message) -> list[Any]:
+    """What an answer says: thoughts and the ids of calls make no difference."""
+    return [
+        block.model_copy(update={"id": ""}) if isinstance(block, ToolCallBlock) else block
+        for block in answer.content
+        if not isinstance(block, ThoughtBlock)
+    ]

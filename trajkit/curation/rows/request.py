@@ -9,6 +9,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, ValidationError, model_validator
 
+from trajkit._core.outside import problem_of
 from trajkit.errors import RequestError
 from trajkit.formats.base import (
     EpisodeFormat,
@@ -113,10 +114,7 @@ def options_of(**given: object) -> Options:
     try:
         return Options.model_validate(given)
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        message = first["msg"].removeprefix("Value error, ")
-        raise RequestError(f"{place}: {message}" if place else message) from error
+        raise RequestError(problem_of(error)) from error
 
 
 def checked(form: Format, options: Mapping[str, Any]) -> Options:

@@ -8,12 +8,11 @@ from pathlib import Path
 import duckdb
 
 from trajkit.curation.rows.conversion import Conversion, warnings_of
-from trajkit.curation.rows.parquet import write_parquet
 from trajkit.curation.rows.place import Place
-from trajkit.curation.rows.refusal import nothing
 from trajkit.curation.rows.request import FileKind
-from trajkit.curation.rows.spool import Spool
+from trajkit.curation.rows.spool import Spool, write_parquet
 from trajkit.curation.rows.steps import Steps
+from trajkit.curation.rows.tally import nothing
 from trajkit.formats.base import TableFormat
 from trajkit.store.dataset import Dataset
 from trajkit.store.layout import quoted

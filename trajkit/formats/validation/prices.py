@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationError
 
-from trajkit._core.outside import text_from_outside, yaml_from_outside
+from trajkit._core.outside import problem_of, text_from_outside, yaml_from_outside
 from trajkit.errors import RequestError
 from trajkit.schema import Model
 from trajkit.schema.base import Name, Text
@@ -75,11 +75,8 @@ def load_prices(path: Path | None = None) -> Prices:
     try:
         own = Prices.model_validate(yaml_from_outside(said, where=str(path), error=RequestError))
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise RequestError(
-            f"{path}: {where}: {first['msg']}", hint="as_of, and models with name and prices"
-        ) from error
+        hint = "as_of, and models with name and prices"
+        raise RequestError(f"{path}: {problem_of(error)}", hint=hint) from error
     return Prices(
         as_of=own.as_of, sources={**known.sources, **own.sources}, models=(*own.models, *known.models)
     )

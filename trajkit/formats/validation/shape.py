@@ -1,34 +1,203 @@
-"""Which kind of row a file has: told by its keys, and the same in every row."""
+"""Which kind of row a file has, told by its keys, and the rules of rows that are no conversation.
+
+The traps are TRL 1.16's, each seen: a completion of several turns teaches what the user said in it; a prompt
+that ends with a space melts into the completion; a row without an answer is dropped without a word.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from enum import StrEnum
 from typing import Any
 
-from trajkit.formats.validation.chat_rules import row_flaws
-from trajkit.formats.validation.finding import Flaw, shown
-from trajkit.formats.validation.preference_rules import preference_flaws
-from trajkit.formats.validation.target import Target
-from trajkit.formats.validation.trl_rules import (
-    chosen_flaws,
-    completion_flaws,
-    judged_flaws,
-    text_row_flaws,
-    token_flaws,
+from trajkit.formats.openai_rules import ROW_KEYS
+from trajkit.formats.validation.chat_rules import (
+    conversation_flaws,
+    key_flaws,
+    message_flaws,
+    n_images,
+    row_flaws,
+    schema_flaws,
+    text_flaws,
+    tool_flaws,
 )
+from trajkit.formats.validation.finding import Flaw, Severity, kind_of, shown, wrong_type
+from trajkit.formats.validation.target import Shape, Target
+
+_IGNORED = -100
+PREFERENCE_KEYS = frozenset({"input", "preferred_output", "non_preferred_output"})
+_ANSWERS = ("preferred_output", "non_preferred_output")
 
 
-class Shape(StrEnum):
-    """A kind of row."""
+def text_row_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    """A row of plain text."""
+    text = row.get("text")
+    if not isinstance(text, str) or not text:
+        yield wrong_type("$.text", "a text that is not empty", text)
+        return
+    yield from text_flaws(text, "$.text", target)
 
-    CHAT = "messages"
-    PREFERENCE = "input, preferred_output and non_preferred_output"
-    COMPLETION = "prompt and completion"
-    CHOSEN = "chosen and rejected"
-    JUDGED = "prompt, completion and label"
-    TEXT = "text"
-    TOKENS = "input_ids"
+
+def completion_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    """A prompt with its completion, both texts or both lists of messages."""
+    prompt, completion = row.get("prompt"), row.get("completion")
+    if type(prompt) is not type(completion) or not isinstance(prompt, str | list):
+        yield Flaw(
+            "prompt and completion are not of one kind",
+            "$",
+            "both texts, or both lists of messages",
+            f"{kind_of(prompt)} and {kind_of(completion)}",
+        )
+        return
+    if isinstance(prompt, str):
+        yield from _plain_flaws(prompt, str(completion), target)
+    else:
+        yield from _prompt_flaws(row, target)
+        yield from _preferred_flaws(row, "completion", target)
+
+
+def _plain_flaws(prompt: str, completion: str, target: Target) -> Iterator[Flaw]:
+    for name, text in (("prompt", prompt), ("completion", completion)):
+        if not text:
+            yield Flaw(f"empty {name}", f"$.{name}", "leave the row out", '""')
+        yield from text_flaws(text, f"$.{name}", target)
+    if prompt.endswith(" "):
+        hint = "move the space to the front of the completion: a tokenizer joins it with what follows"
+        yield Flaw("the prompt ends with a space", "$.prompt", hint, shown(prompt[-30:]), Severity.WARNING)
+
+
+def _prompt_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    yield from conversation_flaws(row["prompt"], "$.prompt", target, tools=row.get("tools"))
+
+
+def _preferred_flaws(row: dict[str, Any], name: str, target: Target) -> Iterator[Flaw]:
+    """The messages that a trainer learns."""
+    path, answer = f"$.{name}", row[name]
+    yield from conversation_flaws(answer, path, target, tools=row.get("tools"))
+    roles = [message.get("role") for message in answer if isinstance(message, dict)]
+    if roles and roles[-1] != "assistant":
+        yield Flaw("it does not end with the assistant", path, "end it with an answer", shown(roles[-1]))
+    elif any(role != "assistant" for role in roles):
+        hint = "what others say in a completion is learned too: one answer in each row"
+        yield Flaw("a completion of several turns", path, hint, shown(roles), Severity.WARNING)
+
+
+def chosen_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    """A better and a worse answer, with their prompt or with it in both."""
+    prompt, chosen, rejected = row.get("prompt"), row.get("chosen"), row.get("rejected")
+    if type(chosen) is not type(rejected) or not isinstance(chosen, str | list):
+        kinds = f"{kind_of(chosen)} and {kind_of(rejected)}"
+        yield Flaw(
+            "chosen and rejected are not of one kind", "$", "both texts, or both lists of messages", kinds
+        )
+        return
+    if chosen == rejected:
+        yield Flaw("both answers are the same", "$.rejected", "leave the row out", shown(rejected))
+    if prompt is None:
+        hint = "write the prompt in a key of its own: what both share is then found for sure"
+        yield Flaw("no prompt", "$.prompt", hint, severity=Severity.WARNING)
+        return
+    if type(prompt) is not type(chosen):
+        yield Flaw(
+            "the prompt is of another kind than the answers",
+            "$.prompt",
+            "all texts, or all lists",
+            kind_of(prompt),
+        )
+    elif isinstance(prompt, list):
+        yield from _prompt_flaws(row, target)
+        yield from _preferred_flaws(row, "chosen", target)
+        yield from _preferred_flaws(row, "rejected", target)
+    else:
+        yield from _plain_flaws(prompt, str(chosen), target)
+
+
+def judged_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    """A prompt with a completion that is good or bad."""
+    if not isinstance(row.get("label"), bool):
+        yield wrong_type("$.label", "true or false", row.get("label"))
+    yield from completion_flaws(row, target)
+
+
+def token_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    """Tokens that are ready: the masks must be as long, and something must be learned."""
+    tokens = row.get("input_ids")
+    if not isinstance(tokens, list) or not tokens or not all(isinstance(token, int) for token in tokens):
+        yield Flaw(
+            "not a list of tokens",
+            "$.input_ids",
+            f"{target.name} takes whole numbers, at least one",
+            shown(tokens),
+        )
+        return
+    for name in ("labels", "completion_mask", "assistant_masks", "attention_mask"):
+        mask = row.get(name)
+        if mask is None:
+            continue
+        if not isinstance(mask, list) or len(mask) != len(tokens):
+            length = f"{len(mask)} and {len(tokens)}" if isinstance(mask, list) else kind_of(mask)
+            yield Flaw("not as long as input_ids", f"$.{name}", "one number for each token", length)
+        elif (name == "labels" and all(label == _IGNORED for label in mask)) or (
+            name != "labels" and not any(mask)
+        ):
+            yield Flaw("nothing to learn", f"$.{name}", "leave the row out: it gives no loss", shown(mask))
+
+
+def preference_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    """Everything for which a row of preference tuning is refused."""
+    yield from key_flaws(row, PREFERENCE_KEYS, target)
+    given = row.get("input")
+    if not isinstance(given, dict):
+        yield wrong_type("$.input", 'an object with "messages"', given)
+        given = {}
+    else:
+        yield from _input_flaws(given, target)
+    for name in _ANSWERS:
+        yield from _answer_flaws(row.get(name), f"$.{name}", given.get("tools"), target)
+    if all(isinstance(row.get(name), list) for name in _ANSWERS) and row[_ANSWERS[0]] == row[_ANSWERS[1]]:
+        yield Flaw(
+            "both answers are the same",
+            "$.non_preferred_output",
+            "leave the row out",
+            shown(row[_ANSWERS[1]]),
+        )
+
+
+def _input_flaws(given: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    for key in sorted(given.keys() - ROW_KEYS):
+        yield Flaw(
+            "extra key", f"$.input.{key}", f"input takes {', '.join(sorted(ROW_KEYS))}", shown(given[key])
+        )
+    messages = given.get("messages")
+    if not isinstance(messages, list):
+        yield wrong_type("$.input.messages", "a list of messages", messages)
+        return
+    for flaw in tool_flaws(given, target):
+        yield flaw._replace(path=flaw.path.replace("$.", "$.input.", 1))
+    yield from conversation_flaws(messages, "$.input.messages", target, tools=given.get("tools"))
+    if n_images(messages):
+        yield Flaw("an image", "$.input.messages", "preference tuning takes text only: leave the row out")
+    if messages and isinstance(messages[-1], dict) and messages[-1].get("role") == "assistant":
+        hint = "end the input before the answer that is compared"
+        yield Flaw("the input ends with an answer", f"$.input.messages[{len(messages) - 1}]", hint)
+
+
+def _answer_flaws(answer: Any, path: str, tools: Any, target: Target) -> Iterator[Flaw]:
+    if not isinstance(answer, list) or len(answer) != 1 or not isinstance(answer[0], dict):
+        yield Flaw("not one assistant message", path, "a list of exactly one message", shown(answer))
+        return
+    message = answer[0]
+    if message.get("role") != "assistant":
+        yield Flaw(
+            "not the assistant's",
+            f"{path}[0].role",
+            "the role of an answer is assistant",
+            shown(message.get("role")),
+        )
+        return
+    if "weight" in message:
+        yield Flaw("weight in a preference", f"{path}[0].weight", "take it out", shown(message["weight"]))
+    yield from message_flaws({k: v for k, v in message.items() if k != "weight"}, f"{path}[0]", target)
+    yield from schema_flaws(answer, path, tools)
 
 
 _KEYS: Mapping[Shape, frozenset[str]] = {
@@ -39,15 +208,6 @@ _KEYS: Mapping[Shape, frozenset[str]] = {
     Shape.CHOSEN: frozenset({"chosen", "rejected"}),
     Shape.TOKENS: frozenset({"input_ids"}),
     Shape.TEXT: frozenset({"text"}),
-}
-_CHAT_AND_PREFERENCE = (Shape.CHAT, Shape.PREFERENCE)
-_TAKEN: Mapping[str, tuple[Shape, ...]] = {
-    "openai": _CHAT_AND_PREFERENCE,
-    "azure": _CHAT_AND_PREFERENCE,
-    "fireworks": _CHAT_AND_PREFERENCE,
-    "nebius": (Shape.CHAT, Shape.COMPLETION),
-    "together": (*_CHAT_AND_PREFERENCE, Shape.COMPLETION, Shape.TEXT),
-    "trl": (Shape.CHAT, Shape.JUDGED, Shape.COMPLETION, Shape.CHOSEN, Shape.TOKENS, Shape.TEXT),
 }
 _RULES = {
     Shape.CHAT: row_flaws,
@@ -62,7 +222,7 @@ _RULES = {
 
 def shape_of(row: Mapping[str, Any], target: Target) -> Shape | None:
     """The kind of a row, of those that the target takes; None when it is none of them."""
-    taken = _TAKEN[target.name]
+    taken = target.shapes
     whole = [shape for shape in taken if row.keys() >= _KEYS[shape]]
     if whole:
         return whole[0]
@@ -81,7 +241,7 @@ def flaws_of(row: Mapping[str, Any], target: Target, of_file: Shape | None) -> I
     """
     shape = shape_of(row, target)
     if shape is None:
-        kinds = "; or ".join(_TAKEN[target.name])
+        kinds = "; or ".join(target.shapes)
         yield Flaw(
             "no row that is taken",
             "$",
@@ -97,10 +257,6 @@ def flaws_of(row: Mapping[str, Any], target: Target, of_file: Shape | None) -> I
             shown(sorted(row)),
         )
         return
-    if (
-        shape == Shape.TEXT
-        and Shape.TEXT in _TAKEN[target.name]
-        and len(row.keys() & {"messages", "prompt"}) > 0
-    ):
+    if shape == Shape.TEXT and len(row.keys() & {"messages", "prompt"}) > 0:
         yield Flaw("a row of two kinds", "$", "text, or messages: not both", shown(sorted(row)))
     yield from _RULES[shape](dict(row), target)

@@ -1,8 +1,9 @@
-"""Who a training file is for, and what they take: one table of limits, each from the page it is named after.
+"""Who a training file is for: the limits of its rows, and for a hosted service its address and its key.
 
-Sources, all read 2026-11: OpenAI's fine-tuning and vision guides and its published row schema; Azure OpenAI's
-fine-tuning page; the `together` SDK 3.1.1 (`lib/constants.py`); Fireworks' dataset page; Nebius' fine-tuning
-page; TRL 1.16.0.
+This is the only file with such facts. Sources, all read 2026-11: OpenAI's API reference, its fine-tuning and
+vision guides and its published row schema; Azure OpenAI's fine-tuning page and its REST reference of models;
+the `together` SDK 3.1.1 (`lib/constants.py`); Fireworks' dataset page; Nebius Token Factory's and Amazon
+Bedrock's pages about fine-tuning over OpenAI's API; TRL 1.16.0.
 """
 
 from __future__ import annotations
@@ -24,12 +25,26 @@ class Bom(StrEnum):
     WANTED = "wanted"
 
 
+class Shape(StrEnum):
+    """A kind of row, by its keys."""
+
+    CHAT = "messages"
+    PREFERENCE = "input, preferred_output and non_preferred_output"
+    COMPLETION = "prompt and completion"
+    CHOSEN = "chosen and rejected"
+    JUDGED = "prompt, completion and label"
+    TEXT = "text"
+    TOKENS = "input_ids"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """What a service or a trainer takes."""
 
     name: str
     """What the user calls it."""
+    shapes: tuple[Shape, ...] = (Shape.CHAT, Shape.PREFERENCE)
+    """The kinds of rows that it takes; of several that fit, the first."""
     min_rows: int = 1
     """A file with fewer rows is refused."""
     max_rows: int | None = None
@@ -65,50 +80,152 @@ class Target:
         return self.arguments == "text"
 
 
+@dataclass(frozen=True, kw_only=True)
+class HostedService:
+    """A service that tunes models: where it is, where its key is found, and how its API differs."""
+
+    name: str
+    """What the user calls it, and the gateway (`NAME::MODEL`)."""
+    rows: Target
+    """What rows it takes."""
+    key_variable: str
+    """Environment variable with its key. No other key is ever sent to it."""
+    api: str = "openai"
+    """Module of `trajkit.training.hosted` that speaks its API."""
+    url: str | None = None
+    """Address of the API; None where each account or region has its own."""
+    url_variable: str | None = None
+    """Environment variable that names another address."""
+    hosts: tuple[str, ...] = ()
+    """How the names of its hosts end."""
+    chat_path: str = ""
+    """Where its models answer, under `url`."""
+    keys_at: str = ""
+    """The page where keys are made."""
+    default_model: str | None = None
+    """Tuned where the user names none; None: the user must."""
+    has_metadata: bool = True
+    """Whether jobs carry words of ours. Without them a job is found again by its file."""
+    has_method: bool = True
+    """Whether hyperparameters stand in `method` of OpenAI's API; else at the top, as they did before."""
+    parts_from: int = 512 * MB
+    """Files of this size and above are sent in parts, over OpenAI's API."""
+    note: str | None = None
+    """What a user should know before paying."""
+
+    def is_at(self, host: str | None) -> bool:
+        """Whether a host is one of its own."""
+        return (host or "").endswith(self.hosts)
+
+
 # 512 MB at once, and more in parts, as `trajkit sft openai` sends it
 _OPENAI = Target(name="openai", min_rows=MIN_ROWS, max_bytes=8_000 * MB, max_images=10, max_image_rows=50_000)
-TARGETS = {
-    target.name: target
-    for target in (
-        _OPENAI,
-        Target(
+HOSTED = {
+    service.name: service
+    for service in (
+        HostedService(
+            name="openai",
+            rows=_OPENAI,
+            key_variable="OPENAI_API_KEY",
+            url="https://api.openai.com/v1",
+            url_variable="OPENAI_BASE_URL",
+            hosts=("api.openai.com",),
+            default_model="gpt-4.1-mini-2025-04-14",
+            parts_from=64 * MB,
+        ),
+        HostedService(
             name="azure",
-            min_rows=MIN_ROWS,
-            max_bytes=512 * MB,
-            bom=Bom.WANTED,
-            max_images=64,
-            max_image_rows=50_000,
-            suffix_has_dots=False,
+            rows=Target(
+                name="azure",
+                min_rows=MIN_ROWS,
+                max_bytes=512 * MB,
+                bom=Bom.WANTED,
+                max_images=64,
+                max_image_rows=50_000,
+                suffix_has_dots=False,
+            ),
+            key_variable="AZURE_OPENAI_API_KEY",
+            hosts=(".openai.azure.com", ".cognitiveservices.azure.com", ".services.ai.azure.com"),
+            default_model="gpt-4.1-mini-2025-04-14",
         ),
-        Target(name="nebius", max_bytes=5_000 * MB, has_message_weights=False),
-        Target(
+        HostedService(
+            name="nebius",
+            rows=Target(
+                name="nebius",
+                shapes=(Shape.CHAT, Shape.COMPLETION),
+                max_bytes=5_000 * MB,
+                has_message_weights=False,
+            ),
+            key_variable="NEBIUS_API_KEY",
+            url="https://api.tokenfactory.nebius.com/v1",
+            hosts=("tokenfactory.nebius.com", "studio.nebius.com"),
+            has_metadata=False,
+            has_method=False,
+        ),
+        HostedService(
+            name="bedrock",
+            rows=_OPENAI,
+            key_variable="AWS_BEARER_TOKEN_BEDROCK",
+            hosts=(".api.aws",),
+            has_metadata=False,
+            note="Bedrock documents this interface for reinforcement fine-tuning alone: it may refuse others",
+        ),
+        # any other that speaks OpenAI's API
+        HostedService(
+            name="other", rows=_OPENAI, key_variable="OPENAI_API_KEY", url_variable="OPENAI_BASE_URL"
+        ),
+        HostedService(
             name="together",
-            max_bytes=50_100 * MB,
-            must_alternate=True,
-            has_thoughts=True,
-            refuses_special_tokens=False,
-            max_images=10,
+            rows=Target(
+                name="together",
+                shapes=(Shape.CHAT, Shape.PREFERENCE, Shape.COMPLETION, Shape.TEXT),
+                max_bytes=50_100 * MB,
+                must_alternate=True,
+                has_thoughts=True,
+                refuses_special_tokens=False,
+                max_images=10,
+            ),
+            key_variable="TOGETHER_API_KEY",
+            api="together",
+            url="https://api.together.ai",
+            url_variable="TOGETHER_BASE_URL",
+            hosts=("api.together.ai", "api.together.xyz"),
+            chat_path="/v1",
+            keys_at="https://api.together.ai/settings/api-keys",
         ),
-        Target(
+        HostedService(
             name="fireworks",
-            min_rows=3,
-            max_rows=3_000_000,
-            has_row_weights=True,
-            has_thoughts=True,
-            refuses_special_tokens=False,
-            max_images=10,
-        ),
-        Target(
-            name="trl",
-            arguments="object",
-            has_message_weights=False,
-            takes_extra_keys=True,
-            has_thoughts=True,
-            refuses_special_tokens=False,
+            rows=Target(
+                name="fireworks",
+                min_rows=3,
+                max_rows=3_000_000,
+                has_row_weights=True,
+                has_thoughts=True,
+                refuses_special_tokens=False,
+                max_images=10,
+            ),
+            key_variable="FIREWORKS_API_KEY",
+            api="fireworks",
+            url="https://api.fireworks.ai",
+            url_variable="FIREWORKS_BASE_URL",
+            hosts=("api.fireworks.ai",),
+            chat_path="/inference/v1",
+            keys_at="https://app.fireworks.ai/settings/users/api-keys",
         ),
     )
 }
-"""By name."""
+"""The services by name."""
+_TRL = Target(
+    name="trl",
+    shapes=(Shape.CHAT, Shape.JUDGED, Shape.COMPLETION, Shape.CHOSEN, Shape.TOKENS, Shape.TEXT),
+    arguments="object",
+    has_message_weights=False,
+    takes_extra_keys=True,
+    has_thoughts=True,
+    refuses_special_tokens=False,
+)
+TARGETS = {target.name: target for target in (*(service.rows for service in HOSTED.values()), _TRL)}
+"""Whoever takes rows, by name."""
 
 
 def target_named(name: str) -> Target:

@@ -20,8 +20,7 @@ from trajkit.errors import TrajkitError
 from trajkit.models.generation.ask import Ask, Said
 from trajkit.models.generation.batcher import Batcher
 from trajkit.models.serving.chat_answer import Answer
-from trajkit.models.serving.chat_request import ChatRequest, read_request
-from trajkit.models.serving.refusal import Refusal, refusal_of
+from trajkit.models.serving.chat_request import ChatRequest, Refusal, read_request, refusal_of
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette

@@ -1,4 +1,4 @@
-"""An OpenAI chat completion request: what is read of it, and the asks that it comes to."""
+"""An OpenAI chat completion request: what is read of it, the asks that it comes to, and how it is refused."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from trajkit.models.generation.ask import Ask
-from trajkit.models.serving.refusal import Refusal
+from trajkit.errors import RequestError, TrajkitError
+from trajkit.models.generation.ask import Ask, AskError
 
 _STRIDE = 0x9E3779B97F4A7C15  # the golden ratio as a fraction of 2**64: seeds that are far apart
 _MOST_ANSWERS = 128
 _MOST_TOP = 20
 _MOST_STOPS = 64
 _Stop = Annotated[str, Field(max_length=1000)]
+_FIELDS = {
+    "json_schema": "response_format",
+    "max_new_tokens": "max_completion_tokens",
+    "n_logprobs": "top_logprobs",
+}
+"""Fields of an ask that a request calls otherwise."""
 
 
 class _Wire(BaseModel):
@@ -165,3 +171,51 @@ def _message(message: _Message) -> dict[str, Any]:
             raise Refusal(f"content of type {stranger!r} is not read here: text is", param="messages")
         written["content"] = "\n".join(part.text or part.refusal or "" for part in message.content)
     return written
+
+
+class Refusal(RequestError):
+    """A request that is not answered.
+
+    Args:
+        message: What is wrong with it.
+        param: The part of the request that is wrong; None when it is the whole.
+        status: HTTP status.
+        kind: OpenAI's type of error.
+        code: OpenAI's code of it, where it has one.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        param: str | None = None,
+        status: int = 400,
+        kind: str = "invalid_request_error",
+        code: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.param, self.status, self.kind, self.code = param, status, kind, code
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What the client is told."""
+        said = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        return {"error": said}
+
+
+def refusal_of(error: TrajkitError) -> Refusal:
+    """An error of the library in the words of a server."""
+    if isinstance(error, Refusal):
+        return error
+    if isinstance(error, AskError):
+        is_stranger = error.param == "model"
+        param = _FIELDS.get(error.param or "", error.param)
+        return Refusal(
+            str(error),
+            param=param,
+            status=404 if is_stranger else 400,
+            code="model_not_found" if is_stranger else error.code,
+        )
+    if isinstance(error, RequestError):  # what a chat template says
+        return Refusal(str(error), param="messages")
+    return Refusal(str(error), status=500, kind="server_error")

@@ -1,17 +1,20 @@
-"""Listening on an address until somebody says that it is enough."""
+"""Serve a model at an address of this machine, until it is closed."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
+import os
 import socket
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
 
+from trajkit._core.console import talk
 from trajkit._core.lazy import need
-from trajkit._core.loop import run_to_end
+from trajkit._core.loop import told_to_end
+from trajkit._core.result import Running
 from trajkit.errors import StackError
 from trajkit.models.generation.batcher import Batcher
 from trajkit.models.generation.generate import SIDE_BY_SIDE
@@ -31,6 +34,81 @@ _IDLE_S = 600
 """How long a connection may be quiet. A gateway keeps some, and loses a request where one is just closed."""
 
 
+class Serving(Running):
+    """A model that is being served, until it is closed. Also a context manager. Made by `serve`."""
+
+    def __init__(self, model: LocalModel, server: Any, listening: socket.socket, batcher: Batcher) -> None:
+        self._model, self._server, self._listening, self._batcher = model, server, listening, batcher
+        self.url = f"http://{_shown(server.config.host)}:{listening.getsockname()[1]}/v1"
+        """The address, which ends with `/v1`."""
+        self._error: BaseException | None = None
+        self._is_ready = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="serving", daemon=True)
+
+    @property
+    def models(self) -> list[str]:
+        """What requests may name as their model."""
+        return list(self._model.names)
+
+    def start(self) -> Self:
+        """Take requests from now on."""
+        self._thread.start()
+        self._is_ready.wait()
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def wait(self) -> None:
+        """Serve until the process is told to end (SIGTERM or Ctrl-C), or another thread calls `close`.
+
+        Requests that are being answered are answered to their end; a second signal does not wait for them.
+        """
+        with told_to_end(self._end):
+            # in slices: Windows delivers no signal to a thread that waits for ever
+            while self._thread.is_alive():
+                self._thread.join(1.0)
+        if self._error is not None:
+            raise self._error
+        talk("ended")
+
+    def close(self) -> None:
+        """Answer the requests that came, and end. A second call does nothing."""
+        self._end()
+        self._thread.join()
+
+    def _end(self) -> None:
+        self._server.should_exit = True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def to_json(self) -> dict[str, Any]:
+        """The address, the names of the models, and the process that serves them."""
+        return {"url": self.url, "models": self.models, "pid": os.getpid()}
+
+    def __str__(self) -> str:
+        return self.url
+
+    def __repr__(self) -> str:
+        return f"<Serving {', '.join(self.models)} at {self.url}>"
+
+    def _work(self) -> None:
+        try:
+            asyncio.run(_run(self._server, self._listening, self._is_ready.set))
+        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+            self._error = error
+        finally:
+            self._is_ready.set()
+            self._batcher.close()
+            self._listening.close()
+            self._model.close()
+
+
 def serve(
     model: LocalModel,
     *,
@@ -39,32 +117,31 @@ def serve(
     max_new_tokens: int = NEW_TOKENS,
     side_by_side: int = SIDE_BY_SIDE,
     api_key: str | None = None,
-    on_ready: Callable[[str], object],
-) -> None:
-    """Serve until the process is told to end (SIGTERM or Ctrl-C). Call it from the main thread.
-
-    Requests that are being answered are answered to their end; a second signal does not wait for them.
+) -> Serving:
+    """Serve in a thread of this process, until it is closed or the process ends.
 
     Args:
-        model: What answers. It is not closed at the end.
+        model: What answers. It is closed at the end.
         host: Where to listen.
         port: 0 takes a free one.
         max_new_tokens: The most tokens of an answer where the request does not say.
         side_by_side: The most requests that are answered at the same time; memory grows with it.
         api_key: What a request has to bring as its bearer token; None when nobody is asked.
-        on_ready: Called with the address, which ends with `/v1`, once requests are taken.
 
     Raises:
         StackError: The address is taken, or is none of this machine.
         MissingExtra: starlette or uvicorn is not installed.
     """
-    uvicorn = need("uvicorn", extra="serve")
-    listening = _listen(host, port)
-    batcher = Batcher(model, side_by_side=side_by_side)
-    try:
+    with contextlib.ExitStack() as undo:
+        undo.callback(model.close)
+        uvicorn = need("uvicorn", extra="serve")
+        listening = undo.enter_context(_listen(host, port))
+        batcher = Batcher(model, side_by_side=side_by_side)
+        undo.callback(batcher.close)
         app = Chat(batcher, max_new_tokens=max_new_tokens, api_key=api_key, host=host).app()
         config = uvicorn.Config(
             app,
+            host=host,
             http=_protocol(),
             ws="none",
             log_config=None,
@@ -75,12 +152,9 @@ def serve(
         )
         server = uvicorn.Server(config)
         server.capture_signals = contextlib.nullcontext  # it would raise them again at the end
-        url = f"http://{_shown(host)}:{listening.getsockname()[1]}/v1"
-        with _ended_by_signals(server):
-            run_to_end(_run(server, listening, lambda: on_ready(url)))
-    finally:
-        batcher.close()
-        listening.close()
+        serving = Serving(model, server, listening, batcher)
+        undo.pop_all()
+    return serving.start()
 
 
 def _protocol() -> type[Any]:
@@ -145,22 +219,3 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _shown(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-@contextlib.contextmanager
-def _ended_by_signals(server: Any) -> Iterator[None]:
-    """Signals end a server softly, and a second one at once."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def end(*_: object) -> None:
-        server.force_exit = server.should_exit
-        server.should_exit = True
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -40,7 +40,7 @@ def recognise(root: Path) -> str:
     if root.is_file():
         found = _of_file(root, None)
         if found is None:
-            raise RequestError(f"{root} is of no format that is known", hint=_HINT)
+            raise RequestError(f"{root} is of no format that is known{_first_fault(root)}", hint=_HINT)
         return found
     # a job has trajectories in it: it is looked for first
     if (job := _of_job(root)) is not None:
@@ -105,6 +105,20 @@ def _first_line(path: Path, within: Path | None) -> Any:
     except (BadDocument, OSError):
         pass
     return None
+
+
+def _first_fault(path: Path) -> str:
+    """Why the first document of a file of JSON cannot be read; empty where it can, or where there is none."""
+    try:
+        if path.suffix.lower() in LINES:
+            with opened(path, None) as file:
+                for line in itertools.islice(lines_of(file), 1):
+                    value_of(line)
+        elif path.suffix.lower() == ".json":
+            json_of(read_whole(path, None))
+    except BadDocument as error:
+        return f": {error.problem.kind}: {error.problem.value}"
+    return ""
 
 
 def _of_columns(path: Path, within: Path | None) -> str | None:

@@ -13,19 +13,17 @@ from trajkit._core.settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
 from trajkit.formats.chat_rows import ChatWriter, Dialect
 from trajkit.formats.tokenizer import CharacterEstimate
+from trajkit.formats.validation.target import HOSTED
 from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.endpoint import Endpoint
 from trajkit.rollouts.faults import Faulty
 from trajkit.schema import Message, ThoughtBlock, ToolCallBlock
-from trajkit.training.hosted.openai_profile import OTHER, PROFILES
 from trajkit.training.hosted.remote import Remote
 from trajkit.training.job import TuneJob
 from trajkit.training.question import Answered, Question, Sampling
 
 _DIALECT = Dialect(has_parts=False)
 _TIMEOUT_S, _RETRIES = 120.0, 2
-# where chat is, under the address that trains, and whose key it takes
-_CHAT = {"together": ("/v1", "TOGETHER_API_KEY"), "fireworks": ("/inference/v1", "FIREWORKS_API_KEY")}
 
 
 class ChatPlan(NamedTuple):
@@ -63,14 +61,12 @@ def chat_plan(job: TuneJob, question: Question, sampling: Sampling, *, base: str
             f"job {job.job_id} has no model: it is {job.status}", hint=f"trajkit jobs wait {job.job_id}"
         )
     remote = Remote.of(job)
-    path, variable = _CHAT.get(job.target, ("", ""))
-    if not variable:
-        profile = PROFILES.get(str(remote.settings.get("profile")), OTHER)
-        variable = profile.key_variable
+    name = str(remote.settings.get("profile")) if job.target == "openai" else job.target
+    service = HOSTED.get(name, HOSTED["other"])
     messages, tools = _written(question)
     estimated = CharacterEstimate().render(messages, tools).n_tokens
-    url = f"{remote.where.rstrip('/')}{path}"
-    return ChatPlan(url, variable, base or job.base, str(tuned), 2 * sampling.n, estimated)
+    url = f"{remote.where.rstrip('/')}{service.chat_path}"
+    return ChatPlan(url, service.key_variable, base or job.base, str(tuned), 2 * sampling.n, estimated)
 
 
 def ask(plan: ChatPlan, question: Question, sampling: Sampling) -> list[Answered]:

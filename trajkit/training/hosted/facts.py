@@ -1,4 +1,4 @@
-"""What services that are spoken to over REST have in common beside that."""
+"""What services have in common beside their transport: known models, prices, names and recipes."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
+from trajkit._core.outside import problem_of
 from trajkit.errors import RequestError
 from trajkit.formats.validation.prices import load_prices
-from trajkit.schema import Model
+from trajkit.schema.base import JsonObject
+from trajkit.training.hosted.fireworks_recipe import FireworksRecipe
 from trajkit.training.hosted.service import Event, ModelFacts
+from trajkit.training.hosted.together_recipe import TogetherRecipe
 
 
 def known_facts(model: str, *warnings: str) -> ModelFacts:
@@ -42,12 +45,18 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "trajkit"
 
 
-def wrong_recipe(error: ValidationError, kind: type[Model]) -> RequestError:
-    """What is wrong with a recipe, in a line."""
-    first = error.errors()[0]
-    where = ".".join(map(str, first["loc"]))
-    message = first["msg"].removeprefix("Value error, ")
-    return RequestError(
-        f"{where}: {message}" if where else message,
-        hint=f"the recipe has {', '.join(kind.model_fields)}",
-    )
+def read_recipe(
+    kind: type[TogetherRecipe] | type[FireworksRecipe], method: str, given: JsonObject
+) -> JsonObject:
+    """The recipe that is meant, with the defaults that are ours to choose.
+
+    Raises:
+        RequestError: There is no such option, or it cannot have this value.
+    """
+    try:
+        return kind.model_validate(given).of(method).model_dump(mode="json", exclude_none=True)
+    except ValidationError as error:
+        hint = f"the recipe has {', '.join(kind.model_fields)}"
+        raise RequestError(problem_of(error), hint=hint) from error
+    except ValueError as error:
+        raise RequestError(str(error)) from error

@@ -10,21 +10,21 @@ import os
 from collections.abc import Container, Sequence
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from trajkit.errors import RequestError, ServiceError
 from trajkit.formats.base import PreferenceFormat, SftFormat
+from trajkit.formats.fireworks import FIREWORKS
+from trajkit.formats.openai import OPENAI_DPO
+from trajkit.formats.validation.target import HOSTED
 from trajkit.schema.base import JsonObject
 from trajkit.training.hosted.answer import Refused
-from trajkit.training.hosted.facts import known_facts, price, slug, wrong_recipe
+from trajkit.training.hosted.facts import known_facts, price, read_recipe, slug
 from trajkit.training.hosted.fireworks_answers import Job, progress, state_of, steps
 from trajkit.training.hosted.fireworks_data import DIRECT_BYTES, Wire, upload
 from trajkit.training.hosted.fireworks_recipe import FireworksRecipe
-from trajkit.training.hosted.rest import Rest
-from trajkit.training.hosted.service import Checkpoint, Event, ModelFacts, Order, Sent, State
+from trajkit.training.hosted.rest import Rest, url_of
+from trajkit.training.hosted.service import Event, ModelFacts, Order, Sent, Service, State
 from trajkit.training.job import JobStatus
 
-URL = "https://api.fireworks.ai"
 _KINDS = {"sft": ("supervisedFineTuningJobs", "supervisedFineTuningJobId"), "dpo": ("dpoJobs", "dpoJobId")}
 _ENDED_WITHOUT = (JobStatus.FAILED, JobStatus.CANCELLED)
 _MOST_ATTEMPTS = 50
@@ -40,10 +40,9 @@ def connect(settings: JsonObject) -> Fireworks:
     Raises:
         RequestError: The address is none.
     """
-    url = settings.get("base_url") or os.environ.get("FIREWORKS_BASE_URL") or URL
     account = settings.get("account") or os.environ.get("FIREWORKS_ACCOUNT_ID")
     whose = str(account).removeprefix("accounts/") if account else None
-    return Fireworks(str(url).rstrip("/").removesuffix("/v1"), account=whose)
+    return Fireworks(url_of(HOSTED["fireworks"], settings), account=whose)
 
 
 class Account(Wire):
@@ -68,7 +67,7 @@ class Base(Wire):
     """Whether it was made for tools."""
 
 
-class Fireworks:
+class Fireworks(Service):
     """Fireworks' service.
 
     Args:
@@ -79,17 +78,10 @@ class Fireworks:
 
     target = rules = "fireworks"
     methods = ("sft", "dpo")
-    has_pause = False
-    listing_lag_s: float | None = None
 
     def __init__(self, url: str, *, account: str | None, direct_bytes: int = DIRECT_BYTES) -> None:
         self.where = url
-        self._rest = Rest(
-            "Fireworks",
-            url,
-            key_variable="FIREWORKS_API_KEY",
-            keys_at="https://app.fireworks.ai/settings/users/api-keys",
-        )
+        self._rest = Rest("Fireworks", url, HOSTED["fireworks"])
         self._account = None if account is None else f"accounts/{account}"
         self._direct_bytes = direct_bytes
 
@@ -100,23 +92,11 @@ class Fireworks:
 
     def format(self, method: str) -> SftFormat | PreferenceFormat:
         """How the rows are written."""
-        if method == "dpo":
-            from trajkit.formats.openai import OPENAI_DPO
-
-            return OPENAI_DPO
-        from trajkit.formats.fireworks import FIREWORKS
-
-        return FIREWORKS
+        return OPENAI_DPO if method == "dpo" else FIREWORKS
 
     def resolved(self, method: str, given: JsonObject) -> JsonObject:
         """The recipe that is meant, with the defaults that are ours to choose."""
-        try:
-            recipe = FireworksRecipe.model_validate(given).of(method)
-        except ValidationError as error:
-            raise wrong_recipe(error, FireworksRecipe) from error
-        except ValueError as error:
-            raise RequestError(str(error)) from error
-        return recipe.model_dump(mode="json", exclude_none=True)
+        return read_recipe(FireworksRecipe, method, given)
 
     def epochs(self, recipe: JsonObject, n_rows: int) -> float | None:
         """How often each row is learned."""
@@ -207,31 +187,19 @@ class Fireworks:
         every = [*price(state_of(job).facts.get("expected_usd")), *steps(metrics or ""), *progress(job)]
         return [event for event in every if event.event_id not in known]
 
-    def checkpoints(self, remote_id: str) -> Sequence[Checkpoint]:
-        """Fireworks lists none."""
-        return ()
-
     def cancel(self, remote_id: str) -> State:
         """End it for good."""
         self._rest.post(f"/v1/{remote_id}:cancel")
         return self.status(remote_id)
 
-    def pause(self, remote_id: str) -> State:
-        """Fireworks alone halts jobs, when an account may not go on."""
-        raise RequestError("Fireworks cannot halt a job", hint="`trajkit jobs cancel` ends it for good")
-
     def resume(self, remote_id: str) -> State:
-        """Go on with a job that Fireworks halted."""
+        """Go on with a job that Fireworks itself halted, because the account might not go on."""
         self._rest.post(f"/v1/{remote_id}:resume")
         return self.status(remote_id)
 
     def delete_file(self, file_id: str) -> None:
         """Remove an uploaded dataset; one that is gone already is no error."""
         self._rest.delete(f"/v1/{file_id}")
-
-    def fetch(self, file_id: str, goal: Path) -> None:
-        """Fireworks leaves no result files: its losses are events."""
-        raise RequestError(f"Fireworks has no result file {file_id!r}")
 
     def _whose(self) -> str:
         """The account's name; asked for once where the user did not say it."""

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 from trajkit._core.lock import locked
 from trajkit.errors import RequestError, ServiceError
+from trajkit.training.hosted.answer import Unreachable
 from trajkit.training.hosted.creation import Telling, created
-from trajkit.training.hosted.failure import Unreachable
 from trajkit.training.hosted.outcome import take, without_files
 from trajkit.training.hosted.remote import Remote, order_of
 from trajkit.training.hosted.service import Service, State

@@ -15,13 +15,14 @@ from trajkit.errors import ServiceError
 from trajkit.formats.base import PreferenceFormat, SftFormat
 from trajkit.formats.openai import OPENAI_DPO, OPENAI_SFT
 from trajkit.formats.validation.prices import load_prices
+from trajkit.formats.validation.target import HostedService
 from trajkit.schema.base import JsonObject
+from trajkit.training.hosted.facts import known_facts
 from trajkit.training.hosted.openai_answer import checkpoint_of, day_of, event_of, state_of
-from trajkit.training.hosted.openai_client import Client, first_page, objects
-from trajkit.training.hosted.openai_profile import OPENAI, Profile, address_of
+from trajkit.training.hosted.openai_client import OPENAI, Client, address_of, first_page, objects, upload
 from trajkit.training.hosted.openai_recipe import OpenAIRecipe, arguments_of, read_recipe, usual_epochs
-from trajkit.training.hosted.openai_upload import upload
 from trajkit.training.hosted.service import (
+    LISTING_LAG_S,
     MOST_EVENTS,
     Checkpoint,
     Event,
@@ -46,7 +47,7 @@ def connect(settings: JsonObject) -> Service:
     return OpenAIService(*address_of(settings))
 
 
-class OpenAIService:
+class OpenAIService(Service):
     """Anyone who speaks OpenAI's fine-tuning API.
 
     Args:
@@ -57,10 +58,10 @@ class OpenAIService:
     target = "openai"
     methods: Sequence[str] = ("sft", "dpo")
     has_pause = True
+    listing_lag_s: float | None = LISTING_LAG_S
 
-    def __init__(self, profile: Profile, url: str) -> None:
-        self.profile, self.where, self.rules = profile, url, profile.rules
-        self.listing_lag_s: float | None = profile.listing_lag_s
+    def __init__(self, profile: HostedService, url: str) -> None:
+        self.profile, self.where, self.rules = profile, url, profile.rows.name
         self._is_openai = profile.name == OPENAI.name
         self._client = Client(profile, url)
 
@@ -91,22 +92,11 @@ class OpenAIService:
 
     def known(self, model: str) -> ModelFacts:
         """What trajkit's own file says: prices and dates are OpenAI's alone."""
-        prices = load_prices()
-        found = prices.find(model)
-        notes = () if self.profile.note is None else (self.profile.note,)
-        if found is None:
-            return ModelFacts(model=model, warnings=notes)
-        facts = ModelFacts(model=model, max_tokens=found.max_tokens, encoding=found.encoding, warnings=notes)
-        if not self._is_openai:
+        facts = known_facts(model, *(() if self.profile.note is None else (self.profile.note,)))
+        if self._is_openai:
             return facts
-        return facts.model_copy(
-            update={
-                "usd_per_million_tokens": found.usd_per_million_tokens,
-                "price_as_of": prices.as_of,
-                "last_job_on": found.last_job_on,
-                "shutdown_on": found.shutdown_on,
-            }
-        )
+        theirs = ("usd_per_million_tokens", "price_as_of", "last_job_on", "shutdown_on")
+        return facts.model_copy(update=dict.fromkeys(theirs))
 
     def preflight(self, model: str) -> ModelFacts:
         """Ask for the model and for earlier jobs, which is where a closed organisation shows first."""

@@ -1,26 +1,48 @@
-"""The `openai` package's client for the time of a question: its errors become ours, its answers JSON."""
+"""The `openai` package's client: which service and address, uploads, errors as ours, answers as JSON."""
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
 
 from trajkit._core.lazy import need
+from trajkit._core.secrets import hidden
 from trajkit._core.settings import secret_from_environment
-from trajkit.training.hosted.failure import MissingKey, Unreachable
-from trajkit.training.hosted.openai_failure import Failures
-from trajkit.training.hosted.openai_profile import Profile
-from trajkit.training.hosted.service import PLAIN
-from trajkit.training.hosted.wire import client, harmless
+from trajkit.errors import RequestError, ServiceError
+from trajkit.formats.validation.target import HOSTED, HostedService
+from trajkit.rollouts.endpoint_fault import fault_of_status, said_in
+from trajkit.rollouts.faults import FaultKind, shown
+from trajkit.schema.base import JsonObject
+from trajkit.training.hosted.answer import MissingKey, Unreachable, way_out
+from trajkit.training.hosted.service import PLAIN, Sent
+from trajkit.training.hosted.wire import checked_address, client, harmless
 
 if TYPE_CHECKING:
-    from openai import OpenAI
+    from openai import APIStatusError, OpenAI
 
 _SHORT_S = 60.0
+_PASSING = (FaultKind.RATE_LIMIT, FaultKind.TIMEOUT, FaultKind.SERVER)
+_BUSY = 503
+_LONGEST_KEPT = 20_000
+PART_BYTES = 64 * 1024 * 1024
+TAKING_IN = ("pending", "running")
+"""Azure's words for a file that is there and that no job can use yet."""
+POLL_S, LONGEST_S = 2.0, 900.0
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
+_AZURE_VARIABLE = "AZURE_OPENAI_ENDPOINT"
+PROFILES = {service.name: service for service in HOSTED.values() if service.api == "openai"}
+"""The services that speak it, by name."""
+OPENAI, OTHER = PROFILES["openai"], PROFILES["other"]
 
 
 class Client:
@@ -31,10 +53,10 @@ class Client:
         url: The address of the API, up to `/v1`.
     """
 
-    def __init__(self, profile: Profile, url: str) -> None:
+    def __init__(self, profile: HostedService, url: str) -> None:
         self._variable, self._url = profile.key_variable, url
         self._key = secret_from_environment(profile.key_variable)
-        self.failures = Failures(url, profile.key_variable, self._key, profile.rules)
+        self.failures = Failures(url, profile.key_variable, self._key, profile.rows.name)
         """What becomes of the client's errors."""
 
     @contextlib.contextmanager
@@ -108,3 +130,155 @@ def _fields_of(answer: Any) -> Collection[str]:
     """The fields that an answer has; none where it is no object."""
     fields: Collection[str] = getattr(answer, "model_fields_set", ())
     return fields
+
+
+class Failures:
+    """Turns what the client raises into our errors.
+
+    Args:
+        where: The address, for messages.
+        key_variable: Where the key is from, for hints.
+        key: Blotted out of whatever the service says.
+        rules: Whose rules rows are checked by, for hints.
+    """
+
+    def __init__(self, where: str, key_variable: str, key: SecretStr | None, rules: str) -> None:
+        self._where, self._key_variable, self._key, self._rules = where, key_variable, key, rules
+
+    def refusal(self, error: APIStatusError, what: str) -> ServiceError:
+        """The error behind an HTTP status that is no success.
+
+        Args:
+            error: Of the client.
+            what: What was tried, such as `creating the job`.
+        """
+        status, code = error.status_code, error.code
+        said = self.safe(said_in(error.body) or error.message)
+        message = f"{what}: {self._where} answered {status}: {said}"
+        fault = fault_of_status(status, message, code=code, headers=error.response.headers)
+        if fault.kind in _PASSING:
+            # a 503 in the API's own words is a refusal; one of a proxy may come after the work was done
+            is_undone = status < 500 or (status == _BUSY and isinstance(error.body, Mapping))
+            return Unreachable(message, hint="it may pass: try again later", is_undone=is_undone)
+        return ServiceError(message, hint=self._hint(status, code, said))
+
+    def silence(self, error: Exception, what: str) -> Unreachable:
+        """The error behind an answer that did not come."""
+        said = self.safe(str(error.__cause__ or error)) or type(error).__name__
+        return Unreachable(
+            f"{what}: {self._where} cannot be reached: {said}", hint="check the network and the address"
+        )
+
+    def nonsense(self, what: str, said: str) -> Unreachable:
+        """The error behind an answer that is none of the API's: what was asked for may be done."""
+        return Unreachable(
+            f"{what}: {self._where} answered what is none of the API's answers: {self.safe(said)}",
+            hint="is the address right, up to /v1?",
+            answer=said[:_LONGEST_KEPT],
+        )
+
+    def safe(self, text: str) -> str:
+        """What a service said, short, without the key that it may repeat."""
+        return shown(hidden(text, self._key))
+
+    def _hint(self, status: int, code: str | None, said: str) -> str | None:
+        rows = Path("runs/JOB/training.jsonl")
+        if (known := way_out(code, said, rows=rows, rules=self._rules)) is not None:
+            return known
+        if 300 <= status < 400:
+            return f"{self._where} sends elsewhere, which is not followed: name the address itself"
+        if status == 401:
+            return f"{self._key_variable} holds the key: is it right, and of this service?"
+        if status == 403:
+            return f"the key in {self._key_variable} may not do this: it needs models, files and fine-tuning"
+        if status == 404:
+            return "is the address right, up to /v1, and does the service have fine-tuning?"
+        return None
+
+
+def upload(client: OpenAI, path: Path, *, parts_from: int, on_sent: Sent) -> Any:
+    """Send it.
+
+    Args:
+        client: Sends.
+        path: The file.
+        parts_from: Files of this size and above go in parts.
+        on_sent: Told how many bytes are sent, and of how many.
+
+    Returns:
+        The file, as the client gives it, once the service has taken it in; None where it finished an upload
+        without one.
+    """
+    sent = _sent(client, path, parts_from=parts_from, on_sent=on_sent)
+    deadline = time.monotonic() + LONGEST_S
+    while getattr(sent, "status", None) in TAKING_IN and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        sent = client.files.retrieve(sent.id)
+    return sent
+
+
+def _sent(client: OpenAI, path: Path, *, parts_from: int, on_sent: Sent) -> Any:
+    n_bytes = path.stat().st_size
+    if n_bytes < parts_from:
+        with path.open("rb") as file:
+            sent = client.files.create(file=(path.name, file), purpose="fine-tune")
+        on_sent(n_bytes, n_bytes)
+        return sent
+    begun = client.uploads.create(
+        bytes=n_bytes, filename=path.name, mime_type="application/jsonl", purpose="fine-tune"
+    )
+    parts, n_done = [], 0
+    try:
+        with path.open("rb") as file:
+            while chunk := file.read(PART_BYTES):
+                parts.append(client.uploads.parts.create(begun.id, data=chunk).id)
+                n_done += len(chunk)
+                on_sent(n_done, n_bytes)
+        return client.uploads.complete(begun.id, part_ids=parts).file
+    except BaseException:
+        with contextlib.suppress(Exception):  # it expires by itself within an hour
+            client.uploads.cancel(begun.id)
+        raise
+
+
+def address_of(settings: JsonObject) -> tuple[HostedService, str]:
+    """Who is meant, and the address of the API.
+
+    Args:
+        settings: `profile` and `base_url`; without an address that of the profile, or of the environment
+            (`OPENAI_BASE_URL`); without a profile the one whose host it is.
+
+    Raises:
+        RequestError: There is no such profile, no address, or it is none.
+    """
+    name = settings.get("profile")
+    if name is not None and name not in PROFILES:
+        raise RequestError(f"no profile {name!r}", hint=f"profiles: {', '.join(PROFILES)}")
+    profile = None if name is None else PROFILES[str(name)]
+    given = settings.get("base_url")
+    variable = (profile or OPENAI).url_variable
+    if given is None and variable is not None:
+        given = os.environ.get(variable) or None
+    url = str(given).rstrip("/") if given is not None else _usual(profile or OPENAI)
+    host = urlsplit(checked_address(url)).hostname
+    return profile or next((each for each in PROFILES.values() if each.is_at(host)), OTHER), url
+
+
+def _usual(profile: HostedService) -> str:
+    """The profile's own address."""
+    if profile.url is not None:
+        return profile.url
+    if profile.name == "azure" and (endpoint := os.environ.get(_AZURE_VARIABLE)):
+        return f"{endpoint.rstrip('/')}/openai/v1"
+    if profile.name == "bedrock":
+        for variable in _REGION_VARIABLES:
+            if region := os.environ.get(variable):
+                return f"https://bedrock-mantle.{region}.api.aws/v1"
+    hints = {
+        "azure": f"set {_AZURE_VARIABLE}, or --base-url https://RESOURCE.openai.azure.com/openai/v1",
+        "bedrock": f"set {_REGION_VARIABLES[0]}, or --base-url https://bedrock-mantle.REGION.api.aws/v1",
+    }
+    raise RequestError(
+        f"the profile {profile.name} needs an address",
+        hint=hints.get(profile.name, f"--base-url URL, or set {profile.url_variable}"),
+    )

@@ -10,10 +10,10 @@ from typing import Any
 
 from trajkit._core.outside import name_from_outside
 from trajkit.errors import DataError, ServiceError
+from trajkit.training.hosted.answer import way_out
 from trajkit.training.hosted.remote import Remote
 from trajkit.training.hosted.rows import TRAIN, VALIDATION, uploaded_rows
 from trajkit.training.hosted.service import MOST_EVENTS, Event, Service, State
-from trajkit.training.hosted.way_out import way_out
 from trajkit.training.job import JobStatus, TuneJob
 from trajkit.training.runs import Runs
 

@@ -9,7 +9,6 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from trajkit._core.files import building_folder
 from trajkit.curation.leak_report import LeakReport
 from trajkit.curation.rows.request import Overlong
 from trajkit.errors import RequestError
@@ -18,14 +17,14 @@ from trajkit.formats.think import Thoughts
 from trajkit.formats.validation.prices import Prices
 from trajkit.schema import Model
 from trajkit.schema.base import JsonObject, Name
-from trajkit.training.hosted.failure import MissingKey, Unreachable
+from trajkit.training.hosted.answer import MissingKey, Unreachable
 from trajkit.training.hosted.remote import Estimate, Remote, order_of
 from trajkit.training.hosted.rows import TRAIN, VALIDATION, Rows, counter_of, write_rows
 from trajkit.training.hosted.service import ModelFacts, Service
 from trajkit.training.job import TuneJob, key_of
-from trajkit.training.new_job import begin_job, name_for, same_job
+from trajkit.training.new_job import Written, prepared_job
 from trajkit.training.runs import Runs
-from trajkit.training.side import Side, digest_of, leak_of, open_side, origin_of_side
+from trajkit.training.side import Side, digest_of, leak_of, open_side
 
 Progress = Callable[[str, int, int | None], None]
 _SOON_DAYS = 60
@@ -122,36 +121,34 @@ def prepare(
         digests=tuple(digest_of(side) for side in sides.values()),
     )
     warnings = (*_warnings(facts, today), *_once(service))
-    if (found := same_job(runs, key, name)) is not None:
-        return Prepared(found, report, facts, warnings, is_new=False)
-    job_id = name_for(runs, name, base=request.base, data=request.train, method=request.method)
-    with building_folder(runs.path(job_id)) as folder:
-        rows = _rows(request, service, facts, sides, folder, on_progress)
-        remote = Remote(
-            where=service.where,
-            settings=service.settings,
-            estimate=_estimate(service, recipe, rows[TRAIN], facts),
-        )
-        job = begin_job(
-            folder,
-            job_id=job_id,
-            key=key,
-            target=service.target,
-            method=request.method,
-            base=request.base,
-            recipe=whole,
-            train=rows[TRAIN].data,
-            validation=rows[VALIDATION].data if VALIDATION in rows else None,
-            leak=report,
-            origin=origin_of_side(sides[TRAIN]),
-            packages=_DECIDING,
-            remote=remote.model_dump(mode="json"),
-        )
+    rows: dict[str, Rows] = {}
+
+    def write(folder: Path) -> Written:
+        rows.update(_rows(request, service, facts, sides, folder, on_progress))
+        estimate = _estimate(service, recipe, rows[TRAIN], facts)
+        remote = Remote(where=service.where, settings=service.settings, estimate=estimate)
+        validation = rows[VALIDATION].data if VALIDATION in rows else None
+        return Written(rows[TRAIN].data, validation, remote.model_dump(mode="json"))
+
+    job, is_new = prepared_job(
+        runs,
+        write,
+        name=name,
+        data=request.train,
+        train=sides[TRAIN],
+        leak=report,
+        packages=_DECIDING,
+        key=key,
+        target=service.target,
+        method=request.method,
+        base=request.base,
+        recipe=whole,
+    )
     about = [words for made in rows.values() for words in made.warnings]
-    if not is_dry_run and (there := service.find(order_of(job, remote))) is not None:
+    if is_new and not is_dry_run and (there := service.find(order_of(job, Remote.of(job)))) is not None:
         name = f"{there.remote_id} ({there.said})"
         about.append(f"{service.target} has this job already, as {name}: nothing is paid again")
-    return Prepared(job, report, facts, tuple(dict.fromkeys((*warnings, *about))), is_new=True)
+    return Prepared(job, report, facts, tuple(dict.fromkeys((*warnings, *about))), is_new)
 
 
 def _opened(request: HostedRequest, service: Service) -> tuple[JsonObject, dict[str, Side]]:

@@ -99,7 +99,7 @@ def order_of(job: TuneJob, remote: Remote) -> Order:
         base=job.base,
         training_file=remote.training_file,
         validation_file=remote.validation_file,
-        n_rows=job.train.n_rows,
+        n_rows=job.learned.n_rows,
         recipe={name: value for name, value in job.recipe.items() if name not in NOT_THE_SERVICES},
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import secrets
 from collections.abc import Iterator, Mapping
@@ -16,8 +17,9 @@ from trajkit._core.lazy import need
 from trajkit._core.secrets import hidden
 from trajkit._core.settings import secret_from_environment
 from trajkit.errors import DataError, ServiceError
-from trajkit.training.hosted.answer import Answer, Refused, Said, object_of, words_of
-from trajkit.training.hosted.failure import MissingKey, Unreachable
+from trajkit.formats.validation.target import HostedService
+from trajkit.schema.base import JsonObject
+from trajkit.training.hosted.answer import Answer, MissingKey, Refused, Said, Unreachable, object_of, words_of
 from trajkit.training.hosted.service import Sent
 from trajkit.training.hosted.wire import checked_address, client
 
@@ -39,19 +41,24 @@ _HINTS = {
 }
 
 
+def url_of(service: HostedService, settings: JsonObject) -> str:
+    """The address of the API, without `/v1`: that of the settings or of the environment, else its own."""
+    url = settings.get("base_url") or os.environ.get(service.url_variable or "") or service.url
+    return str(url).rstrip("/").removesuffix("/v1")
+
+
 class Rest:
     """One service's API, reached with one key.
 
     Args:
         name: What people call the service.
         url: Where it is, without a slash at the end.
-        key_variable: The environment variable that holds the key.
-        keys_at: Where a key is had.
+        service: Where its key is.
     """
 
-    def __init__(self, name: str, url: str, *, key_variable: str, keys_at: str) -> None:
+    def __init__(self, name: str, url: str, service: HostedService) -> None:
         self.name, self.url = name, checked_address(url)
-        self._key_variable, self._keys_at = key_variable, keys_at
+        self._key_variable, self._keys_at = service.key_variable, service.keys_at
         self._http: httpx2.Client | None = None
 
     def get(self, path: str, **query: str | int) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from trajkit.formats.validation.loss import LossReport
 from trajkit.formats.validation.target import TARGETS, Bom
 from trajkit.training.hosted.service import ModelFacts
 from trajkit.training.job import JobData
-from trajkit.training.side import Side, digest_of, place_of
+from trajkit.training.side import Side, place_of
 
 TRAIN, VALIDATION = "training", "validation"
 _TOO_FEW = "too few rows"
@@ -119,18 +119,12 @@ def write_rows(
     _refuse(found, place_of(data), rules, side=side)
     assert found.loss is not None  # a tokenizer was given
     return Rows(
-        JobData(
-            store=place_of(data),
-            digest=digest_of(data),
-            n_episodes=made.n_episodes,
-            n_steps=made.n_steps,
-            n_learned=made.n_learned,
+        JobData.of(
+            made,
             n_rows=found.n_rows,
             n_tokens=found.loss.n_tokens,
             n_learned_tokens=found.loss.n_learned,
             longest=found.loss.quantiles["max"],
-            left=made.left,
-            losses=made.losses,
         ),
         found.loss,
         tuple(_warnings(found, counter)),

@@ -14,6 +14,7 @@ from typing import Annotated, Protocol, runtime_checkable
 
 from pydantic import Field
 
+from trajkit.errors import RequestError
 from trajkit.formats.base import PreferenceFormat, SftFormat
 from trajkit.schema import Model
 from trajkit.schema.base import Count, JsonObject, Name, Text, UtcTime
@@ -142,7 +143,7 @@ class Service(Protocol):
 
     Every method that talks to it raises `ServiceError` with a way out in the hint when the service refuses.
     Where only the network or the service's own machines are at fault, so that trying again may help, it is
-    `trajkit.training.hosted.failure.Unreachable`; where the environment has no key, `failure.MissingKey`.
+    `trajkit.training.hosted.answer.Unreachable`; where the environment has no key, `failure.MissingKey`.
     No key in any message.
     """
 
@@ -154,9 +155,9 @@ class Service(Protocol):
     """Where it is, for people: the address of its API."""
     methods: Sequence[str]
     """What it can do: `sft`, `dpo`."""
-    has_pause: bool
+    has_pause: bool = False
     """Whether a running job can be halted and taken up again."""
-    listing_lag_s: float | None
+    listing_lag_s: float | None = None
     """Seconds within which a new job is listed: until then `find` may miss it, and a second one would be paid
     for. None where the service itself refuses to make a job twice."""
 
@@ -207,18 +208,22 @@ class Service(Protocol):
 
     def checkpoints(self, remote_id: str) -> Sequence[Checkpoint]:
         """Models on the way, the oldest first; empty where the service keeps none."""
+        return ()
 
     def cancel(self, remote_id: str) -> State:
         """End it for good."""
 
     def pause(self, remote_id: str) -> State:
         """Halt it; only where `has_pause`."""
+        raise RequestError(f"{self.target} cannot halt a job", hint="`trajkit jobs cancel` ends it for good")
 
     def resume(self, remote_id: str) -> State:
-        """Go on after `pause`; only where `has_pause`."""
+        """Go on after `pause`, or where the service itself halted the job."""
+        raise RequestError(f"{self.target} cannot halt a job, so none is taken up again")
 
     def delete_file(self, file_id: str) -> None:
         """Remove an uploaded file; one that is gone already is no error."""
 
     def fetch(self, file_id: str, goal: Path) -> None:
-        """Write a result file to `goal`."""
+        """Write a result file to `goal`; only where `State.result_files` names one."""
+        raise RequestError(f"{self.target} has no result file {file_id!r}")

@@ -5,10 +5,9 @@ from __future__ import annotations
 import importlib
 
 from trajkit.errors import RequestError
+from trajkit.formats.validation.target import HOSTED
 from trajkit.schema.base import JsonObject
 from trajkit.training.hosted.service import Service
-
-_MODULES = {"openai": "openai", "together": "together", "fireworks": "fireworks"}
 
 
 def connect(target: str, settings: JsonObject) -> Service:
@@ -22,8 +21,9 @@ def connect(target: str, settings: JsonObject) -> Service:
         RequestError: There is no such service, or a setting makes no sense. That a key is missing is told
             later, by the first call.
     """
-    if target not in _MODULES:
-        raise RequestError(f"no service {target!r}", hint=f"services: {', '.join(_MODULES)}")
-    module = importlib.import_module(f"trajkit.training.hosted.{_MODULES[target]}")
+    apis = dict.fromkeys(service.api for service in HOSTED.values())
+    if target not in apis:
+        raise RequestError(f"no service {target!r}", hint=f"services: {', '.join(apis)}")
+    module = importlib.import_module(f"trajkit.training.hosted.{target}")
     service: Service = module.connect(settings)
     return service

@@ -6,19 +6,19 @@ there, and it is found again by it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import Any
 
-from pydantic import ValidationError
-
-from trajkit.errors import RequestError, ServiceError
+from trajkit.errors import ServiceError
 from trajkit.formats.base import PreferenceFormat, SftFormat
+from trajkit.formats.openai import OPENAI_DPO
+from trajkit.formats.together import TOGETHER
+from trajkit.formats.validation.target import HOSTED
 from trajkit.schema.base import JsonObject
 from trajkit.training.hosted.answer import Refused, Said
-from trajkit.training.hosted.facts import known_facts, price, slug, wrong_recipe
-from trajkit.training.hosted.rest import Rest
+from trajkit.training.hosted.facts import known_facts, price, read_recipe, slug
+from trajkit.training.hosted.rest import Rest, url_of
 from trajkit.training.hosted.service import (
     LISTING_LAG_S,
     Checkpoint,
@@ -26,6 +26,7 @@ from trajkit.training.hosted.service import (
     ModelFacts,
     Order,
     Sent,
+    Service,
     State,
 )
 from trajkit.training.hosted.together_answers import (
@@ -42,7 +43,6 @@ from trajkit.training.hosted.together_files import FILES, PART_BYTES, PARTS_FROM
 from trajkit.training.hosted.together_recipe import TogetherRecipe
 from trajkit.training.job import JobStatus
 
-URL = "https://api.together.ai"
 JOBS = "/v1/fine-tunes"
 _SUFFIX_LENGTH = 40
 _MARK_LENGTH = 12
@@ -58,8 +58,7 @@ def connect(settings: JsonObject) -> Together:
     Raises:
         RequestError: The address is none.
     """
-    url = settings.get("base_url") or os.environ.get("TOGETHER_BASE_URL") or URL
-    return Together(str(url).rstrip("/").removesuffix("/v1"))
+    return Together(url_of(HOSTED["together"], settings))
 
 
 class Limits(Said):
@@ -71,7 +70,7 @@ class Limits(Said):
     """Whether it was made for tools."""
 
 
-class Together:
+class Together(Service):
     """Together's service.
 
     Args:
@@ -82,17 +81,11 @@ class Together:
 
     target = rules = "together"
     methods = ("sft", "dpo")
-    has_pause = False
     listing_lag_s: float | None = LISTING_LAG_S
 
     def __init__(self, url: str, *, parts_from: int = PARTS_FROM, part_bytes: int = PART_BYTES) -> None:
         self.where = url
-        self._rest = Rest(
-            "Together",
-            url,
-            key_variable="TOGETHER_API_KEY",
-            keys_at="https://api.together.ai/settings/api-keys",
-        )
+        self._rest = Rest("Together", url, HOSTED["together"])
         self._parts_from, self._part_bytes = parts_from, part_bytes
 
     @property
@@ -102,22 +95,11 @@ class Together:
 
     def format(self, method: str) -> SftFormat | PreferenceFormat:
         """How the rows are written."""
-        if method == "dpo":
-            from trajkit.formats.openai import OPENAI_DPO
-
-            return OPENAI_DPO
-        from trajkit.formats.together import TOGETHER
-
-        return TOGETHER
+        return OPENAI_DPO if method == "dpo" else TOGETHER
 
     def resolved(self, method: str, given: JsonObject) -> JsonObject:
         """The recipe that is meant, with the defaults that are ours to choose."""
-        try:
-            return TogetherRecipe.model_validate(given).of(method).model_dump(mode="json", exclude_none=True)
-        except ValidationError as error:
-            raise wrong_recipe(error, TogetherRecipe) from error
-        except ValueError as error:
-            raise RequestError(str(error)) from error
+        return read_recipe(TogetherRecipe, method, given)
 
     def epochs(self, recipe: JsonObject, n_rows: int) -> float | None:
         """How often each row is learned."""
@@ -211,14 +193,6 @@ class Together:
         """End it for good."""
         return self._state(self._rest.post(f"{JOBS}/{remote_id}/cancel"))
 
-    def pause(self, remote_id: str) -> State:
-        """Together cannot."""
-        raise RequestError("Together cannot halt a job", hint="`trajkit jobs cancel` ends it for good")
-
-    def resume(self, remote_id: str) -> State:
-        """Together cannot."""
-        raise RequestError("Together cannot halt a job, so none is taken up again")
-
     def delete_file(self, file_id: str) -> None:
         """Remove an uploaded file, unless a job reads it: Together keeps the same bytes once for all jobs."""
         for job, body in self._jobs():
@@ -226,10 +200,6 @@ class Together:
             if is_read and not state_of(job, body).status.is_final:
                 return
         self._rest.delete(f"{FILES}/{file_id}")
-
-    def fetch(self, file_id: str, goal: Path) -> None:
-        """Together leaves no result files: its losses are events."""
-        raise RequestError(f"Together has no result file {file_id!r}")
 
     def _jobs(self) -> list[tuple[Job, JsonObject]]:
         listed = self._rest.get(JOBS)

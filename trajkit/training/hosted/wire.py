@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from trajkit._core.secrets import hidden
 from trajkit.errors import RequestError
 from trajkit.schema.base import MOST
-from trajkit.training.hosted.failure import Unreachable
+from trajkit.training.hosted.answer import Unreachable
 
 MOST_BYTES, LONGEST_S = 32 << 20, 600.0
 """A longer answer is not read, nor one that takes longer to come."""

@@ -81,8 +81,8 @@ def callbacks_of(
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
             if not state.is_world_process_zero or not ("loss" in logs or "eval_loss" in logs):
                 return
-            told = (logs.get(name) for name in ("loss", "eval_loss", "learning_rate"))
-            on_step(Step(state.global_step, state.max_steps, state.epoch or 0.0, *told))
+            told: dict[str, Any] = {name: logs.get(name) for name in ("loss", "eval_loss", "learning_rate")}
+            on_step(Step(state.global_step, state.max_steps, state.epoch or 0.0, **told))
             on_logs(logs, state.global_step)
 
     callbacks: list[Any] = [Teller(), *reporters(recipe, workspace.parent)]

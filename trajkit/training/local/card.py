@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from trajkit._core.files import write_text
 from trajkit.training.job import JobData, TuneJob
@@ -31,7 +32,7 @@ def _lines(job: TuneJob, trained: Trained, is_adapter: bool) -> Iterator[str]:
     yield from ("", f"# {job.job_id}", "")
     yield f"{kind} `{_plain(job.base)}`, trained by trajkit on what an agent did ({job.method})."
     yield from ("", *_UNKNOWN, "", "## Data", "")
-    yield from _data(job)
+    yield from _data(job) if job.train is not None else _played(job)
     yield from ("", "## Training", "")
     yield from _training(trained)
     yield from ("", "```json", json.dumps(job.recipe, indent=2, ensure_ascii=False), "```", "")
@@ -64,17 +65,25 @@ def _data(job: TuneJob) -> Iterator[str]:
     yield "| | learned | measured |"
     yield "|---|---|---|"
     for name, said in _FACTS.items():
-        yield f"| {name} | {said(job.train)} | {'' if job.validation is None else said(job.validation)} |"
+        yield f"| {name} | {said(job.learned)} | {'' if job.validation is None else said(job.validation)} |"
     yield ""
     if (job.leak or {}).get("is_allowed"):
         yield "- **the two sides share what they must not**, which was allowed: its loss is too low"
-    for reason, number in job.train.left.items():
+    for reason, number in job.learned.left.items():
         yield f"- not learned: {number:,} steps: {_plain(reason)}"
-    for kind, number in job.train.losses.items():
+    for kind, number in job.learned.losses.items():
         yield f"- left out of the rows: {number:,} {_plain(kind)}"
     if job.function is not None:
         variants = ", ".join(f"`{_plain(variant)}`" for variant in job.variants)
         yield f"- function `{_plain(job.function)}`, answers of {variants or 'no known variant'}"
+
+
+def _played(job: TuneJob) -> Iterator[str]:
+    """What a model played while it was trained, of which there is no store."""
+    played: Any = job.recipe["play"]
+    tasks = ", ".join(f"`{_plain(task)}`" for task in played["tasks"])
+    yield f"It learned from episodes that it played itself in `{_plain(played['env'])}`: {tasks},"
+    yield f"seeds {played['seeds']}. Held-out seeds: {played['eval_seeds'] or 'none'}."
 
 
 _FACTS: dict[str, Callable[[JobData], str]] = {

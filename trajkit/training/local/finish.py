@@ -14,6 +14,7 @@ from trajkit.training.local.card import write_card
 from trajkit.training.local.loss_page import write_loss_page
 from trajkit.training.local.recipe import WISHES, LocalRecipe
 from trajkit.training.local.train import Trained
+from trajkit.training.rl.page import write_rl_page
 from trajkit.training.runs import Runs
 
 MODEL, MERGED, TOKENIZER = "model", "merged", "tokenizer"
@@ -31,7 +32,7 @@ def finish(runs: Runs, job: TuneJob, trained: Trained) -> None:
     _complete(runs, job, runs.path(job.job_id) / MODEL, is_adapter=job.recipe.get("lora") is not None)
     if job.recipe.get("merge"):
         write_merged(runs, job)
-    write_loss_page(runs, job)
+    (write_rl_page if job.method == "rl" else write_loss_page)(runs, job)
 
 
 def write_merged(runs: Runs, job: TuneJob) -> Path:
@@ -45,7 +46,7 @@ def write_merged(runs: Runs, job: TuneJob) -> Path:
         return goal
     if job.recipe.get("lora") is None:
         raise RequestError(f"{job.job_id} has no adapter: its model is whole", hint="leave out --merge")
-    names = LocalRecipe.model_fields
+    names = LocalRecipe.model_fields.keys() - {"play"}
     recipe = LocalRecipe.model_validate({name: value for name, value in job.recipe.items() if name in names})
     with building_folder(goal) as folder:
         merge(job.base, runs.path(job.job_id) / MODEL, folder, recipe)

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trajkit._core.files import write_text
-from trajkit.curation.curves import Curve, Place, curves
+from trajkit.curation.chart import Curve, Place, curves
 from trajkit.curation.html_page import document, html_table
 from trajkit.training.job import TuneJob
 from trajkit.training.runs import Runs

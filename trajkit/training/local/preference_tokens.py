@@ -7,9 +7,8 @@ template marks, with the token that ends the turn; the prompt is what stands bef
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +17,7 @@ import pyarrow as pa
 from trajkit._core.files import replacing
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.tokenizer import ChatTemplate
-from trajkit.training.local.tokenised import Limit, TokenTally
+from trajkit.training.local.tokenised import Limit, TokenTally, batches, overlong, refuse_unknown
 
 _TOKENS = pa.list_(pa.int32())
 _SIDES = {"dpo": ("chosen", "rejected"), "kto": ("completion",)}
@@ -27,9 +26,6 @@ SCHEMAS: dict[str, pa.Schema] = {
     "kto": pa.schema({"prompt_ids": _TOKENS, "completion_ids": _TOKENS, "label": pa.bool_()}),
 }
 """The columns that TRL's trainers read, by method."""
-
-_ROWS_PER_BATCH = 512
-_MOST_NAMED = 3
 
 
 class Verdicts(NamedTuple):
@@ -86,12 +82,13 @@ def tokenise_preferences(
     schema = SCHEMAS[method]
     with replacing(goal) as temporary, pa.OSFile(str(temporary), "wb") as file:
         with pa.ipc.new_stream(file, schema) as writer:
-            for batch in _batches(rows):
+            for batch in batches(rows):
                 made = []
                 for number, row in batch:
                     place = _Place(rows.name, number)
                     answers = _answers(row, place, tokenizer, _SIDES[method])
-                    _refuse_unknown(answers, tokenizer, limit)
+                    said = chain.from_iterable((*answer.prompt, *answer.tokens) for answer in answers)
+                    refuse_unknown(said, tokenizer, limit)
                     made.append(_tokens(row, answers, method))
                     lengths = [len(answer.prompt) + len(answer.tokens) for answer in answers]
                     n_rows += 1
@@ -104,7 +101,7 @@ def tokenise_preferences(
                 writer.write_batch(pa.RecordBatch.from_pylist(made, schema=schema))
                 on_progress(n_rows)
         if too_long:
-            raise _overlong(too_long, limit)
+            raise overlong(too_long, limit, "shorter episodes pair too")
     return TokenTally(
         n_rows=n_rows, n_tokens=n_tokens, n_learned=n_learned, longest=longest, n_endless=n_endless
     )
@@ -163,29 +160,3 @@ def _answer(messages: Sequence[Any], tools: Any, place: _Place, tokenizer: ChatT
         ends = [end + 1]  # templates mark an answer and forget what ends it
     # what a template writes after the end of a turn is said by nobody
     return _Answer(tokens[:start], tokens[start : ends[-1] if ends else end], bool(ends))
-
-
-def _batches(rows: Path) -> Iterator[list[tuple[int, dict[str, Any]]]]:
-    with rows.open(encoding="utf-8") as file:
-        numbered = ((number, json.loads(line)) for number, line in enumerate(file, start=1))
-        while batch := list(islice(numbered, _ROWS_PER_BATCH)):
-            yield batch
-
-
-def _refuse_unknown(answers: Sequence[_Answer], tokenizer: ChatTemplate, limit: Limit) -> None:
-    highest = max(max(*answer.prompt, *answer.tokens) for answer in answers)
-    if limit.n_vocabulary is not None and highest >= limit.n_vocabulary:
-        raise RequestError(
-            f"the tokenizer {tokenizer.name} says token {highest:,}, and the model knows"
-            f" {limit.n_vocabulary:,}",
-            hint="take the tokenizer that the model was made with",
-        )
-
-
-def _overlong(found: Sequence[str], limit: Limit) -> DataError:
-    named = "; ".join(found[:_MOST_NAMED])
-    more = f"; and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
-    rows = f"{len(found):,} {'row is' if len(found) == 1 else 'rows are'}"
-    most = f"{limit.n_tokens:,} tokens" + (f", which is all that {limit.of} can read" if limit.of else "")
-    longer = "a model with a longer context" if limit.of else "--max-length allows longer rows"
-    return DataError(f"{rows} longer than {most}: {named}{more}", hint=f"{longer}; shorter episodes pair too")

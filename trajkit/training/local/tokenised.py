@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from trajkit.training.local.batch import SCHEMA
 
 _ROWS_PER_BATCH = 512
 _MOST_NAMED = 3
+_SHORTER = "--overlong drop leaves them out, --overlong trim-history cuts their oldest turns"
 
 
 class TokenFile(NamedTuple):
@@ -89,7 +91,7 @@ def tokenise(
     too_long: list[str] = []
     with replacing(goal) as temporary, pa.OSFile(str(temporary), "wb") as file:
         with pa.ipc.new_file(file, SCHEMA) as writer:
-            for batch in _batches(rows):
+            for batch in batches(rows):
                 tokens, weights = [], []
                 for number, row in batch:
                     found = _row(row, number, rows, tokenizer, limit)
@@ -105,7 +107,7 @@ def tokenise(
                 writer.write_batch(pa.record_batch([tokens, weights], schema=SCHEMA))
                 on_progress(tally["n_rows"])
         if too_long:
-            raise _overlong(too_long, limit)
+            raise overlong(too_long, limit, _SHORTER)
     return TokenTally(**tally)
 
 
@@ -135,12 +137,7 @@ def _row(row: dict[str, Any], number: int, path: Path, tokenizer: ChatTemplate, 
             " writes them in another way once the conversation goes on",
             hint="--unit step, whose rows have one answer; or --chat-template with one that marks them",
         )
-    if limit.n_vocabulary is not None and max(rendered.tokens) >= limit.n_vocabulary:
-        raise RequestError(
-            f"the tokenizer {tokenizer.name} says token {max(rendered.tokens):,}, and the model knows"
-            f" {limit.n_vocabulary:,}",
-            hint="take the tokenizer that the model was made with",
-        )
+    refuse_unknown(rendered.tokens, tokenizer, limit)
     weights = np.zeros(rendered.n_tokens, dtype=np.float32)
     n_endless = 0
     for (start, end), weight in zip(rendered.spans, row["weights"], strict=True):
@@ -157,23 +154,40 @@ def _row(row: dict[str, Any], number: int, path: Path, tokenizer: ChatTemplate, 
     return _Tokens(rendered.tokens, weights, n_endless)
 
 
-def _batches(rows: Path) -> Iterator[list[tuple[int, dict[str, Any]]]]:
-    batch: list[tuple[int, dict[str, Any]]] = []
+def batches(rows: Path) -> Iterator[list[tuple[int, dict[str, Any]]]]:
+    """The rows of a file of JSON lines, each with the number of its line; a bounded number at a time."""
     with rows.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, start=1):
-            batch.append((number, json.loads(line)))
-            if len(batch) == _ROWS_PER_BATCH:
-                yield batch
-                batch = []
-    if batch:
-        yield batch
+        numbered = ((number, json.loads(line)) for number, line in enumerate(file, start=1))
+        while batch := list(islice(numbered, _ROWS_PER_BATCH)):
+            yield batch
 
 
-def _overlong(found: Sequence[str], limit: Limit) -> DataError:
+def refuse_unknown(tokens: Iterable[int], tokenizer: ChatTemplate, limit: Limit) -> None:
+    """Refuse tokens that the model does not know.
+
+    Raises:
+        RequestError: There is one.
+    """
+    highest = max(tokens)
+    if limit.n_vocabulary is not None and highest >= limit.n_vocabulary:
+        raise RequestError(
+            f"the tokenizer {tokenizer.name} says token {highest:,}, and the model knows"
+            f" {limit.n_vocabulary:,}",
+            hint="take the tokenizer that the model was made with",
+        )
+
+
+def overlong(found: Sequence[str], limit: Limit, ways: str) -> DataError:
+    """The error for rows that are too long.
+
+    Args:
+        found: Each of them, with its length.
+        limit: What they may have.
+        ways: What makes rows shorter.
+    """
     named = "; ".join(found[:_MOST_NAMED])
     more = f"; and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
     rows = f"{len(found):,} {'row is' if len(found) == 1 else 'rows are'}"
     most = f"{limit.n_tokens:,} tokens" + (f", which is all that {limit.of} can read" if limit.of else "")
-    ways = "--overlong drop leaves them out, --overlong trim-history cuts their oldest turns"
     longer = "a model with a longer context" if limit.of else "--max-length allows longer rows"
     return DataError(f"{rows} longer than {most}: {named}{more}", hint=f"{longer}; {ways}")

@@ -27,11 +27,16 @@ from trajkit.training.local.recipe import LocalRecipe, PlayRecipe
 from trajkit.training.local.replicas import n_replicas, run_replicas
 from trajkit.training.local.shortage import is_out_of_disk, out_of_disk
 from trajkit.training.local.train import Trained, train
+from trajkit.training.rl.recipe import RlRecipe
+from trajkit.training.rl.work import train_by_playing
 from trajkit.training.runs import Runs
 
 Recipe = TypeVar("Recipe", bound=LocalRecipe)
 
 LOCK, CHECKPOINTS = "worker.lock", "checkpoints"
+
+
+_KINDS: dict[str, type[LocalRecipe]] = {"sft": LocalRecipe, "rl": RlRecipe, **RECIPES}
 
 
 class Cancelled(BaseException):
@@ -73,7 +78,7 @@ def run(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> Trained
         job: Which.
         tell: Is given what happens, as events.
     """
-    n = n_replicas(_recipe(job, LocalRecipe))
+    n = n_replicas(_recipe(job, _KINDS[job.method]))
     if n > 1 and job.method != "sft":
         raise RequestError(
             f"{job.method} trains in one process, and {n} GPUs are there", hint="CUDA_VISIBLE_DEVICES=0"
@@ -92,6 +97,8 @@ def train_here(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> 
         tell: Is given what happens, as events.
     """
     folder = runs.path(job.job_id)
+    if job.method == "rl":
+        return train_by_playing(runs, job, _recipe(job, RlRecipe), tell, workspace=folder / CHECKPOINTS)
     options: dict[str, Any] = {
         "validation": folder / VALIDATION_TOKENS if job.validation is not None else None,
         "workspace": folder / CHECKPOINTS,

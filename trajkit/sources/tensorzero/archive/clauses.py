@@ -8,8 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.known import EVAL_TAGS, JUDGES
-from trajkit.sources.tensorzero.slot import N_SLOTS, in_duckdb, slots_of
+from trajkit.sources.tensorzero.connect.known import EVAL_TAGS, JUDGES
+from trajkit.sources.tensorzero.connect.slot import N_SLOTS, in_duckdb, slots_of
 from trajkit.store.engine import literal
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

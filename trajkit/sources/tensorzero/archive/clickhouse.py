@@ -13,7 +13,7 @@ from trajkit.sources.tensorzero.archive.checksum import CLICKHOUSE, row_number
 from trajkit.sources.tensorzero.archive.layout import MS_PER_DAY, WHOLE, Kind, Table
 from trajkit.sources.tensorzero.archive.manifest import Seen
 from trajkit.sources.tensorzero.archive.origin import KEYS
-from trajkit.sources.tensorzero.clickhouse_connection import Connection
+from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
 
 
 class _Stored(NamedTuple):

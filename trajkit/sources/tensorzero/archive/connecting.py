@@ -6,7 +6,7 @@ from trajkit.errors import RequestError
 from trajkit.sources.access import Access
 from trajkit.sources.open import Location
 from trajkit.sources.tensorzero.archive.origin import Origin
-from trajkit.sources.tensorzero.postgres_url import is_postgres
+from trajkit.sources.tensorzero.connect.postgres.url import is_postgres
 
 
 def connected(location: Location, access: Access = Access()) -> Origin:  # noqa: B008 -- frozen

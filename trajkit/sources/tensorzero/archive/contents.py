@@ -32,7 +32,7 @@ from trajkit.sources.tensorzero.archive.manifest import (
     write_manifest,
 )
 from trajkit.sources.tensorzero.archive.part import PartFile, read_part
-from trajkit.sources.tensorzero.spool import Spool
+from trajkit.sources.tensorzero.export.spool import Spool
 
 pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
 

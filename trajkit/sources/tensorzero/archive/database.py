@@ -11,7 +11,6 @@ import pyarrow as pa
 from trajkit.schema.base import JsonObject
 from trajkit.schema.feedback import ABANDONED_TAG
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero import jsonb, tables
 from trajkit.sources.tensorzero.archive.clauses import (
     IS_EVAL,
     bucket,
@@ -23,10 +22,16 @@ from trajkit.sources.tensorzero.archive.clauses import (
 )
 from trajkit.sources.tensorzero.archive.files import ArchiveFiles
 from trajkit.sources.tensorzero.archive.local import scan
-from trajkit.sources.tensorzero.config import ConfiguredMetric
-from trajkit.sources.tensorzero.json_mode import ON_IN_CONFIG, ON_IN_PARAMETERS, WIRE_PATTERN, wire_system
-from trajkit.sources.tensorzero.known import check_names, known_metrics
-from trajkit.sources.tensorzero.slot import in_duckdb
+from trajkit.sources.tensorzero.connect import jsonb, tables
+from trajkit.sources.tensorzero.connect.known import check_names, known_metrics
+from trajkit.sources.tensorzero.connect.slot import in_duckdb
+from trajkit.sources.tensorzero.export.config import ConfiguredMetric
+from trajkit.sources.tensorzero.export.json_mode import (
+    ON_IN_CONFIG,
+    ON_IN_PARAMETERS,
+    WIRE_PATTERN,
+    wire_system,
+)
 from trajkit.store.engine import literal
 
 _TEXTS = ("input", "output", "system", "input_messages", "tool_params")

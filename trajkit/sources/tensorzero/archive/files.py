@@ -14,7 +14,7 @@ from trajkit.sources.tensorzero.archive.layout import TABLES
 from trajkit.sources.tensorzero.archive.local import connect_to, create_view
 from trajkit.sources.tensorzero.archive.manifest import read_manifest
 from trajkit.sources.tensorzero.archive.raw_text import as_it_came
-from trajkit.sources.tensorzero.read_sql import read_sql
+from trajkit.sources.tensorzero.export.read_sql import read_sql
 from trajkit.store.engine import first_line
 
 _BATCH_ROWS = 2048

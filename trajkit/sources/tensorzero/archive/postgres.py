@@ -17,8 +17,8 @@ from trajkit.sources.tensorzero.archive.checksum import MODULUS, POSTGRES, row_n
 from trajkit.sources.tensorzero.archive.layout import DAY, MS_PER_DAY, WHOLE, Kind, Table
 from trajkit.sources.tensorzero.archive.manifest import Seen
 from trajkit.sources.tensorzero.archive.origin import KEYS
-from trajkit.sources.tensorzero.postgres_clauses import hex_of
-from trajkit.sources.tensorzero.postgres_connection import Connection, bound_ids
+from trajkit.sources.tensorzero.connect.postgres.clauses import hex_of
+from trajkit.sources.tensorzero.connect.postgres.connection import Connection, bound_ids
 
 
 class _Stored(NamedTuple):

@@ -1,0 +1,194 @@
+"""A model of random weights that learns to say letters by playing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.matrix import daily
+from tests.tiny import make_tiny
+from trajkit.errors import TrainingError
+from trajkit.training.local.recipe import LoraRecipe
+from trajkit.training.rl.loss import policy_loss
+from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
+from trajkit.training.rl.train import RlTrained, train_rl
+
+WORLD = "tests.training.rl.worlds:Letters"
+PLAY = WorldRecipe(
+    env=WORLD, tasks=("default",), seeds="0:64", eval_seeds="1000:1016", max_new_tokens=1, history=0
+)
+RECIPE = RlRecipe(
+    play=PLAY,
+    lora=None,
+    learning_rate=1e-2,
+    iterations=2,
+    seeds_per_iteration=4,
+    minibatches=2,
+    eval_every=2,
+    num_threads=1,
+)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
+
+
+class Run:
+    """Trains into a folder, and keeps what was told."""
+
+    def __init__(self, base: str, folder: Path) -> None:
+        self._base, self._folder = base, folder
+        self.events: list[dict[str, Any]] = []
+        self.breaks_after: int | None = None
+
+    def __call__(self, recipe: RlRecipe = RECIPE, **changes: Any) -> RlTrained:
+        return train_rl(
+            self._base,
+            self._folder / "model",
+            recipe.model_copy(update=changes),
+            tokenizer=self._base,
+            workspace=self._folder / "checkpoints",
+            tell=self._hear,
+        )
+
+    def _hear(self, event: dict[str, Any]) -> None:
+        self.events.append(json.loads(json.dumps(event)))
+        if event["kind"] == "iteration" and event["iteration"] == self.breaks_after:
+            raise KeyboardInterrupt
+
+    def told(self, kind: str, field: str) -> list[Any]:
+        return [event[field] for event in self.events if event["kind"] == kind]
+
+    @property
+    def weights(self) -> dict[str, Any]:
+        from safetensors.torch import load_file
+
+        return dict(load_file(next((self._folder / "model").glob("*model.safetensors"))))
+
+
+@pytest.fixture
+def run(base: str, tmp_path: Path) -> Run:
+    return Run(base, tmp_path)
+
+
+def test_success_rises_and_the_best_checkpoint_is_kept(run: Run) -> None:
+    trained = run(iterations=14, seeds_per_iteration=8, eval_every=7)
+    measured = run.told("evaluation", "success")
+    assert measured[0] < 0.4
+    assert trained.success == max(measured[1:])
+    assert trained.success is not None
+    assert trained.success > 0.8
+    assert trained.first_success == measured[0]
+    assert trained.n_steps == 28
+    assert run.told("iteration", "kl")[0] == 0
+    assert run.told("iteration", "kl")[-1] > 0.05
+    assert max(run.told("iteration", "drift")) < 1e-4  # what is drawn and what is trained are the same
+
+
+@pytest.mark.parametrize("algorithm", daily(["ppo", "awr", "gigpo", "rloo", "reinforce"], 2))
+def test_every_algorithm_learns(run: Run, algorithm: str) -> None:
+    trained = run(algorithm=algorithm, iterations=8, seeds_per_iteration=8, eval_every=8)
+    assert trained.success is not None
+    assert trained.success > run.told("evaluation", "success")[0] + 0.1
+
+
+@pytest.mark.parametrize(("algorithm", "lora"), [("grpo", None), ("ppo", LoraRecipe(r=4))])
+def test_a_run_that_was_broken_off_goes_on_to_the_same_weights(
+    base: str, tmp_path: Path, algorithm: str, lora: LoraRecipe | None
+) -> None:
+    import torch
+
+    changed = {"iterations": 3, "eval_every": 3, "algorithm": algorithm, "lora": lora}
+    recipe = RECIPE.model_copy(update=changed)
+    whole, broken = Run(base, tmp_path / "whole"), Run(base, tmp_path / "broken")
+    whole(recipe)
+    broken.breaks_after = 2  # its last step of the optimizer is lost: the iteration is played again
+    with pytest.raises(KeyboardInterrupt):
+        broken(recipe)
+    broken.breaks_after = None
+    broken(recipe)
+    assert broken.told("iteration", "iteration") == [1, 2, 2, 3]
+    assert broken.told("iteration", "loss")[1] == broken.told("iteration", "loss")[2]
+    assert whole.weights.keys() == broken.weights.keys()
+    assert all(torch.equal(each, broken.weights[name]) for name, each in whole.weights.items())
+
+
+def test_a_batch_of_another_size_computes_the_same(base: str, tmp_path: Path) -> None:
+    import torch
+
+    whole, cut = Run(base, tmp_path / "whole"), Run(base, tmp_path / "cut")
+    whole()
+    cut(per_device_train_batch_size=5)
+    assert all(torch.allclose(each, cut.weights[name], atol=1e-4) for name, each in whole.weights.items())
+
+
+def test_a_model_that_moves_too_far_is_stopped_and_the_one_before_is_kept(run: Run) -> None:
+    trained = run(iterations=8, learning_rate=3e-2, max_kl=0.05, eval_every=8)
+    kls = run.told("iteration", "kl")
+    assert max(kls) <= 0.05
+    assert trained.stopped is not None
+    assert trained.stopped.endswith("above 0.05")
+    assert trained.was_stopped_early
+    assert trained.best_iteration == len(kls) - 1
+
+
+def test_a_loss_that_is_no_number_ends_the_training_and_names_the_step(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    n_called = 0
+
+    def broken(*given: Any, **options: Any) -> Any:
+        nonlocal n_called
+        n_called += 1
+        loss = policy_loss(*given, **options)
+        return loss._replace(total=loss.total * torch.nan) if n_called == 4 else loss
+
+    monkeypatch.setattr("trajkit.training.rl.trainer.policy_loss", broken)
+    with pytest.raises(TrainingError, match=r"the loss is nan in step 2 of iteration 2: .*checkpoints"):
+        run()
+
+
+def test_attempts_that_all_do_equally_well_teach_nothing(run: Run) -> None:
+    kind = PLAY.model_copy(update={"env_settings": {"is_kind": "true"}, "eval_seeds": ""})
+    with pytest.raises(TrainingError, match=r"in 5 iterations up to 5 all attempts .* same return \(1\)"):
+        run(play=kind, iterations=9)
+    assert run.told("iteration", "n_learned") == [0, 0, 0, 0]
+
+
+def test_an_environment_that_is_not_deterministic_is_said_and_counted(run: Run) -> None:
+    fickle = PLAY.model_copy(update={"env_settings": {"is_fickle": "true", "n_steps": "2"}, "eval_seeds": ""})
+    run(play=fickle, iterations=1)
+    assert run.told("iteration", "n_strange") == [4]
+    (message,) = run.told("message", "message")
+    assert "in 4 of 4 groups the environment is not deterministic" in message
+
+
+def test_worlds_of_held_out_seeds_are_not_learned(run: Run) -> None:
+    train_rl(
+        run._base,
+        run._folder / "model",
+        RECIPE.model_copy(update={"iterations": 1}),
+        tokenizer=run._base,
+        workspace=run._folder / "checkpoints",
+        held_out=frozenset({"state 0", "state 2"}),
+        tell=run._hear,
+    )
+    assert run.told("iteration", "left") == [{"their world is one of the held-out seeds": 16}]
+    assert run.told("iteration", "n_learned")[0] <= 16

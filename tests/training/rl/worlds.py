@@ -1,0 +1,38 @@
+"""A world of one or two steps for a model of random weights: it wants a letter, and then another."""
+
+from __future__ import annotations
+
+from trajkit.environments.base import Result, Start
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class Letters:
+    """The reward is 1 when the answer begins with a letter.
+
+    Args:
+        n_steps: Answers that are wanted.
+        is_kind: Every answer is a good one.
+        is_fickle: What is seen depends on how often the world was begun.
+    """
+
+    env_id = "letters"
+    success = "episode_return > 0.5"
+
+    n_begun = 0
+
+    def __init__(self, n_steps: int = 1, is_kind: bool = False, is_fickle: bool = False) -> None:
+        self._n_steps, self._is_kind, self._is_fickle = n_steps, is_kind, is_fickle
+
+    def reset(self, seed: int) -> Start:
+        Letters.n_begun += 1
+        self._n_done = 0
+        self._mark = Letters.n_begun if self._is_fickle else seed
+        return Start("say a letter", f"world {self._mark}", f"state {seed}")
+
+    def step(self, text: str | None) -> Result:
+        self._n_done += 1
+        is_good = self._is_kind or (text or " ")[0] in LETTERS
+        is_over = self._n_done == self._n_steps
+        seen = f"world {self._mark}, answer {self._n_done}"
+        return Result(seen, float(is_good) / self._n_steps, is_over, False, text or "", True)

@@ -1,0 +1,29 @@
+"""Stop the local services of the working folder."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from trajkit._core.console import talk
+
+if TYPE_CHECKING:
+    from trajkit.stack.local import Down
+
+
+def down(*, delete_data: bool = False) -> Down:
+    """Stop the local services. Their data stay, unless --delete-data.
+
+    A process is signalled only when its id and its start are those that `up` wrote down.
+
+    Args:
+        delete_data: Delete the database too. There is no way back.
+
+    Raises:
+        StackError: The state file cannot be read, or a database that nobody wrote down runs on the data.
+    """
+    from trajkit.stack.local import stop_stack
+
+    stopped = stop_stack(with_data=delete_data)
+    if not stopped.services:
+        talk("nothing was up in this folder")
+    return stopped

@@ -1,0 +1,512 @@
+"""Play a prepared rollout: the plan, the question about money, progress, notes, and the result."""
+
+from __future__ import annotations
+
+import functools
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from trajkit._core import console
+from trajkit._core.console import Cell, count, line, plural, table_text, talk
+from trajkit._core.result import Result
+from trajkit.commands.place import remember_store
+from trajkit.errors import RequestError, RolloutError, TrajkitError
+from trajkit.schema import Outcome
+
+if TYPE_CHECKING:
+    from trajkit.rollouts.costs import Estimate
+    from trajkit.rollouts.deliver import Prompts, Written
+    from trajkit.rollouts.record import Played
+    from trajkit.rollouts.rows import Checked
+    from trajkit.rollouts.session import Run, Session
+    from trajkit.rollouts.summary import Mean, Row, Score
+    from trajkit.schema import Episode
+    from trajkit.store.dataset import Dataset
+
+STOPPED_BY_A_LIMIT = 5
+"""Exit code of a run that --max-calls, --max-cost-usd or --max-minutes ended."""
+_NUMBERS = ("episodes", "success", "return", "length", "input tokens", "output tokens", "invalid", "errors")
+
+
+@dataclass(frozen=True, repr=False)
+class Rollout(Result):
+    """How a rollout went; after a dry run only what it would take."""
+
+    session: Session
+    """What was to be played."""
+    estimate: Estimate | None = None
+    """What it may cost at most, after a dry run; else None."""
+    rows: tuple[Row, ...] = ()
+    """Means with standard errors, by variant and task; none after a dry run."""
+    n_done: int = 0
+    """Episodes that are done, those of earlier runs included."""
+    errors: tuple[str, ...] = ()
+    """Why episodes ended without a result, each message once."""
+    reached: str | None = None
+    """The limit that stopped it; None where all was played."""
+    rows_checked: Checked | None = None
+    """What a gateway elsewhere lost or has too much; None where that was not asked or cannot be."""
+    path: Path | None = None
+    """The store; None where none was asked for."""
+    notes: tuple[str, ...] = ()
+    """What else a reader must know, such as requests that failed, the spending and the store."""
+
+    @property
+    def n_planned(self) -> int:
+        """Episodes of the whole plan."""
+        return self.session.plan.n_episodes
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every episode is done, and every row of it in the gateway's database."""
+        return self.n_done == self.n_planned and not self._n_spoiled
+
+    @property
+    def _n_spoiled(self) -> int:
+        """Episodes of which the database lacks rows."""
+        return 0 if self.rows_checked is None else len(self.rows_checked.missing)
+
+    @property
+    def dataset(self) -> Dataset:
+        """The episodes of the store.
+
+        Raises:
+            RequestError: None was written.
+        """
+        from trajkit.store.dataset import open_dataset
+
+        if self.path is None:
+            raise RequestError("no store was written", hint="output='stores/mine' writes one")
+        return open_dataset(self.path)
+
+    @property
+    def exit_code(self) -> int:
+        """5 where a limit stopped it, 1 where episodes ended by an error."""
+        return int(bool(self.errors)) if self.reached is None else STOPPED_BY_A_LIMIT
+
+    @property
+    def failure(self) -> RolloutError | None:
+        """The error of a run whose rows were lost; None where all are there."""
+        if not self._n_spoiled or self.reached is not None:
+            return None
+        return RolloutError(
+            f"{plural(self._n_spoiled, 'episode')} of {count(self.n_done)} lost rows",
+            hint="the gateway must run with observability.async_writes = false",
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The plan after a dry run; else the number of episodes, the means, and what became of the others.
+
+        On the command line `--json` prints a line per episode when it ends instead.
+        """
+        plan = self.session.plan
+        if self.estimate is not None:
+            return {
+                "n_episodes": self.n_planned,
+                "n_done": self.n_done,
+                "tasks": plan.tasks,
+                "variants": plan.variants,
+                "seeds": str(plan.seeds),
+                "shard": str(plan.shard),
+                "metrics": self.session.metrics,
+                **self.estimate._asdict(),
+            }
+        means = ({key: _plain(value) for key, value in row._asdict().items()} for row in self.rows)
+        return {
+            "run": plan.run,
+            "n_planned": self.n_planned,
+            "n_done": self.n_done,
+            "rows": list(means),
+            "errors": self.errors,
+            "reached": self.reached,
+            "store": None if self.path is None else str(self.path),
+            "notes": self.notes,
+        }
+
+    def print_text(self) -> None:
+        """Print the table or the plan, then the notes."""
+        console.result_text(str(self))
+        self.tell()
+
+    def print_json(self) -> None:
+        """Print the plan of a dry run; episodes were printed when they ended. Then print the notes."""
+        if self.estimate is not None:
+            console.result_json(self.to_json())
+        self.tell()
+
+    def tell(self) -> None:
+        """Print the notes."""
+        for note in self.notes:
+            talk(note)
+
+    def __str__(self) -> str:
+        if self.estimate is not None:
+            return "\n".join(map(line, plan_lines(self.session, self.estimate)))
+        headings, cells = self._table()
+        return table_text([Cell(name, is_number=at > 1) for at, name in enumerate(headings)], cells)
+
+    def __repr__(self) -> str:
+        done = (
+            "dry run"
+            if self.estimate is not None
+            else f"{self.n_done:,} of {plural(self.n_planned, 'episode')}"
+        )
+        return f"<rollout of {self.session.plan.env_id}: {done}{f', {self.path}' if self.path else ''}>"
+
+    def _repr_html_(self) -> str:
+        from trajkit._core import notebook as html
+
+        if self.estimate is not None:
+            return html.framed((html.title("rollout", "dry run"), html.block(str(self))))
+        headings, cells = self._table()
+        title = html.title("rollout", f"{self.n_done:,} of {plural(self.n_planned, 'episode')} done")
+        return html.framed((title, html.table(headings, cells, n_text=2), *map(html.line, self.notes)))
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """Headings and rows: means ± standard errors of the episodes that were played to their end."""
+        kinds = list(dict.fromkeys(kind for row in self.rows for kind in row.errors))
+        return ["variant", "task", *_NUMBERS, *kinds], [_cells(row, kinds) for row in self.rows]
+
+
+def _plain(value: Any) -> Any:
+    """A field of a row; of a mean its parts by name."""
+    return value._asdict() if hasattr(value, "_asdict") else value
+
+
+def _cells(row: Row, kinds: list[str]) -> list[str]:
+    return [
+        row.variant,
+        row.task,
+        count(row.n_episodes),
+        _mean(row.success, 3),
+        _mean(row.total_reward, 3),
+        _mean(row.length, 1),
+        _mean(row.n_input_tokens, 0),
+        _mean(row.n_output_tokens, 0),
+        count(row.n_invalid),
+        count(row.n_errors),
+        *(count(row.errors.get(kind, 0)) for kind in kinds),
+    ]
+
+
+def _mean(mean: Mean | None, digits: int) -> str:
+    if mean is None:
+        return "-"
+    error = "" if mean.standard_error is None else f" ± {mean.standard_error:,.{digits}f}"
+    return f"{mean.mean:,.{digits}f}{error}"
+
+
+def planned(session: Session) -> Rollout:
+    """What a rollout would take, as its result after a dry run."""
+    estimate = session.estimate()
+    n_done = session.plan.n_episodes - estimate.n_episodes
+    return Rollout(session, estimate, n_done=n_done, notes=("dry run: nothing was played",))
+
+
+def confirm(session: Session, *, yes: bool) -> None:
+    """Show the plan and ask, when a model that costs money is about to be called.
+
+    Raises:
+        RequestError: No question can be asked, and `yes` is not given.
+        Exit: The answer was no.
+    """
+    if not session.paid_models() or (estimate := session.estimate()).n_episodes == 0:
+        return
+    for text in plan_lines(session, estimate):
+        talk(text)
+    console.confirm(
+        "Play?",
+        yes=yes,
+        verb="plays it",
+        refused="nothing was played",
+        unasked=f"this asks a model that may cost money: {', '.join(estimate.models)}",
+    )
+
+
+def heading(session: Session) -> str:
+    """What is played, in a line."""
+    plan = session.plan
+    where = f" through the gateway ({session.venue.name})" if session.function_name and session.venue else ""
+    shard = f"; shard {plan.shard}" if plan.shard.of > 1 else ""
+    tasks, variants = ", ".join(plan.tasks), ", ".join(plan.variants)
+    decodings = f"; {' and '.join(map(str, plan.decodings))}" if plan.decodings else ""
+    return (
+        f"{plural(plan.n_episodes, 'episode')} of {plan.env_id} for {plan.purpose.value}{where}: {tasks}; "
+        f"{variants}; seeds {plan.seeds}{shard}{decodings}"
+    )
+
+
+def plan_lines(session: Session, estimate: Estimate) -> Iterator[str]:
+    """What is played, who is asked, and what it may cost."""
+    yield heading(session)
+    if n_done := session.plan.n_episodes - estimate.n_episodes:
+        yield f"done      {count(n_done)} before; {plural(estimate.n_episodes, 'episode')} to play"
+    if not estimate.models:
+        yield "models    none that costs money"
+        return
+    yield f"models    {', '.join(estimate.models)}"
+    if estimate.n_calls is None or estimate.n_input_tokens is None or estimate.n_output_tokens is None:
+        yield "calls     nothing bounds them; --max-steps or --max-calls does"
+    else:
+        retries = "" if session.plan.retries == 0 else ", and those that are sent again"
+        yield f"calls     at most {count(estimate.n_calls)}{retries}"
+        bound = "at most" if estimate.is_output_bound else "about"
+        yield (
+            f"tokens    about {count(estimate.n_input_tokens)} in (an estimate from the first observations), "
+            f"{bound} {count(estimate.n_output_tokens)} out"
+        )
+    if estimate.cost_usd is None:
+        yield "price     unknown; --input-price and --output-price say what tokens cost"
+    else:
+        yield f"price     at most about {estimate.cost_usd:,.2f} USD"
+
+
+def play(run: Run, *, has_rows: bool = False) -> Rollout:
+    """Play what is missing of an opened run, write its store, and say how it went.
+
+    Args:
+        run: The run, with its journal open.
+        has_rows: Print a row of the result for each episode, those of earlier runs first.
+
+    Raises:
+        TrajkitError: The run cannot go on. Its `result` is what was played so far where rows are printed.
+    """
+    playing = _Playing(run, has_rows=has_rows)
+    try:
+        playing.play()
+        written = run.write(prompts_of(run.session))
+    except KeyboardInterrupt:
+        talk(playing.stopped())
+        raise
+    except TrajkitError as error:
+        if has_rows and run.table.n_ended:
+            error.result = playing.result()
+        raise
+    notes = [*playing.notes()]
+    if written is not None:
+        notes += _notes_of_store(written)
+        remember_store(written.path, is_evaluation=run.plan.purpose == "eval")
+    rows = _check_rows(run)
+    notes += _notes_of_rows(run, rows)
+    return playing.result(path=None if written is None else written.path, rows=rows, notes=notes)
+
+
+class _Playing:
+    """A run while it is played, where somebody may watch."""
+
+    def __init__(self, run: Run, *, has_rows: bool) -> None:
+        self._run, self._session, self._has_rows = run, run.session, has_rows
+        self._faults: dict[str, Counter[str]] = {}
+        """How often each message was the reason of an error, by its kind."""
+        self._meter = console.Meter()
+        self._n_ended = self._n_steps = self._n_successes = 0
+        self._began = time.monotonic()
+        self._has_told_silence = False
+
+    def play(self) -> None:
+        from trajkit.rollouts.options import PolicyKind
+
+        run = self._run
+        if self._has_rows:
+            for score, episode in run.journal.finished():
+                console.result_row(_row(episode, score, None))
+        if run.n_left == 0:
+            talk(
+                f"all {plural(run.plan.n_episodes, 'episode')} of this run are done "
+                f"(journal at {run.journal.path}); --new-run plays them anew"
+            )
+            run.play(on_played=self._take)
+            return
+        before = f"; {count(run.n_before)} done before" if run.n_before else ""
+        talk(heading(self._session) + before)
+        try:
+            if self._session.options.kind == PolicyKind.HUMAN:  # types into the terminal
+                run.play(on_played=self._take, on_step=self._step)
+            else:
+                with self._meter:
+                    run.play(on_played=self._take, on_step=self._step)
+        finally:
+            done = f"{count(run.n_before + self._n_ended)} of {plural(run.plan.n_episodes, 'episode')}"
+            seconds = time.monotonic() - self._began
+            talk(f"{done}  {plural(self._n_steps, 'step')}  {self._so_far()}  {seconds:,.1f} s")
+
+    def _step(self) -> None:
+        self._n_steps += 1
+        if self._n_steps % 10 == 0:
+            self._show()
+
+    def _take(self, played: Played) -> None:
+        from trajkit.rollouts.record import to_episode
+        from trajkit.rollouts.summary import score
+
+        self._n_ended += 1
+        self._n_successes += played.outcome == Outcome.SUCCESS
+        if played.fault is not None:
+            self._faults.setdefault(played.fault.kind.value, Counter())[played.fault.message] += 1
+        elif not self._has_told_silence and (why := _silence(played, self._session)) is not None:
+            self._has_told_silence = True
+            self._meter.say(why)
+        if self._has_rows:
+            error = None if played.fault is None else played.fault.message
+            console.result_row(_row(to_episode(played), score(played), error))
+        self._show()
+
+    def _show(self) -> None:
+        run = self._run
+        self._meter.show(self._so_far(), run.n_before + self._n_ended, run.plan.n_episodes)
+
+    def _so_far(self) -> str:
+        rate = self._n_steps / max(time.monotonic() - self._began, 1e-9)
+        parts = [plural(self._n_successes, "success", "successes"), plural(self._n_errors, "error")]
+        return "  ".join([*parts, f"{rate:,.0f} steps/s"])
+
+    @property
+    def _n_errors(self) -> int:
+        return sum(messages.total() for messages in self._faults.values())
+
+    def stopped(self) -> str:
+        run = self._run
+        logged = " and logged" if self._session.function_name else ""
+        store = "; no store was written" if self._session.options.store else ""
+        finished = f"{count(run.journal.n_done)} of {plural(run.plan.n_episodes, 'episode')} finished{logged}"
+        return f"{finished}; the others have no feedback{store}; the same command plays the rest"
+
+    def result(
+        self, *, path: Path | None = None, rows: Checked | None = None, notes: Sequence[str] = ()
+    ) -> Rollout:
+        run, plan = self._run, self._run.plan
+        return Rollout(
+            self._session._replace(plan=plan),
+            rows=tuple(run.table.rows([*plan.variants, *plan.tasks])),
+            n_done=run.journal.n_done,
+            errors=tuple(f"{kind}: {text}" for kind, texts in self._faults.items() for text in texts),
+            reached=None if run.reached is None else str(run.reached),
+            rows_checked=rows,
+            path=path,
+            notes=tuple(notes),
+        )
+
+    def notes(self) -> Iterator[str]:
+        """What is not in the table."""
+        run = self._run
+        for kind, messages in self._faults.items():
+            ended = f"{plural(messages.total(), 'episode')} ended by an error, without feedback"
+            yield f"{ended}: {kind}: {next(iter(messages))}"
+        n_passed = run.caller.faults.total() - self._n_errors
+        if n_passed > 0:
+            kinds = ", ".join(f"{kind} {count(n)}" for kind, n in run.caller.faults.most_common())
+            yield f"requests that failed: {kinds}; {count(n_passed)} of them passed when sent again"
+        if run.journal.n_hidden:
+            yield f"answers repeated a key {plural(run.journal.n_hidden, 'time')}: it is hidden there"
+        if run.caller.throttle.lowest < run.plan.concurrency:
+            yield f"a service asked for fewer requests: down to {run.caller.throttle.lowest} at once"
+        yield from self._spending()
+        if run.reached is not None:
+            done = f"{count(run.journal.n_done)} of {plural(run.plan.n_episodes, 'episode')} are done"
+            yield f"{run.reached}; {done}; the same command plays the rest"
+        elif self._faults:
+            yield "the same command plays them again"
+        if run.journal.unmarked and self._session.function_name:
+            episodes = plural(len(run.journal.unmarked), "abandoned episode")
+            yield f"{episodes} could not be marked in the database yet; the same command tries again"
+
+    def _spending(self) -> Iterator[str]:
+        budget = self._run.budget
+        is_priced = budget.prices is not None or budget.cost_usd > 0
+        if not budget.n_calls or not (is_priced or any(budget.limits)):
+            return
+        tokens = f"{count(budget.n_input_tokens)} tokens in, {count(budget.n_output_tokens)} out"
+        unmetered = f" ({plural(budget.n_unmetered, 'answer')} not metered)" if budget.n_unmetered else ""
+        money = f"  {budget.cost_usd:,.4f} USD" if is_priced else ""
+        yield f"{plural(budget.n_calls, 'call')}  {tokens}{unmetered}{money}"
+
+
+def _silence(played: Played, session: Session) -> str | None:
+    """What follows where somebody's own agent played, and no model was called in its turns; else None."""
+    from trajkit.rollouts.options import PolicyKind
+
+    if session.options.kind != PolicyKind.MODULE or played.answers():
+        return None
+    if session.players:
+        return "this agent asked no model through turn.chat: it plays alike whichever model is measured"
+    if session.plan.purpose != "train":
+        return None
+    return (
+        "this agent asked no model through turn.chat or turn.inference: its steps have no prompt and "
+        "no answer, so no training file can be made of them (docs/agents.md)"
+    )
+
+
+def _row(episode: Episode, score: Score, message: str | None) -> dict[str, Any]:
+    """An episode as a line of `--json`."""
+    origin = episode.origin or {}
+    return {
+        "variant": score.variant,
+        "task": episode.task,
+        "seed": episode.seed,
+        "outcome": episode.outcome.value,
+        **{name: episode.metrics.get(name) for name in ("episode_return", *episode.metrics)},
+        "n_steps": score.n_steps,
+        "n_input_tokens": score.n_input_tokens,
+        "n_output_tokens": score.n_output_tokens,
+        "n_invalid_answers": score.n_invalid,
+        "mission": origin.get("mission"),
+        "episode_id": episode.episode_id,
+        "purpose": episode.purpose.value,
+        "run": origin.get("run"),
+        "error": message and f"{score.error}: {message}",
+        "error_kind": score.error,
+    }
+
+
+def _notes_of_store(written: Written) -> Iterator[str]:
+    if written.n_without_prompt:
+        yield (
+            f"{plural(written.n_without_prompt, 'inference')} without its prompt in the store: "
+            "the gateway's database does not hold exactly one model call for it"
+        )
+    counts = written.manifest.counts
+    yield f"{written.path}  {plural(counts.n_episodes, 'episode')}  {plural(counts.n_steps, 'step')}"
+
+
+def prompts_of(session: Session) -> Prompts | None:
+    """Who knows the exact prompts: the database behind the gateway, where its address is known."""
+    database = session.venue.clickhouse_url if session.venue else None
+    if database is None or session.options.store is None:
+        return None
+    from trajkit.sources.tensorzero.export.prompts import rendered_prompts
+
+    return functools.partial(rendered_prompts, database.get_secret_value())
+
+
+def _check_rows(run: Run) -> Checked | None:
+    """What a gateway that somebody else runs has kept; None where its database is not known, or ours."""
+    venue = run.session.venue
+    if venue is None or venue.gateway_url is None or venue.clickhouse_url is None or run.journal.n_done == 0:
+        return None
+    from trajkit.sources.tensorzero.connect.rows import stored_rows
+
+    return run.check_rows(functools.partial(stored_rows, venue.clickhouse_url.get_secret_value()))
+
+
+def _notes_of_rows(run: Run, checked: Checked | None) -> Iterator[str]:
+    venue = run.session.venue
+    if venue is None or venue.gateway_url is None or run.journal.n_done == 0:
+        return
+    if checked is None:
+        yield "rows were not counted: TENSORZERO_CLICKHOUSE_URL does not say where the database is"
+        return
+    for one in checked.missing:
+        rows = f"{plural(one.n_inferences, 'inference')} and {count(one.n_feedback)} feedback"
+        yield f"missing in the database: {rows} of episode {one.episode_id}"
+    for episode_id in checked.extra:
+        yield (
+            f"more in the database than was played: episode {episode_id} has an answer that was lost on "
+            "its way, and was asked for again"
+        )
+    if not checked.missing:
+        yield f"every row of {plural(run.journal.n_done, 'episode')} is in the database"

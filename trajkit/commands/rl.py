@@ -1,0 +1,208 @@
+"""Train a model by what it plays: reinforcement learning."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+
+from trajkit._core.console import count, is_open, plural
+from trajkit._core.settings import project
+from trajkit.commands.launch import carry_out
+from trajkit.commands.local_training import weight_lines
+from trajkit.commands.option_group import flattened
+from trajkit.commands.options import Option, Place, Settings, StoreLike, TaskList, many
+from trajkit.commands.place import near, store_path, texts
+from trajkit.commands.request import given_fields, nested, picked, recipe
+from trajkit.commands.training_options import JobOptions, ModelOptions
+from trajkit.training.local.recipe import LoraRecipe
+from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
+
+if TYPE_CHECKING:
+    from trajkit.training.job import JobData, TuneJob
+    from trajkit.training.rl.prepare import PreparedRl
+    from trajkit.training.runs import Runs
+
+
+class _World(ModelOptions, total=False):
+    """What is played."""
+
+    from_: Annotated[StoreLike | None, Option(metavar="STORE")]
+    """Store of logged episodes to learn in place of playing; --env then only measures."""
+    env: Annotated[str | None, Option(metavar="ENVIRONMENT")]
+    """Environment to play: babyai, textworld, `my_pkg.env:MyEnv` or `gym:Maze-v0`."""
+    env_set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE")]
+    """A setting of the environment; may be repeated."""
+    task: TaskList
+    """Tasks, or games, with commas. Default: all."""
+    seeds: Annotated[str, Option(metavar="SEEDS")]
+    """Seeds to learn from. Default: as many as are needed, from 0 on, without reserved ones."""
+    eval_seeds: Annotated[str, Option(metavar="SEEDS")]
+    """Reserved seeds to measure with, each on every task. Default: the first 32 that are reserved."""
+    config: Annotated[Place | None, Option(metavar="FILE")]
+    """Gateway's configuration whose templates write the prompts. Default: that of trajkit.toml where
+    --variant is given; without one the prompts are trajkit's own."""
+    function: Annotated[str | None, Option(metavar="NAME")]
+    """Function whose prompts are written. Default: that of trajkit.toml, else act."""
+    variant: Annotated[str | None, Option(metavar="NAME")]
+    """Variant of it."""
+    history: int
+    """Latest steps shown to the model with each observation."""
+    temperature: float
+    """Spread of the answers."""
+    max_new_tokens: int
+    """Longest answer, in tokens."""
+    max_episode_steps: int | None
+    """Cut an episode off after so many actions."""
+
+
+class Local(_World, JobOptions, total=False):
+    """Options of `rl_local`."""
+
+    algorithm: Literal["grpo", "gigpo", "rloo", "reinforce", "ppo", "awr"]
+    """How the advantage of a step is estimated."""
+    iterations: int
+    """How often the model plays and then learns from it."""
+    seeds_per_iteration: int
+    """Seeds that an iteration plays, each on every task."""
+    num_generations: int
+    """Attempts at each seed: the size of a group."""
+    epochs: int
+    """Passes over the steps of an iteration."""
+    minibatches: int
+    """Steps of the optimizer in a pass."""
+    beta: float
+    """Factor of the KL divergence from the first model."""
+    entropy_coef: float
+    """Factor of the bonus for uncertain answers."""
+    max_kl: float | None
+    """Stop when the KL divergence of a token is above this, in nats."""
+    eval_every: int
+    """Iterations between two measurements on the held-out seeds."""
+    keep_rollouts: bool
+    """Keep what each iteration played as a store in the job's folder."""
+
+
+@flattened(RlRecipe, WorldRecipe, LoraRecipe)
+def rl_local(
+    *,
+    model: Annotated[Place, Option(metavar="DIR|ID")],
+    **options: Unpack[Local],
+) -> TuneJob:
+    """Train a model by what it plays on this machine.
+
+    In each iteration the model plays groups of attempts at the same seeds, in lock step; each step gets an
+    advantage, and the model takes a few steps of the optimizer. Held-out seeds measure it on the way, and the
+    best checkpoint is kept. The plan comes first. Ctrl-C ends the waiting and not the training, which has a
+    process of its own; `trajkit jobs` knows it, and a killed one goes on to the same weights. DIR/JOB/rl.html
+    has the curves while it runs.
+
+    Args:
+        model: Model to start from: a folder, an id, or `sample:tiny-base`.
+
+    Raises:
+        RequestError: A value cannot be, a seed to learn from is reserved, or one to measure with is not.
+        TrainingError: Nothing can be learned, or the loss is not a number.
+    """
+    from trajkit.training.local.base_model import check_model
+    from trajkit.training.local.finish import take_wishes
+    from trajkit.training.local.launch import start
+    from trajkit.training.rl.prepare import RlRequest, prepare_rl
+    from trajkit.training.runs import Runs
+
+    runs = Runs(Path(options["runs"]))
+    given = {
+        **given_fields(options, RlRecipe),
+        "lora": given_fields(options, LoraRecipe),
+        "play": {**given_fields(options, WorldRecipe), **_world(options)},
+    }
+    wanted = recipe(RlRecipe, nested(options["set"], given))
+    check_model(str(model))
+    request = RlRequest(
+        base=str(model),
+        recipe=wanted,
+        store=None if options["from_"] is None else Path(store_path(options["from_"])),
+        **picked(options, ("tokenizer", "chat_template")),
+    )
+    prepared = prepare_rl(request, runs, name=options["name"])
+
+    def begin(runs: Runs, job_id: str) -> TuneJob:
+        take_wishes(runs, job_id, wanted)  # also of a job that is there already
+        return start(runs, job_id)
+
+    return carry_out(
+        prepared,
+        runs,
+        options,
+        plan=_plan(prepared),
+        question="Train?" if is_open() else None,
+        nothing="nothing was trained",
+        start=begin,
+        n_steps=prepared.recipe.iterations,
+    )
+
+
+def _world(options: Mapping[str, Any]) -> dict[str, Any]:
+    """What is played, from the options whose names or defaults are others in the recipe."""
+    settings = project()
+    found: dict[str, Any] = {
+        "env": options["env"] or "",
+        "env_settings": texts(options["env_set"]),
+        "tasks": many(options["task"]),
+    }
+    config = options["config"] or (settings.config if options["variant"] else None)
+    if config:
+        found |= {"config": str(config), "function": options["function"] or settings.function or "act"}
+    return found
+
+
+def _plan(prepared: PreparedRl) -> Iterator[str]:
+    job, found = prepared.job, prepared.recipe
+    world = found.play
+    if not prepared.is_new:
+        yield f"job {job.job_id} is the same: {job.status}"
+    worlds = f"{world.env} {', '.join(world.tasks)}"
+    if job.train is not None:
+        yield from _logged_lines(job.train, prepared)
+    else:
+        yield (
+            f"played    {worlds}, seeds {world.seeds}: {plural(found.iterations, 'iteration')} of"
+            f" {plural(found.n_groups, 'group')} of {plural(found.num_generations, 'attempt')}"
+        )
+    prompts = (
+        f"{world.function}/{world.variant} of {near(Path(world.config))}" if world.config else "trajkit's own"
+    )
+    if world.env:
+        yield f"prompts   {prompts}"
+        yield f"answers   up to {world.max_new_tokens} tokens, drawn at temperature {world.temperature:g}"
+    if world.eval_seeds:
+        often = plural(found.eval_every, "iteration")
+        yield f"measured  seeds {world.eval_seeds} of every task, every {often}"
+    else:
+        yield "measured  nothing: the last checkpoint is kept, not the best"
+        yield f"          `trajkit reserve {world.env} --seeds 10000:10032` keeps some seeds for that"
+    yield from weight_lines(job.base, found, prepared.sizes)
+    n_updates = found.iterations * found.n_updates
+    yield (
+        f"learned   {found.algorithm}: {count(n_updates)} steps of the optimizer, {found.n_updates} in each"
+        f" iteration, learning rate {found.learning_rate:g}"
+    )
+    if found.report_to == "wandb":
+        yield "told      Weights & Biases: every measurement and the recipe, over the network"
+    yield "price     none: it runs on this machine"
+
+
+def _logged_lines(data: JobData, prepared: PreparedRl) -> Iterator[str]:
+    """What a store has to learn, and how far the model is from the policy that played it."""
+    found = prepared.recipe
+    yield (
+        f"learned   {near(data.store)}  {plural(data.n_episodes, 'episode')}  {plural(data.n_rows, 'step')}:"
+        f" {plural(found.iterations, 'iteration')} of {plural(found.seeds_per_iteration, 'group')}"
+    )
+    for reason, number in data.left.items():
+        yield f"          not learned: {count(number)} {reason}"
+    if (far := prepared.distance) is not None:
+        yield (
+            f"distance  effective sample size {far.effective:.1%} of {plural(far.n_steps, 'step')},"
+            f" KL divergence {far.kl:.3g} nats a token, {far.stale:.1%} of the steps too stale"
+        )

@@ -1,0 +1,76 @@
+"""Answer an agent's calls with a model of this machine: waiting episodes are answered in one batch."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from trajkit._core.ids import uuid7
+from trajkit.errors import RequestError
+from trajkit.models.serving.chat_answer import Answer
+from trajkit.models.serving.chat_request import read_request, refusal_of
+from trajkit.rollouts.calling import Caller
+from trajkit.rollouts.endpoint import ChatModels, Completed, Refused, Sent, request_options
+from trajkit.rollouts.faults import Fault, FaultKind, Faulty, shown
+from trajkit.rollouts.local_player import LocalPlayer
+from trajkit.rollouts.local_policy import LocalModels
+
+_NEW_TOKENS = 1024
+"""Most tokens of an answer where a call does not say, as with `trajkit serve`."""
+
+
+class LocalEndpoint(ChatModels):
+    """The model of a player, asked as a server is, without HTTP.
+
+    Args:
+        player: Its model.
+        models: Those of all players; closing them is the caller's business.
+        caller: Sends the requests, with the limits of the run.
+
+    Raises:
+        MissingExtra: The package `openai` is not installed.
+    """
+
+    def __init__(self, player: LocalPlayer, models: LocalModels, caller: Caller) -> None:
+        super().__init__("this process", caller, model=player.called or player.model, is_only=True)
+        self._player, self._models = player, models
+
+    async def close(self) -> None:
+        """Nothing was opened here."""
+
+    async def _called(self, attempt: Callable[[], Awaitable[Completed]]) -> Completed:
+        """The answer, for which a batch takes as long as it takes: no other server could answer it."""
+        self._caller.budget.begin_call()
+        try:
+            return await attempt()
+        finally:
+            self._caller.budget.end_call()
+
+    async def _sent(self, wanted: dict[str, Any]) -> Sent:
+        try:
+            asked = {name: wanted.get(name) for name in ("messages", "tools")} | request_options(wanted)
+            request = read_request(_written({**asked, "model": self._player.found.model}))
+            (ask,) = request.asks(max_new_tokens=_NEW_TOKENS)
+            said = await self._models.ask(self._player.name, ask)
+        except RequestError as error:
+            refusal = refusal_of(error)
+            fault = Fault(FaultKind.REFUSED, shown(f"{self.model}: {refusal.message}"), is_lasting=True)
+            raise Refused(fault, refusal.status) from error
+        except RuntimeError as error:  # errors of torch, such as out of memory
+            failed = f"{error}; a smaller --concurrency takes less memory"
+            raise self._faulty(FaultKind.SERVER, failed) from error
+        answer = Answer(
+            self._models.voice(self._player), answer_id=f"chatcmpl-{uuid7()}", created_at_s=int(time.time())
+        )
+        content = _written({**answer.whole([said]), "model": self.model})
+        completion = self._openai.types.chat.ChatCompletion
+        return Sent(content, lambda: completion.model_validate_json(content))
+
+    def _faulty(self, kind: FaultKind, reason: str) -> Faulty:
+        return Faulty(Fault(kind, shown(f"the model {self.model} failed: {reason}"), is_lasting=True))
+
+
+def _written(document: Mapping[str, Any]) -> bytes:
+    return json.dumps(document).encode()

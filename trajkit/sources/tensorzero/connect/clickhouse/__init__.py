@@ -1,0 +1,1 @@
+"""TensorZero's ClickHouse."""

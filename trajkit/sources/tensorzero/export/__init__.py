@@ -1,0 +1,1 @@
+"""From a database to a store: look, choose, pull, assemble, write; `export.py` is the sequence."""

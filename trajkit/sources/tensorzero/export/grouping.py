@@ -1,0 +1,64 @@
+"""Decide how many buckets the steps are cut into on disk, and how many buckets are assembled at once."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterator, Sequence
+
+from trajkit.sources.tensorzero.export.spool import Size, Spool
+
+GROUP_STEPS = 25_000
+"""Steps that are assembled at once: more take more memory, fewer more time, as each group is planned anew."""
+_HELD_BYTES = 120_000_000
+"""Most bytes of a group that are in memory at once, unless one bucket has more."""
+_GROUP_BYTES = 480_000_000
+"""Most bytes of a group: where conversations do not go on byte for byte, their prompts are held too."""
+_BUCKETS_PER_GROUP = 2
+_BUCKET_BYTES = 60_000_000
+"""Bytes of a bucket, whose texts are held: long prompts make many buckets."""
+_MAX_BUCKETS = 384
+"""Each is an open file of two tables; where a process may have fewer files, there are fewer buckets."""
+_SPARE_FILES = 64
+_NOTHING = Size(0, 0, 0)
+
+
+def count_buckets(n_steps: int, n_bytes: float) -> int:
+    """The number of buckets on disk, from the number of steps and the length of their texts."""
+    by_steps = math.ceil(n_steps / GROUP_STEPS) * _BUCKETS_PER_GROUP
+    most = min(_MAX_BUCKETS, max(1, (_open_files() - _SPARE_FILES) // 2))
+    return min(max(by_steps, math.ceil(n_bytes / _BUCKET_BYTES), 1), most)
+
+
+def groups_of(inferences: Spool, calls: Spool) -> Iterator[Sequence[int]]:
+    """The numbers of the buckets that are assembled at once, group by group."""
+    first, group = 0, _NOTHING
+    for number in range(inferences.n_buckets):
+        bucket = inferences.size(number)
+        more = bucket.plus(calls.size(number))._replace(n_rows=bucket.n_rows)
+        if number > first and _is_too_much(group, more):
+            yield range(first, number)
+            first, group = number, _NOTHING
+        group = group.plus(more)
+    yield range(first, inferences.n_buckets)
+
+
+def may_be_one(size: Size) -> bool:
+    """Whether groups of that size together take no more memory than the largest may."""
+    return size.n_held <= _HELD_BYTES and size.n_bytes <= _GROUP_BYTES
+
+
+def _is_too_much(group: Size, more: Size) -> bool:
+    whole = group.plus(more)
+    # buckets have about the same size: a group ends where its size is nearest to the goal
+    return group.n_rows + more.n_rows / 2 > GROUP_STEPS or not may_be_one(whole)
+
+
+def _open_files() -> int:
+    """How many files this process may have open at once."""
+    if sys.platform == "win32":
+        return 512
+    import resource
+
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MAX_BUCKETS * 4 if limit == resource.RLIM_INFINITY else limit

@@ -1,0 +1,129 @@
+"""Process the groups of an export in threads: while one is assembled, another is assembled or written."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Generic, Self, TypeVar
+
+import duckdb
+
+from trajkit.sources.tensorzero.export.spool import Size
+
+Result = TypeVar("Result")
+
+_N_THREADS = 2
+"""More would take more memory than they save time: where there are more cores DuckDB uses them, too."""
+_LOOK_S = 0.05
+_PATIENCE_S = 10.0
+"""How long a failure waits for work that is not a query, which may hang on a lost database."""
+
+
+class Running:
+    """The connections on which queries may be running, so that another thread can stop them."""
+
+    def __init__(self) -> None:
+        self._connections: list[duckdb.DuckDBPyConnection] = []
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def cursor(self, connection: duckdb.DuckDBPyConnection) -> Iterator[duckdb.DuckDBPyConnection]:
+        """A cursor for the time of a block."""
+        with connection.cursor() as cursor:
+            with self._lock:
+                self._connections.append(cursor)
+            try:
+                yield cursor
+            finally:
+                with self._lock:
+                    self._connections.remove(cursor)
+
+    def interrupt(self) -> None:
+        """Stop what runs now."""
+        with self._lock:
+            for connection in self._connections:
+                connection.interrupt()
+
+
+class Room:
+    """Lets threads process in parallel what fits into memory together; the rest waits.
+
+    Args:
+        fits: Whether things of that size in all do.
+    """
+
+    def __init__(self, fits: Callable[[Size], bool]) -> None:
+        self._fits = fits
+        self._taken: list[Size] = []
+        self._changed = threading.Condition()
+
+    @contextlib.contextmanager
+    def of(self, size: Size) -> Iterator[None]:
+        """Take as much for the time of a block; what is alone has room, whatever its size."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._taken or self._fits(_sum([size, *self._taken])))
+            self._taken.append(size)
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken.remove(size)
+                self._changed.notify_all()
+
+
+class Workers(Generic[Result]):
+    """Threads for the time of a block. When it fails, or with Ctrl-C, what they do is stopped.
+
+    Args:
+        running: Where they run their queries.
+        take: Gets each result, in the order in which the work was given.
+    """
+
+    def __init__(self, running: Running, take: Callable[[Result], None]) -> None:
+        self._running = running
+        self._take = take
+        self._pool = ThreadPoolExecutor(_N_THREADS)
+        self._pending: deque[Future[Result]] = deque()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            while kind is None and self._pending:
+                self._take_first()
+        finally:
+            self._stop()
+
+    def give(self, work: Callable[[], Result]) -> None:
+        """Let a thread do something, as soon as one is free; what went wrong before is raised here."""
+        if len(self._pending) == _N_THREADS:
+            self._take_first()
+        self._pending.append(self._pool.submit(work))
+
+    def _take_first(self) -> None:
+        # it stays pending until it is over: waiting for it may be broken off
+        result = self._pending[0].result()
+        self._pending.popleft()
+        self._take(result)
+
+    def _stop(self) -> None:
+        """Stop what runs: again and again, as a query may be just about to begin."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        until = time.monotonic() + _PATIENCE_S
+        while wait(self._pending, _LOOK_S).not_done and time.monotonic() < until:
+            self._running.interrupt()
+
+
+def _sum(sizes: list[Size]) -> Size:
+    whole = sizes[0]
+    for size in sizes[1:]:
+        whole = whole.plus(size)
+    return whole

@@ -1,0 +1,1 @@
+"""What a database holds, counted by the database itself."""

@@ -1,0 +1,1 @@
+"""Prompts rendered from templates as the gateway renders them."""

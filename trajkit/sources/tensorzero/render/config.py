@@ -1,0 +1,180 @@
+"""Read the templates of a gateway's configuration from its snapshot in the database."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from trajkit.errors import ConfigError
+from trajkit.sources.tensorzero.export.json_mode import is_prefixed
+
+ROLES = ("system", "user", "assistant")
+"""Roles that have a template of their own name."""
+
+PATH, DATA = "__tensorzero_remapped_path", "__data"
+"""How a snapshot writes a file: its path and its content."""
+
+
+class Template(NamedTuple):
+    """One template of a variant."""
+
+    key: str
+    """Its name among the gateway's templates; the ending says how values are escaped."""
+    text: str
+    """Its text."""
+    takes_text: bool
+    """Declared in the old way (`user_template`, `input_wrappers`): plain text of its role goes through it."""
+    is_wrapper: bool
+    """Declared in the old way and without a schema: it takes plain text and nothing else."""
+
+
+class Variant(NamedTuple):
+    """The parts of a variant that make its prompts."""
+
+    templates: Mapping[str, Template]
+    """By the name that a block of the input calls it by; `system`, `user` and `assistant` are the roles'."""
+    is_prefixed: bool
+    """Whether the gateway puts the line of JSON mode before prompts that do not mention JSON."""
+
+
+class Configuration:
+    """A gateway's configuration as far as prompts are made from it.
+
+    Args:
+        name: Its name in errors.
+        document: It, parsed; files are names, or tables as in a snapshot.
+        read: The text of a file that it names; None when there is none.
+        load: The text of a template that another one includes; None when there is none.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        document: Mapping[str, Any],
+        *,
+        read: Callable[[str], str | None],
+        load: Callable[[str], str | None],
+    ) -> None:
+        self._name = name
+        self._document = document
+        self._read = read
+        self._load = load
+        self._texts: dict[str, str] | None = None
+
+    def variants(self, function: str) -> tuple[str, ...]:
+        """The variants of a function; none when it is not declared."""
+        return tuple(table_in(table_in(self.function(function), "variants")))
+
+    def variant(self, function: str, name: str) -> Variant:
+        """A variant of a function.
+
+        Raises:
+            ConfigError: It is not one that has prompts of its own, or a file is missing.
+        """
+        declared = self.function(function)
+        variant = table_in(table_in(declared, "variants"), name)
+        kind = variant.get("type", "chat_completion")
+        if kind != "chat_completion":
+            raise ConfigError(
+                f"variant {name!r} of function {function!r} is of type {kind}, without templates of its own",
+                hint="name one of type chat_completion",
+            )
+        where = f"{self._name}: functions.{function}.variants.{name}"
+        is_json = declared.get("type") == "json"
+        return Variant(
+            templates={item.name: item.template for item in self._templates(declared, variant, where)},
+            is_prefixed=is_json and is_prefixed(self._provider(variant), json_mode=variant.get("json_mode")),
+        )
+
+    def load(self, key: str) -> str | None:
+        """The text of a template by its key, for those that include others; None when there is none."""
+        if self._texts is None:
+            self._texts = {item.template.key: item.template.text for item in self._all_templates()}
+        found = self._texts.get(key)
+        return self._load(key) if found is None else found
+
+    def function(self, name: str) -> Mapping[str, Any]:
+        """All that is declared of a function, the texts of its files inside; nothing when there is none."""
+        return table_in(table_in(self._document, "functions"), name)
+
+    def tool(self, name: str) -> Mapping[str, Any]:
+        """All that is declared of a tool; nothing when there is none."""
+        return table_in(table_in(self._document, "tools"), name)
+
+    def _all_templates(self) -> Iterator[_Named]:
+        for function, declared in table_in(self._document, "functions").items():
+            for name, variant in table_in(declared, "variants").items():
+                yield from self._templates(declared, variant, f"{self._name}: {function}.{name}")
+
+    def _templates(
+        self, function: Mapping[str, Any], variant: Mapping[str, Any], where: str
+    ) -> Iterator[_Named]:
+        wrappers = table_in(variant, "input_wrappers")
+        for role in ROLES:
+            has_schema = f"{role}_schema" in function or role in table_in(function, "schemas")
+            for file in (variant.get(f"{role}_template"), wrappers.get(role)):
+                if file is not None:
+                    yield self._template(role, file, where, takes_text=True, is_wrapper=not has_schema)
+        for name, declared in table_in(variant, "templates").items():
+            file = table_in(declared).get("path")
+            yield self._template(name, file, where, takes_text=False, is_wrapper=False)
+
+    def _template(self, name: str, file: Any, where: str, *, takes_text: bool, is_wrapper: bool) -> _Named:
+        table = file if isinstance(file, Mapping) else {PATH: file}
+        key = str(table.get(PATH))
+        text = table.get(DATA)
+        if text is None:
+            text = self._read(key)
+        if text is None:
+            raise ConfigError(f"{where}: there is no template file {key}")
+        return _Named(name, Template(key, text, takes_text, is_wrapper))
+
+    def _provider(self, variant: Mapping[str, Any]) -> str | None:
+        """The type of the provider that a variant's model is asked for first."""
+        name = str(variant.get("model", ""))
+        model = table_in(table_in(self._document, "models"), name)
+        routing = model.get("routing") or [None]
+        provider = table_in(table_in(model, "providers"), str(routing[0]))
+        if "type" in provider:
+            return str(provider["type"])
+        return name.partition("::")[0] if "::" in name else None
+
+
+class _Named(NamedTuple):
+    """A template with the name that blocks call it by."""
+
+    name: str
+    template: Template
+
+
+def table_in(value: Any, name: str | None = None) -> Mapping[str, Any]:
+    """A table, or one in it; empty when there is none."""
+    table = value if isinstance(value, Mapping) else {}
+    return table if name is None else table_in(table.get(name))
+
+
+def from_snapshot(name: str, text: str, templates: Mapping[str, str]) -> Configuration:
+    """The configuration of a snapshot.
+
+    Args:
+        name: Its name in errors.
+        text: The configuration (TOML), with the files that it names inside.
+        templates: The files that templates include, by name.
+
+    Raises:
+        ConfigError: It is not TOML.
+    """
+    return Configuration(name, parsed(name, text), read=templates.get, load=templates.get)
+
+
+def parsed(name: str, text: str) -> dict[str, Any]:
+    """A configuration's text as tables.
+
+    Raises:
+        ConfigError: It is not TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name} is not valid TOML: {error}") from error

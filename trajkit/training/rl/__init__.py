@@ -1,0 +1,1 @@
+"""Reinforcement learning on this machine: a model plays, and learns from what its actions brought."""

@@ -1,0 +1,186 @@
+"""The loss of steps that were played: a clipped objective, held to a reference, with the drift corrected.
+
+What the Trainer minimises is equal to the loss of TRL's GRPOTrainer on the same rows (a test compares them);
+TRL's own loop cannot take one row per step (https://github.com/huggingface/trl/issues/4543).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trajkit._core.lazy import need
+from trajkit.training.rl.recipe import RlRecipe
+
+
+class StepRow(NamedTuple):
+    """One step of an episode: the tokens that the model read and those that it drew."""
+
+    prompt: Sequence[int]
+    """Token ids of the prompt."""
+    completion: Sequence[int]
+    """Token ids that were drawn, as they were drawn."""
+    logprobs: Sequence[float]
+    """For each of them its natural-log probability under the distribution it was drawn from."""
+
+
+class Scored(NamedTuple):
+    """What a model says of some rows."""
+
+    logps: Any
+    """Natural-log probability of each drawn token at the recipe's temperature, [rows, tokens]."""
+    entropy: Any
+    """Entropy of the distribution at each of them, in nats, [rows, tokens]."""
+    values: Any
+    """Return that the value head expects from each step on, [rows]; None without one."""
+
+
+class Loss(NamedTuple):
+    """Sums over some rows, so that batches of any size add up to one step of the optimizer."""
+
+    total: Any
+    """The loss, a tensor of one number with its gradient; divided already by what the whole step has."""
+    n_clipped: Any
+    """Tokens whose ratio is outside the clip range, on the side where that matters."""
+    value_loss: Any
+    """Half the mean squared error of the value head; None without one."""
+
+
+def collate(rows: Sequence[StepRow], *, padding: int, device: Any) -> dict[str, Any]:
+    """Tensors of some rows: prompts are filled up on the left, completions on the right.
+
+    Returns:
+        `input_ids`, `attention_mask` and `position_ids` int64 [rows, prompt + completion], `mask` float32
+        [rows, completion] (1 where a token was drawn), `sampled` float32 [rows, completion] (the
+        log-probabilities it was drawn with).
+    """
+    torch = need("torch", extra="local")
+    n_prompt = max(len(row.prompt) for row in rows)
+    n_completion = max(len(row.completion) for row in rows)
+    tokens = np.full((len(rows), n_prompt + n_completion), padding, dtype=np.int64)
+    seen = np.zeros_like(tokens)
+    sampled = np.zeros((len(rows), n_completion), dtype=np.float32)
+    mask = np.zeros_like(sampled)
+    for line, row in enumerate(rows):
+        start, n = n_prompt - len(row.prompt), len(row.completion)
+        tokens[line, start : n_prompt + n] = [*row.prompt, *row.completion]
+        seen[line, start : n_prompt + n] = 1
+        sampled[line, :n] = row.logprobs
+        mask[line, :n] = 1
+    positions = (seen.cumsum(axis=1) - 1).clip(min=0)
+    made = {
+        "input_ids": tokens,
+        "attention_mask": seen,
+        "position_ids": positions,
+        "mask": mask,
+        "sampled": sampled,
+    }
+    return {name: torch.from_numpy(array).to(device) for name, array in made.items()}
+
+
+def scored(model: Any, batch: dict[str, Any], *, temperature: float, value_head: Any = None) -> Scored:
+    """Run a model on a batch of `collate`.
+
+    Args:
+        model: A causal language model.
+        batch: The batch.
+        temperature: What the logits are divided by.
+        value_head: Maps the last hidden state of a prompt to the expected return; None for none.
+    """
+    torch = need("torch", extra="local")
+    n_completion = batch["mask"].shape[1]
+    inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "position_ids")}
+    made = model(
+        **inputs,
+        use_cache=False,
+        logits_to_keep=n_completion + 1,
+        output_hidden_states=value_head is not None,
+    )
+    logits = made.logits[:, :-1].float() / temperature
+    chances = torch.log_softmax(logits, dim=-1)
+    drawn = batch["input_ids"][:, -n_completion:]
+    logps = chances.gather(-1, drawn[..., None])[..., 0]
+    entropy = -(chances.exp() * chances).sum(dim=-1)
+    values = None
+    if value_head is not None:
+        values = value_head(made.hidden_states[-1][:, -n_completion - 1].float())[:, 0]
+    return Scored(logps, entropy, values)
+
+
+def correction(old: Any, sampled: Any, mask: Any, recipe: RlRecipe) -> tuple[Any, Any]:
+    """How much each token counts, because it was drawn by another distribution than the one that is trained.
+
+    Args:
+        old: Log-probabilities under the trained model before the iteration's first step of the optimizer.
+        sampled: Those that the tokens were drawn with.
+        mask: 1 for tokens that were drawn.
+        recipe: `importance` and its cap.
+
+    Returns:
+        The weight of each token, 0 where it is left out; and where the cap had an effect, as booleans.
+    """
+    ratio = (old - sampled).exp()
+    cap = recipe.importance_cap
+    if recipe.importance == "none" or recipe.algorithm == "awr":
+        return mask, ratio < 0
+    if recipe.importance == "token_truncate":
+        return mask * ratio.clamp(max=cap), (ratio > cap) & (mask > 0)
+    beyond = ((ratio > cap) | (ratio < 1 / cap)) & (mask > 0)
+    return mask * ratio * ~beyond, beyond
+
+
+def policy_loss(
+    found: Scored, batch: dict[str, Any], recipe: RlRecipe, *, n_rows: int, n_tokens: float
+) -> Loss:
+    """The loss of a batch as a part of a step of the optimizer.
+
+    With r the ratio of new to old probability, A the advantage of the step and w the correction:
+    -w min(r A, clip(r, 1 - epsilon, 1 + epsilon_high) A) + beta KL - entropy_coef H for each token (Schulman
+    et al. 2017, "Proximal policy optimization algorithms", eq. 7; Shao et al. 2024, "DeepSeekMath", eq. 3 and
+    4, whose KL is exp(d) - d - 1 with d the difference of the reference's log-probability and the model's;
+    times r, so that its gradient is that of the KL: DeepSeek-AI 2025, "DeepSeek-V3.2", section 3.1);
+    with `cispo` -w min(r, epsilon_high) A log p, whose factor has no gradient (Chen et al. 2025,
+    "MiniMax-M1"). For awr -w A log p, where A is the weight of the step (Peng et al. 2019, eq. 8).
+
+    Args:
+        found: What the model says now.
+        batch: What `collate` makes, with `old`, `reference` and `weight` [rows, completion], `advantage`
+            [rows], and `target` [rows] with a value head.
+        recipe: How.
+        n_rows: Rows of the whole step of the optimizer.
+        n_tokens: Tokens of it that are not left out.
+    """
+    torch = need("torch", extra="local")
+    weight, advantage = batch["weight"], batch["advantage"][:, None]
+    mask = (weight > 0).float()
+    ratio = (found.logps - batch["old"]).exp()
+    high = recipe.epsilon if recipe.epsilon_high is None else recipe.epsilon_high
+    if recipe.algorithm == "awr":
+        token, clipped = -advantage * found.logps, ratio < 0
+    elif recipe.loss_type == "cispo":
+        token = -ratio.clamp(max=high).detach() * advantage * found.logps
+        clipped = (ratio > high) & (advantage > 0)
+    else:
+        limited = ratio.clamp(1 - recipe.epsilon, 1 + high)
+        token = -torch.min(ratio * advantage, limited * advantage)
+        clipped = ((ratio < 1 - recipe.epsilon) & (advantage < 0)) | ((ratio > 1 + high) & (advantage > 0))
+    token = token * weight
+    if recipe.beta:
+        apart = batch["reference"] - found.logps
+        token = token + recipe.beta * ratio * (apart.exp() - apart - 1) * mask
+    match recipe.loss_type:
+        case "grpo":
+            total = (token.sum(-1) / mask.sum(-1).clamp(min=1)).sum() / n_rows
+        case "dr_grpo":
+            total = token.sum() / (n_rows * recipe.play.max_new_tokens)
+        case _:
+            total = token.sum() / n_tokens
+    if recipe.entropy_coef:
+        total = total - recipe.entropy_coef * (found.entropy * mask).sum() / n_tokens
+    value_loss = None
+    if found.values is not None:
+        value_loss = 0.5 * (found.values - batch["target"]).square().sum() / n_rows
+        total = total + recipe.value_coef * value_loss
+    return Loss(total, (clipped & (mask > 0)).sum(), value_loss)

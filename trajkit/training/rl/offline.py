@@ -1,0 +1,213 @@
+"""Episodes of a store as what a model learns, and whether they are near enough to it to be learned."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trajkit._core.lazy import need
+from trajkit.errors import DataError
+from trajkit.rollouts.record import RETURN_METRIC
+from trajkit.schema import Episode, Outcome, Purpose, Transition
+from trajkit.store.dataset import Dataset
+from trajkit.training.job import JobData
+from trajkit.training.local.base_model import load_base
+from trajkit.training.rl.experience import Lived, Trace
+from trajkit.training.rl.loss import StepRow, collate, scored
+from trajkit.training.rl.recipe import COMPARING, RlRecipe
+
+_MOST_SAMPLED = 1000
+"""Steps on which the distance is measured before a training."""
+_LEAST_EFFECTIVE, _MOST_STALE = 0.05, 0.9
+"""Share of effective steps below which, and of stale steps above which, a training is refused."""
+_OTHERWISE = "`trajkit weight --by advantage`, then `trajkit sft local`, learns from a store without them"
+
+
+class Distance(NamedTuple):
+    """How far a model is from the policy that played some steps."""
+
+    n_steps: int
+    """Steps that were looked at."""
+    effective: float
+    """Effective sample size as a share of them: (sum w)^2 / sum w^2 / n, where w is the ratio of the
+    probabilities that the model and the behaviour policy give to an answer (Kong 1992)."""
+    kl: float
+    """KL divergence of the behaviour policy from the model, mean of a token, in nats."""
+    stale: float
+    """Share of the steps whose ratio is outside 1 / max_staleness to max_staleness."""
+
+    def check(self) -> None:
+        """Raise where nothing can be learned.
+
+        Raises:
+            DataError: Too few steps are near enough.
+        """
+        if self.effective < _LEAST_EFFECTIVE or self.stale > _MOST_STALE:
+            raise DataError(
+                f"the episodes are too far from the model: effective sample size {self.effective:.1%},"
+                f" {self.stale:.1%} of the steps are too stale, KL divergence {self.kl:.3g} nats a token",
+                hint="start from the model that played them, or play new ones with `trajkit rollout`",
+            )
+
+
+class Logged:
+    """The episodes of a store that can be learned, and how many cannot.
+
+    Args:
+        data: The store.
+        tokenizer: Hash of the model's tokenizer.
+        recipe: How they are learned.
+
+    Raises:
+        DataError: The ids are another tokenizer's, or no episode can be learned; the hint says what else the
+            store is good for.
+    """
+
+    def __init__(self, data: Dataset, tokenizer: str, recipe: RlRecipe) -> None:
+        self._recipe = recipe
+        self.left: Counter[str] = Counter()
+        """Episodes that are not learned, by reason."""
+        self.traces: list[Trace] = []
+        """Those that are."""
+        for episode in data:
+            reason = _reason(episode, tokenizer, data.store.path, recipe)
+            if reason is None:
+                self.traces.append(_trace(episode))
+            else:
+                self.left[reason] += 1
+        if not self.traces:
+            said = ", ".join(f"{n:,}: {reason}" for reason, n in self.left.items()) or "it has no episode"
+            raise DataError(f"{data.store.path} cannot be learned: {said}", hint=_OTHERWISE)
+        groups: dict[tuple[Any, ...], list[Trace]] = {}
+        for trace in self.traces:
+            groups.setdefault(trace.group, []).append(trace)
+        self._groups = list(groups.values())
+        if recipe.algorithm in COMPARING and max(map(len, self._groups)) == 1:
+            raise DataError(
+                f"{data.store.path} has one attempt at each seed, and {recipe.algorithm} compares attempts",
+                hint="--algorithm reinforce or ppo",
+            )
+        self._data = data
+
+    def lived(self, iteration: int) -> Lived:
+        """The groups of an iteration; after the last one it begins with the first again."""
+        n = self._recipe.seeds_per_iteration
+        order = np.random.default_rng(self._recipe.seed).permutation(len(self._groups))
+        places = {int(order[at % len(order)]) for at in range(iteration * n, iteration * n + n)}
+        return Lived([trace for place in sorted(places) for trace in self._groups[place]], {}, 0)
+
+    @property
+    def facts(self) -> JobData:
+        """What a job says of it."""
+        rows = [row for trace in self.traces for row in trace.rows]
+        sizes = [len(row.prompt) + len(row.completion) for row in rows]
+        manifest = self._data.store.manifest
+        return JobData(
+            store=self._data.store.path,
+            digest=manifest.digest,
+            n_episodes=len(self.traces),
+            n_steps=manifest.counts.n_steps,
+            n_learned=len(rows),
+            n_rows=len(rows),
+            n_tokens=sum(sizes),
+            n_learned_tokens=sum(len(row.completion) for row in rows),
+            longest=max(sizes),
+            left={f"episodes: {reason}": number for reason, number in self.left.items()},
+        )
+
+    def distance(self, base: str) -> Distance:
+        """How far a model is from the policy that played, on some of the steps.
+
+        Args:
+            base: Folder or id of the model.
+        """
+        torch = need("torch", extra="local")
+        model = load_base(base, self._recipe).eval()
+        rows = [row for trace in self.traces for row in trace.rows]
+        if len(rows) > _MOST_SAMPLED:
+            chosen = np.random.default_rng(self._recipe.seed).choice(len(rows), _MOST_SAMPLED, replace=False)
+            rows = [rows[place] for place in sorted(chosen)]
+        size, gaps, n_tokens = self._recipe.per_device_train_batch_size, [], 0
+        with torch.no_grad():
+            for start in range(0, len(rows), size):
+                batch = collate(rows[start : start + size], padding=0, device=model.device)
+                found = scored(model, batch, temperature=self._recipe.play.temperature)
+                gaps += ((found.logps - batch["sampled"]) * batch["mask"]).sum(-1).tolist()
+                n_tokens += int(batch["mask"].sum())
+        return distance_of(gaps, n_tokens, self._recipe.max_staleness)
+
+
+def distance_of(gaps: Sequence[float], n_tokens: int, most: float) -> Distance:
+    """The distance from the differences of the log-probabilities of whole answers.
+
+    Args:
+        gaps: Of each step the model's less the behaviour policy's.
+        n_tokens: Tokens of all answers.
+        most: Ratio beyond which a step is too stale.
+    """
+    gap = np.array(gaps)
+    ratio = np.exp(gap - gap.max())  # a common factor cancels
+    effective = float(ratio.sum() ** 2 / (ratio**2).sum() / len(gap))
+    stale = float((np.abs(gap) > math.log(most)).mean())
+    return Distance(len(gap), effective, float(-gap.sum() / max(1, n_tokens)), stale)
+
+
+def _reason(episode: Episode, tokenizer: str, path: Path, recipe: RlRecipe) -> str | None:
+    """Why an episode cannot be learned; None where it can.
+
+    Raises:
+        DataError: Its ids are another tokenizer's.
+    """
+    if episode.purpose == Purpose.EVAL:
+        return "they were played for evaluation"
+    if episode.outcome == Outcome.ERROR or not episode.steps:
+        return "they did not end"
+    if _score(episode) is None:
+        return "they have no return"
+    if recipe.algorithm in ("gigpo", "ppo") and all(step.reward is None for step in episode.steps):
+        return f"their steps have no rewards, which {recipe.algorithm} needs"
+    for step in episode.steps:
+        if not step.prompt_token_ids or not step.completion_token_ids:
+            return "their steps have no token ids"
+        if recipe.algorithm != "awr" and step.logprobs is None:
+            return "their steps have no log-probabilities"
+        told = (step.extra or {}).get("tokenizer")
+        if told is not None and told != tokenizer:
+            raise DataError(
+                f"{path}: the token ids of episode {episode.episode_id} are of the tokenizer {told},"
+                f" and the model's is {tokenizer}",
+                hint="train the model that played, or one with the same tokenizer",
+            )
+    return None
+
+
+def _trace(episode: Episode) -> Trace:
+    score = _score(episode)
+    assert score is not None
+    steps = episode.steps
+    return Trace(
+        group=(episode.env_id, episode.task, episode.episode_id if episode.seed is None else episode.seed),
+        score=score,
+        is_success=episode.outcome == Outcome.SUCCESS,
+        terminated=not steps[-1].truncated,
+        rows=tuple(map(_row, steps)),
+        rewards=tuple(math.nan if step.reward is None else step.reward for step in steps),
+        observations=tuple(step.observation for step in steps),
+        acting=tuple(step.reward is not None for step in steps),
+        n_invalid=sum(step.action_valid is False for step in steps),
+    )
+
+
+def _row(step: Transition) -> StepRow:
+    completion = step.completion_token_ids or ()
+    return StepRow(step.prompt_token_ids or (), completion, step.logprobs or (0.0,) * len(completion))
+
+
+def _score(episode: Episode) -> float | None:
+    found = episode.metrics.get(RETURN_METRIC)
+    return episode.total_reward if found is None else float(found)

@@ -1,0 +1,140 @@
+"""A model that is being trained plays: groups of attempts at the same seeds, all in lock step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from trajkit._core.loop import run_to_end
+from trajkit._core.seeds import Seeds, as_seeds
+from trajkit.environments import typed_environment
+from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.models.generation.model import LocalModel
+from trajkit.rollouts.calling import Caller
+from trajkit.rollouts.local_player import LocalPlayer
+from trajkit.rollouts.local_policy import LocalModels, LocalPolicy
+from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.record import Played
+from trajkit.rollouts.runner import play
+from trajkit.rollouts.seeds import derived_seed
+from trajkit.schema import Purpose
+from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
+
+_SIDE_BY_SIDE = 256
+"""The most episodes that are played at once."""
+
+
+def player_of(base: str, recipe: WorldRecipe) -> LocalPlayer:
+    """The model as one that plays: its prompts, and how its answers are drawn.
+
+    Raises:
+        RequestError: There is no such variant, or a value cannot be.
+        ConfigError: The configuration cannot be used.
+    """
+    player = LocalPlayer(
+        name="policy",
+        model=base,
+        config=recipe.config or None,
+        function=recipe.function or None,
+        variant=recipe.variant or None,
+        settings={
+            "temperature": str(recipe.temperature),
+            "top_p": str(recipe.top_p),
+            "max_new_tokens": str(recipe.max_new_tokens),
+            "json_mode": recipe.json_mode.value,
+        },
+    )
+    player.prompts(typed_environment(recipe.env, recipe.env_settings).rule, history=recipe.history)
+    return player
+
+
+class Stage:
+    """Where a model plays, as it is at the time.
+
+    Args:
+        base: Folder or id of the model, for its name.
+        recipe: What is played, and how the model is asked.
+        tokenizer: The model's.
+    """
+
+    def __init__(self, base: str, recipe: RlRecipe, tokenizer: ChatTemplate) -> None:
+        self._recipe = recipe
+        self._player = player_of(base, recipe.play)
+        self._rule = typed_environment(recipe.play.env, recipe.play.env_settings).rule
+        self._tokenizer = tokenizer
+        self._seeds = as_seeds(recipe.play.seeds)
+        self._model: LocalModel | None = None
+
+    def seeds(self, iteration: int) -> Seeds:
+        """The seeds of an iteration; after the last one it begins with the first again."""
+        n = self._recipe.seeds_per_iteration
+        return as_seeds(
+            sorted({self._seeds[at % len(self._seeds)] for at in range(iteration * n, iteration * n + n)})
+        )
+
+    def attempts(self, network: Any, iteration: int) -> list[Played]:
+        """Play the groups of an iteration: what is drawn follows from the recipe's seed and the iteration.
+
+        Args:
+            network: The model as it is now.
+            iteration: From 0.
+
+        Returns:
+            The episodes in the order of task, seed and attempt, with those that a fault ended.
+        """
+        n = self._recipe.num_generations
+        draws = {
+            f"attempt_{number}": derived_seed("attempt", self._recipe.seed, iteration, number)
+            for number in range(n)
+        }
+        return self._play(network, draws, self.seeds(iteration), Purpose.TRAIN)
+
+    def measured(self, network: Any) -> list[Played]:
+        """Play each held-out seed once; the same model plays the same."""
+        return self._play(
+            network, {"policy": self._recipe.seed}, as_seeds(self._recipe.play.eval_seeds), Purpose.EVAL
+        )
+
+    def _play(self, network: Any, draws: Mapping[str, int], seeds: Seeds, purpose: Purpose) -> list[Played]:
+        world = self._recipe.play
+        plan = Plan(
+            env_id=world.env,
+            env_name="" if world.env_name == world.env else world.env_name,
+            env_settings=world.env_settings,
+            tasks=world.tasks,
+            variants=tuple(draws),
+            seeds=seeds,
+            purpose=purpose,
+            run_seed=self._recipe.seed,
+            history=world.history,
+            max_steps=world.max_episode_steps,
+            concurrency=min(_SIDE_BY_SIDE, len(seeds) * len(world.tasks) * len(draws)),
+        )
+        network.eval()
+        played: list[Played] = []
+        run_to_end(self._run(self._asked(network), plan, draws, played))
+        return sorted(played, key=lambda one: plan.position(one.job))
+
+    def _asked(self, network: Any) -> LocalModel:
+        if self._model is None:
+            # an adapter works from inside its base, which says itself what it takes
+            inner = network.get_base_model() if hasattr(network, "get_base_model") else network
+            self._model = LocalModel.of(inner, self._tokenizer, name=self._player.found.model)
+        self._model.forget()  # what was kept of prompts is that of earlier weights
+        return self._model
+
+    async def _run(
+        self, model: LocalModel, plan: Plan, draws: Mapping[str, int], played: list[Played]
+    ) -> None:
+        models = LocalModels({self._player.name: model})
+        caller = Caller(concurrency=plan.concurrency, timeout_s=plan.timeout_s, retries=0)
+        policies = {
+            name: LocalPolicy(
+                self._player, models, plan.model_copy(update={"run_seed": seed}), caller, rule=self._rule
+            )
+            for name, seed in draws.items()
+        }
+        try:
+            await play(plan, policies, on_played=played.append)
+        finally:
+            await models.end()

@@ -1,0 +1,208 @@
+"""What comes before a training by playing: all is found, checked and written down; nothing is played."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from trajkit._core.files import building_folder
+from trajkit._core.secrets import names_a_secret
+from trajkit._core.seeds import Seeds, as_seeds
+from trajkit._core.settings import Reservation, refuse_reserved, reserved
+from trajkit.curation.leak import leak
+from trajkit.environments import typed_environment
+from trajkit.errors import RequestError
+from trajkit.rollouts.plan import chosen
+from trajkit.schema import Model
+from trajkit.store.dataset import Dataset, open_dataset
+from trajkit.training.job import TuneJob, key_of
+from trajkit.training.local.base_model import Sizes, measured, settled
+from trajkit.training.local.finish import TOKENIZER
+from trajkit.training.local.optimizer import check_optimizer
+from trajkit.training.local.recipe import deciding
+from trajkit.training.local.reports import check_reports
+from trajkit.training.local.template import save_tokenizer, spelled
+from trajkit.training.new_job import begin_job, name_for, same_job
+from trajkit.training.origin import Origin, origin_of
+from trajkit.training.rl.offline import Distance, Logged
+from trajkit.training.rl.play import player_of
+from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
+from trajkit.training.runs import Runs
+
+_DECIDING = ("torch", "transformers", "peft", "accelerate", "tokenizers", "numpy")
+HELD_OUT = "held_out.json"
+"""Initial states of the reserved worlds, in the folder of a job."""
+_USUAL_HELD_OUT = 32
+"""So many of the reserved seeds are measured with where nobody says."""
+
+
+class RlRequest(Model):
+    """What is trained by playing what."""
+
+    base: str
+    """Folder or id of the model."""
+    recipe: RlRecipe
+    """How."""
+    store: Path | None = None
+    """Logged episodes to learn in place of playing."""
+    tokenizer: str | None = None
+    """Folder or id of a tokenizer that stands in the place of the model's own."""
+    chat_template: str | None = None
+    """The same for its chat template: `chatml`, `plain`, or a file."""
+
+
+class PreparedRl(NamedTuple):
+    """A job that can be started."""
+
+    job: TuneJob
+    """The job, saved."""
+    recipe: RlRecipe
+    """How, with nothing left open."""
+    sizes: Sizes
+    """How large the model is, and how much of it is trained."""
+    is_new: bool
+    """False when the same job was there already: that is the one."""
+    distance: Distance | None = None
+    """How far the model is from the policy that played logged episodes; None where it plays itself, where awr
+    learns, which does not ask, and of a job that was there already."""
+
+
+def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> PreparedRl:
+    """Write a job. Nothing is started.
+
+    The same model and recipe give the same job: it is found and not made twice.
+
+    Args:
+        request: What is asked for.
+        runs: Where jobs are kept.
+        name: Name of the job; None for one made of the model and the environment.
+
+    Raises:
+        RequestError: A seed to learn from is reserved, one to measure with is not, or there is no such
+            environment, task, model, function or variant.
+        DataError: Logged episodes cannot be learned: they leak, they lack what is needed, or the model is too
+            far from the policy that played them.
+        ConfigError: The configuration cannot be used.
+        MissingExtra: A package is not installed.
+    """
+    recipe = request.recipe
+    check_reports(recipe)
+    check_optimizer(recipe)
+    base, data = settled(request.base), None
+    if request.store is not None:
+        leak(request.store).checked()
+        data = open_dataset(request.store)
+    if recipe.play.env:
+        recipe = recipe.model_copy(update={"play": _settled_world(recipe)})
+        player_of(base, recipe.play)
+    elif data is None:
+        raise RequestError("nothing is played and nothing learned", hint="--env babyai, or --from STORE")
+    said = request.model_dump(mode="json", include={"tokenizer"})
+    sizes = measured(base, recipe)
+    recipe = recipe.of_size(sizes.n_weights)
+    whole = recipe.model_dump(mode="json") | said | {"chat_template": spelled(request.chat_template)}
+    digests = () if data is None else (data.store.manifest.digest,)
+    key = key_of(target="local", method="rl", base=base, recipe=deciding(whole), digests=digests)
+    if (found := same_job(runs, key, name)) is not None:
+        return PreparedRl(found, recipe, sizes, is_new=False)
+    job_id = name_for(runs, name, base=base, data=request.store or Path(recipe.play.env_name), method="rl")
+    play = recipe.play
+    with building_folder(runs.path(job_id)) as folder:
+        template = save_tokenizer(
+            base, folder / TOKENIZER, tokenizer=request.tokenizer, template=request.chat_template
+        )
+        logged = None if data is None else Logged(data, template.digest, recipe)
+        distance = None
+        if logged is not None and recipe.algorithm != "awr":
+            distance = logged.distance(base)
+            distance.check()
+        states = sorted(state for each in _reservations(play) for state in each.states)
+        (folder / HELD_OUT).write_text(json.dumps(states), encoding="utf-8")
+        job = begin_job(
+            folder,
+            job_id=job_id,
+            key=key,
+            target="local",
+            method="rl",
+            base=base,
+            recipe=whole,
+            train=None if logged is None else logged.facts,
+            origin=_origin(play, data),
+            packages=_DECIDING,
+        )
+    return PreparedRl(job, recipe, sizes, is_new=True, distance=distance)
+
+
+def _origin(world: WorldRecipe, data: Dataset | None) -> Origin:
+    """What the learned steps are of: those of the store, or those that will be played."""
+    if data is not None:
+        return origin_of(data)
+    return Origin(*((name,) if name else () for name in (world.function, world.variant)))
+
+
+def _settled_world(recipe: RlRecipe) -> WorldRecipe:
+    """What is played, with tasks, seeds and configuration found, and checked against what is reserved."""
+    world = recipe.play
+    if secret := next(filter(names_a_secret, world.env_settings), None):
+        raise RequestError(
+            f"the setting {secret} looks like a secret, and the record of a job keeps the settings",
+            hint="let the environment read it from a variable",
+        )
+    info = typed_environment(world.env, world.env_settings)
+    tasks = chosen(world.tasks or ("all",), info.tasks, noun="task", of=world.env)
+    for task in tasks:
+        info.make(task).close()
+    world = world.model_copy(
+        update={
+            "tasks": tasks,
+            "env_name": info.env_id,
+            "config": str(Path(world.config).resolve()) if world.config else "",
+            "folder": str(Path.cwd()),
+        }
+    )
+    kept = _reservations(world)
+    held_out = _held_out(world, kept)
+    if world.seeds:
+        seeds = as_seeds(world.seeds)
+        refuse_reserved(info.env_id, tasks, seeds)
+        if held_out is not None and (both := seeds.first_shared(held_out)) is not None:
+            raise RequestError(
+                f"seed {both} is one to learn from and one to measure with", hint="other --seeds"
+            )
+    else:
+        taken = {
+            seed for some in (*(each.seeds for each in kept), *filter(None, [held_out])) for seed in some
+        }
+        free = (seed for seed in itertools.count() if seed not in taken)
+        seeds = as_seeds(itertools.islice(free, recipe.iterations * recipe.seeds_per_iteration))
+    return world.model_copy(
+        update={"seeds": str(seeds), "eval_seeds": "" if held_out is None else str(held_out)}
+    )
+
+
+def _reservations(world: WorldRecipe) -> list[Reservation]:
+    """What the project keeps for evaluation of the worlds that are played."""
+    return [each for each in reserved() if each.env == world.env_name and set(each.tasks) & set(world.tasks)]
+
+
+def _held_out(world: WorldRecipe, kept: Sequence[Reservation]) -> Seeds | None:
+    """The seeds to measure with: as given, else the first of those that are reserved for every task."""
+
+    def is_kept(seed: int) -> bool:
+        return all(any(task in each.tasks and each.seeds.has(seed) for each in kept) for task in world.tasks)
+
+    if not world.eval_seeds:
+        first = itertools.islice(filter(is_kept, kept[0].seeds if kept else ()), _USUAL_HELD_OUT)
+        found = list(first)
+        return as_seeds(found) if found else None
+    seeds = as_seeds(world.eval_seeds)
+    free = next((seed for seed in seeds if not is_kept(seed)), None)
+    if free is not None:
+        raise RequestError(
+            f"seed {free} of {world.env_name} is not reserved for every task: episodes of it may be learned",
+            hint=f"trajkit reserve {world.env} --seeds {world.eval_seeds}",
+        )
+    return seeds

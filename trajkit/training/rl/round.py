@@ -1,0 +1,194 @@
+"""One iteration as a model learns it: rows with log-probabilities and advantages, cut into minibatches."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from trajkit._core.lazy import need
+from trajkit.training.rl.experience import Experience
+from trajkit.training.rl.loss import collate, correction, scored
+from trajkit.training.rl.recipe import RlRecipe
+
+
+class Networks(NamedTuple):
+    """What is asked about the rows."""
+
+    model: Any
+    """The model that is trained."""
+    reference: Any
+    """A copy of it as it was at first; None where switching off its adapter gives that."""
+    value_head: Any
+    """Maps a hidden state to the expected return; None for none."""
+    context: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
+    """The precision in which it is trained."""
+
+
+class Measured(NamedTuple):
+    """What the rows say of the model that played them, before it learns from them."""
+
+    kl: float
+    """Mean KL divergence of a token from the first model, in nats (Schulman's k3 estimate)."""
+    entropy: float
+    """Mean entropy of a token, in nats."""
+    drift: float
+    """Mean absolute difference of a token's log-probability when it was drawn and when it is trained."""
+    importance_share: float
+    """Share of the tokens on which the cap of the correction had an effect."""
+    n_learned: int
+    """Rows that are learned; those that have nothing to compare with are not."""
+    n_silent: int
+    """Groups whose attempts all did equally well."""
+    n_stale: int
+    """Rows that are left out because the model is too far from the policy that played them."""
+
+
+class Round:
+    """The rows of an iteration, ready to be learned.
+
+    Args:
+        experience: What was played.
+        networks: The models, none of them in training mode.
+        recipe: How it is learned.
+        padding: A token; any will do.
+        max_staleness: Steps are left out whose answer has become so many times more or less probable since
+            it was drawn; None leaves none out.
+    """
+
+    def __init__(
+        self,
+        experience: Experience,
+        networks: Networks,
+        recipe: RlRecipe,
+        *,
+        padding: int,
+        max_staleness: float | None = None,
+    ) -> None:
+        self._experience, self._recipe, self._padding = experience, recipe, padding
+        self._device = networks.model.device
+        n = len(experience.rows)
+        self._columns: dict[str, list[Any]] = {name: [None] * n for name in ("old", "reference", "weight")}
+        self._values = None if networks.value_head is None else np.zeros(n)
+        self._sums, self._gaps = np.zeros(4), np.zeros(n)
+        """Of each row: how much more probable its answer is now than when it was drawn, as a logarithm."""
+        with need("torch", extra="local").no_grad():
+            for places in self._cut(range(n)):
+                self._score(places, networks)
+        self._learn(max_staleness)
+
+    def _score(self, places: Sequence[int], networks: Networks) -> None:
+        """Run the models on some rows, and keep what they say."""
+        temperature = self._recipe.play.temperature
+        batch = self._batch(places)
+        with networks.context():
+            found = scored(networks.model, batch, temperature=temperature, value_head=networks.value_head)
+        with networks.context(), _first_model(networks) as first:
+            reference = scored(first, batch, temperature=temperature).logps
+        mask = batch["mask"]
+        weight, is_capped = correction(found.logps, batch["sampled"], mask, self._recipe)
+        apart = reference - found.logps
+        kl = apart.exp() - apart - 1
+        gap = (found.logps - batch["sampled"]) * mask
+        self._gaps[list(places)] = gap.sum(-1).cpu().numpy()
+        drift = gap.abs()
+        self._sums += [float((each * mask).sum()) for each in (kl, found.entropy, drift, is_capped)]
+        for name, column in (("old", found.logps), ("reference", reference), ("weight", weight)):
+            for place, line in zip(places, column.float().cpu().numpy(), strict=True):
+                self._columns[name][place] = line[: len(self._experience.rows[place].completion)]
+        if self._values is not None:
+            self._values[list(places)] = found.values.cpu().numpy()
+
+    def _learn(self, max_staleness: float | None) -> None:
+        """Choose what is learned, and how much better each step was than what it is compared with."""
+        recipe, found = self._recipe, self._experience.advantages(self._recipe, self._values)
+        self._advantage = found.values
+        if self._values is not None:
+            self._target = found.values + self._values
+            if len(found.values):
+                self._advantage = (found.values - found.values.mean()) / (found.values.std() + 1e-8)
+        # a row without an advantage still holds the model to the first one, and keeps its answers uncertain
+        is_learned = (
+            np.ones(len(found.values), dtype=bool) if recipe.beta or recipe.entropy_coef else ~found.left_out
+        )
+        is_learned &= np.array([bool((weight > 0).any()) for weight in self._columns["weight"]], dtype=bool)
+        n_stale = 0
+        if max_staleness is not None and recipe.algorithm != "awr":
+            is_stale = np.abs(self._gaps) > math.log(max_staleness)
+            is_learned, n_stale = is_learned & ~is_stale, int(is_stale.sum())
+        self._learned = np.flatnonzero(is_learned)
+        n_tokens = max(1, sum(len(row.completion) for row in self._experience.rows))
+        kl, entropy, drift, share = (self._sums / n_tokens).tolist()
+        n_silent = found.n_equal + found.n_single
+        self.measured = Measured(kl, entropy, drift, share, len(self._learned), n_silent, n_stale)
+
+    def minibatch(self, key: Sequence[int], part: int) -> Minibatch:
+        """The rows of one step of the optimizer.
+
+        Args:
+            key: Numbers from which the order of the rows follows: the same in all parts of a pass.
+            part: Which part of the pass, from 0.
+        """
+        order = np.random.default_rng(list(key)).permutation(self._learned)
+        places = np.array_split(order, self._recipe.minibatches)[part].tolist()
+        n_tokens = sum(int((self._columns["weight"][place] > 0).sum()) for place in places)
+        return Minibatch(self, places, n_tokens)
+
+    def batches(self, places: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """The rows in these places with all that the loss takes, as many at a time as fit into memory."""
+        for some in self._cut(places):
+            yield self._batch(some) | {
+                **{name: self._padded(column, some) for name, column in self._columns.items()},
+                "advantage": self._tensor(self._advantage[some]),
+                **({} if self._values is None else {"target": self._tensor(self._target[some])}),
+            }
+
+    def _cut(self, places: Sequence[int]) -> Iterator[list[int]]:
+        """Rows of like length together."""
+        size, rows = self._recipe.per_device_train_batch_size, self._experience.rows
+        ordered = sorted(
+            places, key=lambda place: (len(rows[place].prompt) + len(rows[place].completion), place)
+        )
+        yield from (ordered[start : start + size] for start in range(0, len(ordered), size))
+
+    def _batch(self, places: Sequence[int]) -> dict[str, Any]:
+        return collate(
+            [self._experience.rows[place] for place in places], padding=self._padding, device=self._device
+        )
+
+    def _padded(self, column: Sequence[Any], places: Sequence[int]) -> Any:
+        width = max(len(column[place]) for place in places)
+        lines = np.zeros((len(places), width), dtype=np.float32)
+        for line, place in zip(lines, places, strict=True):
+            line[: len(column[place])] = column[place]
+        return self._tensor(lines)
+
+    def _tensor(self, values: Any) -> Any:
+        torch = need("torch", extra="local")
+        return torch.tensor(values, dtype=torch.float32, device=self._device)
+
+
+class Minibatch(NamedTuple):
+    """The rows of one step of the optimizer."""
+
+    of: Round
+    places: list[int]
+    n_tokens: int
+    """Tokens that are not left out."""
+
+    def batches(self) -> Iterator[dict[str, Any]]:
+        """The rows, as many at a time as fit into memory."""
+        return self.of.batches(self.places)
+
+
+@contextlib.contextmanager
+def _first_model(networks: Networks) -> Iterator[Any]:
+    """The model that the training started from."""
+    if networks.reference is not None:
+        yield networks.reference
+        return
+    with networks.model.disable_adapter():
+        yield networks.model

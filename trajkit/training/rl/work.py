@@ -1,0 +1,107 @@
+"""What the worker of a job that plays does with what happens: events, the page of curves, and stores."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+import trajkit
+from trajkit.rollouts.record import Played, to_episode
+from trajkit.schema import Left, LineageEntry
+from trajkit.schema.base import JsonObject
+from trajkit.store.writer import write_episodes
+from trajkit.training.job import TuneJob
+from trajkit.training.local.finish import MODEL, TOKENIZER
+from trajkit.training.rl.page import write_rl_page
+from trajkit.training.rl.prepare import HELD_OUT
+from trajkit.training.rl.recipe import RlRecipe
+from trajkit.training.rl.train import RlTrained, train_rl
+from trajkit.training.runs import Runs
+
+ROLLOUTS = "rollouts"
+"""Folder of the stores of what was played, in that of a job."""
+
+
+def train_by_playing(
+    runs: Runs, job: TuneJob, recipe: RlRecipe, tell: Callable[[JsonObject], None], *, workspace: Path
+) -> RlTrained:
+    """Train a prepared job in this process; its weights are in its folder then.
+
+    Args:
+        runs: Where it is kept; absolute.
+        job: Which.
+        recipe: How.
+        tell: Is given what happens, as events.
+        workspace: Folder for checkpoints.
+    """
+    folder = runs.path(job.job_id)
+
+    def heard(event: JsonObject) -> None:
+        tell(event)
+        if event["kind"] in ("iteration", "evaluation"):
+            tell({"kind": "step", **_step(event, recipe)})
+            write_rl_page(runs, job)
+
+    def keep(iteration: int, played: Sequence[Played]) -> None:
+        _write_store(folder / ROLLOUTS / f"{iteration + 1:04}", job, iteration, played)
+
+    with contextlib.chdir(recipe.play.folder or Path.cwd()):  # where an environment of one's own is imported
+        return train_rl(
+            job.base,
+            folder / MODEL,
+            recipe,
+            tokenizer=str(folder / TOKENIZER),
+            workspace=workspace,
+            store=None if job.train is None else job.train.store,
+            held_out=frozenset(json.loads((folder / HELD_OUT).read_text(encoding="utf-8"))),
+            tell=heard,
+            keep=keep if recipe.keep_rollouts else None,
+        )
+
+
+def _step(event: JsonObject, recipe: RlRecipe) -> JsonObject:
+    """How far the training is, as every job says it."""
+    words = f"success {event['success']:.2f}  return {event['episode_return']:.3f}"
+    if event["kind"] == "evaluation":
+        words = f"held-out {words}"
+    else:
+        words += f"  KL {event['kl']:.3f}  {event['steps_per_s']:,.0f} steps/s"
+    return {
+        "n_done": event["iteration"],
+        "n_total": recipe.iterations,
+        "epoch": None,
+        "loss": event.get("loss"),
+        "eval_loss": None,
+        "learning_rate": event.get("learning_rate"),
+        "words": words,
+    }
+
+
+def _write_store(goal: Path, job: TuneJob, iteration: int, played: Sequence[Played]) -> None:
+    """Write what an iteration played; what a killed process left of it is replaced."""
+    shutil.rmtree(goal, ignore_errors=True)
+    whole = [one for one in played if one.fault is None]
+    faults = len(played) - len(whole)
+    n_steps = sum(len(one.answers()) for one in whole)
+    entry = LineageEntry(
+        verb="rl local",
+        arguments={"job": job.job_id, "key": job.key, "base": job.base, "iteration": iteration + 1},
+        n_episodes_in=len(played),
+        n_episodes_out=len(whole),
+        n_steps_in=n_steps,
+        n_steps_out=n_steps,
+        left=(Left(reason="ended by a fault", n_episodes=faults),) if faults else (),
+        done_at=datetime.now(UTC),
+        trajkit_version=trajkit.__version__,
+    )
+    write_episodes(
+        goal,
+        map(to_episode, whole),
+        kind="rollout",
+        source={"job": job.job_id, "run": f"{job.job_id}-{iteration + 1}"},
+        lineage=[entry],
+    )
