@@ -31,7 +31,7 @@ install: $(INSTALLED) ## Make .venv with everything in it; .venv/bin/trajkit the
 $(INSTALLED): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "trajkit needs Python 3.11 or newer; this is " + sys.version.split()[0] + ". Try: make PYTHON=python3.12 install")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
+	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
 demo: $(INSTALLED) ## Play, export, convert and tune on this machine, in demo/ (about four minutes)
@@ -53,9 +53,9 @@ test-all: lint system ## Before a release: lint, then every test that needs no G
 lint: $(INSTALLED) ## Style, types, layers and spelling
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/ruff format --check $(SOURCES)
-	$(BIN)/mypy
-	$(BIN)/lint-imports
-	$(BIN)/codespell trajkit bench docs recipes schemas *.md Makefile pyproject.toml .ci
+	$(BIN)/mypy & typed=$$!; $(BIN)/lint-imports \
+		&& $(BIN)/codespell trajkit bench docs recipes schemas *.md Makefile pyproject.toml .ci; \
+	others=$$?; wait $$typed && exit $$others
 
 bench: $(INSTALLED) ## The benchmarks, one after the other
 	@missed=0; for file in $(BENCHMARKS); do echo "== $$file"; $(BIN)/python "$$file" || missed=1; done; exit $$missed

@@ -143,7 +143,7 @@ def _with_secret(places: set[str], secret: str) -> tuple[Episode, LineageEntry]:
         messages=(message("user", "hello"),),
         completion=message("assistant", "go"),
         loss_weight=0.0 if "mask_reason" in places else 1.0,
-        **dict.fromkeys(places & FACTS_OF_STEPS, secret),  # type: ignore[arg-type]
+        **dict.fromkeys(places & FACTS_OF_STEPS, secret),
     )
     feedback = Feedback(
         feedback_id="f",
@@ -153,9 +153,8 @@ def _with_secret(places: set[str], secret: str) -> tuple[Episode, LineageEntry]:
         value=1.0,
         created_at=NOW,
     )
-    facts = {"episode_id": "a", "source": "t"} | {
-        place: values.get(place, secret) for place in places & FACTS
-    }
+    facts = {"episode_id": "a", "source": "t"}
+    facts |= {place: values.get(place, secret) for place in places & FACTS}  # type: ignore[misc]
     entry = LineageEntry(
         verb="export",
         arguments={"where": {secret: 1}} if "lineage" in places else {},
@@ -166,7 +165,7 @@ def _with_secret(places: set[str], secret: str) -> tuple[Episode, LineageEntry]:
         done_at=NOW,
         trajkit_version="1",
     )
-    return Episode(steps=(step,), feedback=(feedback,) if "metric" in places else (), **facts), entry  # type: ignore[arg-type]
+    return Episode(steps=(step,), feedback=(feedback,) if "metric" in places else (), **facts), entry
 
 
 IN_MANIFEST = {"lineage": "manifest.lineage", "manifest": "manifest.source"}

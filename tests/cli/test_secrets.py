@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import html
 import importlib.util
+import io
 import json
 import os
 import subprocess
@@ -18,6 +20,8 @@ from urllib.parse import quote
 
 import pyarrow.parquet as pq
 import pytest
+
+from trajkit.cli.main import run
 
 ROOT = Path(__file__).parents[2]
 _spec = importlib.util.spec_from_file_location("loopback", ROOT / "tests" / "rollouts" / "loopback.py")
@@ -43,6 +47,24 @@ def trajkit(folder: Path, *command: str, **environment: str) -> subprocess.Compl
         check=False,
         timeout=120,
     )
+
+
+def trajkit_here(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The same in this process, where nothing has to be imported again."""
+    out, err = io.StringIO(), io.StringIO()
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
+        patch.chdir(folder)
+        for name in os.environ:
+            if name.endswith(("_KEY", "_TOKEN", "_URL")):
+                patch.delenv(name)
+        for name, text in environment.items():
+            patch.setenv(name, text)
+        code = run([*command])
+    return subprocess.CompletedProcess(command, code, out.getvalue(), err.getvalue())
 
 
 def everything(folder: Path, done: subprocess.CompletedProcess[str]) -> str:
@@ -93,14 +115,13 @@ def test_an_error_that_repeats_the_key_shows_and_keeps_it_nowhere(
 ) -> None:
     server = echoes(reply)
     try:
-        address = server.url.replace("://", f"://me:{PASSWORD}@")
-        command = [*(["--debug"] if debug else []), *ROLLOUT, "--model-url", server.url]
-        done = trajkit(tmp_path, *command, OPENAI_API_KEY=f"{KEY}\n")
+        asked = (*ROLLOUT, "--model-url", server.url)
+        given = {"OPENAI_API_KEY": f"{KEY}\n"}
+        call, flags = (trajkit, ["--debug"]) if debug else (trajkit_here, [])
+        done = call(tmp_path, *flags, *asked, **given)
         assert done.returncode != 0
         assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
         assert_absent(KEY, everything(tmp_path, done))
-        done = trajkit(tmp_path, *command, "--new-run", "--model-url", address, OPENAI_API_KEY=KEY)
-        assert_absent("p4ss", everything(tmp_path, done))
     finally:
         server.stop()
 
@@ -114,7 +135,7 @@ def test_an_answer_that_repeats_the_key_is_stored_without_it_and_counted(tmp_pat
     server = echoes(reply)
     try:
         command = [*ROLLOUT, "--model-url", server.url, "--max-calls", "70", "-o", "store", "--yes"]
-        done = trajkit(tmp_path, *command, OPENAI_API_KEY=f" {KEY}\n")
+        done = trajkit_here(tmp_path, *command, OPENAI_API_KEY=f" {KEY}\n")
     finally:
         server.stop()
     assert done.returncode == 0, done.stderr
@@ -130,10 +151,13 @@ def test_an_answer_that_repeats_the_key_is_stored_without_it_and_counted(tmp_pat
 
 @pytest.mark.parametrize("key", ["sk-\x1b[2Jbad-key-1", "sk-bäd-key-1", "sk-bad\nkey-1"])
 def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(tmp_path: Path, key: str) -> None:
-    for debug in ([], ["--debug"]):
-        done = trajkit(tmp_path, *debug, *ROLLOUT, "--model-url", "http://127.0.0.1:1/v1", OPENAI_API_KEY=key)
+    asked = (*ROLLOUT, "--model-url", "http://127.0.0.1:1/v1")
+    for done, code in (
+        (trajkit_here(tmp_path, *asked, OPENAI_API_KEY=key), 2),
+        (trajkit(tmp_path, "--debug", *asked, OPENAI_API_KEY=key), 1),
+    ):
         assert "OPENAI_API_KEY holds a character that no key has, at position" in done.stderr
-        assert done.returncode == (1 if debug else 2)
+        assert done.returncode == code
         assert_absent(key, everything(tmp_path, done))
         assert "key-1" not in done.stderr
 
@@ -214,8 +238,7 @@ def listening(answer: Callable[[str, str], tuple[int, str]]) -> ThreadingHTTPSer
     return server
 
 
-@pytest.mark.parametrize("debug", [False, True])
-@pytest.mark.parametrize("is_file", [False, True])
+@pytest.mark.parametrize(("is_file", "debug"), [(False, True), (True, False)])
 def test_a_hub_that_repeats_the_token_shows_it_nowhere(tmp_path: Path, is_file: bool, debug: bool) -> None:
     told: list[str] = []
 
@@ -252,6 +275,7 @@ def test_a_hub_that_repeats_the_token_shows_it_nowhere(tmp_path: Path, is_file: 
 
 def test_an_address_with_a_password_is_written_nowhere(tmp_path: Path) -> None:
     address = f"http://me:{PASSWORD}@127.0.0.1:1"
+    rollout = [*ROLLOUT, "--model-url", f"{address}/v1"]
     model = ["register", "m", "--name", "n", "--api-base", f"{address}/v1", "--emit", "client"]
     for command in (
         model,
@@ -262,18 +286,16 @@ def test_an_address_with_a_password_is_written_nowhere(tmp_path: Path) -> None:
         ["export", "--sourc", f"{address}/db"],
         ["export", f"{address}/db"],
         ["rollout", "babyai", "--task", "goto", "--episodes", "1", "--variant", "v"],
+        rollout,
         ["serve", "sample:tiny-base", "--api-key-location", address],
     ):
-        for flag in ([], ["--debug"]):
-            done = trajkit(
-                tmp_path,
-                *flag,
-                *command,
-                HF_ENDPOINT=address,
-                HF_TOKEN="hf_0123456789",
-                TENSORZERO_GATEWAY_URL=address,
-            )
-            assert done.returncode != 0
+        given = {"HF_ENDPOINT": address, "HF_TOKEN": "hf_0123456789", "TENSORZERO_GATEWAY_URL": address}
+        given["OPENAI_API_KEY"] = KEY
+        for done in (
+            trajkit_here(tmp_path, *command, **given),
+            trajkit(tmp_path, "--debug", *command, **given),
+        ):
+            assert done.returncode != 0, command
             assert "p4ss" not in everything(tmp_path, done), command
 
 

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 
 import pytest
 
 import trajkit
+from tests.cli.jobs import an_episode
+from trajkit.store.writer import write_episodes
 from trajkit.training.local.recipe import LocalRecipe
 
 
@@ -25,7 +28,8 @@ def test_a_shared_option_has_the_default_of_its_recipe_and_its_help():
 
 
 def test_a_default_that_is_typed_gives_the_same_job_as_one_that_is_left_out():
-    asked = {"model": "sample:tiny-base", "train": "sample:babyai", "max_length": 1024, "dry_run": True}
+    write_episodes(Path("few"), [an_episode(f"e{number}") for number in range(3)], kind="test")
+    asked = {"model": "sample:tiny-base", "train": "few", "val_fraction": 0, "dry_run": True}
     plain = trajkit.sft_local(**asked)
     assert trajkit.sft_local(**asked, lora_alpha=32, num_train_epochs=3.0).key == plain.key
     assert trajkit.sft_local(**asked, lora_alpha=31).key != plain.key

@@ -374,7 +374,7 @@ def test_the_command_warns_of_worlds_that_the_key_cuts(
 def test_with_two_groups_or_more_no_side_is_empty_whatever_the_seed(write: Write) -> None:
     for n_groups in (2, 3, 5, 18):
         store = write(an_episode(f"ep-{number}", seed=number) for number in range(n_groups))
-        for seed in range(12):
+        for seed in range(4):
             report, _ = split(store, None, ratio={"train": 0.9, "val": 0.1}, seed=seed)
             assert all(side.n_groups for side in report.sides)
             places = [share_of(["world", "world", "goto", str(n)], seed) for n in range(n_groups)]

@@ -38,8 +38,9 @@ def rebuilt(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def narrow(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `bin` folder of an environment with the wheel and what it cannot do without."""
     folder = tmp_path_factory.mktemp("narrow") / "venv"
-    _run(sys.executable, "-m", "venv", folder)
-    _run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel)
+    _run(sys.executable, "-m", "venv", "--without-pip", folder)
+    install = ("--python", folder / "bin" / "python", "install", "--quiet", "--no-compile")
+    _run(sys.executable, "-m", "pip", *install, "-c", ROOT / "constraints.txt", wheel)
     return folder / "bin"
 
 
