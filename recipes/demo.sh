@@ -43,7 +43,7 @@ run trajkit select stores/own --where 'episode_return > 0.5' -o stores/own-good
 run trajkit sft local --train stores/own-good --val-fraction 0 --model sample:tiny-base --learning-rate 5e-3 \
     --max-steps 150 --per-device-train-batch-size 32 --name own-good --yes
 run trajkit evaluate babyai --task goto --variants before=sample:tiny-base,after=own-good \
-    --template-variant baseline --decoding temperature=1 --seeds 1000:1060 -o stores/own-measured
+    --template-variant baseline --decoding temperature=1 --decoding temperature=0.5 --seeds 1000:1060 -o stores/own-measured
 run trajkit down
 trap - EXIT
 
