@@ -90,7 +90,7 @@ def test_the_way_out_and_in_again_is_the_same_environment() -> None:
     back = as_text(gymnasium_env("babyai", "goto"))
     start = make("babyai", "goto").reset(3)
     again = back.reset(3)
-    assert (again.mission, again.observation, again.initial_state_hash) == start
+    assert (again.mission, again.observation, again.initial_state_hash) == start[:3]
     assert [back.step(action).reward for action in there.actions] == there.rewards
     assert back.statistics()["progression"] == 1
 

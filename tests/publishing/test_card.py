@@ -61,7 +61,7 @@ def test_it_says_how_the_data_was_made_split_and_compared(sides: Path, tmp_path:
         "`train` was compared with `val`. They share nothing that spoils a measurement.",
         "trajkit pull me/data -o data",
         "- **Licence: unknown.**",
-        "| `action_executed` | varchar | The action that the environment carried out",
+        "| `action_executed` | varchar | The action that the environment executed",
         "nothing was found",
         "@misc{me-data,",
     ):
