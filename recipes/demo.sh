@@ -3,7 +3,7 @@
 # Then the loop, in process and small: a tiny language model plays, is tuned on its good episodes, and is measured.
 #
 # needs    trajkit[stack,babyai,local] on the PATH; no key and no network
-# minutes  4
+# minutes  5
 # cost     none: the model at the gateway is a rule player, not a language model
 # leaves   the folder that it is given: the database, the stores, train.jsonl, and the tuned model in runs/
 #
@@ -37,13 +37,13 @@ good=$(echo stores/episode_return-*)
 run trajkit info
 run trajkit show "$good" 0
 run trajkit convert --to openai-sft -o train.jsonl
-run trajkit rollout babyai --task goto --policy local --model sample:tiny-base --function act --variant baseline \
-    --config .trajkit/stack/config/tensorzero.toml --episodes 100 --seed 0 --purpose train -o stores/own
+run trajkit rollout babyai --task goto --task pickup --policy local --model sample:tiny-base --function act \
+    --variant baseline --config .trajkit/stack/config/tensorzero.toml --episodes 60 --seed 0 --purpose train -o stores/own
 run trajkit select stores/own --where 'episode_return > 0.5' -o stores/own-good
 run trajkit sft local --train stores/own-good --val-fraction 0 --model sample:tiny-base --learning-rate 5e-3 \
     --max-steps 150 --per-device-train-batch-size 32 --name own-good --yes
-run trajkit evaluate babyai --task goto --variants before=sample:tiny-base,after=own-good \
-    --template-variant baseline --decoding temperature=1 --seeds 1000:1060 -o stores/own-measured
+run trajkit evaluate babyai --task goto --task pickup --variants before=sample:tiny-base,after=own-good \
+    --template-variant baseline --decoding temperature=1 --decoding temperature=0.5 --seeds 1000:1030 -o stores/own-measured
 run trajkit down
 trap - EXIT
 

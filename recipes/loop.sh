@@ -2,7 +2,7 @@
 # recipes/babyai_local.yaml in a folder of its own: a small model gets better by its own good episodes, with a control.
 #
 # needs    trajkit[stack,babyai,local,serve,report] on the PATH; no key and no network
-# minutes  12 on two cores
+# minutes  15 on two cores
 # cost     none
 # leaves   the folder that it is given: the database, and run/ with stores, models, evaluation and report
 #

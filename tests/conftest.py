@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Generator
@@ -22,6 +23,13 @@ _TOGETHER = {
 """Files whose session fixture is too dear to be made by two workers."""
 
 _MUST_RUN = os.environ.get("TRAJKIT_REQUIRE_ALL") == "1"
+
+
+gc.disable()  # until all tests are collected: none of what that makes is garbage, and looking takes seconds
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
 
 
 class _ByFile(LoadFileScheduling):

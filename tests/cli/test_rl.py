@@ -56,7 +56,7 @@ def test_a_plan_plays_nothing(base: str, capsys: pytest.CaptureFixture[str]) -> 
     said = capsys.readouterr().err
     assert f"played    {WORLD} default, seeds 0:4,12:14: 2 iterations of 3 groups of 8 attempts" in said
     assert "measured  seeds 4:12 of every task, every 5 iterations" in said
-    assert "learned   grpo: 2 steps of the optimizer, 1 in each iteration, learning rate 0.002" in said
+    assert "steps     2 of the optimizer by grpo, 1 in each iteration, learning rate 0.002" in said
     assert not list(Runs(Path("runs")).all())
 
 

@@ -77,7 +77,7 @@ def test_log_probabilities_of_another_distribution_than_the_sampled_one_are_unkn
         (vllm(logprobs={"content": [{"logprob": -0.5}, {"logprob": 0.5}]}), Sampled((1, 2), (7, 8))),
         (vllm(logprobs=None), Sampled((1, 2), (7, 8))),
         (sglang(output_token_logprobs=[[-0.5, 7], [None, 8]]), Sampled((1, 2), None, None, "3")),
-        ({"choices": []}, Sampled()),
+        ({"choices": [], "model_version": {}, "tokenizer": 1}, Sampled()),
         ({"choices": [{"meta_info": 1, "token_ids": {}}], "usage": []}, Sampled()),
     ],
 )

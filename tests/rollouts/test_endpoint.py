@@ -189,6 +189,8 @@ def test_the_servers_words_are_found_wherever_it_puts_them(body, words):
         {"choices": [{"message": {"content": 5}}]},
         {"choices": [{"message": {"content": None, "tool_calls": [{"id": "c"}]}}]},
         b'{"choices": [{"message": {"content": "\\ud800"}}]}',
+        b'{"choices": [{"message": {"content": "a"}}], "model": "\\ud800"}',
+        b'{"choices": [{"message": {"content": "a"}}], "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
 @pytest.mark.parametrize("kind", ["application/json", "text/html"])

@@ -184,7 +184,7 @@ def _plan(prepared: PreparedRl) -> Iterator[str]:
     yield from weight_lines(job.base, found, prepared.sizes)
     n_updates = found.iterations * found.n_updates
     yield (
-        f"learned   {found.algorithm}: {count(n_updates)} steps of the optimizer, {found.n_updates} in each"
+        f"steps     {count(n_updates)} of the optimizer by {found.algorithm}, {found.n_updates} in each"
         f" iteration, learning rate {found.learning_rate:g}"
     )
     if found.report_to == "wandb":

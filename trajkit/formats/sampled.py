@@ -136,7 +136,7 @@ def read_sampled(request: Mapping[str, Any], answer: Mapping[str, Any]) -> Sampl
         prompt,
         ids,
         logprobs,
-        str(version) if version is not None else None,
+        str(version) if isinstance(version, str | int) else None,
         tokenizer if isinstance(tokenizer, str) else None,
         is_masked if isinstance(is_masked, bool) else None,
     )

@@ -75,11 +75,13 @@ def test_a_model_is_shown_at_temperature_1_and_at_its_best(results: ModuleType, 
     (tmp_path / "trajkit.toml").touch()
     lab = results.Lab(tmp_path, 0, results.Size(episodes=1, worlds=1))
     base = results.Model("base model", results.BASE, results.MODEL)
-    store = lab.measured("tuning", base, results.TWO, range(4, 5), ("1", "2"))
-    assert results.best_temperatures([store]) == {"base": "1"}  # at 2 it acts nearly at random
-    at_1, hot = results.lines([[base]], [store], {"base": "2"})
-    assert (at_1["temperature"], hot["temperature"]) == ("1", "2")
-    assert at_1["episode_return"]["value"] > hot["episode_return"]["value"]
+    store = lab.measured("tuning", base, results.TWO, range(105_029, 105_030), ("1", "0.25"))
+    assert results.best_temperatures([store]) == {
+        "base": "1"
+    }  # at 0.25 it does not find the thing to pick up
+    at_1, cold = results.lines([[base]], [store], {"base": "0.25"})
+    assert (at_1["temperature"], cold["temperature"]) == ("1", "0.25")
+    assert at_1["episode_return"]["value"] > cold["episode_return"]["value"]
     assert at_1["less_base"] is None
 
 

@@ -100,6 +100,7 @@ def asked_by(folder: Path) -> str:
 
 
 @needs_java
+@pytest.mark.full
 def test_a_table_of_real_games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     driver = importlib.import_module("results_textworld")
     monkeypatch.setattr(driver, "MOST_STEPS", 2)

@@ -62,7 +62,7 @@ def test_every_shape_of_value_is_typed_as_on_the_command_line(planned: Planned) 
             "--suffix=-dash",
             "--no-lora",
         ),
-        *("--name", "first", "--allow-leak", "--runs", "out/runs"),
+        *("--name", "first", "--runs", "out/runs", "--allow-leak"),
     )
     merged = planned(one("merge", "stores: [-a, b]", "prefer: last"))["first"]
     assert merged.arguments == ("--prefer", "last", "-o", "out/first", "--", "-a", "b")

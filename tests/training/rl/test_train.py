@@ -100,6 +100,14 @@ def test_success_rises_and_the_best_checkpoint_is_kept(run: Run) -> None:
     assert max(run.told("iteration", "drift")) < 1e-4  # what is drawn and what is trained are the same
 
 
+@pytest.mark.full
+def test_rewards_that_have_nothing_to_do_with_the_answers_do_not_make_it_better(run: Run) -> None:
+    blind = PLAY.model_copy(update={"env_settings": {"is_blind": "true"}, "eval_seeds": "1000:1064"})
+    run(play=blind, iterations=14, seeds_per_iteration=8, eval_every=7)
+    measured = run.told("evaluation", "success")
+    assert max(measured) < measured[0] + 0.25
+
+
 @pytest.mark.parametrize("algorithm", daily(["ppo", "awr", "gigpo", "rloo", "reinforce"], 2))
 def test_every_algorithm_learns(run: Run, algorithm: str) -> None:
     trained = run(algorithm=algorithm, iterations=8, seeds_per_iteration=8, eval_every=8)
