@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -29,6 +30,7 @@ from trajkit.training.job import TuneJob
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = ROOT / "recipes" / "babyai" / "tensorzero.toml"
+ENVIRONMENTS = ROOT / "recipes" / "environments"
 VARIANT = "baseline"
 MODEL = "sample:tiny-base"
 TWO = ("goto", "pickup")
@@ -36,9 +38,16 @@ FIVE = (*TWO, "open", "putnext", "pick_up_seq_go_to")
 APART = 10_000
 """Between the training worlds of two training seeds, and between the held-out worlds of two tables."""
 HELD_OUT = 100_000
+CHECKPOINTS = 125_000
+"""The first world that chooses the checkpoint of reinforcement learning."""
 TEMPERATURES = ("1", "0.7", "0.5", "0.25")
 RECIPE = ("--learning-rate", "5e-3", "--max-steps", "150", "--per-device-train-batch-size", "32")
 GOOD = 0.5
+IMITATION = "imitation"
+ITERATIONS = 20
+"""Of reinforcement learning; half as many after imitation."""
+PER_ITERATION = 4
+"""Seeds that an iteration plays by default."""
 
 
 class Size(NamedTuple):
@@ -48,6 +57,21 @@ class Size(NamedTuple):
     """Of every task, to learn from."""
     worlds: int
     """Of every task, held out to measure on; half as many others choose each model's temperature."""
+
+    def others(self, first: int) -> range:
+        """Held-out worlds to choose by."""
+        return range(first, first + self.worlds // 2)
+
+
+class Reinforced(NamedTuple):
+    """A model that learned by playing."""
+
+    job: str
+    """Its job."""
+    n_learned: int
+    """Answers that it learned."""
+    n_played: int
+    """Episodes that it played, those that measured it on the way included."""
 
 
 class Lab:
@@ -73,10 +97,22 @@ class Lab:
         words = ["trajkit", *map(str, arguments)]
         print("$", *words, flush=True)
         started = time.monotonic()
-        done = subprocess.run(words, cwd=self.folder, capture_output=True, text=True, check=False)
+        found = filter(None, (str(ENVIRONMENTS), os.environ.get("PYTHONPATH")))
+        done = subprocess.run(
+            words,
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(found)},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
         if done.returncode:
             raise SystemExit(f"{done.stdout}{done.stderr}\nexit code {done.returncode}")
         print(f"  {time.monotonic() - started:.0f} s", flush=True)
+
+    def reserved(self, tasks: Sequence[str], worlds: range) -> None:
+        """Keep worlds for measuring: whoever would play or learn them is refused."""
+        self.trajkit("reserve", "babyai", *_repeated("--task", tasks), "--seeds", _seeds(worlds))
 
     def played(self, name: str, tasks: Sequence[str], *policy: str) -> Path:
         """Episodes on training worlds of this training seed."""
@@ -95,16 +131,42 @@ class Lab:
         self.trajkit(verb, store, *options, "-o", goal, leaves=goal)
         return goal
 
-    def tuned(self, name: str, store: Path) -> tuple[str, TuneJob]:
-        """The base model tuned on a store: the name of its job, and the job."""
+    def tuned(self, name: str, store: Path, *options: str) -> tuple[str, int]:
+        """The base model tuned on a store: the name of its job, and how many answers it learned."""
         job = f"{name}-{self.seed}"
         folder = self.folder / "runs" / job
         self.trajkit(
             *("sft", "local", "--train", store, "--val-fraction", 0, "--model", MODEL, *RECIPE),
+            *("--seed", self.seed, "--name", job, "--runs", "runs", "--yes", *options),
+            leaves=folder / "model" / "adapter_config.json",
+        )
+        found = TuneJob.model_validate_json((folder / "job.json").read_text("utf-8"))
+        assert found.train is not None  # a store was learned
+        return job, found.train.n_learned
+
+    def reinforced(self, name: str, model: str, iterations: int, *world: str) -> Reinforced:
+        """A model tuned by what it plays, on worlds after those of `played`.
+
+        Args:
+            name: Of the job.
+            model: What it starts from.
+            iterations: How often it plays and learns.
+            world: What it plays.
+        """
+        job, first = f"{name}-{self.seed}", self.seed * APART + self.size.episodes
+        folder = self.folder / "runs" / job
+        self.trajkit(
+            *("rl", "local", *world, "--task", ",".join(TWO), "--model", model),
+            *("--config", CONFIG, "--function", "act", "--variant", VARIANT, "--max-new-tokens", 24),
+            *("--iterations", iterations, "--seeds", f"{first}:{first + PER_ITERATION * iterations}"),
             *("--seed", self.seed, "--name", job, "--runs", "runs", "--yes"),
             leaves=folder / "model" / "adapter_config.json",
         )
-        return job, TuneJob.model_validate_json((folder / "job.json").read_text("utf-8"))
+        events = [json.loads(line) for line in (folder / "events.jsonl").read_text("utf-8").splitlines()]
+        n_learned, n_played = (
+            sum(each.get(name, 0) for each in events) for name in ("n_learned", "n_episodes")
+        )
+        return Reinforced(job, n_learned, n_played)
 
     def measured(
         self, part: str, model: Model, tasks: Sequence[str], worlds: range, temperatures: Sequence[str]
@@ -116,11 +178,15 @@ class Lab:
             *("evaluate", "babyai", "--variants", f"{model.name}={model.model}"),
             *_repeated("--task", tasks),
             *("--config", CONFIG, "--template-variant", VARIANT, *_repeated("--decoding", decodings)),
-            *("--seeds", f"{worlds.start}:{worlds.stop}", "--run-seed", self.seed),
+            *("--seeds", _seeds(worlds), "--run-seed", self.seed),
             *("--runs", "runs", "--quiet", "-o", store),
             leaves=store,
         )
         return store
+
+
+def _seeds(worlds: range) -> str:
+    return f"{worlds.start}:{worlds.stop}"
 
 
 def _repeated(flag: str, values: Sequence[str]) -> list[str]:
@@ -135,8 +201,8 @@ def own(lab: Lab) -> Iterator[Model]:
     masked = lab.derived("mask", good, "masked", *_repeated("--reason", ("invalid", "no-op", "loop")))
     random = good.with_name(f"{good.name}-control")
     yield Model("random episodes (control)", "control", *lab.tuned("control", random))
-    yield Model("good episodes", "filtered", *lab.tuned("filtered", good), "control")
-    yield Model("good episodes, steps masked", "masked", *lab.tuned("masked", masked), "control")
+    yield Model("good episodes", "filtered", *lab.tuned("filtered", good), control="control")
+    yield Model("good episodes, steps masked", "masked", *lab.tuned("masked", masked), control="control")
 
 
 def expert(lab: Lab) -> Iterator[Model]:
@@ -145,29 +211,54 @@ def expert(lab: Lab) -> Iterator[Model]:
     yield Model("expert demonstrations", "expert", *lab.tuned("expert", played))
 
 
+def rl(lab: Lab) -> Iterator[Model]:
+    """Two tasks, reinforcement learning: from the base model, after imitation, and with random rewards."""
+    worlds = lab.size.others(CHECKPOINTS)
+    lab.reserved(TWO, worlds)
+    played = lab.played("explored", TWO, "local", "--model", MODEL)
+    where = ("--unreserved", "--where", f"episode_return > {GOOD}")
+    good = lab.derived("select", played, "solved", *where)
+    masked = lab.derived("mask", good, "solved-masked", *_repeated("--reason", ("invalid", "no-op", "loop")))
+    imitated, n_learned = lab.tuned("imitated", masked, "--merge")
+    n_played, label = lab.size.episodes * len(TWO), "good episodes, steps masked"
+    yield Model(label, IMITATION, imitated, n_learned, n_played)
+
+    random = lab.reinforced("random", MODEL, ITERATIONS, "--env", "random_rewards:RandomRewards")
+    yield Model(f"RL, {ITERATIONS} iterations, random rewards (control)", "control", *random)
+    world = ("--env", "babyai", "--eval-seeds", _seeds(worlds))
+    yield Model(
+        f"RL, {ITERATIONS} iterations", "rl", *lab.reinforced("rl", MODEL, ITERATIONS, *world), "control"
+    )
+    start, n_more = f"runs/{imitated}/merged", ITERATIONS // 2
+    more = lab.reinforced("imitated-rl", start, n_more, *world)
+    both = (more.job, n_learned + more.n_learned, n_played + more.n_played)
+    yield Model(f"{label}; then RL, {n_more} iterations", "imitation-rl", *both, IMITATION)
+
+
 class Experiment(NamedTuple):
     """What a table compares, on which tasks."""
 
     models: Callable[[Lab], Iterator[Model]]
     tasks: Sequence[str]
+    first: int
+    """The first of its held-out worlds."""
 
 
-TABLES: Mapping[str, Experiment] = {"own": Experiment(own, TWO), "expert": Experiment(expert, FIVE)}
+TABLES: Mapping[str, Experiment] = {
+    "own": Experiment(own, TWO, HELD_OUT),
+    "expert": Experiment(expert, FIVE, HELD_OUT + APART),
+    "rl": Experiment(rl, TWO, HELD_OUT + 3 * APART),
+}
 
 
 def made(name: str, labs: Sequence[Lab]) -> str:
     """Run a table for every training seed, and write its JSON and Markdown."""
-    models, tasks = TABLES[name]
+    models, tasks, first = TABLES[name]
     folder, size = labs[0].folder, labs[0].size
-    first = HELD_OUT + list(TABLES).index(name) * APART
-    held_out, tuning = (
-        range(first, first + size.worlds),
-        range(first + APART // 2, first + APART // 2 + size.worlds // 2),
-    )
-    for worlds in (held_out, tuning):  # whoever would play or learn them is refused
-        labs[0].trajkit(
-            "reserve", "babyai", *_repeated("--task", tasks), "--seeds", f"{worlds.start}:{worlds.stop}"
-        )
+    held_out = range(first, first + size.worlds)
+    tuning = size.others(first + APART // 2)
+    for worlds in (held_out, tuning):
+        labs[0].reserved(tasks, worlds)
     by_lab = [(lab, [Model("base model", BASE, MODEL), *models(lab)]) for lab in labs]
     temperatures = best_temperatures(
         [labs[0].measured(f"{name}-tuning", model, tasks, tuning, TEMPERATURES) for model in by_lab[0][1]]

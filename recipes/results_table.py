@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any, NamedTuple
 
 from trajkit.evaluation.report import report
-from trajkit.training.job import TuneJob
 
 BASE = "base"
 METRIC = "episode_return"
@@ -23,8 +23,10 @@ class Model(NamedTuple):
     """What the variant is called in the evaluation: the same for all training seeds."""
     model: str
     """What trajkit calls it: a job, or the base."""
-    job: TuneJob | None = None
-    """How it was trained; None of the base."""
+    n_learned: int | None = None
+    """The answers that it learned; None of the base."""
+    n_played: int = 0
+    """Episodes that were played for it; 0 where the table does not show them."""
     control: str | None = None
     """The line that it is also compared with."""
 
@@ -49,10 +51,9 @@ def lines(
         temperatures: The best temperature of each by name.
     """
     models, found = by_seed[0], report(*stores)
+    compared = dict.fromkeys([BASE, *(model.control for model in models if model.control)])
     names = {(group.variant, group.decoding): group.name for group in found.groups}
-    baselines = [
-        name for (variant, _), name in names.items() if variant in {BASE, *(one.control for one in models)}
-    ]
+    baselines = [name for (variant, _), name in names.items() if variant in compared]
     found = report(*stores, baseline=baselines, across_decodings=True)
     groups = {group.name: group for group in found.groups}
     differences = {
@@ -65,19 +66,22 @@ def lines(
         name_of = {name: names[name, f"temperature={value}"] for name, value in chosen.items()}
         for place, model in enumerate(models):
             group = groups[name_of[model.name]]
-            jobs = [each[place].job for each in by_seed if each[place].job]
-            against = {"base": BASE if jobs else None, "control": model.control}
+            trained = [each[place] for each in by_seed if each[place].n_learned is not None]
+            against = (BASE, model.control) if trained else ()
             made.append(
                 {
                     "label": model.label,
                     "temperature": chosen[model.name],
-                    "n_models": max(1, len(jobs)),
-                    "n_learned": round(sum(job.train.n_learned for job in jobs) / len(jobs)) if jobs else 0,
+                    "n_models": max(1, len(trained)),
+                    "n_played": round(mean(each.n_played for each in trained)) if trained else 0,
+                    "n_learned": round(mean(each.n_learned or 0 for each in trained)) if trained else 0,
                     "episode_return": _numbers(group.estimate(METRIC), "value"),
                     "success": _numbers(group.estimate("success"), "value"),
                     **{
-                        f"less_{key}": name and _numbers(differences[name_of[name], group.name], "difference")
-                        for key, name in against.items()
+                        f"less_{name}": _numbers(differences[name_of[name], group.name], "difference")
+                        if name in against
+                        else None
+                        for name in compared
                     },
                     "return_by_task": {
                         task.partition("/")[2]: _numbers(group.estimate(METRIC, task), "value")
@@ -95,22 +99,27 @@ def _numbers(found: Any, name: str) -> dict[str, float | None]:
 
 
 def markdown(found: Sequence[Mapping[str, Any]]) -> str:
-    """The table."""
-    tasks = list(found[0]["return_by_task"])
-    heads = ["", "temperature", "answers", "return", "return less base", "return less control", "success"]
-    rows = [[*heads, *(f"return, `{task}`" for task in tasks)], ["---", *["---:"] * (6 + len(tasks))]]
-    for line in found:
-        rows.append(
-            [
-                line["label"],
-                line["temperature"],
-                f"{line['n_learned']:,}" if line["n_learned"] else "",
-                *(_bounded(line["episode_return"]), _bounded(line["less_base"], "+")),
-                *(_bounded(line["less_control"], "+"), _bounded(line["success"])),
-                *(f"{each['value']:.3f}" for each in line["return_by_task"].values()),
-            ]
-        )
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+    """The table. A column without a value is left out."""
+    others = [name for name in found[0] if name.startswith("less_")]
+    rows = [
+        {
+            "temperature": line["temperature"],
+            "episodes": f"{line['n_played']:,}" if line.get("n_played") else "",
+            "answers": f"{line['n_learned']:,}" if line["n_learned"] else "",
+            "return": _bounded(line["episode_return"]),
+            **{f"return {name.replace('_', ' ')}": _bounded(line[name], "+") for name in others},
+            "success": _bounded(line["success"]),
+            **{f"return, `{task}`": f"{each['value']:.3f}" for task, each in line["return_by_task"].items()},
+        }
+        for line in found
+    ]
+    heads = [head for head in rows[0] if any(row[head] for row in rows)]
+    cells = [
+        ["", *heads],
+        ["---", *("---:" for _ in heads)],
+        *([line["label"], *map(row.get, heads)] for line, row in zip(found, rows, strict=True)),
+    ]
+    return "".join(f"| {' | '.join(row)} |\n" for row in cells)
 
 
 def _bounded(found: Mapping[str, Any] | None, sign: str = "") -> str:

@@ -13,6 +13,7 @@ from types import ModuleType
 import pytest
 
 from trajkit._core.settings import project
+from trajkit.environments import typed_environment
 from trajkit.store.dataset import open_dataset
 
 ROOT = Path(__file__).parents[3]
@@ -93,9 +94,40 @@ def test_a_difference_shows_its_sign_and_its_interval(results: ModuleType) -> No
         "episode_return": {"value": 0.4, "low": None, "high": None},
         "success": share,
         "less_base": {"difference": 0.125, "low": -0.0625, "high": 0.25},
-        "less_control": None,
+        "less_control": None,  # of all lines: no column
         "return_by_task": {"goto": share},
     }
     assert results.markdown([line]).splitlines()[2] == (
-        "| good | 0.5 | 56,789 | 0.400 | +0.125 [-0.062, +0.250] |  | 0.500 [0.250, 0.750] | 0.500 |"
+        "| good | 0.5 | 56,789 | 0.400 | +0.125 [-0.062, +0.250] | 0.500 [0.250, 0.750] | 0.500 |"
     )
+
+
+def test_episodes_that_measure_a_model_on_the_way_are_counted(results: ModuleType, tmp_path: Path) -> None:
+    lab = results.Lab(tmp_path, 0, results.Size(episodes=4, worlds=2))
+    model = tmp_path / "runs" / "rl-0" / "model"
+    model.mkdir(parents=True)
+    (model / "adapter_config.json").touch()  # it is trained already
+    events: list[dict[str, object]] = [
+        {"kind": "evaluation", "n_episodes": 40},
+        {"kind": "message"},
+        *({"kind": "iteration", "n_episodes": 64, "n_learned": n} for n in (3000, 2000)),
+    ]
+    (model.parent / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events), "utf-8")
+    assert lab.reinforced("rl", results.MODEL, 2) == ("rl-0", 5000, 168)
+
+
+def test_random_rewards_say_nothing_of_the_episode(
+    results: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(results.ENVIRONMENTS))
+    info = typed_environment("random_rewards:RandomRewards", {})
+    ended = []
+    for _ in range(2):
+        world = info.make("goto")
+        world.reset(0)
+        rewards = [0.0]
+        while not rewards[-1]:
+            rewards.append(world.step(world.expert_action()).reward)
+        ended.append(rewards[-1])
+        assert world.statistics() == {"progression": 1.0}
+    assert ended[0] != ended[1]
