@@ -262,8 +262,7 @@ def _mapping(parameter: click.Parameter, texts: list[str], option: Option) -> di
     values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = (text if option.pair is None else "=".join(option.pair(text))).partition("=")
-        name = name.strip()
-        if not (equals and name):
+        if not (equals and name.strip()):
             raise RequestError(f"{flag} {text!r} is not {parameter.metavar or 'NAME=VALUE'}")
         if name in values:
             raise RequestError(f"{flag} {name} is given twice")
