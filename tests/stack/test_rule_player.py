@@ -15,7 +15,7 @@ def solved(task: str, *, n_seeds: int, n_history: int, mistakes: float) -> float
     n_solved = 0.0
     for seed in range(n_seeds):
         world = BabyAI(task)
-        mission, observation, _ = world.reset(seed)
+        mission, observation, *_ = world.reset(seed)
         past: list[Past] = []
         while True:
             chance = random.Random(f"{seed} {len(past)} {observation}")
