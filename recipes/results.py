@@ -18,9 +18,9 @@ import json
 import os
 import subprocess
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from results_table import BASE, Model, best_temperatures, lines, markdown, placed
 
@@ -83,6 +83,15 @@ class Lab:
         size: How much is played.
     """
 
+    environment = "babyai"
+    settings: Sequence[str] = ()
+    """Options that give the environment its settings."""
+    model = MODEL
+    recipe: Sequence[str] = RECIPE
+    """Options of every training."""
+    evaluation: Sequence[str] = ("--config", str(CONFIG), "--template-variant", VARIANT)
+    """Options of every evaluation."""
+
     def __init__(self, folder: Path, seed: int, size: Size) -> None:
         self.folder, self.seed, self.size = folder, seed, size
 
@@ -112,13 +121,16 @@ class Lab:
 
     def reserved(self, tasks: Sequence[str], worlds: range) -> None:
         """Keep worlds for measuring: whoever would play or learn them is refused."""
-        self.trajkit("reserve", "babyai", *_repeated("--task", tasks), "--seeds", _seeds(worlds))
+        self.trajkit(
+            *("reserve", self.environment, *self.settings, *repeated("--task", tasks)),
+            *("--seeds", _seeds(worlds)),
+        )
 
     def played(self, name: str, tasks: Sequence[str], *policy: str) -> Path:
         """Episodes on training worlds of this training seed."""
         store, first = self.store(name), self.seed * APART
         self.trajkit(
-            *("rollout", "babyai", "--policy", *policy, *_repeated("--task", tasks), "--function", "act"),
+            *("rollout", "babyai", "--policy", *policy, *repeated("--task", tasks), "--function", "act"),
             *("--config", CONFIG, "--variant", VARIANT, "--seeds", f"{first}:{first + self.size.episodes}"),
             *("--run-seed", self.seed, "--purpose", "train", "--quiet", "-o", store),
             leaves=store,
@@ -136,8 +148,8 @@ class Lab:
         job = f"{name}-{self.seed}"
         folder = self.folder / "runs" / job
         self.trajkit(
-            *("sft", "local", "--train", store, "--val-fraction", 0, "--model", MODEL, *RECIPE),
-            *("--seed", self.seed, "--name", job, "--runs", "runs", "--yes", *options),
+            *("sft", "local", "--train", store, "--val-fraction", 0, "--model", self.model),
+            *(*self.recipe, "--seed", self.seed, "--name", job, "--runs", "runs", "--yes", *options),
             leaves=folder / "model" / "adapter_config.json",
         )
         found = TuneJob.model_validate_json((folder / "job.json").read_text("utf-8"))
@@ -175,11 +187,10 @@ class Lab:
         store = self.store(f"{part}/{model.name}")
         decodings = [f"temperature={temperature}" for temperature in temperatures]
         self.trajkit(
-            *("evaluate", "babyai", "--variants", f"{model.name}={model.model}"),
-            *_repeated("--task", tasks),
-            *("--config", CONFIG, "--template-variant", VARIANT, *_repeated("--decoding", decodings)),
-            *("--seeds", _seeds(worlds), "--run-seed", self.seed),
-            *("--runs", "runs", "--quiet", "-o", store),
+            *("evaluate", self.environment, *self.settings, "--variants", f"{model.name}={model.model}"),
+            *(*repeated("--task", tasks), *self.evaluation),
+            *(*repeated("--decoding", decodings), "--seeds", _seeds(worlds)),
+            *("--run-seed", self.seed, "--runs", "runs", "--quiet", "-o", store),
             leaves=store,
         )
         return store
@@ -189,7 +200,8 @@ def _seeds(worlds: range) -> str:
     return f"{worlds.start}:{worlds.stop}"
 
 
-def _repeated(flag: str, values: Sequence[str]) -> list[str]:
+def repeated(flag: str, values: Iterable[str]) -> list[str]:
+    """An option with several values."""
     return [word for value in values for word in (flag, value)]
 
 
@@ -198,7 +210,7 @@ def own(lab: Lab) -> Iterator[Model]:
     played = lab.played("own", TWO, "local", "--model", MODEL)
     where = ("--unreserved", "--where", f"episode_return > {GOOD}")
     good = lab.derived("select", played, "good", *where, "--control", "--seed", lab.seed)
-    masked = lab.derived("mask", good, "masked", *_repeated("--reason", ("invalid", "no-op", "loop")))
+    masked = lab.derived("mask", good, "masked", *repeated("--reason", ("invalid", "no-op", "loop")))
     random = good.with_name(f"{good.name}-control")
     yield Model("random episodes (control)", "control", *lab.tuned("control", random))
     yield Model("good episodes", "filtered", *lab.tuned("filtered", good), control="control")
@@ -218,7 +230,7 @@ def rl(lab: Lab) -> Iterator[Model]:
     played = lab.played("explored", TWO, "local", "--model", MODEL)
     where = ("--unreserved", "--where", f"episode_return > {GOOD}")
     good = lab.derived("select", played, "solved", *where)
-    masked = lab.derived("mask", good, "solved-masked", *_repeated("--reason", ("invalid", "no-op", "loop")))
+    masked = lab.derived("mask", good, "solved-masked", *repeated("--reason", ("invalid", "no-op", "loop")))
     imitated, n_learned = lab.tuned("imitated", masked, "--merge")
     n_played, label = lab.size.episodes * len(TWO), "good episodes, steps masked"
     yield Model(label, IMITATION, imitated, n_learned, n_played)
@@ -235,71 +247,77 @@ def rl(lab: Lab) -> Iterator[Model]:
     yield Model(f"{label}; then RL, {n_more} iterations", "imitation-rl", *both, IMITATION)
 
 
-class Experiment(NamedTuple):
-    """What a table compares, on which tasks."""
+class Worlds(NamedTuple):
+    """Tasks, and the first seed of each that is measured on."""
 
-    models: Callable[[Lab], Iterator[Model]]
     tasks: Sequence[str]
     first: int
-    """The first of its held-out worlds."""
+
+
+class Experiment(NamedTuple):
+    """What a table compares, and on what."""
+
+    models: Callable[[Any], Iterator[Model]]
+    """Of a `Lab`."""
+    held_out: Worlds
+    tuning: Worlds
+    """To choose the temperatures on."""
 
 
 TABLES: Mapping[str, Experiment] = {
-    "own": Experiment(own, TWO, HELD_OUT),
-    "expert": Experiment(expert, FIVE, HELD_OUT + APART),
-    "rl": Experiment(rl, TWO, HELD_OUT + 3 * APART),
+    "own": Experiment(own, Worlds(TWO, HELD_OUT), Worlds(TWO, HELD_OUT + APART // 2)),
+    "expert": Experiment(expert, Worlds(FIVE, HELD_OUT + APART), Worlds(FIVE, HELD_OUT + APART * 3 // 2)),
+    "rl": Experiment(rl, Worlds(TWO, HELD_OUT + 3 * APART), Worlds(TWO, HELD_OUT + APART * 7 // 2)),
 }
 
 
-def made(name: str, labs: Sequence[Lab]) -> str:
+def made(name: str, experiment: Experiment, labs: Sequence[Lab]) -> str:
     """Run a table for every training seed, and write its JSON and Markdown."""
-    models, tasks, first = TABLES[name]
-    folder, size = labs[0].folder, labs[0].size
-    held_out = range(first, first + size.worlds)
-    tuning = size.others(first + APART // 2)
+    lab, size = labs[0], labs[0].size
+    first = experiment.held_out.first
+    held_out = (experiment.held_out.tasks, range(first, first + size.worlds))
+    tuning = (experiment.tuning.tasks, size.others(experiment.tuning.first))
     for worlds in (held_out, tuning):
-        labs[0].reserved(tasks, worlds)
-    by_lab = [(lab, [Model("base model", BASE, MODEL), *models(lab)]) for lab in labs]
+        lab.reserved(*worlds)
+    by_lab = [(each, [Model("base model", BASE, each.model), *experiment.models(each)]) for each in labs]
     temperatures = best_temperatures(
-        [labs[0].measured(f"{name}-tuning", model, tasks, tuning, TEMPERATURES) for model in by_lab[0][1]]
+        [lab.measured(f"{name}-tuning", model, *tuning, TEMPERATURES) for model in by_lab[0][1]]
     )
     stores = [
-        lab.measured(name, model, tasks, held_out, sorted({"1", temperatures[model.name]}))
-        for lab, found in by_lab
+        each.measured(name, model, *held_out, sorted({"1", temperatures[model.name]}))
+        for each, found in by_lab
         for model in found
     ]
     said = {
         "table": name,
-        "model": MODEL,
-        "seeds": [lab.seed for lab in labs],
+        "model": lab.model,
+        "seeds": [each.seed for each in labs],
         **size._asdict(),
         "lines": lines([found for _, found in by_lab], stores, temperatures),
     }
-    write_text(folder / f"{name}.json", json.dumps(said, indent=1) + "\n")
-    write_text(folder / f"{name}.md", markdown(said["lines"]))
+    write_text(lab.folder / f"{name}.json", json.dumps(said, indent=1) + "\n")
+    write_text(lab.folder / f"{name}.md", markdown(said["lines"]))
     return markdown(said["lines"])
 
 
-def main() -> None:
+def main(about: str | None, kind: type[Lab], tables: Mapping[str, Experiment], worlds: int) -> None:
     """Run the tables that are named."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    told = "; ".join(f"{name}: {(each.models.__doc__ or '').strip()}" for name, each in TABLES.items())
-    parser.add_argument("tables", nargs="+", choices=TABLES, metavar="TABLE", help=told)
+    parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    told = "; ".join(f"{name}: {(each.models.__doc__ or '').strip()}" for name, each in tables.items())
+    parser.add_argument("tables", nargs="+", choices=tables, metavar="TABLE", help=told)
     parser.add_argument("-o", "--output", type=Path, default=Path("results"), help="the folder")
     parser.add_argument("--seeds", default="0,1,2", help="training seeds, such as 0,1,2")
     parser.add_argument("--episodes", type=int, default=120, help="of every task, to learn from")
-    parser.add_argument("--worlds", type=int, default=60, help="of every task, to measure on")
+    parser.add_argument("--worlds", type=int, default=worlds, help="of every task, to measure on")
     parser.add_argument("--page", type=Path, help="put the table into this page, and its JSON beside it")
     asked = parser.parse_args()
     folder = asked.output.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     (folder / PROJECT_FILE).touch()  # what is reserved is reserved here
     size = Size(asked.episodes, asked.worlds)
-    labs = [Lab(folder, int(seed), size) for seed in asked.seeds.split(",")]
+    labs = [kind(folder, int(seed), size) for seed in asked.seeds.split(",")]
     for name in asked.tables:
-        text = made(name, labs)
+        text = made(name, tables[name], labs)
         print(f"\n{text}\n{folder / name}.md", flush=True)
         if asked.page is not None:
             write_text(asked.page, placed(asked.page.read_text("utf-8"), name, text))
@@ -309,4 +327,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(__doc__, Lab, TABLES, worlds=60)

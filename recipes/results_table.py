@@ -85,7 +85,7 @@ def lines(
                     },
                     "return_by_task": {
                         task.partition("/")[2]: _numbers(group.estimate(METRIC, task), "value")
-                        for task in found.tasks
+                        for task in (found.tasks if len(found.tasks) > 1 else ())
                     },
                 }
             )

@@ -10,21 +10,13 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from trajkit.store.dataset import open_dataset
 
 ROOT = Path(__file__).parents[3]
-MODULES = (
-    "results_textworld",
-    "results_textworld_table",
-    "tiny_textworld",
-    "tiny_base",
-    "results",
-    "results_table",
-)
+MODULES = ("results_textworld", "tiny_textworld", "tiny_base", "results", "results_table")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -36,15 +28,6 @@ def recipes() -> Iterator[None]:
         yield
     for name in MODULES:
         sys.modules.pop(name, None)
-
-
-@pytest.fixture
-def table() -> ModuleType:
-    """What writes the tables."""
-    return importlib.import_module("results_textworld_table")
-
-
-needs_java = pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java")
 
 
 @pytest.fixture(scope="module")
@@ -81,76 +64,22 @@ def test_the_tokenizer_knows_the_things_and_gives_every_text_back(episodes: list
     assert longest < 700
 
 
-def test_a_space_more_is_the_only_difference(tmp_path: Path) -> None:
-    tiny, driver = (importlib.import_module(name) for name in ("tiny_textworld", "results_textworld"))
-    lab = driver.Kitchen(tmp_path, 0, driver.Size(1, 1))
-    model = tmp_path / "runs" / "expert-0" / "model"
-    shutil.copytree(ROOT / "data" / "tiny-base", model)
-    said = [asked_by(folder) for folder in (model, Path(lab.spaced("expert-0")))]
-    assert said[0].endswith("<|im_start|>assistant\n")
-    assert said[1] == f"{said[0]} "
-    assert (model / "chat_template.jinja").read_text(encoding="utf-8") == tiny.TEMPLATE
-
-
-def asked_by(folder: Path) -> str:
-    """What a model of a folder is asked."""
-    tokenizer = importlib.import_module("transformers").AutoTokenizer.from_pretrained(folder)
-    asked = [{"role": "user", "content": "What now?"}]
-    return str(tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True))
-
-
-@needs_java
 @pytest.mark.full
-def test_a_table_of_real_games(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = importlib.import_module("results_textworld")
-    monkeypatch.setattr(driver, "MOST_STEPS", 2)
-    shutil.copytree(ROOT / "data" / "tiny-base", tmp_path / driver.BASE)
+@pytest.mark.skipif(shutil.which("java") is None, reason="there is no Java")
+def test_the_expert_is_shown_and_a_model_is_measured_in_real_games(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver, results = map(importlib.import_module, ("results_textworld", "results"))
+    shutil.copytree(ROOT / "data" / "tiny-base", tmp_path / driver.Kitchen.model)
     (tmp_path / "trajkit.toml").touch()
-    lab = driver.Kitchen(tmp_path, 2, driver.Size(episodes=3, worlds=2))
+    lab = driver.Kitchen(tmp_path, 2, results.Size(episodes=3, worlds=2))
     shown = open_dataset(lab.shown())
     assert {episode.seed for episode in shown} == {400, 401, 402}
     assert {str(episode.outcome) for episode in shown} == {"success"}
-    monkeypatch.setattr(driver, "CELLS", {name: driver.CELLS[name] for name in ("before-dev", "before-test")})
-    table = driver.Table(
-        "before alone",
-        [driver.Row("one", "before-dev", "before-dev"), driver.Row("two", "before-test", "before-dev")],
-    )
-    lines = driver.made(table, [lab])
-    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("manifest.json")}
-    assert len(before) == 3
-    assert [(line["name"], line["success"]["value"], line["success"]["n"]) for line in lines] == [
-        ("before-dev", 0, 2),
-        ("before-test", 0, 2),
-    ]
-    assert lines[1]["success_less"] == {"difference": 0, "low": -0.6576, "high": 0.6576, "n_pairs": 0}
-    played = open_dataset(lab.tasted(driver.CELLS["before-test"].worlds))
-    assert {(each.task, each.seed) for each in played} == {
-        ("cookingworld-test", 20_000),
-        ("cookingworld-test", 20_001),
-    }
-    assert driver.made(table, [lab]) == lines
-    assert {path: path.stat().st_mtime_ns for path in before} == before
-
-
-def test_the_difference_of_two_samples_is_newcombes(table: ModuleType) -> None:
-    """56 of 70 and 48 of 80, as in the paper's first example."""
-    wilson = importlib.import_module("trajkit.curation.intervals").wilson
-    one, other = wilson(48, 80)._asdict(), wilson(56, 70)._asdict()
-    assert table.unpaired(one, other) == {"difference": 0.2, "low": 0.0524, "high": 0.3339}
-
-
-def test_a_line_shows_signs_and_leaves_out_what_is_not_known(table: ModuleType) -> None:
-    share = {"value": 0.5, "low": 0.25, "high": 0.75, "n": 12}
-    line = {
-        "label": "greedy",
-        "success": share,
-        "progression": share | {"low": None, "high": None},
-        "n_steps": {"value": 12.34},
-        "invalid": {"value": 0.001},
-        "success_less": {"difference": -0.125, "low": -0.25, "high": 0.0625, "n_pairs": 0},
-        "progression_less": None,
-        "success_by_seed": {"0": 0.4, "1": 0.6},
-    }
-    assert table.markdown([line]).splitlines()[2] == (
-        "| greedy | 0.500 [0.250, 0.750] | 0.500 | 12.3 | 0.001 | -0.125 [-0.250, +0.062] |  | 0.40 0.60 |"
-    )
+    monkeypatch.setattr(driver.Kitchen, "evaluation", (*lab.evaluation, "--max-steps", "2"))
+    [task] = driver.TABLES["textworld"].held_out.tasks
+    base = results.Model("base model", "base", lab.model)
+    store = lab.measured("textworld", base, [task], range(20_500, 20_502), ("1",))
+    played = [(each.task, each.seed, len(each.steps)) for each in open_dataset(store)]
+    assert sorted(played) == [("cookingworld-test", 20_500, 2), ("cookingworld-test", 20_501, 2)]
+    assert results.lines([[base]], [store], {"base": "1"})[0]["success"]["value"] == 0
