@@ -110,7 +110,8 @@ class Lab:
         folder = self.folder / "runs" / job
         self.trajkit(
             *("sft", "local", "--train", store, "--val-fraction", 0, "--model", self.model),
-            *(*self.recipe, "--seed", self.seed, "--name", job, "--runs", "runs", "--yes"),
+            *self.recipe,
+            *("--seed", self.seed, "--name", job, "--runs", "runs", "--yes"),
             leaves=folder / "model" / "adapter_config.json",
         )
         return job, TuneJob.model_validate_json((folder / "job.json").read_text("utf-8"))
