@@ -149,7 +149,8 @@ class Lab:
         folder = self.folder / "runs" / job
         self.trajkit(
             *("sft", "local", "--train", store, "--val-fraction", 0, "--model", self.model),
-            *(*self.recipe, "--seed", self.seed, "--name", job, "--runs", "runs", "--yes", *options),
+            *self.recipe,
+            *("--seed", self.seed, "--name", job, "--runs", "runs", "--yes", *options),
             leaves=folder / "model" / "adapter_config.json",
         )
         found = TuneJob.model_validate_json((folder / "job.json").read_text("utf-8"))
