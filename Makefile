@@ -34,10 +34,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
-demo: $(INSTALLED) ## Play, export, convert and tune on this machine, in demo/ (about four minutes)
+demo: $(INSTALLED) ## Play, export, convert and tune on this machine, in demo/ (about five minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo.sh demo
 
-loop: $(INSTALLED) ## A tiny model gets better by its own good episodes, in loop/ (about twelve minutes)
+loop: $(INSTALLED) ## A tiny model gets better by its own good episodes, in loop/ (about fifteen minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/loop.sh loop $(THROUGH)
 
 check: lint ## Lint, then the tests of the folders that start no service (about three minutes)

@@ -25,7 +25,7 @@ HERE = Path(__file__).resolve().parent
 APART = 200
 """Between the training worlds of two training seeds."""
 MOST_STEPS = 20
-"""More than twice as many as the expert takes."""
+"""The expert takes 7 to 13."""
 PLAY = ("--history", str(HISTORY), "--max-steps", str(MOST_STEPS), "--concurrency", "10")
 
 

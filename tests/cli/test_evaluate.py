@@ -436,7 +436,7 @@ AGENT = """
 import json
 
 class Agent:
-    def __init__(self, style: str = "short", model: str | None = None) -> None:
+    def __init__(self, style: str = "short", model: str | None = None, api_key: str = "") -> None:
         self.style, self.model = style, model
 
     async def act(self, turn):
@@ -506,6 +506,7 @@ def test_an_agent_plays_with_each_model_and_its_own_prompts(
     [
         ((), None),
         (("--policy-set", "style=long"), "with style=long"),
+        (("--policy-set", "api_key=sk-own-1234"), "with api_key=***"),
     ],
 )
 def test_a_model_that_learned_other_prompts_than_the_agents_is_named(
@@ -525,6 +526,7 @@ def test_a_model_that_learned_other_prompts_than_the_agents_is_named(
     told = capsys.readouterr().err
     warning = f"warning: tuned learned the prompts of {agent}, and is given those of {agent} {said}"
     assert (warning in told) if said else "learned the prompts" not in told
+    assert "sk-own-1234" not in told
     assert run([*command, "--seeds", "4:9", "--dry-run"]) == 2
     assert "not held out: job tiny (tuned) learned seed 4 of goto" in capsys.readouterr().err
 

@@ -43,6 +43,7 @@ def test_both_ends_of_a_variant_are_found(capsys: pytest.CaptureFixture[str]) ->
     ):
         assert words in told
     assert ask(capsys) == told  # the last job
+    assert "  sft on openai, from some/base\n" in ask(capsys, "--runs", "elsewhere")  # wherever it is
     assert ask(capsys, f"openai::{FT}") == told
 
     of_episode = ask(capsys, "two")

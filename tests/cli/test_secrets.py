@@ -122,6 +122,11 @@ def test_an_error_that_repeats_the_key_shows_and_keeps_it_nowhere(
         assert done.returncode != 0
         assert server.asked[0].headers["authorization"] == f"Bearer {KEY}"
         assert_absent(KEY, everything(tmp_path, done))
+        if not debug:
+            address = server.url.replace("://", f"://me:{PASSWORD}@")
+            again = trajkit_here(tmp_path, *ROLLOUT, "--new-run", "--model-url", address, OPENAI_API_KEY=KEY)
+            assert again.returncode != 0
+            assert_absent(PASSWORD, everything(tmp_path, again))
     finally:
         server.stop()
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from trajkit.cli.main import run as run_command
+from trajkit.errors import ServiceError
 from trajkit.rollouts.faults import FaultKind
 from trajkit.rollouts.options import Options
 from trajkit.rollouts.session import open_run, prepare
@@ -59,6 +60,22 @@ def test_a_run_whose_rows_are_all_there_says_so(elsewhere, capsys) -> None:
     printed = capsys.readouterr()
     assert "every row of 3 episodes is in the database" in printed.err
     assert printed.out.splitlines()[2].split()[:3] == ["history", "goto", "3"]
+
+
+def test_a_database_that_fails_at_the_end_takes_nothing_from_the_result(
+    elsewhere, capsys, monkeypatch
+) -> None:
+    elsewhere()
+
+    def away(*_: object) -> None:
+        raise ServiceError("the database is away")
+
+    monkeypatch.setattr("trajkit.sources.tensorzero.connect.rows.stored_rows", away)
+    assert run_command([*ARGUMENTS, "--seeds", "30:32", "-o", "kept"]) == 4
+    printed = capsys.readouterr()
+    assert printed.out.splitlines()[2].split()[:3] == ["history", "goto", "2"]
+    assert "kept  2 episodes" in printed.err
+    assert "error: the database is away" in printed.err
 
 
 def test_rows_that_were_lost_in_silence_are_reported_by_episode_with_code_1(

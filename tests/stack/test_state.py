@@ -44,7 +44,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     assert found is not None
     assert found.clickhouse_url.get_secret_value() == URL
     assert found.model_url == "http://127.0.0.1:2"
-    assert found.pids == (os.getpid(), os.getpid())
+    assert [process.pid for process in found.processes] == [os.getpid()] * 2
     assert found.is_running
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from html import escape
 from typing import Any
 
@@ -9,7 +10,7 @@ from trajkit._core import console
 from trajkit.errors import TrajkitError
 
 
-class Result:
+class Result(abc.ABC):
     """Base of what commands return. The command line prints it as text, or as JSON with `--json`."""
 
     @property
@@ -22,9 +23,9 @@ class Result:
         """The error with which the command line ends after it printed the result; None for none."""
         return None
 
+    @abc.abstractmethod
     def to_json(self) -> Any:
         """The result as values that JSON has."""
-        raise NotImplementedError
 
     def print_text(self) -> None:
         """Print the text on stdout; a result that looks different on a terminal does so here."""
@@ -46,6 +47,6 @@ class Running(Result):
         """Print the JSON on stdout, as one line."""
         console.result_json_line(self.to_json())
 
+    @abc.abstractmethod
     def wait(self) -> None:
         """Go on until the process is told to end."""
-        raise NotImplementedError

@@ -101,7 +101,8 @@ def _print(result: Result, *, as_json: bool) -> None:
         result.print_text()
     if isinstance(result, Running):
         sys.stdout.flush()
-        result.wait()
+        with console.rows_as_json(as_json):
+            result.wait()
 
 
 def _paragraph(text: str) -> str:

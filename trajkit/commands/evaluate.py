@@ -13,7 +13,8 @@ from trajkit._core.result import Result
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Many, Option, many
 from trajkit.commands.place import path_or_none
-from trajkit.commands.playing import Rollout, confirm, planned, play
+from trajkit.commands.played import Rollout, planned
+from trajkit.commands.playing import confirm, play
 from trajkit.commands.playing_options import PlayingOptions, fields_of
 from trajkit.commands.request import checked
 from trajkit.errors import RequestError, TrajkitError

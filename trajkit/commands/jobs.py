@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from trajkit._core.console import Cell, Meter, can_ask, confirm, table_text, talk
 from trajkit._core.result import Result
-from trajkit._core.settings import remembered
 from trajkit.commands.options import Option, RunsFolder
+from trajkit.commands.place import last_job
 from trajkit.errors import MissingExtra, RequestError, ServiceError
 
 if TYPE_CHECKING:
@@ -186,10 +186,10 @@ def find_job(job: str | None, runs_folder: Path) -> Found:
 
     runs = Runs(runs_folder)
     if job is None:
-        last = remembered("last_job")
+        last = last_job()
         if last is None:
             raise RequestError("no job was started here", hint="`trajkit jobs list` names those in a folder")
-        runs, job = Runs(Path(last["runs"])), last["job_id"]
+        runs, job = Runs(last[0]), last[1]
     runs.load(job)
     return Found(runs, job)
 

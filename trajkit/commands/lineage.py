@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, Union
 
 from trajkit._core.console import count, line, plural
 from trajkit._core.result import Result
-from trajkit._core.settings import remembered
 from trajkit.commands.options import RunsFolder
-from trajkit.commands.place import near
+from trajkit.commands.place import last_job, near
 from trajkit.errors import ConfigError, RequestError, StoreError
 
 if TYPE_CHECKING:
@@ -55,10 +54,12 @@ def lineage(thing: str | None = None, *, runs: RunsFolder = "runs") -> Origins:
     from trajkit.commands.contenders import lineage_in
 
     if thing is None:
-        last = remembered("last_job")
+        last = last_job()
         if last is None:
             raise RequestError("whose lineage?", hint="a model, a variant, a store or an episode")
-        thing = str(last["job_id"])
+        thing = last[1]
+        if not (Path(runs) / thing).is_dir():  # it was started in another folder
+            runs = last[0]
     return Origins(_answers(lineage_in(Path(runs)), thing))
 
 

@@ -145,7 +145,9 @@ def cast_of_agent(
         else:
             found = _model_at_server(each.model, known, runs_folder)
         chosen.append(_chosen(each, known, found, runs_folder))
-    given, others = agent_name(policy, settings), []
+    from trajkit.rollouts.preparation import shown_settings
+
+    given, others = agent_name(policy, shown_settings(settings)), []
     for one in chosen:
         learned = ", ".join(one.agents or one.variants) or "no agent"
         if one.is_job and given not in one.agents:

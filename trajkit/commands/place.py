@@ -16,6 +16,12 @@ Say: TypeAlias = Callable[[str], object]
 """Is told something that a person may want to know."""
 
 
+def last_job() -> tuple[Path, str] | None:
+    """The folder and the name of the job that was started here last; None when there is none."""
+    last = remembered("last_job")
+    return None if last is None else (Path(last["runs"]), str(last["job_id"]))
+
+
 def last_store(say: Say = talk) -> str:
     """The store that a command in this folder wrote last.
 

@@ -14,7 +14,7 @@ from trajkit._core.console import confirm, line, talk
 from trajkit._core.result import Result
 from trajkit._core.settings import STATE_FOLDER, project
 from trajkit.commands.options import Option, Output, RunsFolder
-from trajkit.commands.place import near, path_or_none
+from trajkit.commands.place import last_job, near, path_or_none
 from trajkit.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
@@ -239,7 +239,6 @@ def _with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> di
     Returns:
         The options, with the candidate as `found`: None where there is more to do than to direct traffic.
     """
-    from trajkit._core.settings import remembered
     from trajkit.commands.candidate import Candidate
     from trajkit.registry.toml_file import Configuration
 
@@ -247,7 +246,7 @@ def _with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> di
     if asked["traffic"] is None or any(asked.get(name) not in (None, False) for name in more):
         return {**asked, "found": None}
     if job is None and asked["variant"] is None:
-        job = (remembered("last_job") or {}).get("job_id")
+        _, job = last_job() or (None, None)
     wanted = {"variant": asked["variant"], "function": asked["function"]}
     config = _known_config(asked["config"])
     for each in () if config is None else ledger.standing():

@@ -180,7 +180,10 @@ def _plan(prepared: PreparedRl) -> Iterator[str]:
         yield f"measured  seeds {world.eval_seeds} of every task, every {often}"
     else:
         yield "measured  nothing: the last checkpoint is kept, not the best"
-        yield f"          `trajkit reserve {world.env} --seeds 10000:10032` keeps some seeds for that"
+        if world.env:
+            yield f"          `trajkit reserve {world.env} --seeds 10000:10032` keeps some seeds for that"
+        else:
+            yield "          --env ENVIRONMENT plays the held-out seeds"
     yield from weight_lines(job.base, found, prepared.sizes)
     n_updates = found.iterations * found.n_updates
     yield (

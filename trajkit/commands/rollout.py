@@ -9,7 +9,8 @@ from typing import Annotated, Literal, TypedDict, Unpack
 from trajkit.commands.local_model import local_model
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Count, Many, Option
-from trajkit.commands.playing import Rollout, confirm, planned, play
+from trajkit.commands.played import Rollout, planned
+from trajkit.commands.playing import confirm, play
 from trajkit.commands.playing_options import PlayingOptions, Whole, fields_of
 from trajkit.commands.request import checked
 from trajkit.rollouts.options import Options, PolicyKind

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trajkit._core.settings import remembered
+from trajkit.commands.place import last_job
 from trajkit.errors import RequestError, StoreError
 
 if TYPE_CHECKING:
@@ -119,13 +119,13 @@ def finished_job(job: str | None, runs_folder: Path) -> tuple[Runs, TuneJob]:
 
     runs = Runs(runs_folder)
     if job is None:
-        last = remembered("last_job")
+        last = last_job()
         if last is None:
             raise RequestError(
                 "no JOB given, and none was started here",
                 hint="`trajkit jobs list` names those in a folder; --model NAME for one tuned elsewhere",
             )
-        runs, job = Runs(Path(last["runs"])), last["job_id"]
+        runs, job = Runs(last[0]), last[1]
     found = runs.load(job)
     if not found.status.is_final:
         found = refreshed(runs, job)

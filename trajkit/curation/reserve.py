@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import NamedTuple
 
 import duckdb
@@ -19,7 +18,7 @@ from trajkit._core.files import write_text
 from trajkit._core.seeds import Seeds, typed_seeds
 from trajkit._core.settings import PROJECT_FILE, Reservation, project_files, reserved
 from trajkit.curation.keys import FROM_TEXT
-from trajkit.environments import known, typed_environment
+from trajkit.environments import NO_SETTINGS, known, typed_environment
 from trajkit.environments.base import EnvironmentInfo
 from trajkit.errors import ConfigError, RequestError, StoreError
 from trajkit.store.engine import literal
@@ -27,7 +26,6 @@ from trajkit.store.engine import literal
 MOST_STATES = 20_000
 """Worlds whose initial states are computed and written down; for more, only their seeds are kept."""
 
-_NO_SETTINGS: Mapping[str, str] = MappingProxyType({})
 RESERVED_REASON = "its world is reserved"
 """Why such an episode leaves a selection."""
 _SEEDS = "trajkit_reserved_seeds"
@@ -51,7 +49,7 @@ def reserve(
     *,
     seeds: str,
     tasks: Sequence[str] = (),
-    settings: Mapping[str, str] = _NO_SETTINGS,
+    settings: Mapping[str, str] = NO_SETTINGS,
     with_states: bool = True,
     folder: Path | None = None,
     dry_run: bool = False,

@@ -53,14 +53,11 @@ class LocalEndpoint(ChatModels):
             asked = {name: wanted.get(name) for name in ("messages", "tools")} | request_options(wanted)
             request = read_request(_written({**asked, "model": self._player.found.model}))
             (ask,) = request.asks(max_new_tokens=_NEW_TOKENS)
-            said = await self._models.ask(self._player.name, ask)
+            said = await self._models.ask(self._player, ask)
         except RequestError as error:
             refusal = refusal_of(error)
             fault = Fault(FaultKind.REFUSED, shown(f"{self.model}: {refusal.message}"), is_lasting=True)
             raise Refused(fault, refusal.status) from error
-        except RuntimeError as error:  # errors of torch, such as out of memory
-            failed = f"{error}; a smaller --concurrency takes less memory"
-            raise self._faulty(FaultKind.SERVER, failed) from error
         answer = Answer(
             self._models.voice(self._player), answer_id=f"chatcmpl-{uuid7()}", created_at_s=int(time.time())
         )

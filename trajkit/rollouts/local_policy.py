@@ -62,13 +62,19 @@ class LocalModels:
             models |= {player.name: model for player in its}
         return cls(models)
 
-    async def ask(self, player: str, ask: Ask) -> Said:
+    async def ask(self, player: LocalPlayer, ask: Ask) -> Said:
         """The answer of a player's model.
 
         Raises:
             AskError: It cannot be asked this.
+            Faulty: It failed.
         """
-        return await self._lock_step.ask(Line(self._models[player], ask))
+        try:
+            return await self._lock_step.ask(Line(self._models[player.name], ask))
+        except RuntimeError as error:  # errors of torch, such as out of memory
+            model = player.called or player.model
+            failed = f"the model {model} failed: {error}; a smaller --concurrency takes less memory"
+            raise Faulty(Fault(FaultKind.SERVER, shown(failed), is_lasting=True)) from error
 
     def voice(self, player: LocalPlayer) -> Voice:
         """What answers for a player."""
@@ -183,12 +189,9 @@ class LocalPolicy(Scripted):
     async def _once(self, ask: Ask, prompt: Prompt) -> Answer:
         inference_id, began = uuid7(), time.monotonic()
         try:
-            said = await self._models.ask(self._player.name, ask)
+            said = await self._models.ask(self._player, ask)
         except AskError as error:
             raise Faulty(Fault(FaultKind.REFUSED, shown(error.message), is_lasting=True)) from error
-        except RuntimeError as error:  # errors of torch, such as out of memory
-            failed = f"the model {self._called} failed: {error}; a smaller --concurrency takes less memory"
-            raise Faulty(Fault(FaultKind.SERVER, shown(failed), is_lasting=True)) from error
         completion = _message(said)
         settings: JsonObject = {
             "temperature": ask.temperature,

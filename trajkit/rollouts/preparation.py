@@ -68,10 +68,7 @@ class Session(NamedTuple):
         if options.kind == PolicyKind.NOISY_EXPERT:
             arguments["noise"] = DEFAULT_NOISE if options.noise is None else options.noise
         if options.policy_settings and options.kind != PolicyKind.LOCAL:
-            arguments["policy_settings"] = {
-                name: HIDDEN if names_a_secret(name) else hidden(value)
-                for name, value in options.policy_settings.items()
-            }
+            arguments["policy_settings"] = shown_settings(options.policy_settings)
         if options.kind in (PolicyKind.OPENAI, PolicyKind.MODULE):
             arguments["model"] = options.model
             if not options.players or options.model_url is not None:
@@ -101,6 +98,11 @@ class Session(NamedTuple):
 
 
 _NOT_DECIDING = {"run", "concurrency", "timeout_s", "episode_timeout_s", "retries"}
+
+
+def shown_settings(settings: Mapping[str, str]) -> dict[str, JsonValue]:
+    """Settings of a policy as they may be written and printed: without secrets."""
+    return {name: HIDDEN if names_a_secret(name) else hidden(value) for name, value in settings.items()}
 
 
 def prepare(options: Options) -> Session:

@@ -9,7 +9,6 @@ import argparse
 import http.server
 import json
 import logging
-import signal
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
+from trajkit._core.loop import told_to_end
 from trajkit.errors import RequestError, StackError
 from trajkit.stack.chat_completion import MODEL, Player, Refusal, complete, read_request
 from trajkit.stack.loopback import HOST, LoopbackServer
@@ -111,9 +111,10 @@ def serve(
         on_ready: Called with the address once requests are taken.
     """
     is_ending = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: is_ending.set())
-    with start(port=port, mistakes=mistakes, invalid=invalid, seed=seed) as server:
+    with (
+        told_to_end(is_ending.set),
+        start(port=port, mistakes=mistakes, invalid=invalid, seed=seed) as server,
+    ):
         on_ready(server.url)
         while not is_ending.wait(
             1.0

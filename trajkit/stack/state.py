@@ -65,11 +65,6 @@ class LocalStack(Model, Result):
         return self.model_server.models if self.model_server else ()
 
     @property
-    def pids(self) -> tuple[int, ...]:
-        """The process ids, running or not."""
-        return tuple(process.pid for process in self.processes)
-
-    @property
     def processes(self) -> tuple[Process, ...]:
         """The processes, running or not."""
         return (self.clickhouse, *([self.model_server.process] if self.model_server else []))

@@ -2,7 +2,7 @@
 # # Rounds of playing and learning
 #
 # A policy plays, its episodes are weighted by their returns, it learns from them, and the better policy
-# plays again. That is what trajkit does today on the way to reinforcement learning, and it is **not**
+# plays again. This needs no reinforcement learning (`trajkit rl local` has that), and it is **not**
 # proximal policy optimization: there is no critic, no clipped ratio, and no gradient between one action and
 # the next. Each round is a weighted imitation of what the policy of this round did well (advantage-weighted
 # regression, with the mean return of a world as its baseline).

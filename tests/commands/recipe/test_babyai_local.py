@@ -61,6 +61,9 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
         for seed in range(1000, 1002)
         for variant in ("baseline", "baseline_sft", "baseline_control")
     }
+    assert {
+        (episode.seed, episode.tags["trajkit.decoding"]) for episode in open_dataset("run/temperatures")
+    } == {(1002, f"temperature={t}") for t in ("1", "0.7", "0.5", "0.25")}
     jobs = [Runs(Path("run/runs")).load(name) for name in ("tuned", "control")]
     assert [job.recipe["seed"] for job in jobs] == [0, 0]
     sides = [_digest(f"run/{name}/train") for name in ("sides", "control_sides")]

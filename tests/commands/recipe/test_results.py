@@ -102,11 +102,14 @@ def test_a_difference_shows_its_sign_and_its_interval(results: ModuleType) -> No
     assert results.markdown([line]).splitlines()[2] == shown
 
 
-def test_episodes_that_measure_a_model_on_the_way_are_counted(results: ModuleType, tmp_path: Path) -> None:
+def test_episodes_that_measure_a_model_on_the_way_are_counted(
+    results: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     lab = results.Lab(tmp_path, 0, results.Size(episodes=4, worlds=2))
     model = tmp_path / "runs" / "rl-0" / "model"
     model.mkdir(parents=True)
-    (model / "adapter_config.json").touch()  # it is trained already
+    asked: list[str] = []
+    monkeypatch.setattr(lab, "trajkit", lambda *words, leaves: asked.extend(map(str, words)))
     events: list[dict[str, object]] = [
         {"kind": "evaluation", "n_episodes": 40},
         {"kind": "message"},
@@ -114,6 +117,7 @@ def test_episodes_that_measure_a_model_on_the_way_are_counted(results: ModuleTyp
     ]
     (model.parent / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events), "utf-8")
     assert lab.reinforced("rl", results.MODEL, 2) == ("rl-0", 5000, 168)
+    assert asked[asked.index("--seeds") + 1] == "4:12"  # worlds after those of `played`
 
 
 def test_random_rewards_say_nothing_of_the_episode(

@@ -17,6 +17,7 @@ def found(check: Check, row: Any, target: str = "openai") -> set[str]:
 def test_good_rows_have_no_findings(check: Check) -> None:
     assert found(check, chat("hi", "yo", "and", "so")) == set()
     assert found(check, called()) == set()
+    assert found(check, chat("a <| b |> <|not_one|>", "yo")) == set()
 
 
 @pytest.mark.parametrize(
@@ -111,10 +112,22 @@ def test_good_rows_have_no_findings(check: Check) -> None:
             called() | {"messages": [*called()["messages"], *chat()["messages"]]},
             "$.messages[1].tool_calls[0].id tool call without its result",
         ),
+        (called(name="n" * 65), "$.messages[1].tool_calls[0].function.name not a function name"),
+        (
+            called()
+            | {"messages": [*called()["messages"], TOOL, TOOL, {"role": "assistant", "content": "a"}]},
+            "$.messages[3].tool_call_id tool result without its call",
+        ),
     ],
 )
 def test_a_flaw_is_found_at_its_place(check: Check, row: dict[str, Any], expected: str) -> None:
     assert expected in found(check, row)
+
+
+def test_a_call_without_an_id_is_found(check: Check) -> None:
+    row = called()
+    row["messages"][1]["tool_calls"][0]["id"] = ""
+    assert "$.messages[1].tool_calls[0].id tool call without an id" in found(check, row)
 
 
 def test_two_calls_with_one_id_are_found(check: Check) -> None:

@@ -16,6 +16,7 @@ from trajkit.schema import Episode, Outcome, Purpose, Transition
 from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.store.writer import write_episodes
 from trajkit.training.local.worker import work
+from trajkit.training.rl.experience import experience_of
 from trajkit.training.rl.offline import Distance, Logged, distance_of
 from trajkit.training.rl.prepare import RlRequest, prepare_rl
 from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
@@ -47,7 +48,7 @@ def episode(number: int, *, seed: int = 0, total_reward: float | None = None, **
         episode_id=f"e{number}",
         source="test",
         env_id="letters",
-        task="default",
+        task=fields.pop("task", "default"),
         seed=seed,
         outcome=fields.pop("outcome", Outcome.SUCCESS),
         total_reward=float(number % 2) if total_reward is None else total_reward,
@@ -88,7 +89,33 @@ def test_what_cannot_be_learned_is_counted_by_reason(store: Callable[..., Datase
 def test_a_store_without_token_ids_says_what_can_be_done_with_it() -> None:
     with pytest.raises(DataError, match="their steps have no token ids") as caught:
         Logged(open_dataset("sample:babyai"), HASH, RECIPE)
-    assert "trajkit weight" in str(caught.value.hint)
+    assert str(caught.value.hint).startswith("`trajkit weight --scheme advantage`, then `trajkit sft local`")
+
+
+def test_a_store_without_log_probabilities_is_sent_to_an_algorithm_that_needs_none(
+    store: Callable[..., Dataset],
+) -> None:
+    with pytest.raises(DataError, match="their steps have no log-probabilities") as caught:
+        Logged(store(episode(0, logprobs=None)), HASH, RECIPE)
+    assert str(caught.value.hint).startswith("--algorithm awr needs no log-probabilities; ")
+
+
+def test_steps_act_where_a_store_has_only_the_return_of_its_episodes(store: Callable[..., Dataset]) -> None:
+    unsaid = {"reward": None, "terminated": None}
+    data = store(*(episode(number, total_reward=number, **unsaid) for number in range(2)))
+    assert [trace.acting for trace in Logged(data, HASH, RECIPE).traces] == [(True,), (True,)]
+    with pytest.raises(DataError, match="2: a step has no reward, which ppo needs"):
+        Logged(data, HASH, RECIPE.model_copy(update={"algorithm": "ppo"}))
+
+
+@pytest.mark.parametrize("algorithm", ["reinforce", "grpo"])
+def test_reinforce_compares_the_episodes_of_a_task_and_no_others(
+    store: Callable[..., Dataset], algorithm: str
+) -> None:
+    recipe = RECIPE.model_copy(update={"algorithm": algorithm})
+    data = store(*(episode(n, seed=n // 2 % 2, task=f"task {n // 4}") for n in range(8)))
+    groups = experience_of(Logged(data, HASH, recipe).traces, recipe).attempts.group.tolist()
+    assert len(set(groups)) == (2 if algorithm == "reinforce" else 4)
 
 
 def test_ids_of_another_tokenizer_are_refused(store: Callable[..., Dataset], tmp_path: Path) -> None:
@@ -121,9 +148,7 @@ def test_a_model_learns_from_what_it_once_played(
     base: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("trajkit.toml").write_text(
-        '[[reserved]]\nenv = "letters"\ntasks = ["default"]\nseeds = "1000:1016"\n'
-    )
+    Path("trajkit.toml").write_text(RESERVED)
     world = WorldRecipe(env="tests.training.rl.worlds:Letters", max_new_tokens=1, history=0)
     runs = Runs(tmp_path / "runs")
     playing = RECIPE.model_copy(

@@ -143,16 +143,21 @@ def test_a_batch_of_another_size_computes_the_same(base: str, tmp_path: Path) ->
     whole()
     cut(per_device_train_batch_size=5)
     assert all(torch.allclose(each, cut.weights[name], atol=1e-4) for name, each in whole.weights.items())
+    shares = whole.told("iteration", "clip_share")
+    assert shares == pytest.approx(cut.told("iteration", "clip_share"), abs=1e-3)
+    assert max(shares) > 0
 
 
-def test_a_model_that_moves_too_far_is_stopped_and_the_one_before_is_kept(run: Run) -> None:
-    trained = run(iterations=8, learning_rate=3e-2, max_kl=0.05, eval_every=8)
+@pytest.mark.parametrize("minibatches", [2, 1])
+def test_a_model_that_moves_too_far_is_stopped_and_the_one_before_is_kept(run: Run, minibatches: int) -> None:
+    trained = run(iterations=8, learning_rate=3e-2, max_kl=0.05, eval_every=8, minibatches=minibatches)
     kls = run.told("iteration", "kl")
     assert max(kls) <= 0.05
     assert trained.stopped is not None
     assert trained.stopped.endswith("above 0.05")
     assert trained.was_stopped_early
     assert trained.best_iteration == len(kls) - 1
+    assert trained.n_iterations == len(kls)
 
 
 def test_a_loss_that_is_no_number_ends_the_training_and_names_the_step(

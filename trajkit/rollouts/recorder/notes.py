@@ -9,18 +9,6 @@ from trajkit.schema import Feedback, FeedbackKind, Transition
 from trajkit.schema.base import JsonObject
 from trajkit.schema.episode import MetricValue
 
-STEP_FACTS = (
-    "observation",
-    "action",
-    "action_executed",
-    "action_valid",
-    "terminated",
-    "truncated",
-    "legal_actions",
-    "info",
-)
-"""Columns of a step that a user may fill."""
-
 
 class Notes:
     """The notes of one episode, taken in the order they were written."""

@@ -43,7 +43,7 @@ _NEVER_SUCCEED = (JobStatus.FAILED, JobStatus.CANCELLED)
 
 
 def connect(settings: JsonObject) -> Service:
-    """The service that settings name: `profile` and `base_url`, see `openai_profile.address_of`."""
+    """The service that settings name: `profile` and `base_url`, see `openai_client.address_of`."""
     return OpenAIService(*address_of(settings))
 
 

@@ -143,7 +143,7 @@ class Service(Protocol):
 
     Every method that talks to it raises `ServiceError` with a way out in the hint when the service refuses.
     Where only the network or the service's own machines are at fault, so that trying again may help, it is
-    `trajkit.training.hosted.answer.Unreachable`; where the environment has no key, `failure.MissingKey`.
+    `trajkit.training.hosted.answer.Unreachable`; where the environment has no key, `answer.MissingKey`.
     No key in any message.
     """
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -66,6 +66,8 @@ class PlayRecipe(Model):
 class LocalRecipe(Model):
     """Everything that decides what comes out, but for the data and the model."""
 
+    accumulates: ClassVar[bool] = True
+    """Whether a step may take several batches (`gradient_accumulation_steps`)."""
     lora: LoraRecipe | None = LoraRecipe()
     """The adapter; None trains every weight."""
     num_train_epochs: Annotated[float, Field(gt=0)] = 3

@@ -97,9 +97,10 @@ def out_of_memory(recipe: LocalRecipe) -> TrainingError:
     size = recipe.per_device_train_batch_size
     ways = []
     if (smaller := halved(recipe)) is not None:
+        more = f" --gradient-accumulation-steps {smaller.gradient_accumulation_steps}"
         ways.append(
             f"--auto-batch, or --per-device-train-batch-size {smaller.per_device_train_batch_size}"
-            f" --gradient-accumulation-steps {smaller.gradient_accumulation_steps}"
+            f"{more if recipe.accumulates else ''}"
         )
     if not recipe.gradient_checkpointing:
         ways.append("--set gradient_checkpointing=true")

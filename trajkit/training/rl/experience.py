@@ -31,13 +31,11 @@ class Trace(NamedTuple):
     """An episode as a model learns it, whoever played it."""
 
     group: tuple[Hashable, ...]
-    """What its attempts share: task and seed."""
+    """What its attempts share: task and seed, of a store environment, task and seed. The seed is the last."""
     score: float
     """Its return."""
     is_success: bool
     """Whether it succeeded."""
-    terminated: bool
-    """Whether the task ended; false where the episode was cut off."""
     rows: tuple[StepRow, ...]
     """The calls of models, in order."""
     rewards: tuple[float, ...]
@@ -111,7 +109,6 @@ def trace_of(played: Played) -> Trace:
         group=(played.job.task, played.job.seed),
         score=played.metrics[RETURN_METRIC],
         is_success=played.outcome == Outcome.SUCCESS,
-        terminated=played.steps[-1].result.terminated,
         rows=tuple(_row(answer.sampled) for _, answer in calls),
         rewards=tuple(
             step.result.reward if acts else 0.0 for (step, _), acts in zip(calls, acting, strict=True)
@@ -185,7 +182,7 @@ def experience_of(traces: Sequence[Trace], recipe: RlRecipe) -> Experience:
     """
     numbers, states = _Numbers(), _Numbers()
     # without groups an episode is compared with all others of its task
-    groups = [trace.group[:1] if recipe.algorithm == "reinforce" else trace.group for trace in traces]
+    groups = [trace.group[:-1] if recipe.algorithm == "reinforce" else trace.group for trace in traces]
     attempts = Attempts(
         episode=np.repeat(np.arange(len(traces)), [len(trace.rows) for trace in traces]).astype(np.int64),
         score=np.array([trace.score for trace in traces], dtype=np.float64),
@@ -195,7 +192,6 @@ def experience_of(traces: Sequence[Trace], recipe: RlRecipe) -> Experience:
             [states.of((*trace.group, seen)) for trace in traces for seen in trace.observations],
             dtype=np.int64,
         ),
-        terminated=np.array([trace.terminated for trace in traces], dtype=np.bool_),
         acting=np.array([acts for trace in traces for acts in trace.acting], dtype=np.bool_),
     )
     return Experience([row for trace in traces for row in trace.rows], attempts)

@@ -25,7 +25,8 @@ _MOST_SAMPLED = 1000
 """Steps on which the distance is measured before a training."""
 _LEAST_EFFECTIVE, _MOST_STALE = 0.05, 0.9
 """Share of effective steps below which, and of stale steps above which, a training is refused."""
-_OTHERWISE = "`trajkit weight --by advantage`, then `trajkit sft local`, learns from a store without them"
+_NO_LOGPROBS = "their steps have no log-probabilities"
+_OTHERWISE = "`trajkit weight --scheme advantage`, then `trajkit sft local`, learns from a store without them"
 
 
 class Distance(NamedTuple):
@@ -82,7 +83,8 @@ class Logged:
                 self.left[reason] += 1
         if not self.traces:
             said = ", ".join(f"{n:,}: {reason}" for reason, n in self.left.items()) or "it has no episode"
-            raise DataError(f"{data.store.path} cannot be learned: {said}", hint=_OTHERWISE)
+            unsaid = "--algorithm awr needs no log-probabilities; " if _NO_LOGPROBS in self.left else ""
+            raise DataError(f"{data.store.path} cannot be learned: {said}", hint=unsaid + _OTHERWISE)
         groups: dict[tuple[Any, ...], list[Trace]] = {}
         for trace in self.traces:
             groups.setdefault(trace.group, []).append(trace)
@@ -169,13 +171,15 @@ def _reason(episode: Episode, tokenizer: str, path: Path, recipe: RlRecipe) -> s
         return "they did not end"
     if _score(episode) is None:
         return "they have no return"
-    if recipe.algorithm in ("gigpo", "ppo") and all(step.reward is None for step in episode.steps):
-        return f"their steps have no rewards, which {recipe.algorithm} needs"
+    if recipe.algorithm in ("gigpo", "ppo") and any(
+        acts and step.reward is None for step, acts in zip(episode.steps, _acting(episode), strict=True)
+    ):
+        return f"a step has no reward, which {recipe.algorithm} needs"
     for step in episode.steps:
         if not step.prompt_token_ids or not step.completion_token_ids:
             return "their steps have no token ids"
         if recipe.algorithm != "awr" and step.logprobs is None:
-            return "their steps have no log-probabilities"
+            return _NO_LOGPROBS
         told = (step.extra or {}).get("tokenizer")
         if told is not None and told != tokenizer:
             raise DataError(
@@ -186,6 +190,15 @@ def _reason(episode: Episode, tokenizer: str, path: Path, recipe: RlRecipe) -> s
     return None
 
 
+def _acting(episode: Episode) -> tuple[bool, ...]:
+    """Which steps acted on the environment; all of them where none says so (as in `curation.rewards`)."""
+    acting = tuple(
+        any(told is not None for told in (step.action_executed, step.reward, step.terminated))
+        for step in episode.steps
+    )
+    return acting if any(acting) else (True,) * len(acting)
+
+
 def _trace(episode: Episode) -> Trace:
     score = _score(episode)
     assert score is not None
@@ -194,11 +207,10 @@ def _trace(episode: Episode) -> Trace:
         group=(episode.env_id, episode.task, episode.episode_id if episode.seed is None else episode.seed),
         score=score,
         is_success=episode.outcome == Outcome.SUCCESS,
-        terminated=not steps[-1].truncated,
         rows=tuple(map(_row, steps)),
         rewards=tuple(math.nan if step.reward is None else step.reward for step in steps),
         observations=tuple(step.observation for step in steps),
-        acting=tuple(step.reward is not None for step in steps),
+        acting=_acting(episode),
         n_invalid=sum(step.action_valid is False for step in steps),
     )
 

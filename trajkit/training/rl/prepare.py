@@ -91,9 +91,9 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
     recipe = request.recipe
     check_reports(recipe)
     check_optimizer(recipe)
-    base, data = settled(request.base), None
+    base, data, report = settled(request.base), None, None
     if request.store is not None:
-        leak(request.store).checked()
+        report = leak(request.store).checked()
         data = open_dataset(request.store)
     if recipe.play.env:
         recipe = recipe.model_copy(update={"play": _settled_world(recipe)})
@@ -131,6 +131,7 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
             recipe=whole,
             train=None if logged is None else logged.facts,
             origin=_origin(play, data),
+            leak=report,
             packages=_DECIDING,
         )
     return PreparedRl(job, recipe, sizes, is_new=True, distance=distance)
@@ -195,8 +196,8 @@ def _held_out(world: WorldRecipe, kept: Sequence[Reservation]) -> Seeds | None:
         return all(any(task in each.tasks and each.seeds.has(seed) for each in kept) for task in world.tasks)
 
     if not world.eval_seeds:
-        first = itertools.islice(filter(is_kept, kept[0].seeds if kept else ()), _USUAL_HELD_OUT)
-        found = list(first)
+        seeds_kept = sorted({seed for each in kept for seed in each.seeds})
+        found = list(itertools.islice(filter(is_kept, seeds_kept), _USUAL_HELD_OUT))
         return as_seeds(found) if found else None
     seeds = as_seeds(world.eval_seeds)
     free = next((seed for seed in seeds if not is_kept(seed)), None)

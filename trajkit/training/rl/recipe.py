@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from trajkit.rollouts.own_prompt import JsonMode
-from trajkit.training.local.recipe import LocalRecipe, LoraRecipe, PlayRecipe, Positive
+from trajkit.training.local.recipe import LocalRecipe, PlayRecipe, Positive
 
 Algorithm = Literal["grpo", "gigpo", "rloo", "reinforce", "ppo", "awr"]
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -54,6 +54,7 @@ class WorldRecipe(PlayRecipe):
 class RlRecipe(LocalRecipe):
     """Everything that decides what comes out, but for the model."""
 
+    accumulates: ClassVar[bool] = False
     play: WorldRecipe = WorldRecipe()
     """What is played."""
     algorithm: Algorithm = "grpo"
@@ -154,6 +155,3 @@ class RlRecipe(LocalRecipe):
         # a step of the optimizer cuts its minibatch itself: minibatches are as large as what was played
         fixed = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 1}
         return super().training_arguments() | steps | fixed
-
-
-__all__ = ["Algorithm", "LoraRecipe", "RlRecipe", "WorldRecipe"]

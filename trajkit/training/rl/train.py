@@ -145,7 +145,8 @@ def _finished(
     trainer: Any, recipe: RlRecipe, goal: Path, workspace: Path, n_weights: int, n_trainable: int
 ) -> RlTrained:
     state = trainer.state
-    n_done = state.global_step // recipe.n_updates
+    # the step in which it was stopped is counted, and changed nothing
+    n_done = (state.global_step - (trainer.stopped is not None)) // recipe.n_updates
     best = state.best_global_step or None
     if trainer.stopped is not None and (best is None or best >= n_done * recipe.n_updates):
         best = (n_done - 1) * recipe.n_updates  # the last one that was within bounds

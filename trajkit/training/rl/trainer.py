@@ -113,7 +113,7 @@ def trainer_class() -> type[Any]:
                 self.accelerator.backward(loss.total)
                 total += loss.total.detach()
                 self._report["clip_share"] += float(loss.n_clipped)
-                self._n_tokens += minibatch.n_tokens
+            self._n_tokens += minibatch.n_tokens
             if not math.isfinite(float(total)):
                 raise TrainingError(
                     f"the loss is {float(total)} in step {update + 1} of iteration {iteration + 1}:"
@@ -131,6 +131,7 @@ def trainer_class() -> type[Any]:
             lived = self._source(self.model, iteration, self._held_out)
             played_s = time.monotonic() - self._began
             experience = experience_of(lived.traces, self._recipe)
+            self.model.eval()  # rows are scored without dropout, as they were drawn
             self._round = Round(
                 experience,
                 self._networks,
@@ -176,9 +177,13 @@ def trainer_class() -> type[Any]:
                 )
             self._n_silent = 0 if measured.n_learned else self._n_silent + 1
             if self._n_silent == _MOST_SILENT:
+                others = [f"{n:,} episodes: {reason}" for reason, n in self._report["left"].items()]
+                if measured.n_stale:
+                    others.append(f"{measured.n_stale:,} steps are too stale")
+                same = f"all attempts at each seed had the same return ({self._report['episode_return']:.3g})"
+                why = f"{'; '.join(others) or same}: there is nothing to learn from"
                 raise TrainingError(
-                    f"in {_MOST_SILENT} iterations up to {iteration + 1} all attempts at each seed had the"
-                    f" same return ({self._report['episode_return']:.3g}): there is nothing to learn from",
+                    f"in {_MOST_SILENT} iterations up to {iteration + 1} {why}",
                     hint="easier tasks, a higher --temperature, more --num-generations, or a reward that"
                     " tells more; `sft local` first gives a model something to begin with",
                 )

@@ -58,7 +58,7 @@ _KNOWN: dict[str, pa.DataType] = {
 }
 DESCRIBED = pa.schema(_KNOWN)
 """What SQL must know of the prompt of a model call. `is_plain`: it can pass as it is; `may_go_on`: it may
-have several messages; `is_rendered`: it was made from templates (`render_calls.py`); `unknown_because`: why
+have several messages; `is_rendered`: it was made from templates (`render/calls.py`); `unknown_because`: why
 it could not be; `is_headless`: only its end is here (`heads.py`)."""
 _SAID_BY_OTHERS = ("is_rendered", "unknown_because", "is_headless")
 """Columns of `DESCRIBED` that do not follow from the prompt's text."""

@@ -1,8 +1,8 @@
 """Set up minijinja, the template engine of the gateway, so that it renders the same text.
 
 The Python package is the same engine with additions that the gateway lacks, and with Python's values.
-Arguments therefore are passed as expressions (`render_literal`), maps in templates are sorted
-(`render_source`), and the additions are removed, so that a template which fails in the gateway fails here.
+Arguments therefore are passed as expressions (`literal`), maps in templates are sorted
+(`source`), and the additions are removed, so that a template which fails in the gateway fails here.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Engine:
 
         Args:
             template: Which.
-            arguments: Values that `render_literal.read_json` gave, by name.
+            arguments: Values that `literal.read_json` gave, by name.
 
         Raises:
             RenderError: It cannot be rendered: a variable is missing, say.
