@@ -114,7 +114,9 @@ def test_a_result_that_goes_on_is_one_line_of_json_and_waited_for(capsys):
         return Server()
 
     assert command(serve).main(["--json"], standalone_mode=False) == 0
-    assert capsys.readouterr().out == '{"url": "x", "pid": 1}\nwaited\n'
+    out, err = capsys.readouterr()
+    assert out == '{"url": "x", "pid": 1}\n'
+    assert err == "waited\n"  # with --json, stdout holds the result alone
 
 
 def test_an_error_may_have_a_result_which_is_printed_before_it(capsys):
