@@ -92,21 +92,14 @@ def test_nothing_is_called_before_a_yes_and_a_key(
 def test_it_learns_at_the_service_and_goes_on_after_a_failure(
     service: TinkerStandIn, base: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    service.fails = "save_weights_for_sampler_of_the_best"
     options = ("--iterations", "4", "--eval-every", "2", "--keep-rollouts", "--yes")
-
-    def break_after_two(name: str, key: str | None, body: Any) -> tuple[int, Any]:
-        if len(service.saved) == 2:
-            service.fails = "forward_backward"
-        return answer(name, key, body)
-
-    answer, service._answer = service._answer, break_after_two  # type: ignore[method-assign]
+    service.fails_after = 2
     assert rl(service, base, *options) == 1
     assert "the model is out of order" in key_is_nowhere(capsys)
     assert job().status == "failed"
     assert job().remote["n_done"] == 2
     assert list(service.saved)[-1] == job().remote["state"]
-    service._answer, service.fails = answer, None  # type: ignore[method-assign]
+    service.fails_after = None
     assert run(["jobs", "resume"]) == 0
     key_is_nowhere(capsys)
     made = job()

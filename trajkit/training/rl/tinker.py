@@ -153,7 +153,8 @@ def train_at_service(
         watch.played(iteration, lived)
         experience = experience_of(lived.traces, recipe)
         found = experience.advantages(recipe)
-        places = np.flatnonzero(found.values)  # what is worth nothing would be paid for and change nothing
+        # what has the advantage 0 would be paid for and change nothing
+        places = np.flatnonzero((found.values != 0) & ~found.left_out)
         watch.report |= {
             "n_learned": len(places),
             "n_silent": found.n_equal + found.n_single,
