@@ -22,7 +22,7 @@ more=()
 if [ "$through" = gateway ]; then
     goal=run-through-gateway
     more=(--set evaluated.through=gateway --set evaluated.template_variant=null
-        --set evaluated.variants=baseline,baseline_control,baseline_sft,baseline_rl --set evaluated.concurrency=64)
+        --set evaluated.variants=baseline,baseline_control,baseline_sft --set evaluated.concurrency=64)
 fi
 
 mkdir -p "$folder"
