@@ -210,7 +210,7 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
 
 
 def _alike(derivation: Derivation, bands: str, threshold: float) -> Iterator[tuple[int, int, float]]:
-    """Yield each prompt with the first of one of its buckets and their similarity, in the order of prompts."""
+    """Yield each prompt with the first of one of its buckets and their similarity, ordered by prompt."""
     reader = derivation.connection.sql(
         f"SELECT p.number, p.first, a.signature AS one, b.signature AS other FROM (SELECT DISTINCT number, "
         f"first FROM {bands} JOIN (SELECT bucket, min(number) AS first FROM {bands} GROUP BY bucket "
@@ -241,7 +241,7 @@ def _matrix(blobs: pa.Array[Any]) -> NDArray[np.uint32]:
 
 
 def normal(json_text: str) -> str:
-    """Return SQL of the normalised text of a JSON value in the store's own spelling.
+    """Return SQL of the normalised text of a JSON value, as the store spells it.
 
     JSON text has no control characters, so they replace escaped backslashes and quotation marks: then every
     quotation mark is syntax, and every backslash begins an escape.

@@ -76,7 +76,7 @@ class Pair(Model):
     chosen_group_key: Text
     """Group key of the chosen side's episode. A split must not separate the two keys."""
     rejected_group_key: Text
-    """Group key of the rejected side's episode; different only if the store is already one side of a split."""
+    """Group key of the rejected side's episode; different only if the store is one side of a split."""
     chosen_episode_id: Name
     """Episode of the better continuation, or of the demonstration."""
     chosen_step_index: Count
