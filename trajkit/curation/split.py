@@ -92,12 +92,13 @@ def split(
 ) -> tuple[Split, dict[str, Manifest]]:
     """Split a store into sides, so that every episode of a group lands on the same one.
 
-    A group's place is the first 52 bits of `sha256("{seed}:{key}")`. With shares, each side has an interval of
-    places, in the order given. A side whose interval contains no group gets the one nearest to its interval,
-    unless that group is the only one of its side. With counts, the first of two sides takes groups from the
-    lowest place up, the second from the highest down, until the next group would exceed the count. Three or
-    more sides have intervals in proportion to their counts, and each takes groups from the beginning of its
-    own. When data is added, a full side may lose a group to no side, but no group changes to another side.
+    A group's place is the first 52 bits of `sha256("{seed}:{key}")`. With shares, each side has an interval
+    of places, in the order given. A side whose interval contains no group gets the one nearest to its
+    interval, unless that group is the only one of its side. With counts, the first of two sides takes groups
+    from the lowest place up, the second from the highest down, until the next group would exceed the count.
+    Three or more sides have intervals in proportion to their counts, and each takes groups from the beginning
+    of its own. When data is added, a full side may lose a group, which is then on no side; no group changes
+    to another side.
 
     Args:
         path: The store.
@@ -110,8 +111,8 @@ def split(
         seed: Another seed gives another split.
         missing: What happens to episodes that lack a column of `by`. None: each is a group of its own, and if
             more than half of the episodes lack one, an error.
-        leak_free: Join groups that share what `leak` would refuse: as with `prompt`, but episodes of two known
-            worlds may have the same text.
+        leak_free: Join groups that share what `leak` would refuse: as with `prompt`, but episodes of two
+            known worlds may have the same text.
 
     Returns:
         The result, and the manifest of each store by side (empty without a goal).
