@@ -67,5 +67,5 @@ def _check_values(path: Path, table: str) -> None:
         OSError,
         ValueError,
         OverflowError,
-    ) as error:  # OverflowError: a year after 9999
+    ) as error:  # a year after 9999
         raise StoreError(f"{path}, row {number} or after it: {first_line(error)}", hint=_HINT) from error

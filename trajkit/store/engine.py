@@ -127,10 +127,10 @@ def scan(paths: list[Path]) -> str:
 def interruptible(*connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Let Ctrl-C stop the queries of a block at once, as KeyboardInterrupt.
 
-    Python's own handler cannot do that during a query: DuckDB checks for signals only between tasks, which may
-    take minutes (2.0.0, measured: 11 of 14 writes of 100 million rows could not be stopped). So the signal
-    also wakes a thread, which interrupts DuckDB. In a thread other than the main one, which gets no Ctrl-C,
-    this does nothing.
+    Python's own handler cannot do that during a query: DuckDB checks for signals only between tasks, which
+    may take minutes (2.0.0, measured: 11 of 14 writes of 100 million rows could not be stopped). So the
+    signal also wakes a thread, which interrupts DuckDB. In a thread other than the main one, which gets no
+    Ctrl-C, this does nothing.
 
     Args:
         connections: The connections that the block uses.

@@ -1,7 +1,7 @@
 """Parse a user's conditions with DuckDB, check every word, and generate SQL from the syntax tree.
 
-A comparison with a missing value is false, and `not` inverts that: `x > 1`, `x <= 1` and `x != 1` leave out an
-episode without x; `not x > 1` and `x not in (1, 2)` keep it.
+A comparison with a missing value is false, and `not` inverts that: `x > 1`, `x <= 1` and `x != 1` leave out
+an episode without x; `not x > 1` and `x not in (1, 2)` keep it.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Expression(NamedTuple):
     text: str
     """As the user wrote it."""
     sql: str
-    """The generated SQL, over a relation with a column `column_name(name)` for each of `names`. It contains no
-    unchecked word of the text."""
+    """The generated SQL, over a relation with a column `column_name(name)` for each of `names`. It contains
+    no unchecked word of the text."""
     names: tuple[str, ...]
     """The columns it needs, sorted."""
 

@@ -20,7 +20,7 @@ class Column(NamedTuple):
     is_digested: bool = True
     """Whether the content digest covers it."""
     is_closed: bool = False
-    """Whether trajkit's models define all fields of this JSON: every writer gives them in the models' order."""
+    """Whether trajkit's models define the fields of this JSON: every writer keeps the models' order."""
 
 
 METRICS = "METRICS"

@@ -45,7 +45,7 @@ def episode_columns(store: Store) -> dict[str, str]:
 
 
 def step_columns(store: Store) -> dict[str, str]:
-    """Return SQL over `steps` of every column of steps that a condition may name; names begin with `step.`."""
+    """Return SQL over `steps` of every column that a condition may name; names begin with `step.`."""
     found = {
         f"{STEP}{column.name}": quoted(column.name)
         for column in TABLES["steps"]

@@ -124,7 +124,7 @@ def _refused(message: str) -> StoreError:
 
 
 def _is_like(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of one type is one of another, also if another writer named the type differently."""
+    """Whether every value of one type is one of another, also if another writer names types differently."""
     kinds = pa.types
     if isinstance(wanted, pa.StructType):
         return isinstance(found, pa.StructType) and all(
