@@ -73,9 +73,7 @@ def as_ratio(ratio: Mapping[str, float]) -> Ratio:
         return Ratio({name: Decimal(value) / total for name, value in counts.items()}, counts)
     if n_counts:
         raise RequestError("some sides have a share and some a count", hint=_EXAMPLES)
-    shares = {
-        name: Decimal(str(value)) for name, value in ratio.items()
-    }  # 0.1, not the nearest double
+    shares = {name: Decimal(str(value)) for name, value in ratio.items()}  # 0.1, not the nearest double
     if sum(shares.values()) > 1 + TOLERANCE:
         raise RequestError(f"the shares add up to {sum(shares.values())}, more than 1", hint=_EXAMPLES)
     return Ratio(shares, {})

@@ -1,9 +1,9 @@
 """Check the syntax tree of a condition, and replace the user's names by columns.
 
-Only the nodes on the lists below are allowed: no other table, no subquery, no file, no function that does more
-than compute a value from its arguments. DuckDB bounds neither the size of texts that functions make nor the
-time of a pattern, and cannot be interrupted within a function. So the size of texts and patterns is bounded
-here, before the condition runs.
+Only the nodes on the lists below are allowed: no other table, no subquery, no file, no function that does
+more than compute a value from its arguments. DuckDB bounds neither the size of texts that functions make nor
+the time of a pattern, and cannot be interrupted within a function. So the size of texts and patterns is
+bounded here, before the condition runs.
 """
 
 from __future__ import annotations
@@ -73,15 +73,15 @@ _MAKING_TEXT = _words(
     """
 )
 _MOST_TEXT = 64
-"""Most text that a condition may make, in multiples of the text of its columns. DuckDB holds the text of 2,048
-episodes at a time: measured with 10,000 characters each, 1.7 GB in one thread."""
+"""Most text that a condition may make, in multiples of the text of its columns. DuckDB holds the text of
+2,048 episodes at a time: measured with 10,000 characters each, 1.7 GB in one thread."""
 _COLUMN = 100
 """Characters of a constant that count as one column."""
 _AS_TEXT = 8
 """Growth of a list of short texts when it is cast to text."""
 _MOST_PATTERN = 500
-"""Most characters of a pattern, with its repetitions written out. Measured (DuckDB 2.0.0): the slowest pattern
-of 500 characters takes 1 µs per character of text, of 1,000 up to 80 µs."""
+"""Most characters of a pattern, with its repetitions written out. Measured (DuckDB 2.0.0): the slowest
+pattern of 500 characters takes 1 µs per character of text, of 1,000 up to 80 µs."""
 _REPEATED = re.compile(r"(\)?)\{([0-9]+)?,?([0-9]+)?\}")
 _NOWHERE = {"alias": "", "query_location": 18446744073709551615, "query_location_length": 0}
 _FALSE = {

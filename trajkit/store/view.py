@@ -15,8 +15,8 @@ PROMPT = Column("prompt", "JSON", is_digested=False)
 _STEPS_AT_ONCE = 25_000
 
 # A message written at step s and position j of the prompt is in every later prompt before the next step u > s
-# that keeps no more than j messages. Steps that keep nothing need no join. A run of steps that keep something,
-# with the step that it starts from, is a segment, and a message occurs only in its segment.
+# that keeps no more than j messages. Steps that keep nothing need no join. A run of steps that keep
+# something, with the step that it starts from, is a segment, and a message occurs only in its segment.
 _FULL_STEPS = """
     WITH given AS (SELECT * FROM {steps}), chain AS (
         SELECT episode_id, step_index, n_prompt_kept, messages, completion,

@@ -65,9 +65,7 @@ class Finder:
         data, bounds = _bytes_of(column)
         if len(data) < _SHORTEST:
             return Spans(data, np.zeros(len(column), np.int64), *(np.zeros(0, np.int64) for _ in range(3)))
-        words = np.ndarray(
-            (len(data) - _WORD + 1,), "<u8", data, strides=(1,)
-        )  # eight bytes at each offset
+        words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))  # eight bytes at each offset
         objects = self._places(data, b'{"')
         objects = objects[objects < len(words)]  # a brace nearer to the end closes a text
         begun = words[objects]
