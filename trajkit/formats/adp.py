@@ -56,7 +56,7 @@ def read_adp(value: JsonObject) -> Reading:
     """
     version = value.get("schema_version", VERSION)
     if not str(version).startswith("1."):
-        raise BadDocument("no version that is read (1.x)", "schema_version", shown(version))
+        raise BadDocument("not a known version (1.x)", "schema_version", shown(version))
     details = object_at(value.get("details") or {}, "details")
     profile = details.get(KEY)
     episode = _read(value, details, profile)

@@ -80,7 +80,7 @@ def _episode(value: JsonObject, where: str, parent: Episode | None) -> tuple[Epi
     version = value.get("schema_version")
     if version not in VERSIONS:
         raise BadDocument(
-            f"no version that is read ({VERSIONS[0]} to {VERSIONS[-1]})",
+            f"not a known version ({VERSIONS[0]} to {VERSIONS[-1]})",
             f"{where}schema_version",
             shown(version),
         )

@@ -14,9 +14,9 @@ from typing import Any
 from trajkit.formats.atif_read import read_atif
 from trajkit.formats.chat_conversation import conversation_of, tools_of
 from trajkit.formats.document import BadDocument, Reading, episode_of, object_at, objects_at, part_of, shown
-from trajkit.formats.harbor import fields_of, outcome_of, rewards_of
+from trajkit.formats.harbor import fields_of, outcome_of, rewards_of, with_model
 from trajkit.formats.turns import action_of, observation_of, steps_of
-from trajkit.schema import Episode, Message, Role, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
+from trajkit.schema import Message, Role, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
 from trajkit.schema.episode import kept
 
 _NESTED = ("rubric", "metrics", "details")
@@ -136,17 +136,9 @@ def _reading(result: dict[str, Any], fields: dict[str, Any], trace: str) -> Read
         "origin": {**(fields.get("origin") or {}), "benchflow": {**others, "trace": trace}},
         "steps": steps,
     }
-    return Reading((_with_model(episode_of(own), result.get("model")),))
-
-
-def _with_model(episode: Episode, model: Any) -> Episode:
-    if not isinstance(model, str):
-        return episode
-    steps = tuple(
-        step if step.model_name is not None else step.model_copy(update={"model_name": model})
-        for step in episode.steps
-    )
-    return episode.model_copy(update={"steps": steps})
+    episode = episode_of(own)
+    steps = with_model(episode.steps, result.get("model"))
+    return Reading((episode.model_copy(update={"steps": steps}),))
 
 
 def _rubric(rubric: Any) -> Iterator[tuple[str, float]]:

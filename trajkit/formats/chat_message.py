@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from trajkit.formats.chat_parts import content_blocks, rest_of, text_of, tool_of, unknown
+from trajkit.formats.document import shown
 from trajkit.schema import (
     Block,
     Message,
@@ -120,22 +121,22 @@ def read_message(message: Any, names: dict[str, str] | None = None) -> Message:
 def unlike_a_message(message: Any) -> str | None:
     """Return what is wrong with a message of the API; None if it is valid."""
     if not isinstance(message, dict):
-        return f"not an object: {_shown(message)}"
+        return f"not an object: {shown(message)}"
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str) or role not in _ROLES:
-        return f"no role {_shown(role)}" if "role" in message else "no role"
+        return f"no role {shown(role)}" if "role" in message else "no role"
     if not isinstance(content, str | list | None):
-        return f"content is neither text nor parts: {_shown(content)}"
+        return f"content is neither text nor parts: {shown(content)}"
     for position, part in enumerate(content if isinstance(content, list) else ()):
         if not isinstance(part, str) and not (isinstance(part, dict) and isinstance(part.get("type"), str)):
-            return f"content.{position} is not a part: {_shown(part)}"
+            return f"content.{position} is not a part: {shown(part)}"
     calls = message.get("tool_calls")
     if not isinstance(calls, list | tuple | None):
-        return f"tool_calls is not a list: {_shown(calls)}"
+        return f"tool_calls is not a list: {shown(calls)}"
     for position, call in enumerate(calls or ()):
         inner = _called(call)
         if inner is None or not isinstance(inner.get("name"), str):
-            return f"tool_calls.{position} names no function: {_shown(call)}"
+            return f"tool_calls.{position} names no function: {shown(call)}"
     return None
 
 
@@ -146,11 +147,6 @@ def read_tools(tools: Iterable[Any] | None) -> tuple[JsonObject, ...] | None:
         ValueError: A tool is not JSON.
     """
     return _OBJECTS.validate_python([tool_of(tool) for tool in tools or ()]) or None
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _called(call: Any) -> dict[str, Any] | None:

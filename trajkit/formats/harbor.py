@@ -60,7 +60,7 @@ def read_trial(
         "outcome": outcome_of(metrics, is_error=error_of(result) is not None),
         "tags": {**own["tags"], **_tags(agent)},
         "origin": {**(own["origin"] or {}), "harbor": _origin(result)},
-        "steps": _with_model(main.steps, model),
+        "steps": with_model(main.steps, model),
     }
     episode = episode_of(own)
     others = [sub for reading in readings for sub in renamed(reading.episodes, episode.episode_id)[1:]]
@@ -128,7 +128,8 @@ def _of(sub: Episode, parent: Episode) -> Episode:
     return sub.model_copy(update={"task": parent.task, "env_id": parent.env_id, "source": "harbor"})
 
 
-def _with_model(steps: Sequence[Transition], model: Any) -> tuple[Transition, ...]:
+def with_model(steps: Sequence[Transition], model: Any) -> tuple[Transition, ...]:
+    """Return steps with a model's name where they have none."""
     if not isinstance(model, str):
         return tuple(steps)
     return tuple(

@@ -104,7 +104,7 @@ def read_line(values: Sequence[JsonObject]) -> Episode:
 
 OPENAI_CHAT = EpisodeFormat(
     name="openai-chat",
-    about="conversations as OpenAI's chat API spells them, a line each, without anything else",
+    about="conversations for OpenAI's chat API, one per line, and nothing else",
     write=write_openai_chat,
     read=read_line,
     is_trained_on=True,

@@ -8,9 +8,8 @@ anything that does more than read. The error for a misspelt name suggests the ne
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +30,7 @@ from trajkit.store.engine import (
     too_deep,
 )
 from trajkit.store.layout import METRICS, TABLES
+from trajkit.store.nameable import nearest
 from trajkit.store.reader import Store, verify
 from trajkit.store.view import columns_of, create_views
 
@@ -172,11 +172,11 @@ def _explained(store: Store, error: Exception) -> QueryError:
     for pattern in _MISSPELT:
         if found := pattern.search(text):
             return QueryError(
-                f"no column {found[1]!r} in {store.path}", hint=_nearest(found[1], _column_names(store))
+                f"no column {found[1]!r} in {store.path}", hint=nearest(found[1], _column_names(store))
             )
     if found := _NO_TABLE.search(text):
         name = found[1].strip("\"'")
-        return QueryError(f"no table {name!r} in {store.path}", hint=_nearest(name, [*TABLES, "steps_full"]))
+        return QueryError(f"no table {name!r} in {store.path}", hint=nearest(name, [*TABLES, "steps_full"]))
     lines = [line for line in text.splitlines() if line.startswith("Did you mean")]
     return QueryError(first_line(error), hint=lines[0] if lines else None)
 
@@ -186,12 +186,6 @@ def _column_names(store: Store) -> list[str]:
     for table in (*TABLES, "steps_full"):
         names.update(dict.fromkeys(column.name for column in columns_of(store, table)))
     return [name for name in names if name != METRICS]
-
-
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)
-    return f"nearest: {', '.join(near)}" if near else f"there are: {', '.join(names)}"
 
 
 def fenced(
