@@ -78,7 +78,7 @@ class Summary(Model, Result):
     created_at: UtcTime
     """When it was written."""
     as_of: UtcTime | None
-    """When the source was read."""
+    """Time at which the source was read."""
     trajkit_version: str
     """The trajkit that wrote it."""
     split: str | None

@@ -42,7 +42,7 @@ class StoreWriter:
         kind: The command that makes it, such as `rollout` or `export`.
         metrics: The metrics that get a column.
         source: Source of the episodes; never a password.
-        as_of: When the source was read.
+        as_of: Time at which the source was read.
         split: Name of the side of a split that it is.
 
     Raises:
@@ -347,7 +347,7 @@ def write_episodes(
         episodes: In any order; each id once.
         kind: The command that makes it.
         source: Source of the episodes; never a password.
-        as_of: When the source was read.
+        as_of: Time at which the source was read.
         lineage: The lineage, oldest entry first.
         metrics: The metrics that get a column; None for every metric that an episode has a value of.
 

@@ -50,8 +50,8 @@ def convert(
     A step is learned when its weight is above 0, its prompt is known and it has an answer. Rows are in the
     order of episode id and step. They are streamed: memory does not grow with their number.
 
-    If no unit is given, one is chosen that the format can carry without learning other answers, or another
-    format is, and a warning names it.
+    Without a unit, trajkit chooses one that the format can carry without learning other answers, or else
+    another format; a warning names the choice.
 
     Args:
         dataset: The dataset.
