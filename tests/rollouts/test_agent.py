@@ -597,7 +597,7 @@ def test_calls_that_were_left_running_belong_to_their_step(write):
     [
         ("await turn.chat([{'role': 'user'}], stream=True)", "leave out stream"),
         ("await turn.chat([{'role': 'user', 'content': 'x'}], n=2)", "leave out stream and n"),
-        ("await turn.chat(['hello'])", "messages.0 is no message"),
+        ("await turn.chat(['hello'])", "messages.0 is not a message"),
         ("await turn.chat([{'role': 'robot', 'content': 'x'}])", "no role 'robot'"),
         ("await turn.chat([{'role': 'user', 'content': '\\ud800'}])", "messages.0"),
         ("await turn.chat([{'role': 'user', 'content': 'x'}], wrong_option=1)", "wrong_option"),
