@@ -87,7 +87,7 @@ def report_of_few(found: Report) -> Report:
         ("success > 0", "is not a requirement"),
         ("success.low == 0", "is not a requirement"),
         ("success.low > zero", "is not a requirement"),
-        ("success.lower > 0", "has no 'lower'"),
+        ("success.lower > 0", "has no field 'lower'"),
         ("success[seed=3].low > 0", "'seed=3' is not a condition"),
     ],
 )
