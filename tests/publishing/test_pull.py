@@ -99,7 +99,7 @@ def test_what_is_in_other_files_is_read_as_the_hub_converted_it(
     assert pull(hub, NAME, tmp_path / "train", splits=["train"]).stores[0].n_episodes == 2
     with pytest.raises(RequestError, match="no split 'val'"):
         pull(hub, NAME, tmp_path / "val", splits=["val"])
-    with pytest.raises(RequestError, match="only the beginning of .* to Parquet: partial-train"):
+    with pytest.raises(RequestError, match="to Parquet: partial-train"):
         pull(hub, NAME, tmp_path / "other", configuration="other")
     part = pull(hub, NAME, tmp_path / "other", configuration="other", splits=["partial-train"])
     assert part.stores[0].n_episodes == 1

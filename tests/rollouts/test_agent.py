@@ -327,7 +327,7 @@ def test_a_module_that_is_not_there_and_a_name_without_one_are_refused(write):
 @pytest.mark.parametrize(
     ("value", "note"),
     [
-        ("None", "the agent answered nothing"),
+        ("None", "the agent answered None"),
         ("b'turn left'", "the agent answered bytes that is not JSON"),
         ("object()", "the agent answered object that is not JSON"),
         ("float('nan')", "the agent answered float that is not JSON"),
@@ -688,7 +688,7 @@ def test_a_service_that_is_down_from_the_start_stops_the_run(write, nobody):
 
 def test_without_a_model_or_a_gateway_the_run_stops_and_says_what_is_missing(write):
     code = "async def act(turn):\n    await turn.inference('act', {'messages': []})"
-    with pytest.raises(RequestError, match="the agent asks a gateway, and there is none"):
+    with pytest.raises(RequestError, match="the agent calls a gateway, and there is none"):
         episodes(f"{write(code)}:act")
     code = "async def act(turn):\n    await turn.chat([{'role': 'user', 'content': 'x'}])"
     plays = plan()
