@@ -605,7 +605,7 @@ def test_an_episode_whose_beginning_was_lost_keeps_its_calls(
     recorder.client.chat.completions.create(**ASK)
     recorder.client.chat.completions.create(**ASK)
     episode.__exit__(None, None, None)
-    with pytest.warns(UserWarning, match="not all was recorded"):
+    with pytest.warns(UserWarning, match="but incomplete"):
         recorder.close()
     (found,) = episodes()
     assert (found.task, found.n_steps, found.origin) == (None, 2, None)
@@ -630,7 +630,7 @@ def test_half_a_record_is_taken_back_so_that_the_rest_can_be_read(
             with pytest.warns(UserWarning, match="No space left"):
                 recorder.client.chat.completions.create(**ASK)
         recorder.client.chat.completions.create(**ASK)
-    with pytest.warns(UserWarning, match="not all was recorded"):
+    with pytest.warns(UserWarning, match="but incomplete"):
         recorder.close()
     (episode,) = episodes()
     assert (episode.task, episode.n_steps, episode.outcome) == ("t", 2, Outcome.UNKNOWN)
