@@ -200,7 +200,7 @@ class ChatModels(abc.ABC):
         )
 
     def _cost_usd(self, usage: _Usage) -> float | None:
-        """Return the cost that the server reports (OpenRouter, in US dollars), or that by the run's prices."""
+        """Return the server's reported cost (OpenRouter: in US dollars), or that by the run's prices."""
         prices = self._caller.budget.prices
         if usage.cost is not None or prices is None:
             return usage.cost
