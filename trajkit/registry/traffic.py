@@ -86,7 +86,7 @@ def weight_of(configuration: Configuration, function: str, variant: str, traffic
 def directed(
     configuration: Configuration, function: str, variant: str, traffic: float | None
 ) -> tuple[Configuration, tuple[str, ...]]:
-    """Return a configuration in which a variant gets exactly this share, and no traffic otherwise.
+    """Return a configuration in which a variant gets exactly this share of the traffic.
 
     Args:
         configuration: Configuration with or without the variant; no variant has a weight.

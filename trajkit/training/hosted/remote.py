@@ -21,7 +21,7 @@ class Estimate(Model):
     n_trained_tokens: Count | None = None
     """Paid tokens; None when the number of epochs is unknown."""
     is_exact: bool = False
-    """Whether the tokens are counted by the model's tokenizer."""
+    """Whether the count equals the service's own."""
     counted_by: Text = ""
     """Name of the tokenizer."""
     usd_per_million_tokens: float | None = Field(default=None, ge=0)
