@@ -165,7 +165,7 @@ def test_a_variant_of_a_namespace_gets_no_share_of_everything() -> None:
         "[functions.act.variants.base]", '[functions.act.variants.base]\nnamespace = "eu"'
     )
     assert add(spaced).configuration.get("functions", "act", "variants", "tuned", "namespace") == "eu"
-    with pytest.raises(RequestError, match="for the namespace 'eu' alone"):
+    with pytest.raises(RequestError, match="for the namespace 'eu' only"):
         add(spaced, 0.1)
 
 

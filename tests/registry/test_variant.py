@@ -113,7 +113,7 @@ def test_what_cannot_be_registered_is_said(options: dict[str, Any], message: str
 
 
 def test_a_taken_name_says_what_differs_and_shows_no_key() -> None:
-    with pytest.raises(RequestError, match=r"something else: model, temperature \('openai::gpt-4\.1', not"):
+    with pytest.raises(RequestError, match=r"other settings: model, temperature \('openai::gpt-4\.1', not"):
         add(configuration(ONE), variant="other")
 
 

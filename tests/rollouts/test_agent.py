@@ -303,7 +303,7 @@ def test_an_episode_that_the_environment_breaks_is_let_go_of(write):
         ("def act(observation, *, depth=1): ...", "act", {"dept": "2"}, "no setting 'dept'"),
         ("def act(observation, *, depth: int = 1): ...", "act", {"depth": "deep"}, "depth='deep'"),
         ("def act(observation, *, depth: int): ...", "act", {}, "needs the setting 'depth'"),
-        ("class A:\n    def act(self, o): ...\na = A()", "a", {"x": "1"}, "is made already"),
+        ("class A:\n    def act(self, o): ...\na = A()", "a", {"x": "1"}, "is an object already"),
         ("def act(observation): ...", "act", {"observation": "x"}, "takes no settings"),
         ("import nothing_of_this_name", "act", {}, "imports 'nothing_of_this_name'"),
         ("1 / 0", "act", {}, "cannot be imported: ZeroDivisionError"),
