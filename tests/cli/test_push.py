@@ -177,7 +177,15 @@ IN_FILES = ("finish_reason", "initial_state_hash", "mask_reason", "metric", "met
     ("places", "secret"),
     [
         pytest.param((FACTS | FACTS_OF_STEPS | {*IN_MANIFEST}) - {*IN_FILES}, TOKEN_OF_GITHUB, id="stores"),
-        *(pytest.param({place}, TOKEN_OF_GITHUB, id=place) for place in (*IN_FILES, "split")),
+        *(
+            pytest.param(
+                {place},
+                TOKEN_OF_GITHUB,
+                id=place,
+                marks=() if place in ("metric", "split") else pytest.mark.full,
+            )
+            for place in (*IN_FILES, "split")
+        ),
         pytest.param({"variant_name"}, "mine-only-9-8-7-6", id="of the environment"),
     ],
 )

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests import warm
 from tests.matrix import daily
 from tests.training.hosted import fireworks_standin, together_standin
 from tests.training.hosted.fireworks_standin import FireworksStandIn
@@ -230,13 +231,7 @@ def test_an_uploaded_file_whose_id_is_a_path_is_not_used(
 
 
 def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "trajkit", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | environment,
-    )
+    return warm.trajkit(words, Path.cwd(), os.environ | environment)
 
 
 def test_two_folders_at_once_make_one_job_while_the_listing_lags(service: FakeOpenAI) -> None:

@@ -374,6 +374,7 @@ def ready(tmp_path: Path, base: str) -> Callable[..., tuple[Runs, Prepared]]:
     return make
 
 
+@pytest.mark.full  # the page of docs/prefer.md does so every day
 def test_pairs_become_a_model_in_a_process_of_its_own(
     ready: Callable[..., tuple[Runs, Prepared]], paired: Callable[..., Pairs]
 ) -> None:
