@@ -124,7 +124,7 @@ def _row(said: Sampled | None) -> StepRow:
     assert said.prompt_token_ids is not None
     assert said.completion_token_ids is not None
     assert said.logprobs is not None
-    return StepRow(said.prompt_token_ids, said.completion_token_ids, said.logprobs)
+    return StepRow(said.prompt_token_ids, said.completion_token_ids, said.logprobs, said.allowed)
 
 
 def success_of(traces: Sequence[Trace]) -> Success:

@@ -6,6 +6,7 @@ TRL's own loop cannot take one row per step (https://github.com/huggingface/trl/
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,13 +25,16 @@ class StepRow(NamedTuple):
     """Token ids that were drawn, as they were drawn."""
     logprobs: Sequence[float]
     """For each of them its natural-log probability under the distribution it was drawn from."""
+    allowed: Sequence[bytes] | None = None
+    """For each of them those that a grammar allowed, as in `Sampled`; None where any could be drawn."""
 
 
 class Scored(NamedTuple):
     """What a model says of some rows."""
 
     logps: Any
-    """Natural-log probability of each drawn token at the recipe's temperature, [rows, tokens]."""
+    """Natural-log probability of each drawn token at the recipe's temperature, among those that its grammar
+    allowed, [rows, tokens]."""
     entropy: Any
     """Entropy of the distribution at each of them, in nats, [rows, tokens]."""
     values: Any
@@ -54,7 +58,8 @@ def collate(rows: Sequence[StepRow], *, padding: int, device: Any) -> dict[str, 
     Returns:
         `input_ids`, `attention_mask` and `position_ids` int64 [rows, prompt + completion], `mask` float32
         [rows, completion] (1 where a token was drawn), `sampled` float32 [rows, completion] (the
-        log-probabilities it was drawn with).
+        log-probabilities it was drawn with); where a grammar chose for some, `allowed` uint8
+        [rows, completion, vocabulary / 8], a bit for each token.
     """
     torch = need("torch", extra="local")
     n_prompt = max(len(row.prompt) for row in rows)
@@ -77,6 +82,13 @@ def collate(rows: Sequence[StepRow], *, padding: int, device: Any) -> dict[str, 
         "mask": mask,
         "sampled": sampled,
     }
+    bound = [(line, row.allowed) for line, row in enumerate(rows) if row.allowed]
+    if bound:
+        n_bytes = len(zlib.decompress(bound[0][1][0]))
+        made["allowed"] = np.full((*mask.shape, n_bytes), 255, dtype=np.uint8)
+        for line, each in bound:
+            bits = b"".join(map(zlib.decompress, each))
+            made["allowed"][line, : len(each)] = np.frombuffer(bits, dtype=np.uint8).reshape(-1, n_bytes)
     return {name: torch.from_numpy(array).to(device) for name, array in made.items()}
 
 
@@ -99,6 +111,10 @@ def scored(model: Any, batch: dict[str, Any], *, temperature: float, value_head:
         output_hidden_states=value_head is not None,
     )
     logits = made.logits[:, :-1].float() / temperature
+    if "allowed" in batch:
+        bits = batch["allowed"][..., None] >> torch.arange(8, dtype=torch.uint8, device=logits.device) & 1
+        is_allowed = bits.flatten(-2)[..., : logits.shape[-1]].bool()
+        logits = logits.masked_fill(~is_allowed, torch.finfo(logits.dtype).min)
     chances = torch.log_softmax(logits, dim=-1)
     drawn = batch["input_ids"][:, -n_completion:]
     logps = chances.gather(-1, drawn[..., None])[..., 0]

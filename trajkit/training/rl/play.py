@@ -14,6 +14,7 @@ from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.local_player import LocalPlayer
 from trajkit.rollouts.local_policy import LocalModels, LocalPolicy
 from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.pool import Pool
 from trajkit.rollouts.record import Played
 from trajkit.rollouts.runner import play
 from trajkit.rollouts.seeds import derived_seed
@@ -49,7 +50,7 @@ def player_of(base: str, recipe: WorldRecipe) -> LocalPlayer:
 
 
 class Stage:
-    """Where a model plays, as it is at the time.
+    """Where a model plays, as it is at the time. Its environments stay open until `close`.
 
     Args:
         base: Folder or id of the model, for its name.
@@ -60,7 +61,8 @@ class Stage:
     def __init__(self, base: str, recipe: RlRecipe, tokenizer: ChatTemplate) -> None:
         self._recipe = recipe
         self._player = player_of(base, recipe.play)
-        self._rule = typed_environment(recipe.play.env, recipe.play.env_settings).rule
+        info = typed_environment(recipe.play.env, recipe.play.env_settings)
+        self._rule, self._pool = info.rule, Pool(info.make, _SIDE_BY_SIDE)
         self._tokenizer = tokenizer
         self._seeds = as_seeds(recipe.play.seeds)
         self._model: LocalModel | None = None
@@ -94,6 +96,10 @@ class Stage:
         return self._play(
             network, {"policy": self._recipe.seed}, as_seeds(self._recipe.play.eval_seeds), Purpose.EVAL
         )
+
+    def close(self) -> None:
+        """Close the environments."""
+        self._pool.close()
 
     def _play(self, network: Any, draws: Mapping[str, int], seeds: Seeds, purpose: Purpose) -> list[Played]:
         world = self._recipe.play
@@ -135,6 +141,6 @@ class Stage:
             for name, seed in draws.items()
         }
         try:
-            await play(plan, policies, on_played=played.append)
+            await play(plan, policies, on_played=played.append, pool=self._pool)
         finally:
             await models.end()
