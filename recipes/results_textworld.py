@@ -56,12 +56,8 @@ class Kitchen(Lab):
     apart = APART
     evaluation = (*PLAY, *repeated("--policy-set", ("json_mode=schema", "max_new_tokens=24")))
 
-    def imitated(self) -> tuple[str, int]:
-        """The base tuned on the expert's episodes: its job, and how many answers it learned."""
-        goal = self.folder / self.model
-        if not goal.exists():
-            print("$ python recipes/tiny_textworld.py", goal, flush=True)
-            subprocess.run([sys.executable, str(HERE / "tiny_textworld.py"), str(goal)], check=True)
+    def shown(self) -> Path:
+        """The expert's episodes on this training seed's worlds."""
         store, first = self.store("expert"), self.seed * APART
         self.trajkit(
             *("rollout", "textworld", *self.settings, "--game", GAME, "--policy", "expert", *PLAY),
@@ -69,7 +65,15 @@ class Kitchen(Lab):
             *("--purpose", "train", "--quiet", "-o", store),
             leaves=store,
         )
-        return self.tuned("expert", store, "--merge")
+        return store
+
+    def imitated(self) -> tuple[str, int]:
+        """The base tuned on them: its job, and how many answers it learned."""
+        goal = self.folder / self.model
+        if not goal.exists():
+            print("$ python recipes/tiny_textworld.py", goal, flush=True)
+            subprocess.run([sys.executable, str(HERE / "tiny_textworld.py"), str(goal)], check=True)
+        return self.tuned("expert", self.shown(), "--merge")
 
 
 def expert(lab: Kitchen) -> Iterator[Model]:
