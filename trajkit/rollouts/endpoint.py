@@ -65,6 +65,8 @@ class Sent(NamedTuple):
     """The body."""
     parse: Callable[[], ChatCompletion]
     """Parses it with the `openai` package."""
+    sampled: Sampled | None = None
+    """Its tokens as they were sampled; None for those that the document tells."""
 
 
 class ChatModels(abc.ABC):
@@ -154,7 +156,7 @@ class ChatModels(abc.ABC):
             completed = sent.parse()
         except (self._openai.APIError, ValueError, TypeError, KeyError) as error:
             raise self._faulty(FaultKind.UNREADABLE, _reason(error)) from None
-        sampled = read_sampled(asked.sent, body)
+        sampled = sent.sampled or read_sampled(asked.sent, body)
         return Completed(completed, self._answer(inference_id, said, completion, asked, latency_s, sampled))
 
     def _answer(

@@ -28,14 +28,22 @@ class LocalEndpoint(ChatModels):
         player: The player.
         models: The models of all players; the caller closes them.
         caller: Sends the requests, with the limits of the run.
+        max_new_tokens: Most tokens of an answer where a call does not say.
 
     Raises:
         MissingExtra: The package `openai` is not installed.
     """
 
-    def __init__(self, player: LocalPlayer, models: LocalModels, caller: Caller) -> None:
+    def __init__(
+        self,
+        player: LocalPlayer,
+        models: LocalModels,
+        caller: Caller,
+        *,
+        max_new_tokens: int = _NEW_TOKENS,
+    ) -> None:
         super().__init__("this process", caller, model=player.called or player.model, is_only=True)
-        self._player, self._models = player, models
+        self._player, self._models, self._max_new_tokens = player, models, max_new_tokens
 
     async def close(self) -> None:
         """Do nothing: there are no connections."""
@@ -52,7 +60,7 @@ class LocalEndpoint(ChatModels):
         try:
             asked = {name: wanted.get(name) for name in ("messages", "tools")} | request_options(wanted)
             request = read_request(_written({**asked, "model": self._player.found.model}))
-            (ask,) = request.asks(max_new_tokens=_NEW_TOKENS)
+            (ask,) = request.asks(max_new_tokens=self._max_new_tokens)
             said = await self._models.ask(self._player, ask)
         except RequestError as error:
             refusal = refusal_of(error)
@@ -63,7 +71,7 @@ class LocalEndpoint(ChatModels):
         )
         content = _written({**answer.whole([said]), "model": self.model})
         completion = self._openai.types.chat.ChatCompletion
-        return Sent(content, lambda: completion.model_validate_json(content))
+        return Sent(content, lambda: completion.model_validate_json(content), said.sampled)
 
     def _faulty(self, kind: FaultKind, reason: str) -> Faulty:
         return Faulty(Fault(kind, shown(f"the model {self.model} failed: {reason}"), is_lasting=True))

@@ -32,6 +32,7 @@ async def play(
     on_begun: Callable[[Job, str], None] = lambda job, episode_id: None,
     is_done: Callable[[Job], bool] = lambda job: False,
     budget: Budget | None = None,
+    pool: Pool | None = None,
 ) -> LimitReached | None:
     """Play every episode of a plan. Each episode is handed over when it ends.
 
@@ -46,6 +47,7 @@ async def play(
         on_begun: Called with each episode and its id before its first request.
         is_done: Whether an episode was played before and is to be skipped.
         budget: The limits of the run; None for no limit.
+        pool: Lends the environments and stays open; None for a pool of this run.
 
     Returns:
         The limit that stopped the run; None when every episode was played. Interrupted episodes are not
@@ -71,7 +73,7 @@ async def play(
     if missing := [variant for variant in plan.variants if variant not in policies]:
         raise RequestError(f"no policy is given for variant {missing[0]!r}")
     jobs = (job for job in plan.jobs() if not is_done(job))
-    run = _Run(plan, policies, info, jobs, budget or Budget(), on_played, on_step, on_begun)
+    run = _Run(plan, policies, info, jobs, budget or Budget(), pool, on_played, on_step, on_begun)
     workers = [asyncio.create_task(run.work()) for _ in range(run.n_workers)]
     try:
         await asyncio.gather(*workers)
@@ -83,7 +85,8 @@ async def play(
         raise
     finally:
         await asyncio.gather(*workers, return_exceptions=True)
-        run.pool.close()
+        if pool is None:
+            run.pool.close()
     return run.reached
 
 
@@ -97,6 +100,7 @@ class _Run:
         info: EnvironmentInfo,
         jobs: Iterator[Job],
         budget: Budget,
+        pool: Pool | None,
         on_played: Callable[[Played], None],
         on_step: Callable[[], None],
         on_begun: Callable[[Job, str], None],
@@ -110,7 +114,7 @@ class _Run:
         self.on_step = on_step
         self.on_begun = on_begun
         self.n_workers = min(plan.concurrency, plan.n_jobs)
-        self.pool = Pool(info.make, self.n_workers)
+        self.pool = pool or Pool(info.make, self.n_workers)
         self.breaker = _Breaker(2 * plan.concurrency)
         self.reached: LimitReached | None = None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -100,6 +101,7 @@ class Batch:
             assert row.constraint is not None
             try:
                 row.constraint.allow(each)
+                row.allowed.append(zlib.compress(each.tobytes(), level=1))
             except BaseException as error:  # noqa: BLE001 - any failure ends this row only
                 row.end(failed(error))
         mask = numpy.unpackbits(bits.view(numpy.uint8), axis=1, bitorder="little", count=width)

@@ -40,6 +40,8 @@ class Row:
         """Most tokens of the answer."""
         self.said: list[int] = []
         self._sampled: list[float] = []
+        self.allowed: list[bytes] = []
+        """For each token those that its grammar allowed, as in `Sampled`."""
         self.logprobs: list[SaidToken] = []
         self.is_over = False
         """Whether the answer is finished."""
@@ -140,6 +142,7 @@ class Row:
                 self.voice.version,
                 self.voice.template.digest,
                 self.constraint is not None,
+                None if self.constraint is None else tuple(self.allowed),
             ),
         )
 
