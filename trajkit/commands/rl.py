@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
 from trajkit._core.console import count, is_open, plural
 from trajkit._core.settings import project
 from trajkit.commands.launch import carry_out
+from trajkit.commands.local_model import first_model
 from trajkit.commands.local_training import weight_lines
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Option, Place, Settings, StoreLike, TaskList, many
@@ -98,7 +99,7 @@ def rl_local(
     has the curves while it runs.
 
     Args:
-        model: Model to start from: a folder, an id, or `sample:tiny-base`.
+        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`.
 
     Raises:
         RequestError: A value cannot be, a seed to learn from is reserved, or one to measure with is not.
@@ -117,9 +118,10 @@ def rl_local(
         "play": {**given_fields(options, WorldRecipe), **_world(options)},
     }
     wanted = recipe(RlRecipe, nested(options["set"], given))
-    check_model(str(model))
+    base = first_model(str(model), Path(options["runs"]))
+    check_model(base)
     request = RlRequest(
-        base=str(model),
+        base=base,
         recipe=wanted,
         store=None if options["from_"] is None else Path(store_path(options["from_"])),
         **picked(options, ("tokenizer", "chat_template")),

@@ -533,7 +533,13 @@ def test_pairs_become_a_job_of_direct_preference_optimisation(
     assert len(rows) == 12
     assert {row["preferred_output"][0]["content"] for row in rows} == {"left"}
     assert (only_job().method, only_job().function) == ("dpo", "act")
-    assert run(["sft", "openai", *asked[:4], "--train", "pairs", "--val-fraction", "0", "--yes"]) == 1
+    service_of = asked[:4]
+    assert run(["dpo", "openai", *service_of, "--val-fraction", "0.1", "--beta", "0.2", "--yes"]) == 0
+    (learned,) = Path("stores").glob("pairs-*/train")
+    capsys.readouterr()
+    assert run(["dpo", "openai", *service_of, "--train", str(learned), "--dry-run"]) == 0
+    assert f"measured by {learned.with_name('val')}, of the same split" in capsys.readouterr().err
+    assert run(["sft", "openai", *service_of, "--train", "pairs", "--val-fraction", "0", "--yes"]) == 1
     assert "pairs is not a store" in capsys.readouterr().err
     assert run(["dpo", "openai", *asked, "--train", "played", "--yes"]) in (1, 2)
     assert "played" in capsys.readouterr().err
