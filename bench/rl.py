@@ -4,8 +4,8 @@
 
 Both train the same network, `sample:tiny-base`, by GRPO on the task goto of BabyAI: an iteration is 8
 attempts at each of 4 seeds and 4 steps of the optimizer, with LoRA of the same rank and learning rate,
-answers drawn at temperature 1, and no KL penalty. Each program is a process of its own, the rounds alternate, and
-medians count.
+answers drawn at temperature 1, and no KL penalty. Each program is a process of its own, the rounds
+alternate, and medians count.
 
 TRL plays an episode as one conversation with tool calls, which the model has never seen: TRL's copy of it
 first learns such conversations of minigrid's planner, as a user of TRL would teach it. Its chat template is
