@@ -275,7 +275,7 @@ def test_a_dry_run_with_a_token_says_the_same_as_json(
     ("options", "code", "said"),
     [
         (["--public"], 2, "needs a licence"),
-        (["--license", "My licence"], 2, "no identifier of a licence"),
+        (["--license", "My licence"], 2, "not the identifier of a licence"),
         (["--merged"], 2, "--merged makes no sense with a store"),
     ],
 )
