@@ -14,8 +14,6 @@ from typing import Any
 
 import pytest
 
-from tests import warm
-
 ROOT = Path(__file__).parents[2]
 
 
@@ -32,7 +30,15 @@ class Shell:
         return [sys.executable, "-m", "trajkit", *arguments]
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        return warm.trajkit(arguments, self.folder, self.environment)
+        return subprocess.run(
+            self.command(*arguments),
+            cwd=self.folder,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
 
     def json(self, *arguments: str) -> Any:
         return json.loads(self.run(*arguments, "--json").stdout)

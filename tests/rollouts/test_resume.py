@@ -55,7 +55,7 @@ def what(episode: Episode) -> object:
     return (episode.origin or {})["policy"], episode.task, episode.seed, episode.metrics, steps
 
 
-@pytest.mark.parametrize("n_kills", [4, pytest.param(20, marks=pytest.mark.full)])
+@pytest.mark.parametrize("n_kills", [8, pytest.param(20, marks=pytest.mark.full)])
 def test_a_run_killed_again_and_again_comes_to_what_an_undisturbed_one_comes_to(
     folder: Path, n_kills: int
 ) -> None:
