@@ -1,7 +1,7 @@
 """TRL's datasets: conversations, prompts with completions, preferences, and answers that are good or bad.
 
-Contents are texts and arguments of tool calls are objects, as chat templates want them. TRL has no weight per
-message (1.16.0): `messages` trains every answer (with `assistant_only_loss=True`), a completion itself.
+Contents are texts and arguments of tool calls are objects, as chat templates need them. TRL has no weight per
+message (1.16.0): with `messages` every answer is learned (`assistant_only_loss=True`), else the completion.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from trajkit.schema.base import JsonObject
 DIALECT = Dialect(
     reasoning="reasoning_content", has_objects=True, has_parts=False, names_results=True, has_content=True
 )
-"""Messages as chat templates read them."""
+"""Spelling of messages for chat templates."""
 
 _MESSAGES = (
     "STRUCT(role VARCHAR, reasoning_content VARCHAR, content VARCHAR, tool_calls JSON[], "

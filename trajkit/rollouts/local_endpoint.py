@@ -18,15 +18,15 @@ from trajkit.rollouts.local_player import LocalPlayer
 from trajkit.rollouts.local_policy import LocalModels
 
 _NEW_TOKENS = 1024
-"""Most tokens of an answer where a call does not say, as with `trajkit serve`."""
+"""Most tokens of an answer unless a call sets a limit, as in `trajkit serve`."""
 
 
 class LocalEndpoint(ChatModels):
-    """The model of a player, asked as a server is, without HTTP.
+    """A player's model with the interface of a server, without HTTP.
 
     Args:
-        player: Its model.
-        models: Those of all players; closing them is the caller's business.
+        player: The player.
+        models: The models of all players; the caller closes them.
         caller: Sends the requests, with the limits of the run.
         max_new_tokens: Most tokens of an answer where a call does not say.
 
@@ -46,10 +46,10 @@ class LocalEndpoint(ChatModels):
         self._player, self._models, self._max_new_tokens = player, models, max_new_tokens
 
     async def close(self) -> None:
-        """Nothing was opened here."""
+        """Do nothing: there are no connections."""
 
     async def _called(self, attempt: Callable[[], Awaitable[Completed]]) -> Completed:
-        """The answer, for which a batch takes as long as it takes: no other server could answer it."""
+        """Wait for the answer without a timeout: no other server could answer."""
         self._caller.budget.begin_call()
         try:
             return await attempt()

@@ -12,6 +12,7 @@ import datasets
 import pytest
 import yaml
 
+from tests.matrix import daily
 from trajkit.curation.merge import merge
 from trajkit.curation.rows.file import convert
 from trajkit.curation.rows.pairs import convert_pairs
@@ -77,7 +78,7 @@ def dataset(dataset_of: DatasetOf, step: Any, episode: Any) -> Dataset:
     )
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", daily([".jsonl", ".parquet"], 1))
 @pytest.mark.parametrize("name", TRAINING)
 def test_what_is_written_loads_as_a_dataset(name: str, suffix: str, dataset: Dataset, tmp_path: Path) -> None:
     made = convert(dataset, tmp_path / f"train{suffix}", to=name)
