@@ -19,7 +19,7 @@ from trajkit.curation.rows.pairs import convert_pairs
 from trajkit.curation.rows.provenance import read_facts
 from trajkit.errors import NothingMatched, RequestError, StoreError
 from trajkit.formats import format_named, known
-from trajkit.formats.base import EpisodeFormat, ExperienceFormat, PreferenceFormat, SftFormat
+from trajkit.formats.base import EpisodeFormat, ExperienceFormat, PreferenceFormat, SftFormat, StartFormat
 from trajkit.schema import Message
 from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.store.writer import write_episodes
@@ -34,7 +34,7 @@ OTHER = {"name": "wait", "parameters": {"type": "object", "properties": {"s": {"
 TRAINING = [
     name
     for name in known()
-    if not isinstance(format_named(name), EpisodeFormat | PreferenceFormat | ExperienceFormat)
+    if not isinstance(format_named(name), EpisodeFormat | PreferenceFormat | ExperienceFormat | StartFormat)
 ]
 
 
