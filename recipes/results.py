@@ -89,9 +89,9 @@ class Lab:
     model = MODEL
     recipe: Sequence[str] = RECIPE
     """Options of every training."""
-    playing: Sequence[str | int] = (
+    playing: Sequence[str] = (
         *("--task", ",".join(TWO), "--config", str(CONFIG), "--function", "act", "--variant", VARIANT),
-        *("--max-new-tokens", 24),
+        *("--max-new-tokens", "24"),
     )
     """What reinforcement learning plays, and how the model is asked."""
     apart = APART

@@ -39,19 +39,9 @@ class Kitchen(Lab):
     model = "cook"
     recipe = ("--learning-rate", "5e-3", "--max-steps", "120", "--per-device-train-batch-size", "16")
     playing = (
-        *(
-            "--env",
-            "textworld",
-            *settings,
-            "--game",
-            GAME,
-            "--history",
-            HISTORY,
-            "--max-episode-steps",
-            MOST_STEPS,
-        ),
-        *("--max-new-tokens", 24, "--set", "play.json_mode=schema", "--seeds-per-iteration", 8),
-        *("--learning-rate", "1e-3", "--per-device-train-batch-size", 16),
+        *("--env", "textworld", *settings, "--game", GAME, "--history", str(HISTORY)),
+        *("--max-episode-steps", str(MOST_STEPS), "--max-new-tokens", "24", "--set", "play.json_mode=schema"),
+        *("--seeds-per-iteration", "8", "--learning-rate", "1e-3", "--per-device-train-batch-size", "16"),
     )
     apart = APART
     evaluation = (*PLAY, *repeated("--policy-set", ("json_mode=schema", "max_new_tokens=24")))

@@ -205,10 +205,10 @@ def test_a_conversation_that_grows_is_one_sequence_with_the_same_loss(model: Any
 
     longest = len(rows[2].prompt) + 4
     assert _grown_together(rows) == [(longest, 0), (longest, 1), (longest, 2), (11, 3)]
-    *alone, n_alone = learned([[0], [1], [2], [3]])
-    *grown, n_grown = learned([[0, 1, 2, 3]])
+    logps, loss, gradient, n_alone = learned([[0], [1], [2], [3]])
+    together, same, alike, n_grown = learned([[0, 1, 2, 3]])
     assert (n_alone, n_grown) == (4, 2)
-    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(alone[0], grown[0], strict=True))
-    assert grown[1] == pytest.approx(alone[1], abs=1e-5)
-    assert (grown[2] - alone[2]).abs().max().item() < 1e-5
-    assert alone[2].abs().max().item() > 1e-3
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(logps, together, strict=True))
+    assert same == pytest.approx(loss, abs=1e-5)
+    assert (alike - gradient).abs().max().item() < 1e-5
+    assert gradient.abs().max().item() > 1e-3
