@@ -273,7 +273,7 @@ def algorithms(lab: Lab) -> Iterator[Model]:
     world = lab.measuring(TWO)
     for algorithm, name in (("grpo", "rl"), ("gigpo", "gigpo"), ("ppo", "ppo")):  # the first as in table rl
         found = lab.reinforced(name, MODEL, ITERATIONS, *world, "--algorithm", algorithm)
-        yield Model(algorithm, name, *found, controls=() if name == "rl" else ("rl",))
+        yield Model(algorithm, algorithm, *found, controls=() if algorithm == "grpo" else ("grpo",))
 
 
 def five(lab: Lab) -> Iterator[Model]:
