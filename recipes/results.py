@@ -93,6 +93,13 @@ class Lab:
     model = MODEL
     recipe: Sequence[str] = RECIPE
     """Options of every training."""
+    playing: Sequence[str] = (
+        *("--task", ",".join(TWO), "--config", str(CONFIG), "--function", "act", "--variant", VARIANT),
+        *("--max-new-tokens", "24"),
+    )
+    """What reinforcement learning plays, and how the model is asked."""
+    apart = APART
+    """Between the training worlds of two training seeds."""
     evaluation: Sequence[str] = ("--config", str(CONFIG), "--template-variant", VARIANT)
     """Options of every evaluation."""
 
@@ -127,14 +134,14 @@ class Lab:
         """Keep worlds for measuring: whoever would play or learn them is refused."""
         self.trajkit(
             *("reserve", self.environment, *self.settings, *repeated("--task", tasks)),
-            *("--seeds", _seeds(worlds)),
+            *("--seeds", seeds_of(worlds)),
         )
 
     def measuring(self, tasks: Sequence[str]) -> Sequence[str]:
         """Options of reinforcement learning whose checkpoint is chosen on held-out worlds."""
         worlds = self.size.others(CHECKPOINTS)
         self.reserved(tasks, worlds)
-        return ("--env", self.environment, "--eval-seeds", _seeds(worlds))
+        return ("--env", self.environment, "--eval-seeds", seeds_of(worlds))
 
     def played(self, name: str, tasks: Sequence[str], *policy: str, n: int | None = None) -> Path:
         """Episodes on training worlds of this training seed: n of every task, or as many as is usual."""
@@ -142,7 +149,7 @@ class Lab:
         worlds = range(first, first + (n or self.size.episodes))
         self.trajkit(
             *("rollout", "babyai", "--policy", *policy, *repeated("--task", tasks), "--function", "act"),
-            *("--config", CONFIG, "--variant", VARIANT, "--seeds", _seeds(worlds)),
+            *("--config", CONFIG, "--variant", VARIANT, "--seeds", seeds_of(worlds)),
             *("--run-seed", self.seed, "--purpose", "train", "--quiet", "-o", store),
             leaves=store,
         )
@@ -168,23 +175,20 @@ class Lab:
         assert found.train is not None  # a store was learned
         return job, found.train.n_learned
 
-    def reinforced(
-        self, name: str, model: str, iterations: int, *options: str, tasks: Sequence[str] = TWO
-    ) -> Reinforced:
+    def reinforced(self, name: str, model: str, iterations: int, *options: str) -> Reinforced:
         """A model tuned by what it plays, on other worlds than `played`.
 
         Args:
             name: Of the job.
             model: What it starts from.
             iterations: How often it plays and learns.
-            options: What it plays, and how it learns.
-            tasks: Of which it plays as many seeds.
+            options: More of `trajkit rl local`.
         """
-        job, first = f"{name}-{self.seed}", self.seed * APART + APART // 2
+        job = f"{name}-{self.seed}"
+        first = self.seed * self.apart + max(self.apart // 2, self.size.episodes)
         folder = self.folder / "runs" / job
         self.trajkit(
-            *("rl", "local", *options, "--task", ",".join(tasks), "--model", model),
-            *("--config", CONFIG, "--function", "act", "--variant", VARIANT, "--max-new-tokens", 24),
+            *("rl", "local", *self.playing, "--model", model, *options),
             *("--iterations", iterations, "--seeds", f"{first}:{first + PER_ITERATION * iterations}"),
             *("--seed", self.seed, "--name", job, "--runs", "runs", "--yes"),
             leaves=folder / "model" / "adapter_config.json",
@@ -204,14 +208,15 @@ class Lab:
         self.trajkit(
             *("evaluate", self.environment, *self.settings, "--variants", f"{model.name}={model.model}"),
             *(*repeated("--task", tasks), *self.evaluation),
-            *(*repeated("--decoding", decodings), "--seeds", _seeds(worlds)),
+            *(*repeated("--decoding", decodings), "--seeds", seeds_of(worlds)),
             *("--run-seed", self.seed, "--runs", "runs", "--quiet", "-o", store),
             leaves=store,
         )
         return store
 
 
-def _seeds(worlds: range) -> str:
+def seeds_of(worlds: range) -> str:
+    """Worlds as the command line takes them."""
     return f"{worlds.start}:{worlds.stop}"
 
 
@@ -278,12 +283,12 @@ def algorithms(lab: Lab) -> Iterator[Model]:
 
 def five(lab: Lab) -> Iterator[Model]:
     """Five tasks, demonstrations of the expert and reinforcement learning."""
-    world = lab.measuring(FIVE)
+    world = (*lab.measuring(FIVE), "--task", ",".join(FIVE))
     shown, n_learned = lab.tuned("shown", lab.played("shown", FIVE, "expert"), "--merge")
     n_played, label = lab.size.episodes * len(FIVE), "expert demonstrations"
     yield Model(label, "expert", shown, n_learned, n_played)
     short = ("--max-episode-steps", "40", "--minibatches", "8")  # else most of the steps are of failures
-    found = lab.reinforced("shown-rl", f"runs/{shown}/merged", AFTER, *world, *short, tasks=FIVE)
+    found = lab.reinforced("shown-rl", f"runs/{shown}/merged", AFTER, *world, *short)
     both = (found.job, n_learned + found.n_learned, n_played + found.n_played)
     yield Model(f"{label}; then RL, {AFTER} iterations", "expert-rl", *both, ("expert",))
 
