@@ -17,11 +17,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from results import IMITATION, ITERATIONS, Experiment, Lab, Worlds, main, repeated, seeds_of
+from results import IMITATION, Experiment, Lab, Worlds, main, repeated, seeds_of
 from results_table import Model
 from tiny_textworld import GAME, HISTORY, PARAMETERS
 
 HERE = Path(__file__).resolve().parent
+ITERATIONS = 20
+"""Of reinforcement learning."""
 APART = 200
 """Between the training worlds of two training seeds."""
 MOST_STEPS = 20
@@ -81,7 +83,9 @@ def rl(lab: Kitchen) -> Iterator[Model]:
         options = ("--algorithm", algorithm, "--eval-seeds", seeds_of(worlds))
         more = lab.reinforced(algorithm, f"runs/{imitated}/merged", ITERATIONS, *options)
         both = (more.job, n_learned + more.n_learned, lab.size.episodes + more.n_played)
-        yield Model(f"the same; then RL by {algorithm}, {ITERATIONS} iterations", algorithm, *both, IMITATION)
+        yield Model(
+            f"the same; then RL by {algorithm}, {ITERATIONS} iterations", algorithm, *both, (IMITATION,)
+        )
 
 
 TABLES = {
