@@ -15,7 +15,7 @@ import pytest
 
 from trajkit._core.settings import Project, remembered
 from trajkit.cli.main import run as trajkit
-from trajkit.sources.tensorzero.connect.clickhouse.connection import parse_url
+from trajkit.sources.tensorzero.connect.url import parse_url
 from trajkit.store.reader import open_store, verify
 
 
