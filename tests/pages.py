@@ -5,12 +5,17 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import warm
+
 BIN = Path(sys.executable).parent
+_SHELL = re.compile(r"[|&;<>$`*?{#~]")
+"""What a shell would do something about, were it not quoted."""
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -39,10 +44,13 @@ def console(page: str) -> list[Shown]:
 def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a line as a shell would, both streams together as on a terminal."""
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, **environment}
+    if command.startswith("trajkit ") and not _SHELL.search(command):
+        return warm.trajkit(shlex.split(command)[1:], folder, environment, is_together=True)
     return subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env={**os.environ, "PATH": path, **environment},
+        env=environment,
         text=True,
         check=False,
         stdout=subprocess.PIPE,
