@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# recipes/babyai_local.yaml in a folder of its own: a small model gets better by its own good episodes, with a control.
+# recipes/babyai_local.yaml in a folder of its own: a small model gets better by its own good
+# episodes, with a control, and then by reinforcement learning.
 #
 # needs    trajkit[stack,babyai,local,serve,report] on the PATH; no key and no network
 # minutes  15 on two cores
@@ -21,7 +22,7 @@ more=()
 if [ "$through" = gateway ]; then
     goal=run-through-gateway
     more=(--set evaluated.through=gateway --set evaluated.template_variant=null
-        --set evaluated.variants=baseline,baseline_sft,baseline_control --set evaluated.concurrency=64)
+        --set evaluated.variants=baseline,baseline_control,baseline_sft --set evaluated.concurrency=64)
 fi
 
 mkdir -p "$folder"
@@ -32,4 +33,4 @@ trap 'trajkit down >/dev/null 2>&1 || true' EXIT
 was_done=0
 [ -d "$goal/compared" ] && was_done=1
 trajkit run "$recipe" -o "$goal" --yes "${more[@]}" "${@:3}"
-[ "$was_done" = 0 ] || trajkit report "$goal/evaluated" --baseline baseline --baseline baseline_control --runs "$goal/runs"
+[ "$was_done" = 0 ] || trajkit report "$goal/evaluated" --baseline baseline --baseline baseline_control --baseline baseline_sft --runs "$goal/runs"

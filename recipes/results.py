@@ -41,13 +41,17 @@ HELD_OUT = 100_000
 CHECKPOINTS = 125_000
 """The first world that chooses the checkpoint of reinforcement learning."""
 TEMPERATURES = ("1", "0.7", "0.5", "0.25")
-RECIPE = ("--learning-rate", "5e-3", "--max-steps", "150", "--per-device-train-batch-size", "32")
+EPISODES, STEPS = 120, 150
+"""Of every task, to learn from, and the steps of the optimizer that suit them."""
+RECIPE = ("--learning-rate", "5e-3", "--max-steps", str(STEPS), "--per-device-train-batch-size", "32")
 GOOD = 0.5
 IMITATION = "imitation"
-ITERATIONS = 20
-"""Of reinforcement learning; half as many after imitation."""
-PER_ITERATION = 4
-"""Seeds that an iteration plays by default."""
+ITERATIONS = 10
+"""Of reinforcement learning of two tasks; half as many after imitation."""
+AFTER = 15
+"""Of reinforcement learning of five tasks."""
+PER_ITERATION, ATTEMPTS, EVAL_EVERY = 4, 8, 5
+"""Seeds that an iteration plays, attempts at each, and iterations between two measurements: the defaults."""
 
 
 class Size(NamedTuple):
@@ -89,6 +93,13 @@ class Lab:
     model = MODEL
     recipe: Sequence[str] = RECIPE
     """Options of every training."""
+    playing: Sequence[str] = (
+        *("--task", ",".join(TWO), "--config", str(CONFIG), "--function", "act", "--variant", VARIANT),
+        *("--max-new-tokens", "24"),
+    )
+    """What reinforcement learning plays, and how the model is asked."""
+    apart = APART
+    """Between the training worlds of two training seeds."""
     evaluation: Sequence[str] = ("--config", str(CONFIG), "--template-variant", VARIANT)
     """Options of every evaluation."""
 
@@ -123,15 +134,22 @@ class Lab:
         """Keep worlds for measuring: whoever would play or learn them is refused."""
         self.trajkit(
             *("reserve", self.environment, *self.settings, *repeated("--task", tasks)),
-            *("--seeds", _seeds(worlds)),
+            *("--seeds", seeds_of(worlds)),
         )
 
-    def played(self, name: str, tasks: Sequence[str], *policy: str) -> Path:
-        """Episodes on training worlds of this training seed."""
+    def measuring(self, tasks: Sequence[str]) -> Sequence[str]:
+        """Options of reinforcement learning whose checkpoint is chosen on held-out worlds."""
+        worlds = self.size.others(CHECKPOINTS)
+        self.reserved(tasks, worlds)
+        return ("--env", self.environment, "--eval-seeds", seeds_of(worlds))
+
+    def played(self, name: str, tasks: Sequence[str], *policy: str, n: int | None = None) -> Path:
+        """Episodes on training worlds of this training seed: n of every task, or as many as is usual."""
         store, first = self.store(name), self.seed * APART
+        worlds = range(first, first + (n or self.size.episodes))
         self.trajkit(
             *("rollout", "babyai", "--policy", *policy, *repeated("--task", tasks), "--function", "act"),
-            *("--config", CONFIG, "--variant", VARIANT, "--seeds", f"{first}:{first + self.size.episodes}"),
+            *("--config", CONFIG, "--variant", VARIANT, "--seeds", seeds_of(worlds)),
             *("--run-seed", self.seed, "--purpose", "train", "--quiet", "-o", store),
             leaves=store,
         )
@@ -143,7 +161,7 @@ class Lab:
         self.trajkit(verb, store, *options, "-o", goal, leaves=goal)
         return goal
 
-    def tuned(self, name: str, store: Path, *options: str) -> tuple[str, int]:
+    def tuned(self, name: str, store: Path, *options: str | int) -> tuple[str, int]:
         """The base model tuned on a store: the name of its job, and how many answers it learned."""
         job = f"{name}-{self.seed}"
         folder = self.folder / "runs" / job
@@ -157,20 +175,20 @@ class Lab:
         assert found.train is not None  # a store was learned
         return job, found.train.n_learned
 
-    def reinforced(self, name: str, model: str, iterations: int, *world: str) -> Reinforced:
-        """A model tuned by what it plays, on worlds after those of `played`.
+    def reinforced(self, name: str, model: str, iterations: int, *options: str) -> Reinforced:
+        """A model tuned by what it plays, on other worlds than `played`.
 
         Args:
             name: Of the job.
             model: What it starts from.
             iterations: How often it plays and learns.
-            world: What it plays.
+            options: More of `trajkit rl local`.
         """
-        job, first = f"{name}-{self.seed}", self.seed * APART + self.size.episodes
+        job = f"{name}-{self.seed}"
+        first = self.seed * self.apart + max(self.apart // 2, self.size.episodes)
         folder = self.folder / "runs" / job
         self.trajkit(
-            *("rl", "local", *world, "--task", ",".join(TWO), "--model", model),
-            *("--config", CONFIG, "--function", "act", "--variant", VARIANT, "--max-new-tokens", 24),
+            *("rl", "local", *self.playing, "--model", model, *options),
             *("--iterations", iterations, "--seeds", f"{first}:{first + PER_ITERATION * iterations}"),
             *("--seed", self.seed, "--name", job, "--runs", "runs", "--yes"),
             leaves=folder / "model" / "adapter_config.json",
@@ -190,14 +208,15 @@ class Lab:
         self.trajkit(
             *("evaluate", self.environment, *self.settings, "--variants", f"{model.name}={model.model}"),
             *(*repeated("--task", tasks), *self.evaluation),
-            *(*repeated("--decoding", decodings), "--seeds", _seeds(worlds)),
+            *(*repeated("--decoding", decodings), "--seeds", seeds_of(worlds)),
             *("--run-seed", self.seed, "--runs", "runs", "--quiet", "-o", store),
             leaves=store,
         )
         return store
 
 
-def _seeds(worlds: range) -> str:
+def seeds_of(worlds: range) -> str:
+    """Worlds as the command line takes them."""
     return f"{worlds.start}:{worlds.stop}"
 
 
@@ -214,8 +233,8 @@ def own(lab: Lab) -> Iterator[Model]:
     masked = lab.derived("mask", good, "masked", *repeated("--reason", ("invalid", "no-op", "loop")))
     random = good.with_name(f"{good.name}-control")
     yield Model("random episodes (control)", "control", *lab.tuned("control", random))
-    yield Model("good episodes", "filtered", *lab.tuned("filtered", good), control="control")
-    yield Model("good episodes, steps masked", "masked", *lab.tuned("masked", masked), control="control")
+    yield Model("good episodes", "filtered", *lab.tuned("filtered", good), controls=("control",))
+    yield Model("good episodes, steps masked", "masked", *lab.tuned("masked", masked), controls=("control",))
 
 
 def expert(lab: Lab) -> Iterator[Model]:
@@ -225,27 +244,53 @@ def expert(lab: Lab) -> Iterator[Model]:
 
 
 def rl(lab: Lab) -> Iterator[Model]:
-    """Two tasks, reinforcement learning: from the base model, after imitation, and with random rewards."""
-    worlds = lab.size.others(CHECKPOINTS)
-    lab.reserved(TWO, worlds)
-    played = lab.played("explored", TWO, "local", "--model", MODEL)
-    where = ("--unreserved", "--where", f"episode_return > {GOOD}")
-    good = lab.derived("select", played, "solved", *where)
-    masked = lab.derived("mask", good, "solved-masked", *repeated("--reason", ("invalid", "no-op", "loop")))
-    imitated, n_learned = lab.tuned("imitated", masked, "--merge")
-    n_played, label = lab.size.episodes * len(TWO), "good episodes, steps masked"
-    yield Model(label, IMITATION, imitated, n_learned, n_played)
+    """Two tasks, reinforcement learning and imitation at equal numbers of episodes, and random rewards."""
+    world, half = lab.measuring(TWO), ITERATIONS // 2
 
+    def n_seeds(iterations: int) -> int:
+        """Training and held-out seeds that so many iterations play, a seed once for each attempt at it."""
+        n_measured = (1 + iterations // EVAL_EVERY) * (lab.size.worlds // 2)
+        return iterations * PER_ITERATION * ATTEMPTS + n_measured
+
+    def imitated(name: str, n: int) -> tuple[str, int]:
+        """The good episodes of the first of the seeds, as many passes over them as in table `own`."""
+        where = f"episode_return > {GOOD} and seed < {lab.seed * APART + n}"
+        good = lab.derived("select", played, f"{name}-good", "--unreserved", "--where", where)
+        masked = lab.derived("mask", good, name, *repeated("--reason", ("invalid", "no-op", "loop")))
+        return lab.tuned(name, masked, "--merge", "--max-steps", STEPS * n // EPISODES)
+
+    n_all, n_first = n_seeds(ITERATIONS), n_seeds(ITERATIONS) - n_seeds(half)
+    played = lab.played("explored", TWO, "local", "--model", MODEL, n=n_all)
+    label = "good episodes, steps masked"
+    yield Model(label, IMITATION, *imitated("imitated", n_all), n_all * len(TWO))
     random = lab.reinforced("random", MODEL, ITERATIONS, "--env", "random_rewards:RandomRewards")
     yield Model(f"RL, {ITERATIONS} iterations, random rewards (control)", "control", *random)
-    world = ("--env", "babyai", "--eval-seeds", _seeds(worlds))
-    yield Model(
-        f"RL, {ITERATIONS} iterations", "rl", *lab.reinforced("rl", MODEL, ITERATIONS, *world), "control"
-    )
-    start, n_more = f"runs/{imitated}/merged", ITERATIONS // 2
-    more = lab.reinforced("imitated-rl", start, n_more, *world)
-    both = (more.job, n_learned + more.n_learned, n_played + more.n_played)
-    yield Model(f"{label}; then RL, {n_more} iterations", "imitation-rl", *both, IMITATION)
+    found = lab.reinforced("rl", MODEL, ITERATIONS, *world)
+    yield Model(f"RL, {ITERATIONS} iterations", "rl", *found, ("control", IMITATION))
+    first, n_learned = imitated("half-imitated", n_first)
+    found = lab.reinforced("imitated-rl", f"runs/{first}/merged", half, *world)
+    both = (found.job, n_learned + found.n_learned, n_first * len(TWO) + found.n_played)
+    yield Model(f"{label}; then RL, {half} iterations", "imitation-rl", *both, (IMITATION,))
+
+
+def algorithms(lab: Lab) -> Iterator[Model]:
+    """Two tasks, algorithms of reinforcement learning at equal numbers of iterations."""
+    world = lab.measuring(TWO)
+    for algorithm, name in (("grpo", "rl"), ("gigpo", "gigpo"), ("ppo", "ppo")):  # the first as in table rl
+        found = lab.reinforced(name, MODEL, ITERATIONS, *world, "--algorithm", algorithm)
+        yield Model(algorithm, algorithm, *found, controls=() if algorithm == "grpo" else ("grpo",))
+
+
+def five(lab: Lab) -> Iterator[Model]:
+    """Five tasks, demonstrations of the expert and reinforcement learning."""
+    world = (*lab.measuring(FIVE), "--task", ",".join(FIVE))
+    shown, n_learned = lab.tuned("shown", lab.played("shown", FIVE, "expert"), "--merge")
+    n_played, label = lab.size.episodes * len(FIVE), "expert demonstrations"
+    yield Model(label, "expert", shown, n_learned, n_played)
+    short = ("--max-episode-steps", "40", "--minibatches", "8")  # else most of the steps are of failures
+    found = lab.reinforced("shown-rl", f"runs/{shown}/merged", AFTER, *world, *short)
+    both = (found.job, n_learned + found.n_learned, n_played + found.n_played)
+    yield Model(f"{label}; then RL, {AFTER} iterations", "expert-rl", *both, ("expert",))
 
 
 class Worlds(NamedTuple):
@@ -261,31 +306,36 @@ class Experiment(NamedTuple):
     models: Callable[[Any], Iterator[Model]]
     """Of a `Lab`."""
     held_out: Worlds
-    tuning: Worlds
-    """To choose the temperatures on."""
+    tuning: Worlds | None = None
+    """To choose the temperatures on; None for temperature 1 alone."""
 
 
 TABLES: Mapping[str, Experiment] = {
     "own": Experiment(own, Worlds(TWO, HELD_OUT), Worlds(TWO, HELD_OUT + APART // 2)),
     "expert": Experiment(expert, Worlds(FIVE, HELD_OUT + APART), Worlds(FIVE, HELD_OUT + APART * 3 // 2)),
     "rl": Experiment(rl, Worlds(TWO, HELD_OUT + 3 * APART), Worlds(TWO, HELD_OUT + APART * 7 // 2)),
+    "algorithms": Experiment(algorithms, Worlds(TWO, HELD_OUT + 4 * APART)),
+    "five": Experiment(five, Worlds(FIVE, HELD_OUT + 5 * APART)),
 }
 
 
 def made(name: str, experiment: Experiment, labs: Sequence[Lab]) -> str:
     """Run a table for every training seed, and write its JSON and Markdown."""
     lab, size = labs[0], labs[0].size
-    first = experiment.held_out.first
-    held_out = (experiment.held_out.tasks, range(first, first + size.worlds))
-    tuning = (experiment.tuning.tasks, size.others(experiment.tuning.first))
-    for worlds in (held_out, tuning):
-        lab.reserved(*worlds)
+    tasks, first = experiment.held_out
+    held_out = range(first, first + size.worlds)
+    lab.reserved(tasks, held_out)
+    if experiment.tuning is not None:
+        tuning = (experiment.tuning.tasks, size.others(experiment.tuning.first))
+        lab.reserved(*tuning)
     by_lab = [(each, [Model("base model", BASE, each.model), *experiment.models(each)]) for each in labs]
-    temperatures = best_temperatures(
-        [lab.measured(f"{name}-tuning", model, *tuning, TEMPERATURES) for model in by_lab[0][1]]
-    )
+    temperatures: Mapping[str, str] = {}
+    if experiment.tuning is not None:
+        temperatures = best_temperatures(
+            [lab.measured(f"{name}-tuning", model, *tuning, TEMPERATURES) for model in by_lab[0][1]]
+        )
     stores = [
-        each.measured(name, model, *held_out, sorted({"1", temperatures[model.name]}))
+        each.measured(name, model, tasks, held_out, sorted({"1", temperatures.get(model.name, "1")}))
         for each, found in by_lab
         for model in found
     ]
@@ -308,7 +358,7 @@ def main(about: str | None, kind: type[Lab], tables: Mapping[str, Experiment], w
     parser.add_argument("tables", nargs="+", choices=tables, metavar="TABLE", help=told)
     parser.add_argument("-o", "--output", type=Path, default=Path("results"), help="the folder")
     parser.add_argument("--seeds", default="0,1,2", help="training seeds, such as 0,1,2")
-    parser.add_argument("--episodes", type=int, default=120, help="of every task, to learn from")
+    parser.add_argument("--episodes", type=int, default=EPISODES, help="of every task, to learn from")
     parser.add_argument("--worlds", type=int, default=worlds, help="of every task, to measure on")
     parser.add_argument("--page", type=Path, help="put the table into this page, and its JSON beside it")
     asked = parser.parse_args()

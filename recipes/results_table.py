@@ -27,8 +27,8 @@ class Model(NamedTuple):
     """The answers that it learned; None of the base."""
     n_played: int = 0
     """Episodes that were played for it; 0 where the table does not show them."""
-    control: str | None = None
-    """The line that it is also compared with."""
+    controls: tuple[str, ...] = ()
+    """The lines that it is also compared with."""
 
 
 def best_temperatures(stores: Sequence[Path]) -> dict[str, str]:
@@ -43,15 +43,15 @@ def best_temperatures(stores: Sequence[Path]) -> dict[str, str]:
 def lines(
     by_seed: Sequence[Sequence[Model]], stores: Sequence[Path], temperatures: Mapping[str, str]
 ) -> list[dict[str, Any]]:
-    """The lines of a table: every model at temperature 1, then every model at its best temperature.
+    """The lines of a table: every model at temperature 1, then at its best temperature where one was chosen.
 
     Args:
         by_seed: The models of each training seed, the base first, in the same order.
         stores: Their evaluations.
-        temperatures: The best temperature of each by name.
+        temperatures: The best temperature of each by name; empty where none was chosen.
     """
     models, found = by_seed[0], report(*stores)
-    compared = dict.fromkeys([BASE, *(model.control for model in models if model.control)])
+    compared = dict.fromkeys([BASE, *(name for model in models for name in model.controls)])
     names = {(group.variant, group.decoding): group.name for group in found.groups}
     baselines = [name for (variant, _), name in names.items() if variant in compared]
     found = report(*stores, baseline=baselines, across_decodings=True)
@@ -62,12 +62,12 @@ def lines(
         if each.metric == METRIC and each.task is None
     }
     made = []
-    for chosen in ({model.name: "1" for model in models}, temperatures):
+    for chosen in filter(None, ({model.name: "1" for model in models}, temperatures)):
         name_of = {name: names[name, f"temperature={value}"] for name, value in chosen.items()}
         for place, model in enumerate(models):
             group = groups[name_of[model.name]]
             trained = [each[place] for each in by_seed if each[place].n_learned is not None]
-            against = (BASE, model.control) if trained else ()
+            against = (BASE, *model.controls) if trained else ()
             made.append(
                 {
                     "label": model.label,

@@ -74,6 +74,14 @@ def test_after_a_split_the_other_side_measures_whatever_few_groups_there_are(
     assert re.search(r"measured by .*stores/split-\w+/val, of the same split", printed.err)
     assert "succeeded  1 step" in printed.out
     assert len([path for path in stores() if "sft-" in path]) == 2, "both sides without evaluation episodes"
+    (job,) = (folder.name for folder in Path("runs").iterdir())
+    further = ("rl", "local", "--model", job, "--env", "babyai", "--task", "goto", "--dry-run")
+    assert run([*further]) == 2
+    assert "--merge, without training again" in capsys.readouterr().err
+    again = ("sft", "local", "--model", "sample:tiny-base", *quick, "--merge", "--yes")
+    assert run([*again, "--train", next(str(path) for path in Path("stores").glob("split-*/train"))]) == 0
+    assert run([*further]) == 0
+    assert f"{job}/merged" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("n_groups", [2, 5])

@@ -182,7 +182,7 @@ def test_pages_and_images_are_kept():
 @pytest.mark.parametrize(
     ("item", "words"),
     [
-        ({"class_": "dance"}, "content.0.class_: no class of the protocol 'dance'"),
+        ({"class_": "dance"}, "content.0.class_: not a class of the protocol 'dance'"),
         ({"class_": "message_action"}, "content.0.content: not a text"),
         (
             {"class_": "text_observation", "content": "", "source": "environment", "tool_call_id": "z"},
@@ -190,7 +190,7 @@ def test_pages_and_images_are_kept():
         ),
         (
             {"class_": "message_action", "content": "x", "reward": "much"},
-            "content.0.reward: no number 'much'",
+            "content.0.reward: not a number 'much'",
         ),
         ({"class_": "api_action", "function": "f", "kwargs": "{}"}, "content.0.kwargs: not an object"),
         (
@@ -205,7 +205,7 @@ def test_what_is_no_item_is_named_with_its_place(item, words):
 
 
 def test_another_major_version_is_refused():
-    with pytest.raises(BadDocument, match=r"no version that is read \(1.x\) '2.0.0'"):
+    with pytest.raises(BadDocument, match=r"not a known version \(1.x\) '2.0.0'"):
         read_adp({"schema_version": "2.0.0", "id": "t", "content": [], "details": {}})
 
 

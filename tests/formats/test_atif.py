@@ -153,14 +153,14 @@ def calling(name: str, *others: str) -> dict[str, Any]:
     [
         (
             document(USER, DONE, schema_version="ATIF-v2.0"),
-            r"schema_version: no version that is read .* 'ATIF-v2.0'",
+            r"schema_version: not a known version .* 'ATIF-v2.0'",
         ),
         (document(), "steps: no steps"),
         (document(USER, {**DONE, "step_id": 9}), "steps.1.step_id: not 2 9"),
-        (document({"source": "robot", "message": ""}), "steps.0.source: no source 'robot'"),
+        (document({"source": "robot", "message": ""}), "steps.0.source: not a source 'robot'"),
         (document({**USER, "tool_calls": []}), "steps.0: tool_calls in a step of the user"),
         (document({"source": "user"}), "steps.0.message: no message"),
-        (document(USER, {**DONE, "timestamp": "noon"}), "steps.1.timestamp: no ISO 8601 time 'noon'"),
+        (document(USER, {**DONE, "timestamp": "noon"}), "steps.1.timestamp: not an ISO 8601 time 'noon'"),
         (
             document(USER, {**ASKS, "tool_calls": ASKS["tool_calls"] * 2}),
             "steps.1.tool_calls.1.tool_call_id: a tool call id that is there twice 'c1'",

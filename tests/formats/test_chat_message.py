@@ -130,7 +130,7 @@ def test_a_tools_result_gets_the_name_of_its_call():
     ],
 )
 def test_what_is_no_message_is_named_by_its_place(wrong):
-    with pytest.raises(ValueError, match=r"^messages\.1 is no chat message: "):
+    with pytest.raises(ValueError, match=r"^messages\.1 is not a chat message: "):
         read_messages([{"role": "user", "content": "x"}, wrong])
 
 
@@ -145,7 +145,7 @@ def test_answers_of_a_client_may_stand_among_the_messages():
         {"role": "user", "content": "x"},
     ]
     for wrong in ("hello", None, {"content": "x"}, {"role": 5}):
-        with pytest.raises(ValueError, match=r"^messages\.0 is no message with a role"):
+        with pytest.raises(ValueError, match=r"^messages\.0 is not a message with a role"):
             plain_messages([wrong])
 
 

@@ -49,14 +49,17 @@ def test_metadata_of_others_stays():
     ("row", "words"),
     [
         ({"messages": "hello"}, "messages: not a list 'hello'"),
-        ({"messages": [{"role": "robot"}]}, "messages.0: no chat message no role 'robot'"),
+        ({"messages": [{"role": "robot"}]}, "messages.0: not a chat message no role 'robot'"),
         ({"messages": MESSAGES, "tools": "nonsense"}, "tools: tools that are not JSON 'nonsense'"),
         (
             {"messages": MESSAGES, "metadata": {"trajkit": {"version": 1, "cuts": [[9, True]]}}},
             "the cuts are not",
         ),
         ({"messages": MESSAGES, "metadata": {"trajkit": {"version": 1, "steps": [{}]}}}, "not one per step"),
-        ({"messages": MESSAGES, "metadata": {"trajkit": {"version": 1, "colour": 1}}}, "no field of ours"),
+        (
+            {"messages": MESSAGES, "metadata": {"trajkit": {"version": 1, "colour": 1}}},
+            "not a field of trajkit",
+        ),
     ],
 )
 def test_what_is_no_row_is_named_with_its_place(row, words):

@@ -133,10 +133,10 @@ def test_an_error_is_named_in_few_words():
 @pytest.mark.parametrize(
     ("sample", "words"),
     [
-        ({"id": 1}, "no sample: it has no id or no messages"),
+        ({"id": 1}, "not a sample: it has no id or no messages"),
         (
             {**SAMPLE, "messages": [{"role": "robot", "content": ""}]},
-            "messages.0: no chat message no role 'robot'",
+            "messages.0: not a chat message no role 'robot'",
         ),
         ({**SAMPLE, "messages": "x"}, "messages: not a list 'x'"),
     ],

@@ -36,14 +36,14 @@ def test_what_comes_after_the_last_answer_is_kept():
     ("line", "words"),
     [
         ({"messages": None}, "messages: not a list None"),
-        ({"messages": [*TALK, "x"]}, "messages.2: no chat message not an object: 'x'"),
+        ({"messages": [*TALK, "x"]}, "messages.2: not a chat message not an object: 'x'"),
         (
             {"messages": [{"role": "user", "content": 5}]},
-            "messages.0: no chat message content is neither text",
+            "messages.0: not a chat message content is neither text",
         ),
         (
             {"messages": [{"role": "assistant", "content": "x", "weight": -1}]},
-            "messages.0.weight: no weight -1",
+            "messages.0.weight: not a weight -1",
         ),
         ({"messages": TALK, "tools": {"name": "x"}}, "tools: not a list"),
     ],

@@ -54,7 +54,7 @@ def test_thoughts_are_taken_out_of_the_answers():
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        (turns(("robot", "x")), "conversations.0.from: nobody who speaks in this format 'robot'"),
+        (turns(("robot", "x")), "conversations.0.from: not a speaker of this format 'robot'"),
         (turns(("observation", "x")), "conversations.0: a tool result without its call 'x'"),
         (turns(("function_call", "look()")), r"conversations.0.value: a call that is not JSON 'look\(\)'"),
         (turns(("human", "x"), ("function_call", "[1]")), "conversations.1.value: not an object 1"),

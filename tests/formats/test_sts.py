@@ -60,12 +60,12 @@ def test_a_session_of_another_harness_is_read():
 @pytest.mark.parametrize(
     ("lines", "words"),
     [
-        ([line("user", "x")], "lines.1: the first line is no session"),
-        ([HEADER, {"type": "event"}], "lines.2.type: no message 'event'"),
-        ([HEADER, line("robot", "x")], "lines.2.message.role: no role 'robot'"),
+        ([line("user", "x")], "lines.1: the first line is not a session"),
+        ([HEADER, {"type": "event"}], "lines.2.type: not a message 'event'"),
+        ([HEADER, line("robot", "x")], "lines.2.message.role: not a role 'robot'"),
         (
             [HEADER, line("assistant", "x", timestamp="noon")],
-            "lines.2.message.timestamp: no time in milliseconds",
+            "lines.2.message.timestamp: not a time in milliseconds",
         ),
     ],
 )

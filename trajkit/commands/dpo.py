@@ -46,7 +46,7 @@ def dpo_local(*, model: Annotated[Place, Option(metavar="DIR|ID")], **options: U
     a recipe also has loss_weights=[1,0.2], ld_alpha=0.5 and use_weighting=true.
 
     Args:
-        model: Model to start from: a folder, an id, or `sample:tiny-base`.
+        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`.
 
     Raises:
         RequestError: A value cannot be, or there are no pairs.

@@ -103,6 +103,11 @@ def _notes(report: ImportReport) -> Iterator[str]:
     yield f"read {report.path} as {report.format}: {plural(report.n_documents, 'document')}{exact}"
     for suffix, number in report.unread.items():
         yield f"not read: {plural(number, 'file')} with the suffix {suffix}"
+    if report.n_text_calls:
+        yield (
+            f"{plural(report.n_text_calls, 'answer')} with <function=NAME> stay text, not tool calls:"
+            " the prompts of such agents teach this form, and their results are user messages"
+        )
     if report.format == "preference":
         yield f"pairs of them: trajkit pairs {report.store} --match prompt --score preferred --margin 1"
     for problem in report.problems:

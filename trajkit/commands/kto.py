@@ -40,7 +40,7 @@ def kto_local(*, model: Annotated[Place, Option(metavar="DIR|ID")], **options: U
     which has a process of its own.
 
     Args:
-        model: Model to start from: a folder, an id, or `sample:tiny-base`.
+        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`.
 
     Raises:
         RequestError: A value cannot be.

@@ -54,6 +54,29 @@ def local_model(name: str, runs_folder: Path) -> LocalName:
     return LocalName(job.job_id, str(model_folder(name, runs, job)), job.base)
 
 
+def first_model(name: str, runs_folder: Path) -> str:
+    """What a training starts from: of a job the model with all its weights, else what was typed.
+
+    Raises:
+        RequestError: The job has an adapter alone, or no model on this machine.
+    """
+    from trajkit.training.local.finish import MERGED
+
+    found = job_of(name, runs_folder)
+    if found is None or _is_model(Path(name)):
+        return name
+    runs, job = found
+    merged = runs.path(job.job_id) / MERGED
+    if merged.is_dir():
+        return str(merged)
+    if job.recipe.get("lora") is not None:
+        raise RequestError(
+            f"job {job.job_id} has an adapter, and a training starts from a whole model",
+            hint="the command that made the job writes one with --merge, without training again",
+        )
+    return local_model(name, runs_folder).model
+
+
 def model_folder(name: str, runs: Runs, job: TuneJob) -> Path:
     """Where a job's model is: the folder that was named (a merged model has one of its own), else the job's.
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from trajkit._core.console import Meter, count, is_open, size
 from trajkit.commands.launch import carry_out, data_lines
+from trajkit.commands.local_model import first_model
 from trajkit.commands.request import given_fields, nested, picked, recipe
 from trajkit.commands.sides import learned_by, sides, unless_used
 from trajkit.training.local.preference_recipe import RECIPES, DpoRecipe, KtoRecipe
@@ -54,7 +55,8 @@ def train_here(
     from trajkit.training.local.prepare import LocalRequest, prepare
     from trajkit.training.runs import Runs
 
-    runs, base = Runs(Path(options["runs"])), str(model)
+    runs = Runs(Path(options["runs"]))
+    base = first_model(str(model), Path(options["runs"]))
     kind: type[LocalRecipe] = LocalRecipe if method == "sft" else RECIPES[method]
     given = given_fields(options, kind) | {"lora": given_fields(options, LoraRecipe)} | dict(fields or {})
     wanted = recipe(kind, nested(options["set"], given))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 from trajkit._core.console import count, is_open, plural
 from trajkit._core.settings import project
 from trajkit.commands.launch import carry_out, forget, is_under_way
+from trajkit.commands.local_model import first_model
 from trajkit.commands.local_training import weight_lines
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Option, Place, Settings, StoreLike, TaskList, many
@@ -35,6 +36,10 @@ class _World(TypedDict, total=False):
     """A setting of the environment; may be repeated."""
     task: TaskList
     """Tasks, or games, with commas. Default: all."""
+    policy: Annotated[str, Option(metavar="MODULE:NAME")]
+    """Agent of your own that plays with the model, such as `my_pkg.agent:MyAgent`; its calls are learned."""
+    policy_set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE")]
+    """A setting of the agent; may be repeated."""
     seeds: Annotated[str, Option(metavar="SEEDS")]
     """Seeds to learn from. Default: as many as are needed, from 0 on, without reserved ones."""
     eval_seeds: Annotated[str, Option(metavar="SEEDS")]
@@ -123,7 +128,7 @@ def rl_local(
     has the curves while it runs.
 
     Args:
-        model: Model to start from: a folder, an id, or `sample:tiny-base`.
+        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`.
 
     Raises:
         RequestError: A value cannot be, a seed to learn from is reserved, or one to measure with is not.
@@ -138,9 +143,10 @@ def rl_local(
     runs = Runs(Path(options["runs"]))
     given = {**_fields(options, RlRecipe), "lora": given_fields(options, LoraRecipe)}
     wanted = recipe(RlRecipe, nested(options["set"], given))
-    check_model(str(model))
+    base = first_model(str(model), Path(options["runs"]))
+    check_model(base)
     request = RlRequest(
-        base=str(model),
+        base=base,
         recipe=wanted,
         store=None if options["from_"] is None else Path(store_path(options["from_"])),
         **picked(options, ("tokenizer", "chat_template")),
@@ -232,6 +238,7 @@ def _world(options: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "env": options["env"] or "",
         "env_settings": texts(options["env_set"]),
+        "policy_settings": texts(options["policy_set"]),
         "tasks": many(options["task"]),
     }
     config = options["config"] or (settings.config if options["variant"] else None)
@@ -300,7 +307,7 @@ def _played_lines(found: PlayedRecipe, *, is_played: bool) -> Iterator[str]:
             f" {plural(found.iterations, 'iteration')} of"
             f" {plural(found.n_groups, 'group')} of {plural(found.num_generations, 'attempt')}"
         )
-    prompts = (
+    prompts = world.policy or (
         f"{world.function}/{world.variant} of {near(Path(world.config))}" if world.config else "trajkit's own"
     )
     if world.env:

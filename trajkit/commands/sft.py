@@ -49,7 +49,7 @@ def sft_local(*, model: Annotated[Place, Option(metavar="DIR|ID")], **options: U
     own. The same data, model and recipe are never trained twice: the job that is there is shown.
 
     Args:
-        model: Model to start from: a folder, an id, or `sample:tiny-base`.
+        model: Model to start from: a folder, an id, a job with --merge, or `sample:tiny-base`.
 
     Raises:
         RequestError: A value cannot be.

@@ -1,1 +1,1 @@
-"""Choosing what is worth learning: verbs that take a store and give a store, with a tally of what left."""
+"""Commands that make a store from a store; they count the episodes that leave, by reason."""

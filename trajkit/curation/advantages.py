@@ -1,7 +1,7 @@
-"""How much better a step was than what it is compared with: one function over columns of episodes and steps.
+"""Compute the advantage of each step within its group, from columns of episodes and steps.
 
-It reads no store and knows no model. `trajkit weight` calls it with the columns of a store, and a training by
-reinforcement learning with those of the episodes that it just played.
+This module reads no store and calls no model. `trajkit weight` passes the columns of a store, reinforcement
+learning those of the episodes that it just played.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Flags = npt.NDArray[np.bool_]
 
 
 class Scheme(StrEnum):
-    """How a step's weight follows from what its episode earned.
+    """Formulas for the weight of a step.
 
     R is the score of an episode; mean(R) and std(R) are those of its group, the attempts at one start. std is
     the sample deviation, with n - 1. r_t is the reward of step t, and its return is
@@ -37,7 +37,7 @@ class Scheme(StrEnum):
     regression for operational space control", ICML 2007). It is meant for scores from 0; a negative score
     gives a negative weight."""
     RETURN_TO_GO = "return-to-go"
-    """w_t = G_t: what came of the step, and not what was before it (R. Williams, "Simple statistical
+    """w_t = G_t: only the rewards from the step on count (R. Williams, "Simple statistical
     gradient-following algorithms for connectionist reinforcement learning", Machine Learning 8, 1992;
     R. Sutton et al., "Policy gradient methods for reinforcement learning with function approximation",
     NeurIPS 1999)."""
@@ -54,7 +54,7 @@ class Scheme(StrEnum):
     GIGPO = "gigpo"
     """w_t = (R - mean(R)) / std(R) + omega (G_t - mean(G)) / std(G), where the second mean and deviation are
     those of all steps of the group in the same state (L. Feng et al., "Group-in-group policy optimization",
-    arXiv:2505.10978). Either division may be left out, both together.
+    arXiv:2505.10978). Both divisions may be left out together.
 
     With `history` K above 0 the second term is a mean over k = 0 … K. Term k compares a step with the steps
     whose state and k states before are the same, and its weight is k + 1. A term with nothing to compare (a
@@ -63,31 +63,31 @@ class Scheme(StrEnum):
     GAE = "gae"
     """w_t = d_t + gamma lambda d_(t+1) + (gamma lambda)^2 d_(t+2) + …, where d_t = r_t + gamma V_(t+1) - V_t
     and V_t is a critic's value of the state before step t: generalized advantage estimation (J. Schulman et
-    al., arXiv:1506.02438, equation 16). After the last step V is 0; where the episode was cut off it is the
-    critic's value of the state that was reached."""
+    al., arXiv:1506.02438, equation 16). After the last step V is 0; in a truncated episode it is the critic's
+    value of the last observed state."""
     EXPONENTIAL = "exponential"
     """w = min(exp((R - mean(R)) / temperature), clip): advantage-weighted regression (X. Peng et al., "AWR",
     arXiv:1910.00177, equation 7 and section 5, where clip is 20). The value function is the group's mean."""
 
     @property
     def needs_score(self) -> bool:
-        """Whether it goes by the score of an episode."""
+        """Whether the scheme uses the score of an episode."""
         return self not in (Scheme.UNIFORM, Scheme.RETURN_TO_GO, Scheme.GAE)
 
     @property
     def needs_rewards(self) -> bool:
-        """Whether it goes by the reward of each step."""
+        """Whether the scheme uses the reward of each step."""
         return self in (Scheme.RETURN_TO_GO, Scheme.GIGPO, Scheme.GAE)
 
     @property
     def compares(self) -> bool:
-        """Whether it compares an episode with others of its group."""
+        """Whether the scheme compares an episode with others of its group."""
         return self.needs_score and self != Scheme.RETURN
 
 
 _ROUNDING = 1e-12
-"""Before a division by their deviation, numbers that differ by less, as a share of the larger, are equal. The
-same rewards in another order may add up to a sum with another last bit, of which a division makes much."""
+"""Numbers whose relative difference is smaller count as equal before a division by their deviation. Equal
+rewards in another order can have sums that differ in the last bit, and the division would magnify that."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -95,29 +95,29 @@ class Attempts:
     """Episodes and their steps as columns. The steps of an episode are together and in order.
 
     Raises:
-        DataError: A column has another length than its siblings, or the steps are not in order.
+        DataError: Columns differ in length, or the steps are not in order.
     """
 
     episode: Indices
-    """Of each step: its episode, from 0 to n_episodes - 1, never falling."""
+    """Per step: index of its episode, from 0 to n_episodes - 1, ascending."""
     score: Numbers
-    """Of each episode: R; NaN where the scheme asks for none."""
+    """Per episode: R; NaN if the scheme does not use it."""
     group: Indices
-    """Of each episode: equal numbers are attempts at the same start."""
+    """Per episode: attempts at the same start have equal numbers."""
     reward: Numbers | None = None
-    """Of each step; NaN where it is unknown."""
+    """Per step; NaN if unknown."""
     state: Indices | None = None
-    """Of each step: equal numbers within a group are the same state."""
+    """Per step: within a group, equal numbers are the same state."""
     value: Numbers | None = None
-    """Of each step: what a critic expects from the state before it."""
+    """Per step: the critic's value of the state before it."""
     terminated: Flags | None = None
-    """Of each episode: whether the task ended, so that nothing more could be earned. None if all did."""
+    """Per episode: whether the task ended, so that no more reward was possible. None if all did."""
     last_value: Numbers | None = None
-    """Of each episode: what a critic expects from the state that was reached. It counts where `terminated` is
-    false; without it such an episode counts as one that earns nothing more."""
+    """Per episode: the critic's value of the last observed state, used where `terminated` is false. If None,
+    such an episode counts as one without further reward."""
     acting: Flags | None = None
-    """Of each step: false for a call of a model that carried out no action. Such a step has the value of the
-    next action in its episode, and 0 after the last. None if all steps act."""
+    """Per step: false for a model call that executed no action. Such a step has the value of the next action
+    in its episode, and 0 after the last. None if all steps act."""
 
     def __post_init__(self) -> None:
         for name in ("reward", "state", "value", "acting"):
@@ -139,22 +139,22 @@ class Attempts:
 
 @dataclass(frozen=True, eq=False)
 class Advantages:
-    """A weight for each step, and how many groups had nothing to compare."""
+    """A weight for each step, and counts of the groups without differences."""
 
     values: Numbers
-    """Of each step; 0 where it is left out."""
+    """Per step; 0 where it is left out."""
     left_out: Flags
-    """Of each step: whether its group says nothing of it, because there is one attempt or all did equally
-    well. `gigpo` leaves a step out where its state says nothing either. `exponential` leaves none out: the
-    weight of such a step is 1."""
+    """Per step: whether its group has no difference to learn from: one attempt, or equal scores. `gigpo` also
+    requires that the steps in the same state do not differ. `exponential` leaves no step out: the weight of
+    such a step is 1."""
     n_groups: int = 0
-    """Groups that were compared; 0 for a scheme that compares none, as the next two."""
+    """Number of groups; 0 for a scheme that does not compare, as the next two."""
     n_single: int = 0
-    """Those of one attempt."""
+    """Groups of one attempt."""
     n_equal: int = 0
-    """Those of several attempts with equal scores."""
+    """Groups of several attempts with equal scores."""
     n_matched: int = 0
-    """For `gigpo`: steps whose state occurs at another step of their group."""
+    """For `gigpo`: steps whose state occurs in another step of their group."""
 
 
 def advantages(
@@ -169,29 +169,29 @@ def advantages(
     temperature: float = 1.0,
     clip: float = 20.0,
 ) -> Advantages:
-    """The weight of each step under a scheme; `Scheme` has the formulas.
+    """Return the weight of each step under a scheme; `Scheme` has the formulas.
 
     Means are rounded once, and no value depends on the order of episodes.
 
     Args:
-        scheme: Which.
-        attempts: What was played.
+        scheme: The scheme or its name.
+        attempts: The episodes.
         gamma: Discount of `return-to-go`, `gigpo` and `gae`, from 0 to 1.
         lam: Lambda of `gae`, from 0 (one step ahead) to 1 (the whole return).
-        omega: Weight of the states in `gigpo`.
+        omega: Weight of the second term of `gigpo`.
         by_deviation: Whether `grpo` and `gigpo` divide by the deviation.
-        history: States before a step that `gigpo` compares too, from 0.
-        temperature: Of `exponential`, above 0.
+        history: Number of earlier states that `gigpo` also compares, from 0.
+        temperature: Temperature of `exponential`, above 0.
         clip: The largest weight of `exponential`, above 0.
 
     Raises:
-        DataError: The scheme needs a column that is not there, or a number of it that is unknown.
+        DataError: The scheme needs a column that is missing or has gaps.
     """
     scheme = Scheme(scheme)
     episode, score = attempts.episode, attempts.score
     if scheme.needs_score and np.isnan(score).any():
         raise DataError(f"episode {np.isnan(score).argmax()} has no score, and the scheme {scheme} needs it")
-    # what overflows is infinite or NaN, and for the caller to refuse
+    # an overflow becomes infinite or NaN; the caller refuses it
     with np.errstate(over="ignore", invalid="ignore"):
         if not scheme.compares:
             values = np.ones(len(episode))
@@ -232,7 +232,7 @@ def advantages(
 
 
 def _known(scheme: Scheme, attempts: Attempts, name: str) -> npt.NDArray[Any]:
-    """A column of steps that the scheme needs, without a gap where a step acts."""
+    """Return a step column that the scheme needs; acting steps must have a value."""
     column: npt.NDArray[Any] | None = getattr(attempts, name)
     if column is None:
         raise DataError(f"the scheme {scheme} needs the {name} of each step")
@@ -246,37 +246,37 @@ def _known(scheme: Scheme, attempts: Attempts, name: str) -> npt.NDArray[Any]:
 
 
 class Compared(NamedTuple):
-    """Numbers beside those of their group."""
+    """Numbers compared with their group."""
 
     difference: Numbers
-    """Of each number: how far above the mean of its group it is."""
+    """Per number: its difference to the mean of its group."""
     group: Indices
-    """Of each number: its group, an index of the columns below."""
+    """Per number: index of its group in the columns below."""
     n: Indices
-    """Of each group: how many numbers it has."""
+    """Per group: how many numbers it has."""
     mean: Numbers
-    """Of each group: their mean, rounded once."""
+    """Per group: the mean, rounded once."""
     is_silent: Flags
-    """Of each group: whether all are equal, or there is one."""
+    """Per group: whether its numbers are all equal, or it has only one."""
     deviation: Numbers
-    """Of each group: the sample deviation."""
+    """Per group: the sample deviation."""
 
     def relative(self, by_deviation: bool) -> Numbers:
-        """The difference, divided by the deviation if asked for; 0 in a group that says nothing."""
+        """Return the difference, divided by the deviation if asked for; 0 in a group of equal numbers."""
         if not by_deviation:
             return self.difference
         return self.difference / np.where(self.is_silent, 1.0, self.deviation)[self.group]
 
 
 def compare(values: Numbers, key: Indices, *, rounding: float = 0.0) -> Compared:
-    """Compare each number with those of the same key; the order of the numbers does not count.
+    """Compare each number with those of the same key; the order of the numbers does not matter.
 
     Args:
         values: The numbers.
-        key: Of each number: equal keys are a group.
-        rounding: Numbers of a group that differ by no more, as a share of the largest, are equal.
+        key: Per number: equal keys are a group.
+        rounding: Numbers of a group count as equal up to this difference, relative to the largest.
     """
-    order = np.lexsort((values, key))  # by value too: no sum depends on the order that the caller has
+    order = np.lexsort((values, key))  # sorted by value too: no sum depends on the caller's order
     ordered, keys = values[order], key[order]
     is_first = np.ones(len(keys), dtype=np.bool_)
     is_first[1:] = keys[1:] != keys[:-1]
@@ -288,7 +288,7 @@ def compare(values: Numbers, key: Indices, *, rounding: float = 0.0) -> Compared
     for group in np.flatnonzero(~is_silent):
         mean[group] = _mean(ordered[starts[group] : starts[group] + n[group]])
     difference = np.where(np.repeat(is_silent, n), 0.0, ordered - np.repeat(mean, n))
-    # squared as parts of the largest difference, which do not overflow
+    # squared as shares of the largest difference, which cannot overflow
     largest = np.where(is_silent, 1.0, np.maximum(most - mean, mean - least))
     squares = (difference / np.repeat(largest, n)) ** 2
     sums = np.add.reduceat(squares, starts) if len(starts) else squares
@@ -298,7 +298,7 @@ def compare(values: Numbers, key: Indices, *, rounding: float = 0.0) -> Compared
 
 
 def _mean(numbers: Numbers) -> float:
-    """The mean, rounded once, and within the range of the numbers."""
+    """Return the mean, rounded once, and clamped to the range of the sorted numbers."""
     each: list[float] = numbers.tolist()
     try:
         mean = math.fsum(each) / len(each)
@@ -310,7 +310,7 @@ def _mean(numbers: Numbers) -> float:
 def _by_state(
     attempts: Attempts, gamma: float, by_deviation: bool, history: int
 ) -> tuple[Numbers, Flags, int]:
-    """The second term of `gigpo`, which steps have none, and how many steps share their state."""
+    """Return the second term of `gigpo`, which steps have none, and how many steps share their state."""
     returns = _returns(Scheme.GIGPO, attempts, gamma)
     total, weight = np.zeros(len(returns)), np.zeros(len(returns))
     n_matched = 0
@@ -324,7 +324,7 @@ def _by_state(
 
 
 def _contexts(attempts: Attempts, history: int) -> Iterator[tuple[Indices, Indices]]:
-    """For each k to `history`: the steps with k steps before, and what they share with equal ones."""
+    """Yield for each k up to `history` the steps with at least k predecessors, and keys of equal contexts."""
     place = np.arange(len(attempts.episode)) - np.searchsorted(attempts.episode, attempts.episode)
     state = _numbered(_known(Scheme.GIGPO, attempts, "state"))
     key = _paired(_numbered(attempts.group)[attempts.episode], state)
@@ -340,12 +340,12 @@ def _contexts(attempts: Attempts, history: int) -> Iterator[tuple[Indices, Indic
 
 
 def _numbered(values: Indices) -> Indices:
-    """Equal values as equal numbers from 0."""
+    """Replace equal values with equal numbers from 0."""
     return np.unique(values, return_inverse=True)[1].astype(np.int64).reshape(-1)
 
 
 def _paired(one: Indices, other: Indices) -> Indices:
-    """Equal pairs as equal numbers from 0; both are such numbers."""
+    """Replace equal pairs of numbers from 0 with equal numbers from 0."""
     return _numbered(one * (int(other.max(initial=0)) + 1) + other)
 
 
@@ -373,9 +373,9 @@ def _generalized(attempts: Attempts, gamma: float, lam: float) -> Numbers:
 
 
 def _backwards(attempts: Attempts, own: Numbers, factor: Numbers, after: Numbers) -> Numbers:
-    """x_t = own_t + factor_t x_(t+1) in each episode, where x after the last step is `after`.
+    """Compute x_t = own_t + factor_t x_(t+1) in each episode, where x after the last step is `after`.
 
-    It goes back one step of all episodes at a time.
+    Each iteration goes one step back in all episodes.
     """
     n_steps = np.bincount(attempts.episode, minlength=len(attempts.score))
     ends = np.cumsum(n_steps) - 1

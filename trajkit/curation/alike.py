@@ -1,9 +1,9 @@
-"""Prompts of two stores that share nearly all their words, each run of which is compared and none estimated.
+"""Find prompts of two stores that share nearly all word n-grams, compared exactly and not estimated.
 
-Two prompts are alike when their system messages read the same and, of the runs of five words that either has
-in its other messages, at least a given share is in both (Jaccard). A pair that is so alike shares one of
-the few rarest runs of either, so that only pairs that do are compared (Chaudhuri, Ganti and Kaushik 2006, "A
-primitive operator for similarity joins in data cleaning").
+Two prompts are alike when their system messages read the same and the Jaccard similarity of the 5-grams of
+their other messages reaches a threshold. Such a pair shares at least one of the few rarest n-grams of either
+prompt, so only pairs with a common rare n-gram are compared (Chaudhuri, Ganti and Kaushik 2006, "A primitive
+operator for similarity joins in data cleaning").
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 THRESHOLD = 0.9
-"""Share of runs of words from which on two prompts are alike."""
+"""Default similarity from which two prompts are alike."""
 
 ALIKE = "alike"
-"""Table `(near, episode_id, step_index)`: a prompt of the evaluation store, by the fingerprint of how it
-reads, and a step of the training store whose prompt is like it."""
+"""Table `(near, episode_id, step_index)`: the fingerprint of a prompt of the evaluation store, and a step of
+the training store with a similar prompt."""
 
 _COLUMNS = "(near UHUGEINT, episode_id VARCHAR, step_index BIGINT)"
 
@@ -35,21 +35,21 @@ _WORDS = 5
 _FIRST_CHUNK, _LARGEST_CHUNK = 250, 4_000
 _ROWS_AT_ONCE = 512
 _PLACES = (1 << 24) - 1
-"""Bits of a run that say where it is noted in `_noted`."""
+"""Bits of an n-gram's hash that are its index in `_noted`."""
 
 
 def create_none(connection: duckdb.DuckDBPyConnection) -> None:
-    """Leave the table `ALIKE` with nothing in it."""
+    """Create an empty table `ALIKE`."""
     connection.execute(f"CREATE TEMP TABLE {ALIKE} {_COLUMNS}")
 
 
 def find_alike(connection: duckdb.DuckDBPyConnection, threshold: float, *, even_with_seeds: bool) -> None:
-    """Leave the table `ALIKE`, with at most one step for each prompt of the evaluation store.
+    """Create the table `ALIKE`, with at most one step for each prompt of the evaluation store.
 
     Args:
         connection: Has both stores in the schemas `train` and `eval`, each with its table `texts`.
         threshold: Above 0 and up to 1.
-        even_with_seeds: Compare prompts too where both sides have seeds.
+        even_with_seeds: Also compare two prompts whose worlds both have seeds.
     """
     run = connection.execute
     create_none(connection)
@@ -61,7 +61,7 @@ def find_alike(connection: duckdb.DuckDBPyConnection, threshold: float, *, even_
             "any_value(frame) AS frame, bool_or(NOT has_seed) AS is_seedless "
             f"FROM {side}.texts GROUP BY near)"
         )
-    # those with seeds are compared only with those without
+    # prompts with seeds are compared only with prompts without
     is_any = {side: even_with_seeds or _any_seedless(connection, f"of_{side}") for side in ("train", "eval")}
     mine, theirs = (
         f"SELECT * FROM of_{side}{'' if is_any[other] else ' WHERE is_seedless'}"
@@ -77,7 +77,7 @@ def find_alike(connection: duckdb.DuckDBPyConnection, threshold: float, *, even_
     for chunk in _chunks(connection, mine):
         _runs(connection, "train", chunk, "train_runs", likely=(noted, threshold))
         _compare(connection, threshold, "true" if even_with_seeds else "t.is_seedless OR e.is_seedless")
-        for table in ("eval_runs", "rarest"):  # one that is found need not be found again
+        for table in ("eval_runs", "rarest"):  # a prompt with a match needs no second one
             run(
                 f"DELETE FROM {table} WHERE number IN "
                 f"(SELECT number FROM of_eval WHERE near IN (SELECT near FROM {ALIKE}))"
@@ -85,7 +85,7 @@ def find_alike(connection: duckdb.DuckDBPyConnection, threshold: float, *, even_
 
 
 def _noted(connection: duckdb.DuckDBPyConnection) -> NDArray[np.bool_]:
-    """Where the runs of the evaluation store are noted; others may have the same places."""
+    """Mark the hashes of all n-grams of the evaluation store; several may share an index."""
     noted = np.zeros(_PLACES + 1, bool)
     runs = connection.execute("SELECT DISTINCT run FROM eval_runs").fetchnumpy()["run"]
     noted[runs & np.uint64(_PLACES)] = True
@@ -98,7 +98,7 @@ def _any_seedless(connection: duckdb.DuckDBPyConnection, table: str) -> bool:
 
 
 def _chunks(connection: duckdb.DuckDBPyConnection, prompts: str) -> Iterator[str]:
-    """SELECTs of prompts, a bounded number at a time, few at first."""
+    """Yield SELECTs of prompts in chunks that grow up to a bound."""
     ((n_prompts,),) = connection.execute("SELECT count(*) FROM of_train").fetchall()
     first, size = 0, _FIRST_CHUNK
     while first < n_prompts:
@@ -114,19 +114,14 @@ def _runs(
     *,
     likely: tuple[NDArray[np.bool_], float] | None = None,
 ) -> None:
-    """Leave a table of the different runs of words of some prompts, a row for each of the `n` of a prompt.
+    """Create a table of the distinct n-grams of some prompts, one row for each of the `n` of a prompt.
 
-    Args:
-        connection: Has the stores.
-        side: Whose prompts.
-        prompts: Which.
-        table: Its name.
-        likely: Leave out the prompts of whose runs less than a share is noted.
+    With `likely`, a prompt is left out when the share of its n-grams that are noted is too small.
     """
     ((lowest, highest),) = connection.execute(
         f"SELECT min(episode_id), max(episode_id) FROM ({prompts})"
     ).fetchall()
-    # what a message says is read once, and not again for each prompt that it is in
+    # the text of a message is read once, not again for each prompt that contains it
     said = "coalesce(CASE WHEN ({0}->>'role') <> 'system' THEN {1} END, '')"
     whole = full_steps(
         "(SELECT episode_id, step_index, n_prompt_kept, CASE WHEN messages IS NOT NULL THEN "
@@ -167,7 +162,7 @@ def _runs(
 
 
 def _compare(connection: duckdb.DuckDBPyConnection, threshold: float, where: str) -> None:
-    """Add to `ALIKE` what `train_runs` is like: few pairs are left when it comes to comparing all runs."""
+    """Add to `ALIKE` the prompts like those of `train_runs`; all n-grams are compared only for few pairs."""
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE likely AS SELECT number FROM train_runs "
         "SEMI JOIN (SELECT DISTINCT run FROM eval_runs) USING (run) "

@@ -1,4 +1,4 @@
-"""Charts as SVG text: intervals, bars, histograms, curves. Colours and fonts come from the page around."""
+"""Charts as SVG text: intervals, bars, histograms, curves. Colours and fonts come from the page's CSS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 WIDTH = 760
-"""Of a chart, in its own units."""
+"""Width of a chart, in SVG units."""
 _LABELS = 210
 _NUMBERS = 150
 _ROW = 26
@@ -25,10 +25,10 @@ class Point(NamedTuple):
     label: str
     value: float
     low: float | None
-    """None draws the value alone."""
+    """None draws only the value."""
     high: float | None
     said: str
-    """The numbers in words, beside the row."""
+    """The text beside the row."""
 
 
 class Bar(NamedTuple):
@@ -37,16 +37,16 @@ class Bar(NamedTuple):
     label: str
     value: float
     said: str
-    """The number in words, behind the bar."""
+    """The text behind the bar."""
 
 
 def intervals(points: Sequence[Point], *, title: str, is_share: bool = False) -> str:
-    """A row per point: a dot at the value, a line from bound to bound.
+    """Draw a row per point: a dot at the value, a line from bound to bound.
 
     Args:
         points: From top to bottom.
-        title: What is shown, for those who cannot see it.
-        is_share: The values are shares: the axis runs from 0 to 100 %; else it fits the points.
+        title: Description of the chart, for screen readers.
+        is_share: Whether values are shares and the axis runs from 0 to 100 %; else the axis fits the points.
     """
     ends = [x for point in points for x in (point.value, point.low, point.high) if x is not None]
     low, high = (0.0, 1.0) if is_share else (min([0.0, *ends]), max([0.0, *ends]))
@@ -77,11 +77,11 @@ def intervals(points: Sequence[Point], *, title: str, is_share: bool = False) ->
 
 
 def bars(rows: Sequence[Bar], *, title: str) -> str:
-    """Horizontal bars from 0, the longest over the whole width.
+    """Draw horizontal bars from 0, the longest over the whole width.
 
     Args:
         rows: From top to bottom; values are 0 or more.
-        title: What is shown, for those who cannot see it.
+        title: Description of the chart, for screen readers.
     """
     at = _scale(0.0, max([row.value for row in rows] + [1e-300]))
     drawn = []
@@ -97,12 +97,12 @@ def bars(rows: Sequence[Bar], *, title: str) -> str:
 
 
 def histogram(edges: Sequence[float], heights: Sequence[int], *, title: str) -> str:
-    """Upright bars over the edges' axis.
+    """Draw a histogram.
 
     Args:
-        edges: Rising; one more than there are bars.
-        heights: How many fall into each bar.
-        title: What is shown, for those who cannot see it.
+        edges: Ascending; one more than there are bars.
+        heights: Number of values in each bar.
+        title: Description of the chart, for screen readers.
     """
     left, right, top, bottom = 56.0, WIDTH - 16.0, 10.0, 150.0
     highest = max([*heights, 1])
@@ -132,7 +132,7 @@ def histogram(edges: Sequence[float], heights: Sequence[int], *, title: str) -> 
 
 
 def nice_ticks(low: float, high: float) -> list[float]:
-    """Round numbers from `low` to `high`, about five of them."""
+    """Return about five round numbers from `low` to `high`."""
     if high <= low:
         return [low]
     rough = (high - low) / _TICKS
@@ -145,7 +145,7 @@ def nice_ticks(low: float, high: float) -> list[float]:
 
 
 def brief(number: float) -> str:
-    """A number with few digits: 0.25, 1,200, 3.4M."""
+    """Write a number with few digits: 0.25, 1,200, 3.4M."""
     size = abs(number)
     for unit, name in ((1e9, "G"), (1e6, "M")):
         if size >= unit:
@@ -178,8 +178,8 @@ def _axis(ticks: Mapping[float, str], at: Callable[[float], float], bottom: floa
 
 
 def svg(title: str, height: float, inner: str) -> str:
-    """A chart of what is drawn in it."""
-    # on a phone a chart that fits would have letters that nobody can read: it scrolls instead
+    """Return an SVG chart around the drawn elements."""
+    # a chart scaled to a phone's width has illegible letters: it scrolls instead
     return (
         f'<div class="scroll"><svg viewBox="0 0 {WIDTH} {height:.0f}" role="img" '
         f'aria-label="{escape(title)}" xmlns="http://www.w3.org/2000/svg"><title>{escape(title)}</title>{inner}</svg></div>'
@@ -200,7 +200,7 @@ class Curve(NamedTuple):
     places: Sequence[Place]
     """By rising step."""
     style: str
-    """Its class in the page: `first` or `second`."""
+    """CSS class: `first` or `second`."""
 
 
 def curves(
@@ -211,14 +211,14 @@ def curves(
     said: str = "",
     across: str = "steps of the optimizer",
 ) -> str:
-    """Lines over steps; of very many values the means of neighbours are drawn.
+    """Draw lines over steps; a line with very many values is averaged over neighbours.
 
     Args:
-        lines: Those with at least one place.
-        title: What is shown, for those who cannot see it.
-        marked: A place with a ring around it.
-        said: What is special about that.
-        across: What the steps are of.
+        lines: Lines with at least one place each.
+        title: Description of the chart, for screen readers.
+        marked: A place to draw a ring around.
+        said: Tooltip of the ring.
+        across: Label of the step axis.
     """
     every = [place for line in lines for place in line.places]
     low, high = min(place.value for place in every), max(place.value for place in every)
@@ -269,7 +269,7 @@ def curves(
 
 
 def _means(places: Sequence[Place]) -> list[Place]:
-    """At most so many places as a screen can show: each the mean of its neighbours."""
+    """Average neighbours until at most as many places are left as a screen can show."""
     size = -(-len(places) // _MOST_POINTS)
     groups = [places[start : start + size] for start in range(0, len(places), size)]
     return [

@@ -1,7 +1,7 @@
-"""Join groups of episodes that share what `trajkit leak` refuses, so that a cut between them leaks nothing.
+"""Join groups of episodes that share something `trajkit leak` refuses, so that a split has no leak.
 
-Groups that share a text, a world or an initial state become one, and so do those that they share another one
-with, until nothing is shared any more. The group that comes of it has the least of their keys.
+Groups that share a text, a world or an initial state become one group, transitively. It gets the least of
+their keys.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from trajkit.curation.texts import first_texts, hashed_steps, step_texts
 from trajkit.store.engine import literal
 
 TEXTS = "trajkit_texts"
-"""Table `(episode_id, value)`: fingerprints of the prompts and first texts that several episodes have."""
+"""Table `(episode_id, value)`: fingerprints of prompts and first texts that occur in several episodes."""
 
 HAS_SEED = "env_id IS NOT NULL AND task IS NOT NULL AND seed IS NOT NULL"
-"""SQL that is true of an episode whose world is known: the texts of two such may read alike."""
+"""SQL that is true of an episode whose world is known. Two such episodes may have the same texts."""
 HAS_STATE = (
     "nullif(initial_state_hash, '') IS NOT NULL "
     f"AND NOT starts_with(initial_state_hash, {literal(FROM_TEXT)})"
@@ -36,11 +36,11 @@ _WORLDS = (
 
 
 def find_texts(connection: duckdb.DuckDBPyConnection, *, even_with_seeds: bool) -> None:
-    """Leave the table `TEXTS` with the texts that must not be on two sides.
+    """Create the table `TEXTS` with the texts that must not be on two sides.
 
     Args:
         connection: Has the views of a store.
-        even_with_seeds: Take also those that only episodes with environment, task and seed have.
+        even_with_seeds: Also take texts that only episodes with environment, task and seed share.
     """
     run = connection.execute
     run(f"CREATE TEMP TABLE {TEXTS} (episode_id VARCHAR, value UHUGEINT)")
@@ -62,11 +62,11 @@ def find_texts(connection: duckdb.DuckDBPyConnection, *, even_with_seeds: bool) 
 
 
 def join_groups(connection: duckdb.DuckDBPyConnection, members: str, *, only_keyed: bool) -> None:
-    """Give the groups that share a text of `TEXTS`, a world or an initial state the least of their keys.
+    """Give groups that share a text of `TEXTS`, a world or an initial state the least of their keys.
 
     Args:
         connection: Has the views of the store, and `TEXTS`.
-        members: Table with `episode_id`, `key` and `has_key`; its keys are changed.
+        members: Table with `episode_id`, `key` and `has_key`; its keys are updated.
         only_keyed: Whether an episode without a key stays a group of its own.
     """
     known = f"(SELECT * FROM {members} WHERE has_key)" if only_keyed else members
@@ -94,13 +94,13 @@ def join_groups(connection: duckdb.DuckDBPyConnection, members: str, *, only_key
 
 
 def least_connected(groups: Any, values: Any) -> Any:
-    """The least number of all groups that each is connected with, over the values that they share.
+    """Return for each group the least number of the groups that it is connected with by shared values.
 
-    Each round hooks the least group of a set to the least that one of its values is in, and lets every group
-    follow what it is hooked to up to the end, so that sets grow together in few rounds.
+    Each round hooks the root of a group to the least root among the groups of one of its values, and then
+    follows all hooks to their end. Connected sets grow together in few rounds.
 
     Args:
-        groups: Numbers of groups from 0, a row for each value that one has.
+        groups: Numbers of groups from 0, one row for each value of a group.
         values: The values of these rows, as numbers.
     """
     _, values = np.unique(values, return_inverse=True)

@@ -1,8 +1,8 @@
-"""The counterfactual of a selection: a random set of the same size, so that a claim for it can be tested.
+"""Draw the control of a selection: a random set with as much to learn, to test what the selection brings.
 
-Episodes are drawn by lot, without replacement, from the whole store the selection was made of, those that it
-chose included, until what would be trained is as much. Episodes that were played for evaluation are drawn
-only when the selection has some: they must not train.
+Episodes are drawn at random, without replacement, from the whole store, including those selected, until their
+tokens match the selection's. Episodes that were played for evaluation must not train: they are drawn only if
+the selection has some.
 """
 
 from __future__ import annotations
@@ -24,41 +24,42 @@ _LEARNED = "loss_weight > 0 AND completion IS NOT NULL"
 
 
 class Amount(NamedTuple):
-    """What training goes by."""
+    """How much there is to learn in a selection and in its control."""
 
     unit: str
     chosen: int
-    """Of the selection."""
+    """Amount in the selection."""
     drawn: int
-    """Of the control; they differ by less than one episode."""
+    """Amount in the control. The two differ by less than one episode."""
     n_both: int
-    """Episodes that are in both: what they cannot tell apart."""
+    """Number of episodes in both, which make both more alike."""
     n_episodes: int
+    """Number of episodes in the control."""
     """Episodes of the control."""
 
 
 def control_goal(goal: Path) -> Path:
-    """Where the control of a selection goes."""
+    """Return the path of a selection's control."""
     return goal.with_name(f"{goal.name}-control")
 
 
 def draw_control(derivation: Derivation, *, kept: str, barred: str, seed: int) -> Amount:
-    """Draw the control of a selection; nothing is written yet.
+    """Draw the control of a selection; `write_control` writes it.
 
     Args:
-        derivation: The store that the selection is made of.
+        derivation: The store that the selection is made from.
         kept: Relation with the `episode_id`s of the selection.
-        barred: SQL that is true of an episode `e` in a reserved world that is not to be drawn.
-        seed: Of the lot.
+        barred: SQL that is true of an episode `e` in a reserved world that must not be drawn.
+        seed: Seed of the random order.
 
     Raises:
-        NothingMatched: Nothing of the selection is learned, so that no amount can be matched; or the control
-            is the selection itself.
+        NothingMatched: Nothing in the selection is learned, so that no amount can be matched; or the control
+            equals the selection.
     """
     amount = _draw(derivation, kept, _measure(derivation, barred), seed)
     if not amount.chosen:
         raise NothingMatched(
-            f"{derivation.store.path}: nothing that was selected is learned, a control has nothing to match",
+            f"{derivation.store.path}: no selected step is learned, so a control has nothing to match",
             hint="without --control the selection is written alone",
         )
     ((n_chosen,),) = derivation.connection.execute(
@@ -68,8 +69,8 @@ def draw_control(derivation: Derivation, *, kept: str, barred: str, seed: int) -
         raise NothingMatched(
             f"{derivation.store.path}: the control would be the selection itself, all of its {n_chosen:,} "
             f"{'episode' if n_chosen == 1 else 'episodes'}",
-            hint="select less of it, or from a store with more episodes; another --seed draws anew where "
-            "there are others; without --control the selection is written alone",
+            hint="select fewer episodes, or from a store with more; if more were left unselected, another "
+            "--seed draws others; without --control the selection is written alone",
         )
     return amount
 
@@ -77,17 +78,17 @@ def draw_control(derivation: Derivation, *, kept: str, barred: str, seed: int) -
 def write_control(
     derivation: Derivation, goal: Path, *, amount: Amount, chosen: Manifest, seed: int
 ) -> Manifest:
-    """Write what `draw_control` drew beside its selection.
+    """Write the control that `draw_control` drew.
 
     Args:
-        derivation: The same.
-        goal: Where the selection is.
-        amount: What was drawn.
+        derivation: The one that `draw_control` got.
+        goal: Path of the selection.
+        amount: Result of `draw_control`.
         chosen: The manifest of the selection.
-        seed: Of the lot.
+        seed: Seed of the random order.
 
     Raises:
-        StoreError: The control's place is taken, or cannot be written.
+        StoreError: The control's path exists, or cannot be written.
     """
     return derivation.write(
         control_goal(goal),
@@ -106,7 +107,7 @@ def write_control(
 
 
 def is_same_control(there: Path, made: Path) -> bool:
-    """Whether what is there is the control that was just made, of the same selection by the same lot."""
+    """Whether the store at `there` equals the control just made: same digest, commands and arguments."""
     try:
         before, now = open_store(there).manifest, open_store(made).manifest
     except StoreError:
@@ -116,7 +117,7 @@ def is_same_control(there: Path, made: Path) -> bool:
 
 
 def _measure(derivation: Derivation, barred: str) -> str:
-    """Leave how much each episode that may be drawn trains: in tokens if all are known, else characters."""
+    """Create a table of what each drawable episode trains, in tokens if all are known, else characters."""
     learned = f"FROM steps WHERE {_LEARNED}"
     ((n_unknown,),) = derivation.connection.execute(
         f"SELECT count(*) - count(n_output_tokens) {learned}"
@@ -132,7 +133,7 @@ def _measure(derivation: Derivation, barred: str) -> str:
 
 
 def _draw(derivation: Derivation, kept: str, unit: str, seed: int) -> Amount:
-    """Leave the episodes drawn: the beginning of the lot whose amount is nearest to the selection's."""
+    """Create the table of drawn episodes: the prefix of a random order closest in amount to the selection."""
     ask = derivation.connection.execute
     ((chosen, has_eval),) = ask(
         "SELECT CAST(coalesce(sum(amount), 0) AS BIGINT), coalesce(bool_or(purpose = 'eval'), false) "

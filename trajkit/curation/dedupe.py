@@ -1,8 +1,8 @@
-"""Learn nothing twice: leave out episodes, and take the loss from steps, that repeat others.
+"""Remove duplicates: leave out repeated episodes, and set the loss of repeated steps to 0.
 
-A step cannot leave its episode, whose other steps build on it: a duplicate stays as context, with the
-`loss_weight` 0. An episode leaves when it repeats another, or when nothing that it taught is left. The first
-by id stays. Episodes that were played for evaluation are compared with each other only.
+A step cannot leave its episode, because the later steps build on it: a duplicate stays as context, with
+`loss_weight` 0. An episode leaves when it repeats another, or when all its learned steps are duplicates. Of
+duplicates the first by id stays. Episodes that were played for evaluation are compared with each other only.
 """
 
 from __future__ import annotations
@@ -52,29 +52,29 @@ def dedupe(
 ) -> tuple[Manifest | None, LineageEntry]:
     """Write a store in which no learned step repeats another.
 
-    Beside it, `GOAL.duplicates.parquet` says for every row that was dropped which row of its group stayed:
+    Beside the store, `GOAL.duplicates.parquet` names for every dropped row the row of its group that stayed:
     the columns `kind`, `episode_id`, `step_index` (null for a whole episode), `kept_episode_id`,
     `kept_step_index` and `similarity` (of near duplicates, estimated). The lineage names the file and its
     sha256.
 
     Args:
         path: The store.
-        goal: The folder that exists afterwards; None only counts.
-        exact: Steps with the same prompt and answer (`trajkit.curation.near` says what is the same).
-        episodes: Episodes with the same actions from the same start.
-        near: Steps with the same action and prompts of at least this similarity, above 0 and up to 1
-            (`trajkit.curation.near`). The answer stands for an action that is not known.
-        shingle: Words of a run that near prompts are compared by.
-        memory_limit: Of DuckDB; what does not fit waits on disk. None for most of the machine.
-        threads: Of DuckDB; None for one per core.
-        on_progress: Told how many prompts `near` has signed, and of how many; not called without it.
+        goal: The folder to write; None only counts.
+        exact: Compare steps by prompt and answer (`trajkit.curation.near` defines equality).
+        episodes: Compare episodes by their actions and their start.
+        near: Compare steps with the same action by the similarity of their prompts: at least this share, from
+            above 0 to 1 (`trajkit.curation.near`). The answer replaces an unknown action.
+        shingle: Words of an n-gram by which near prompts are compared.
+        memory_limit: Memory limit of DuckDB, which spills to disk above it. None for most of the machine.
+        threads: Threads of DuckDB; None for one per core.
+        on_progress: Gets how many prompts `near` has signed, and how many there are; only called with `near`.
 
     Returns:
-        The manifest of the new store, None without a goal; and what was done. What is asked for applies in
-        the order episodes, exact, near.
+        The manifest of the new store, None without a goal; and the lineage entry. The comparisons run in the
+        order episodes, exact, near.
 
     Raises:
-        RequestError: Nothing was asked for, or a number makes no sense.
+        RequestError: No comparison was chosen, or a number is out of range.
         MissingExtra: rensa is not installed, which `near` needs.
         StoreError: `goal` or the file beside it exists or cannot be written, or the store cannot be read.
     """
@@ -109,7 +109,7 @@ def dedupe(
 
 
 def groups_path(goal: Path) -> Path:
-    """The file beside a deduplicated store that says what was dropped for what."""
+    """Return the path of the file beside a deduplicated store that lists the dropped rows."""
     return goal.with_name(f"{goal.name}.duplicates.parquet")
 
 
@@ -123,7 +123,7 @@ def _check(*, exact: bool, episodes: bool, near: float | None, shingle: int) -> 
 
 
 def _find(derivation: Derivation, *, exact: bool, episodes: bool) -> None:
-    """Leave the table of what is dropped as the same as something, with what it is dropped for."""
+    """Create the table of dropped rows, and fill it with exact duplicates."""
     run = derivation.connection.execute
     run(
         f"CREATE OR REPLACE TEMP TABLE {_DROPPED} (kind VARCHAR, episode_id VARCHAR, step_index BIGINT, "
@@ -144,7 +144,7 @@ def _find(derivation: Derivation, *, exact: bool, episodes: bool) -> None:
 def _find_near(
     derivation: Derivation, threshold: float, shingle: int, on_progress: Callable[[int, int], None]
 ) -> None:
-    """Drop of what is left the steps that are nearly the same as another."""
+    """Drop near duplicates among the remaining steps."""
     firsts = (
         "(SELECT is_eval, prompt, act, episode_id, step_index FROM (SELECT *, row_number() OVER "
         f"(PARTITION BY is_eval, prompt, act ORDER BY episode_id, step_index) AS place FROM {_rest()}) "
@@ -160,7 +160,7 @@ def _find_near(
 
 
 def _rest() -> str:
-    """The learned steps that have not been dropped."""
+    """Return SQL of the learned steps that have not been dropped."""
     return (
         f"(SELECT * FROM {STEP_KEYS} AS k WHERE {_LEARNED} "
         f"AND NOT EXISTS (SELECT 1 FROM {_DROPPED} AS d WHERE d.episode_id = k.episode_id "
@@ -169,7 +169,7 @@ def _rest() -> str:
 
 
 def _drop_steps(derivation: Derivation, kind: str, rows: str, same: str) -> None:
-    """Drop every step but the first of those that have the same."""
+    """Drop all but the first of the steps that are equal in the columns `same`."""
     window = f"OVER (PARTITION BY is_eval, {same} ORDER BY episode_id, step_index)"
     derivation.connection.execute(
         f"INSERT INTO {_DROPPED} SELECT {literal(kind)}, episode_id, step_index, first_episode, first_step, "
@@ -180,7 +180,7 @@ def _drop_steps(derivation: Derivation, kind: str, rows: str, same: str) -> None
 
 
 def _not_compared(derivation: Derivation) -> JsonObject:
-    """How many learned steps have no prompt or no answer to compare, if any."""
+    """Count the learned steps that have no prompt or no answer to compare."""
     ((n,),) = derivation.connection.execute(
         f"SELECT count(*) FROM {STEP_KEYS} WHERE is_learned AND NOT ({_LEARNED})"
     ).fetchall()
@@ -188,7 +188,7 @@ def _not_compared(derivation: Derivation) -> JsonObject:
 
 
 def _leave(derivation: Derivation) -> list[Left]:
-    """Leave the table of the episodes that stay, and say why the others do not."""
+    """Create the table of the episodes that stay, and count the others by reason."""
     derivation.connection.execute(
         f"CREATE OR REPLACE TEMP TABLE {_KEPT} AS WITH emptied AS ("
         "SELECT episode_id FROM (SELECT episode_id, step_index FROM steps WHERE loss_weight > 0 "
@@ -217,7 +217,7 @@ def _masked(derivation: Derivation) -> list[Left]:
 
 
 def _steps() -> str:
-    """The steps with the loss taken from the duplicates."""
+    """Return SQL of the steps, where duplicates have no loss."""
     reason = " ".join(f"WHEN {literal(kind)} THEN {literal(text)}" for kind, text in _KINDS.items())
     return (
         "(SELECT s.* REPLACE (CASE WHEN d.kind IS NULL THEN s.loss_weight ELSE 0.0 END AS loss_weight, "
@@ -228,7 +228,7 @@ def _steps() -> str:
 
 
 def _write_groups(derivation: Derivation, path: Path) -> JsonObject:
-    """Write the file of what was dropped for what."""
+    """Write the file of dropped rows."""
     with writing(path, derivation.connection):
         derivation.connection.execute(
             f"COPY (SELECT * FROM {_DROPPED} ORDER BY kind, episode_id, step_index) "

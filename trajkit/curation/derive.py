@@ -1,4 +1,4 @@
-"""A store from a store: what every verb of curation reads with, and the one way in which it writes."""
+"""Derive a store from a store: how the commands of curation read and write."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ _PLAN = "trajkit_parts"
 
 @dataclass(frozen=True)
 class Derivation:
-    """One store, open for verbs that make others of it. Made by `deriving`."""
+    """One store, open for commands that derive others from it. Made by `deriving`."""
 
     store: Store
-    """What is read; its checksums are verified before anything that was found is told or written."""
+    """The store that is read. Its checksums are verified before a result is shown or written."""
     connection: duckdb.DuckDBPyConnection
     """Has the views `episodes`, `steps`, `feedback` and `steps_full` of the whole store. It is not fenced:
-    what a user wrote comes here only through `trajkit.store.expression`."""
+    expressions of users reach it only through `trajkit.store.expression`."""
     verified: Callable[[], None]
-    """Waits for the checksums, and raises `StoreError` where one differs."""
+    """Wait for the checksums; raises `StoreError` if one differs."""
 
     def refuse_repeated_steps(self) -> None:
-        """Refuse a store in which a step is there twice, before joins by step multiply its rows.
+        """Refuse a store with repeated steps, before joins by step multiply its rows.
 
         Raises:
-            StoreError: There is one; only a store that something else than trajkit wrote has it.
+            StoreError: A step occurs twice. Only stores that trajkit did not write have such steps.
         """
         found = self.connection.execute(
             "SELECT episode_id, step_index FROM steps GROUP BY ALL HAVING count(*) > 1 LIMIT 1"
@@ -62,24 +62,24 @@ class Derivation:
         left: Sequence[Left] = (),
         masked: Sequence[Left] = (),
     ) -> LineageEntry:
-        """What a verb did, as the lineage tells it; nothing is written (a dry run needs no more).
+        """Return the lineage entry of a command; nothing is written (a dry run needs no more).
 
         Args:
-            verb: Its name, such as `select`.
+            verb: Name of the command, such as `select`.
             arguments: Its options; never a secret.
             kept: Relation with the `episode_id`s that stay.
-            left: Why the others do not.
-            masked: Steps that stay and are no longer learned, by reason.
+            left: Counts of the other episodes by reason.
+            masked: Counts of the steps that stay and are no longer learned, by reason.
 
         Raises:
-            DataError: The episodes of `left` are not those that `kept` lacks, in number.
+            DataError: `left` does not count as many episodes as `kept` lacks.
         """
         n_episodes, n_steps = self._counts(kept)
         self.verified()
         counts = self.store.manifest.counts
-        gone, told = counts.n_episodes - n_episodes, sum(each.n_episodes for each in left)
-        if gone != told:
-            raise DataError(f"{verb}: {gone:,} episodes left and the reasons count {told:,}")
+        n_gone, n_explained = counts.n_episodes - n_episodes, sum(each.n_episodes for each in left)
+        if n_gone != n_explained:
+            raise DataError(f"{verb}: {n_gone:,} episodes left and the reasons count {n_explained:,}")
         return LineageEntry(
             verb=verb,
             arguments=arguments,
@@ -108,22 +108,22 @@ class Derivation:
         masked: Sequence[Left] = (),
         split: str | None = None,
     ) -> Manifest:
-        """Write a new store: the episodes that stay, with what the verb made of them. May be called again.
+        """Write a new store of the episodes that stay. May be called again.
 
-        The relations are read a part at a time, each time for the episodes of that part: what is dear to
-        compute should be a table. Digest and content hashes are computed from what is written.
+        The relations are read in parts, each time for the episodes of one part: an expensive relation should
+        be a table. Digest and content hashes are computed from the written rows.
 
         Args:
-            goal: The folder that exists afterwards.
-            verb: The verb's name; also the new store's kind.
+            goal: The folder to write.
+            verb: Name of the command; also the new store's kind.
             arguments: Its options; never a secret.
-            kept: Relation with the `episode_id`s that stay; more columns and equal rows do no harm.
+            kept: Relation with the `episode_id`s that stay; further columns and repeated rows are ignored.
             steps: Relation with all columns of the layout's `steps`, of at least the episodes that stay.
             episodes: The same for `episodes`.
             metrics: The metrics that have a column; None for those of the store.
-            left: Why the others do not stay; their episodes add up to those that `kept` lacks.
-            masked: Steps that stay and are no longer learned, by reason.
-            split: Which side of a split it is; None for what the store says.
+            left: Counts of the other episodes by reason; they add up to those that `kept` lacks.
+            masked: Counts of the steps that stay and are no longer learned, by reason.
+            split: Name of this side of a split; None keeps the store's.
 
         Returns:
             The new manifest; the last entry of its lineage is this verb's.
@@ -131,7 +131,7 @@ class Derivation:
         Raises:
             StoreError: `goal` exists, or cannot be written.
             NothingMatched: No episode stays.
-            DataError: `left` does not add up, or a relation is not what the layout asks for.
+            DataError: `left` does not add up, or a relation does not fit the layout.
         """
         refuse_existing(goal)
         entry = self.entry(verb=verb, arguments=arguments, kept=kept, left=left, masked=masked)
@@ -156,10 +156,10 @@ class Derivation:
             return writer.finish(lineage=(*manifest.lineage, entry))
 
     def parts(self, kept: str = "episodes") -> Iterator[str]:
-        """What comes after `SELECT … FROM steps` to read a part of the episodes at a time.
+        """Yield the SQL to put after `SELECT … FROM steps`, for one part of the episodes at a time.
 
-        A part's texts fit into memory. It holds neighbours by id, so that whole row groups are passed over.
-        What it gives holds until the next one is asked for, or another call of `parts` or `write`.
+        The texts of a part fit into memory. Its episodes are neighbours by id, so that other row groups are
+        skipped. A yielded text is valid until the next one, or another call of `parts` or `write`.
 
         Args:
             kept: Relation with the `episode_id`s to read.
@@ -179,7 +179,7 @@ class Derivation:
             )
 
     def _steps_per_part(self) -> int:
-        """So many that the texts of a part fit into memory, going by their mean length in this store."""
+        """Return how many steps of this store's mean size fit into memory."""
         names = ", ".join(map(file_literal, self.store.parts("steps")))
         found = self.connection.execute(
             f"SELECT sum(total_uncompressed_size) FROM parquet_metadata([{names}])"
@@ -204,17 +204,18 @@ def deriving(
     threads: int | None = None,
     verifies_beside: bool = False,
 ) -> Iterator[Derivation]:
-    """Open a store to make another of it; Ctrl-C stops what runs inside the block.
+    """Open a store to derive others from it; Ctrl-C stops queries inside the block.
 
     Args:
         path: The folder, or `sample:NAME`.
-        memory_limit: Of DuckDB, such as `1GB`; what does not fit waits on disk. None for most of the machine.
+        memory_limit: Memory limit of DuckDB, such as `1GB`, which spills to disk above it. None for most of
+            the machine.
         threads: None for one per core.
-        verifies_beside: Checksums are computed while the block reads. For a block that tells and writes
-            nothing before `Derivation.entry` or `write`, which wait for them.
+        verifies_beside: Compute checksums while the block reads. The block must show and write nothing before
+            `Derivation.entry` or `write`, which wait for them.
 
     Raises:
-        StoreError: It is not a store, a part is missing or changed, or a file could not be read.
+        StoreError: It is not a store, a part is missing or changed, or a file cannot be read.
     """
     store = open_store(path)
     with (
@@ -235,7 +236,7 @@ def deriving(
 
 
 def nothing_left(store: Store, entry: LineageEntry) -> NothingMatched:
-    """The error of a verb that leaves no episode."""
+    """Return the error of a command that leaves no episode."""
     return NothingMatched(
         f"{entry.verb} leaves no episode of {store.path}",
         hint="; ".join(line.strip() for line in lines_of(entry)[1:]) or "the store has no episodes",

@@ -1,4 +1,4 @@
-"""Read a store's sampled tokens as rows to train a policy on, in columns; count how its turns fit."""
+"""Read a store's sampled tokens as rows for training a policy, in columns; count how its turns fit."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from trajkit.schema import Model
 from trajkit.store.dataset import Dataset
 
 MOST_REALIGNED = 8
-"""Most last tokens of a completion that a later prompt may spell in another way before the turn is forked."""
+"""Most trailing tokens of a completion that a later prompt may tokenize differently before a row forks."""
 
 _TOKENS = ("prompt_token_ids", "completion_token_ids", "logprobs")
 _LEFT = """CASE
     WHEN completion IS NULL OR CAST(completion AS VARCHAR) = 'null' THEN 'no answer'
     WHEN prompt_token_ids IS NULL OR coalesce(len(completion_token_ids), 0) = 0 THEN 'no token ids'
     WHEN coalesce(len(logprobs), 0) <> len(completion_token_ids) THEN 'no log-probabilities' END"""
-"""Why a step is in no row."""
+"""Reasons why a step is in no row."""
 
-# `before` is the step before of the same agent. Up to a step, a row holds the prompt of that step and its
-# completion, whichever steps came before: it is enough to compare each step with the one before.
+# `before` is the previous step of the same agent. At each step a row equals the prompt and completion of that
+# step, whichever steps came before: comparing each step with the previous one is enough.
 _LINKED = """
     CREATE OR REPLACE TEMP TABLE trajkit_linked AS
     WITH sampled AS (
@@ -65,11 +65,11 @@ _ALIKE = """CASE WHEN prompt[len(before.prompt) + 1:len(before.prompt) + len(bef
     ELSE coalesce(list_position([prompt[len(before.prompt) + i] = before.answer[i]
             FOR i IN range(1, len(before.answer) + 1)], false),
         len(prompt) - len(before.prompt) + 1) - 1 END"""
-"""How many tokens of the completion before the prompt goes on with."""
+"""How many tokens of the previous completion the prompt repeats."""
 
 
 def _each(context: str, kept: str) -> str:
-    """SQL of a value per token of a row: one for context, some for the completions."""
+    """Return SQL of a value per token of a row: one value for context, others for the completions."""
     return f"flatten(list(list_concat(repeat([{context}], n_context), {kept}) ORDER BY step_index))"
 
 
@@ -97,29 +97,29 @@ _ROWS = """
 
 
 class Fit(Model):
-    """How much of a store is token-true, and how its turns fit together."""
+    """How many tokens of a store can be trained on as they were sampled, and how its turns fit together."""
 
     n_steps: int = 0
     """Steps that were read."""
     left: dict[str, int] = {}
-    """Steps that teach nothing, by reason: no ids, no log-probabilities, or no weight."""
+    """Steps that are not learned, by reason: no ids, no log-probabilities, or no weight."""
     n_first: int = 0
-    """Steps with tokens that begin an episode (or what an agent says in it)."""
+    """Steps with tokens that are the first of an episode (or of an agent in it)."""
     n_clean: int = 0
-    """Steps whose prompt begins with all ids of the step before: they extend its row."""
+    """Steps whose prompt begins with all ids of the previous step: they extend its row."""
     n_realigned: int = 0
-    """Steps whose prompt spells at most some last tokens of the completion before in another way: they extend
-    its row, and those tokens are not learned."""
+    """Steps whose prompt tokenizes at most a few trailing tokens of the previous completion differently: they
+    extend its row, and those tokens are not learned."""
     n_forked: int = 0
     """Steps whose prompt differs earlier: they begin a row."""
     n_changed: int = 0
-    """Steps by other weights or other sampling settings than the step before: they begin a row."""
+    """Steps with other weights or sampling settings than the previous step: they begin a row."""
     n_tokens_dropped: int = 0
-    """Sampled tokens that are not learned because a later prompt spells them in another way."""
+    """Sampled tokens that are not learned because a later prompt tokenizes them differently."""
     n_tokens: int = 0
     """Tokens of the rows."""
     n_learned_tokens: int = 0
-    """Those of them that are learned."""
+    """Learned tokens of the rows."""
     n_rows: int = 0
     """Rows."""
 
@@ -130,16 +130,16 @@ class Experiences:
     Rows come part by part, in the order of episodes and steps; memory holds a bounded number of steps.
 
     Args:
-        dataset: Whose steps. The advantage of a token is the `loss_weight` of its step (`trajkit weight`).
-        by: Columns that make a group; none for environment, task and seed.
-        is_joined: Steps whose prompts extend the ids of the step before are one row; else each step is one.
-        most_realigned: Most last tokens of a completion that a later prompt may spell in another way: they
-            are context then. With more the step begins a row of its own, and nothing is lost.
-        include_eval: Take episodes that were played for evaluation as well.
+        dataset: The dataset. The advantage of a token is the `loss_weight` of its step (`trajkit weight`).
+        by: Columns that make a group; if empty, environment, task and seed.
+        is_joined: Join steps whose prompts extend the ids of the previous step to one row.
+        most_realigned: Most trailing tokens of a completion that a later prompt may tokenize differently;
+            they become context. If more differ, the step begins a row of its own, and no token is lost.
+        include_eval: Also take episodes that were played for evaluation.
 
     Raises:
         RequestError: The dataset has evaluation episodes.
-        QueryError: There is no such column.
+        QueryError: `by` names an unknown column.
         StoreError: The store cannot be read.
     """
 
@@ -156,7 +156,7 @@ class Experiences:
         self._is_joined, self._most = is_joined, most_realigned
         self._include_eval = include_eval
         self.fit = Fit()
-        """What was read so far; whole once all batches have been read."""
+        """Counts of the batches read so far."""
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         """Read the rows, from the beginning."""
@@ -173,7 +173,7 @@ class Experiences:
                 yield from table.to_batches()
 
     def _link(self, steps: Steps, chunk: Chunk) -> None:
-        """Leave a table `trajkit_linked` of the steps with tokens, and count all."""
+        """Create the table `trajkit_linked` of the steps with tokens, and count all steps."""
         mine = steps.rows_of(chunk)
         steps.run(
             _LINKED.format(

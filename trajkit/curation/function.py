@@ -1,4 +1,4 @@
-"""Keep the steps of other functions as context: what is tuned answers for one function of the gateway."""
+"""Keep the steps of other functions as context: a tuned model answers for one function of the gateway."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _REASON = "another function"
 
 
 def only_function(path: str | Path, goal: Path, function: str) -> LineageEntry:
-    """Write a store in which the steps of one function alone are learned.
+    """Write a store in which only the steps of one function are learned.
 
     The others stay where they are, with `loss_weight` 0 and a `mask_reason`: later steps keep their prompts.
 
     Args:
         path: The store, or `sample:NAME`.
-        goal: The folder that exists afterwards.
-        function: Whose steps are learned.
+        goal: The folder to write.
+        function: The function whose steps are learned.
 
     Raises:
-        RequestError: No step is of this function; the hint lists those that there are.
-        NothingMatched: No step of it is learned.
+        RequestError: No step is of this function; the hint lists the store's functions.
+        NothingMatched: No step of this function is learned.
         StoreError: `goal` exists, or a store cannot be read or written.
     """
     with deriving(path) as derivation:

@@ -1,8 +1,7 @@
-"""Groups of attempts at the same thing, and what a condition may ask of an episode and of its group.
+"""Group attempts at the same task, and define the names that a condition on episodes and groups may use.
 
-The score of an episode is its metric `episode_return` when the store has one, else `total_reward`, or the
-metric that is named. A group is what `trajkit.curation.keys` says: environment, task and seed, or any
-columns.
+The score of an episode is the metric asked for, else its metric `episode_return` if the store has one, else
+`total_reward`. `trajkit.curation.keys` defines a group: environment, task and seed, or any columns.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from trajkit.store.names import names_of as store_names
 from trajkit.store.reader import Store
 
 STATISTICS = ("n", "n_success", "avg", "best", "worst", "rank")
-"""What a condition may ask of an episode's group, and its place in it; `pass@k` besides."""
+"""Statistics of an episode's group, and its rank, that a condition may use besides `pass@k`."""
 _PASS = re.compile(r"pass@([0-9]+)")
 _MOST_ATTEMPTS = 1_000
 _RATED = "('success', 'failure', 'truncated')"
@@ -33,27 +32,27 @@ class Score(NamedTuple):
     name: str
     """The metric, or `total_reward`."""
     sql: str
-    """A double over `episodes`, null when it was never measured."""
+    """SQL of a double over `episodes`, null where it was not measured."""
     is_less_better: bool = False
-    """Whether the store says that the metric is to be kept small."""
+    """Whether the store says that smaller values of the metric are better."""
 
     @property
     def best_first(self) -> str:
-        """What sorts the column `score`, the best first and the unmeasured last."""
+        """SQL that sorts by the column `score`, the best first and the unmeasured last."""
         return f"score {'ASC' if self.is_less_better else 'DESC'} NULLS LAST"
 
 
 def score_of(store: Store, connection: duckdb.DuckDBPyConnection, name: str | None = None) -> Score:
-    """The score that groups, weights and pairs go by.
+    """Return the score that groups, weights and pairs use.
 
     Args:
-        store: Whose episodes.
+        store: The store.
         connection: Has its view `episodes`.
         name: A metric of episodes, or `total_reward`; None for `episode_return` if the store has that metric,
             else `total_reward`.
 
     Raises:
-        QueryError: There is no such metric, or nothing to go by; the hint says what there is.
+        QueryError: The metric does not exist, or the store has no score; the hint lists its metrics.
     """
     metrics = {metric.name: metric for metric in episode_metrics(store)}
     if name is None and "episode_return" in metrics:
@@ -77,55 +76,55 @@ def score_of(store: Store, connection: duckdb.DuckDBPyConnection, name: str | No
 
 
 def names_of(store: Store, connection: duckdb.DuckDBPyConnection) -> tuple[Names, dict[str, str]]:
-    """What a condition on episodes may name, and the SQL of each column that is not about groups.
+    """Return the names that a condition on episodes may use, and SQL of each column that is not about groups.
 
-    A bare name is a column, else something about groups, else a metric; `metrics.NAME` and `tags.KEY` always
-    say which. Any `pass@k` may be named besides.
+    A bare name is a column, else a statistic of the group, else a metric; `metrics.NAME` and `tags.KEY` are
+    never ambiguous. Any `pass@k` may be named, too.
 
     Args:
-        store: Whose episodes.
+        store: The store.
         connection: Has its view `episodes`; the keys of the tags are read from it.
     """
     return store_names(store, connection, more={name: name for name in STATISTICS}, patterns=(_PASS,))
 
 
 def pass_at_k(k: int, *, n: str, c: str) -> str:
-    """SQL for the chance that one of k attempts succeeds, estimated without bias.
+    """Return SQL of an unbiased estimate of the chance that at least one of k attempts succeeds.
 
     It is 1 - C(n - c, k) / C(n, k), as a product: Chen et al. 2021, "Evaluating Large Language Models Trained
     on Code", arXiv:2107.03374, equation 1. Null when there are fewer than k attempts.
 
     Args:
-        k: How many attempts.
-        n: SQL of how many were seen.
-        c: SQL of how many of them succeeded.
+        k: Number of attempts.
+        n: SQL of the number of recorded attempts.
+        c: SQL of the number that succeeded.
     """
     factors = f"list_transform(range({k}), lambda j: greatest(({n} - {c} - j) / ({n} - j), 0.0))"
     return f"CASE WHEN {n} >= {k} THEN 1.0 - list_product({factors}) END"
 
 
 def statistics_sql(columns: Iterable[str], score: Score | None, pool: str) -> str:
-    """A SELECT of `episode_id` and the columns about groups that were asked for.
+    """Return a SELECT of `episode_id` and the requested columns about groups.
 
-    `n` counts the episodes of the group, `n_success` those that succeeded (null when no outcome is known);
-    `avg`, `best` and `worst` are of the measured scores. `rank` is 1 for the best of them; of equal ones the
-    one with fewer steps, then the smaller id, comes first, so that no two have the same. `pass@k` goes by the
-    attempts that ended in a success, a failure or a limit.
+    `n` counts the episodes of the group, `n_success` those that succeeded (null when no outcome is known).
+    `avg`, `best` and `worst` are over the measured scores. `rank` is 1 for the best score; of equal scores
+    fewer steps, then the smaller id, come first, so that ranks are unique. `pass@k` uses the attempts that
+    ended in success, failure or truncation.
 
     Args:
-        columns: Which.
-        score: What `avg`, `best`, `worst` and `rank` go by.
+        columns: Names of the columns.
+        score: The score of `avg`, `best`, `worst` and `rank`.
         pool: Relation with `episode_id`, `key`, `outcome`, `n_steps` and `score`.
 
     Raises:
-        QueryError: `pass@k` of no attempt, or of very many.
+        QueryError: k of `pass@k` is out of range.
     """
     wanted = sorted(set(columns))
     best, worst = ("min", "max") if score is not None and score.is_less_better else ("max", "min")
     known = {
         "n": "count(*)",
         "n_success": "CASE WHEN bool_or(outcome <> 'unknown') THEN count_if(outcome = 'success') END",
-        # sorted first: a sum of doubles depends on their order, and DuckDB keeps none
+        # sorted first: a sum of doubles depends on their order, and DuckDB guarantees none
         "avg": "list_avg(list_sort(list(score) FILTER (score IS NOT NULL)))",
         "best": f"{best}(score)",
         "worst": f"{worst}(score)",
@@ -152,7 +151,7 @@ def statistics_sql(columns: Iterable[str], score: Score | None, pool: str) -> st
 
 
 def is_about_groups(column: str) -> bool:
-    """Whether a column of a condition is about the group of an episode."""
+    """Whether a column of a condition is about the episode's group."""
     return column in STATISTICS or _PASS.fullmatch(column) is not None
 
 

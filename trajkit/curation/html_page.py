@@ -1,4 +1,4 @@
-"""The frame of a page of charts that needs nothing but itself: no script, no font, no other file."""
+"""Frame a page of charts in one HTML file, without scripts, fonts or other files."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ details { margin: .5rem 0 1rem; } summary { cursor: pointer; color: var(--soft);
 
 
 def document(title: str, body: str) -> str:
-    """A whole page.
+    """Return a whole page.
 
     Args:
-        title: Of the window.
+        title: Title of the window.
         body: HTML.
     """
     html = (
@@ -47,12 +47,12 @@ def document(title: str, body: str) -> str:
         f"<title>{escape(title)}</title><style>{_STYLE}</style></head>"
         f"<body>{body}</body></html>\n"
     )
-    # names come from elsewhere: no control codes, and no marks that turn the direction of writing
+    # names are untrusted: no control codes, and no marks that reverse the direction of writing
     return "".join(c if c.isprintable() or c == "\n" else "\ufffd" for c in html)
 
 
 def html_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table that scrolls where it is too wide; headings of nothing are left out."""
+    """Return a table that scrolls if it is too wide; a header of empty headings is left out."""
     head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
     body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
     header = f"<thead><tr>{head}</tr></thead>" if any(headings) else ""

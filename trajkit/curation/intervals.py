@@ -1,7 +1,7 @@
-"""Intervals for the numbers about a dataset: Wilson for shares, Student's t or the bootstrap for means.
+"""Intervals for statistics of a dataset: Wilson for shares, Student's t or the bootstrap for means.
 
-Values come as distinct values with how often each occurs, sorted: so a million episodes cost as much as they
-differ, and no result depends on the order in which rows were read.
+Values come as sorted distinct values and their counts. The cost depends on the number of distinct values, and
+no result depends on the order in which rows were read.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 CONFIDENCE = 0.95
-"""Share of such intervals that hold the true value, where nothing else is asked."""
+"""Default share of intervals that contain the true value."""
 
 _DRAWS_AT_ONCE = 4_000_000
-"""Counts drawn at a time by the bootstrap: 32 MB."""
+"""Numbers that the bootstrap draws at a time: 32 MB."""
 
 
 class Interval(NamedTuple):
@@ -29,36 +29,36 @@ class Interval(NamedTuple):
 
     value: float
     low: float | None
-    """Lower bound; None where nothing can be said, as of a single value."""
+    """Lower bound; None if there is none, as for a single value."""
     high: float | None
     """Upper bound."""
     n: int
-    """How many were measured."""
+    """Number of measured values."""
 
 
 class Values(NamedTuple):
-    """What was measured: the distinct values in rising order, and how often each occurs."""
+    """Measurements: the distinct values in ascending order, and how often each occurs."""
 
     value: npt.NDArray[np.float64]
     times: npt.NDArray[np.int64]
 
     @property
     def n(self) -> int:
-        """How many were measured."""
+        """Number of measurements."""
         return int(self.times.sum())
 
     @property
     def total(self) -> float:
-        """Their sum, rounded once (Shewchuk's algorithm), so that order cannot matter."""
+        """Their sum, rounded once (Shewchuk's algorithm), so that the order does not matter."""
         return math.fsum((self.value * self.times).tolist())
 
 
 def wilson(n_yes: int, n: int, *, confidence: float = CONFIDENCE) -> Interval | None:
-    """A share with Wilson's score interval; None of nothing.
+    """Return a share with Wilson's score interval; None if `n` is 0.
 
-    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927); that
-    it holds what it says also for few trials and shares near 0 and 1: Brown, Cai & DasGupta, Statistical
-    Science 16 (2001).
+    E. B. Wilson, "Probable inference, the law of succession, and statistical inference", JASA 22 (1927). Its
+    coverage also holds for few trials and shares near 0 and 1: Brown, Cai & DasGupta, Statistical Science 16
+    (2001).
 
     Args:
         n_yes: Successes.
@@ -72,13 +72,13 @@ def wilson(n_yes: int, n: int, *, confidence: float = CONFIDENCE) -> Interval | 
 def wilson_bounds(
     share: float, n: float, *, confidence: float = CONFIDENCE, degrees: float | None = None
 ) -> tuple[float, float]:
-    """The bounds of Wilson's score interval.
+    """Return the bounds of Wilson's score interval.
 
     Args:
-        share: Of the trials that were a success.
-        n: Trials, above 0; a fraction where it is an effective number of them.
+        share: Share of successes.
+        n: Trials, above 0; fractional if it is an effective number.
         confidence: Between 0 and 1.
-        degrees: Degrees of freedom of the variance that `n` comes from; None where `n` was counted.
+        degrees: Degrees of freedom of the variance that `n` comes from; None if `n` was counted.
     """
     quantile = (1 + confidence) / 2
     z = NormalDist().inv_cdf(quantile) if degrees is None else t_quantile(quantile, degrees)
@@ -94,16 +94,16 @@ def wilson_bounds(
 def share_bounds(
     mean: float, variance: float, n: float, degrees: float, *, confidence: float = CONFIDENCE
 ) -> tuple[float, float]:
-    """The bounds of a mean of values between 0 and 1, which stay there too.
+    """Return the bounds of a mean of values between 0 and 1; the bounds stay between 0 and 1, too.
 
-    Wilson's interval with as many trials as would give a share this variance: E. L. Korn & B. I. Graubard,
-    "Confidence intervals for proportions with small expected number of positive counts", Survey Methodology
-    24 (1998), with Student's t for the variance that is estimated.
+    Wilson's interval with the number of trials that would give a share this variance: E. L. Korn & B. I.
+    Graubard, "Confidence intervals for proportions with small expected number of positive counts", Survey
+    Methodology 24 (1998), with Student's t because the variance is estimated.
 
     Args:
         mean: Between 0 and 1.
-        variance: Of the mean.
-        n: What was measured: the number of trials where the variance is 0.
+        variance: Variance of the mean.
+        n: Number of trials, used where the variance is 0.
         degrees: Degrees of freedom of the variance.
         confidence: Between 0 and 1.
     """
@@ -114,14 +114,14 @@ def share_bounds(
 
 
 def t_interval(values: Values, *, confidence: float = CONFIDENCE) -> Interval | None:
-    """A mean ± Student's t of its standard error; None of nothing, no bounds of a single value.
+    """Return a mean ± Student's t of its standard error; None without values, no bounds for a single one.
 
-    Student, "The probable error of a mean", Biometrika 6 (1908). It takes the mean as about normal, which
-    skewed values such as lengths are from some dozens on; with fewer, see `bootstrap`. Bounds lie between 0
-    and 1 where all values do (`share_bounds`), and are not negative where no value is.
+    Student, "The probable error of a mean", Biometrika 6 (1908). It assumes that the mean is about normal,
+    which holds for skewed values such as lengths from some dozens on; for fewer, see `bootstrap`. Bounds lie
+    between 0 and 1 where all values do (`share_bounds`), and are not negative where no value is.
 
     Args:
-        values: What was measured.
+        values: The measurements.
         confidence: Between 0 and 1.
     """
     _check_confidence(confidence)
@@ -142,14 +142,14 @@ def t_interval(values: Values, *, confidence: float = CONFIDENCE) -> Interval | 
 def bootstrap(
     values: Values, *, resamples: int, seed: int, confidence: float = CONFIDENCE
 ) -> Interval | None:
-    """A mean with the percentile interval of the bootstrap; None of nothing, no bounds of a single value.
+    """Return a mean with the bootstrap's percentile interval; None without values, no bounds for one value.
 
     B. Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7 (1979). A resample is
-    drawn as how often each distinct value occurs in it (a multinomial draw), which is the same and cheaper.
+    drawn as the count of each distinct value (a multinomial draw), which is equivalent and cheaper.
 
     Args:
-        values: What was measured.
-        resamples: How many resamples to draw.
+        values: The measurements.
+        resamples: Number of resamples.
         seed: The same seed gives the same bounds.
         confidence: Between 0 and 1.
     """
@@ -176,21 +176,21 @@ def bootstrap(
 
 
 def effective_size(weights: Values) -> float | None:
-    """How many equal weights say as much as these: (Σw)² / Σw²; None where no weight is above 0.
+    """Return the effective sample size of weights, (Σw)² / Σw²; None if no weight is above 0.
 
-    L. Kish, "Survey Sampling" (1965), §11.7. Weights of 0 and below count for nothing.
+    L. Kish, "Survey Sampling" (1965), §11.7. Weights of 0 and below are ignored.
     """
     positive = weights.value > 0
     value, times = weights.value[positive], weights.times[positive]
     if not len(value):
         return None
-    scaled = value / value.max()  # squares of tiny or huge weights would be lost
+    scaled = value / value.max()  # squares of tiny or huge weights would under- or overflow
     total = math.fsum((scaled * times).tolist())
     return total * total / math.fsum((scaled * scaled * times).tolist())
 
 
 def entropy_bits(frequencies: Values) -> float:
-    """Shannon's entropy in bits of things of which so many occur so often: 0 when it is always the same.
+    """Return Shannon's entropy in bits of categories, given how many occur how often; 0 for one category.
 
     C. E. Shannon, "A mathematical theory of communication", Bell System Technical Journal 27 (1948).
     """
@@ -201,10 +201,10 @@ def entropy_bits(frequencies: Values) -> float:
 
 @functools.lru_cache(maxsize=4096)
 def t_quantile(probability: float, degrees: float) -> float:
-    """The value below which Student's t with these degrees of freedom lies with this probability (> 0.5).
+    """Return the quantile of Student's t for a probability above 0.5, with these degrees of freedom.
 
-    Found by halving an interval of the distribution function, which is an incomplete beta function
-    (Abramowitz & Stegun 26.7.1).
+    Found by bisection of the distribution function, which is an incomplete beta function (Abramowitz & Stegun
+    26.7.1).
     """
     low, high = 0.0, 2.0
     while _t_below(high, degrees) < probability:
@@ -220,7 +220,7 @@ def _t_below(t: float, degrees: float) -> float:
 
 
 def _beta_share(x: float, a: float, b: float) -> float:
-    """The regularized incomplete beta function, by its continued fraction where that converges fast."""
+    """Return the regularized incomplete beta function, by its continued fraction where it converges fast."""
     if x in (0.0, 1.0):
         return x
     if x > (a + 1) / (a + b + 2):
@@ -232,7 +232,7 @@ def _beta_share(x: float, a: float, b: float) -> float:
 
 
 def _fraction(x: float, a: float, b: float) -> float:
-    """DLMF 8.17.22, from the front by Lentz's method: 1 + d1/(1 + d2/(1 + …))."""
+    """Evaluate DLMF 8.17.22 forwards by Lentz's method: 1 + d1/(1 + d2/(1 + …))."""
     tiny = 1e-300
     whole, upper, lower = 1.0, 1.0, 0.0
     for m in range(1, 10_000):

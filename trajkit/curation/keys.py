@@ -1,7 +1,7 @@
-"""What keeps episodes together: the key of an episode, and the place that its hash gives it.
+"""Compute the key that keeps episodes together, and the place that its hash assigns.
 
-Without columns of the user's choice the key is the world: environment, task and seed; where there is no seed,
-the hash of the initial state; else the episode itself.
+The default key is the world: environment, task and seed; without a seed, the hash of the initial state;
+without either, the episode itself.
 """
 
 from __future__ import annotations
@@ -23,37 +23,37 @@ WORLD = "environment, task and seed; else the initial state; else the episode"
 """The default key in words."""
 
 TAG = "tags."
-"""Begins the name of a tag where a column is asked for."""
+"""Prefix of a tag's name where a column is asked for."""
 
 PLACES = 2**52
-"""Places that a hash can give: as many as the first 13 hex digits of a sha256 have values."""
+"""Number of places: as many as the first 13 hex digits of a sha256 have values."""
 
 FROM_TEXT = "text:"
-"""Begins an initial state's hash that was made of the first text: worlds that read alike share it."""
+"""Prefix of an initial state's hash that was made from the first text: worlds with the same text share it."""
 
 
 class Key(NamedTuple):
-    """How episodes are told apart in groups."""
+    """How episodes are grouped."""
 
     words: str
-    """What the key is, to be read by people."""
+    """The key in words."""
     columns: tuple[str, ...]
-    """The columns that were asked for; none for the default."""
+    """The columns that were asked for; empty for the default."""
     relation: str
-    """SQL of rows `(episode_id, n_steps, key, has_key)`. `key` is JSON text, never null: an episode that
-    lacks one of the columns is a group of its own, and `has_key` is false."""
+    """SQL of rows `(episode_id, n_steps, key, has_key)`. `key` is JSON text, never null: an episode without
+    one of the columns is a group of its own, and `has_key` is false."""
 
 
 def group_key(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[str] = ()) -> Key:
-    """The key of a store's episodes.
+    """Return the key of a store's episodes.
 
     Args:
         connection: Has the store's views.
-        store: Whose episodes they are.
-        by: Columns of episodes, metrics, or `tags.NAME`, which together are the key; none for the default.
+        store: The store.
+        by: Columns of episodes, metrics, or `tags.NAME`, which together are the key; empty for the default.
 
     Raises:
-        QueryError: There is no such column, or no episode has the tag.
+        QueryError: A column does not exist, or no episode has the tag.
     """
     if not by:
         return Key(
@@ -75,7 +75,7 @@ def group_key(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[
 
 
 def place(key: str, seed: int) -> str:
-    """SQL of the place that a key's hash gives it, from 0 to `PLACES` - 1, the same on every machine.
+    """Return SQL of a key's place, from 0 to `PLACES` - 1, the same on every machine.
 
     Args:
         key: SQL of the key's text.
@@ -104,7 +104,7 @@ def _json_text(parts: str) -> str:
 
 
 def _known_name(connection: duckdb.DuckDBPyConnection, store: Store, name: str) -> str:
-    """A name as the store spells it."""
+    """Return a name in the store's own spelling."""
     if name.startswith(TAG):
         tags = _tag_names(connection)
         if (tag := name.removeprefix(TAG)) not in tags:
@@ -125,13 +125,13 @@ def _known_name(connection: duckdb.DuckDBPyConnection, store: Store, name: str) 
 
 
 def _wide_episodes(store: Store) -> str:
-    """A SELECT of the episodes with each metric also under its bare name."""
+    """Return a SELECT of the episodes with each metric also under its bare name."""
     names = "".join(f", metrics.{quoted(name)} AS {quoted(name)}" for name in metric_names(store))
     return f"SELECT *{names} FROM episodes"
 
 
 def _value(name: str) -> str:
-    """SQL of a column or a tag; null where an episode has none."""
+    """Return SQL of a column or a tag; null where an episode has none."""
     if name.startswith(TAG):
         return f"CAST(tags AS MAP(VARCHAR, VARCHAR))[{literal(name.removeprefix(TAG))}]"
     return quoted(name)

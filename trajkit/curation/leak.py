@@ -1,9 +1,9 @@
-"""Prove that what is learned and what measures have nothing in common, say what they have, or drop it.
+"""Find what a training store and an evaluation store share: report it, or drop it.
 
 An episode id, a world (environment, task and seed), an initial state or a reserved world on both sides is a
-leak. A shared text is one where either side has no seeds. Where both have them it is counted: small worlds do
-read alike, and another seed is another world all the same. So is a room that both have under different tasks:
-its mission is another one.
+leak. A shared text is a leak if either side has no seeds. If both have seeds the text is only counted: small
+worlds often have the same text, and another seed is another world. Also only counted is a room that both
+sides have under different tasks, because its mission differs.
 """
 
 from __future__ import annotations
@@ -55,25 +55,26 @@ def leak(
     memory_limit: str | None = None,
     threads: int | None = None,
 ) -> LeakReport:
-    """Look for what a training store has in common with an evaluation store and with what is reserved.
+    """Compare a training store with an evaluation store and with reserved worlds.
 
     Every episode and step of both counts, learned or not.
 
     Args:
-        train: The store that is to be learned.
-        evaluation: The store that measures; None to look for reserved worlds only. Where nothing is reserved
+        train: The training store.
+        evaluation: The evaluation store; None to look for reserved worlds only. If nothing is reserved
             either, the report says that nothing was compared.
-        strict_text: Text that both have blocks even where both have seeds.
-        near: Share of its runs of words from which on a prompt is near-identical to another where text blocks
-            (`trajkit.curation.alike`), above 0 and up to 1. None for those only that read the same.
-        reservations: What is reserved; None for the `trajkit.toml` of the working folder and those above it.
-        memory_limit: Of DuckDB, such as `1GB`; what does not fit waits on disk. None for most of the machine.
+        strict_text: Shared text blocks even if both sides have seeds.
+        near: Share of common word n-grams from which on two prompts are near-identical
+            (`trajkit.curation.alike`), from above 0 to 1. None to compare only prompts that read the same.
+        reservations: Reserved worlds; None for the `trajkit.toml` of the working folder and those above it.
+        memory_limit: Memory limit of DuckDB, such as `1GB`, which spills to disk above it. None for most of
+            the machine.
         threads: None for one per core.
 
     Raises:
-        RequestError: `near` is no share.
-        StoreError: One of them is no store, or a part is missing or changed.
-        ConfigError: A `trajkit.toml` cannot be used.
+        RequestError: `near` is out of range.
+        StoreError: A path is not a store, or a part is missing or changed.
+        ConfigError: A `trajkit.toml` is not valid.
     """
     _check_share(near)
     kept = tuple(reserved() if reservations is None else reservations)
@@ -111,22 +112,22 @@ def drop_leaks(
     near: float | None = THRESHOLD,
     reservations: Iterable[Reservation] | None = None,
 ) -> tuple[Manifest | None, LineageEntry]:
-    """Write a store without the episodes for which `leak` refuses it together with another one.
+    """Write a store without the episodes that leak into another store.
 
     Args:
-        path: The store that is cleaned.
-        goal: The folder that exists afterwards; None only counts.
+        path: The store to clean.
+        goal: The folder to write; None only counts.
         other: The store that stays as it is.
-        is_train: Whether the cleaned store is the one that is learned: reserved worlds then leave it as well.
+        is_train: Whether the cleaned store is the training store: reserved worlds then leave it, too.
         strict_text: As in `leak`.
         near: As in `leak`.
         reservations: As in `leak`.
 
     Returns:
-        The manifest of the new store, None without a goal; and what was done.
+        The manifest of the new store, None without a goal; and the lineage entry.
 
     Raises:
-        RequestError: `near` is no share.
+        RequestError: `near` is out of range.
         NothingMatched: No episode is left.
         StoreError: `goal` exists or cannot be written, or a store cannot be read.
     """
@@ -134,7 +135,7 @@ def drop_leaks(
     if goal is not None:
         refuse_existing(goal)
     kept = tuple(reserved() if reservations is None else reservations) if is_train else ()
-    # only of a prompt of `eval` every one is told that is like some other: the cleaned store has that part
+    # only for prompts of `eval` every similar one is found, so the cleaned store is opened as `eval`
     stores = {"train": open_store(other), "eval": open_store(path)}
     why: dict[str, LeakKind] = {}
     with _connected(stores, None, None) as connection:
@@ -162,7 +163,7 @@ def drop_leaks(
 def _without(
     path: str | Path, goal: Path | None, why: Mapping[str, LeakKind], arguments: JsonObject
 ) -> tuple[Manifest | None, LineageEntry]:
-    """Write a store without some episodes; each says what it leaked."""
+    """Write a store without some episodes, counted by what they leaked."""
     with deriving(path) as derivation:
         names = pa.table(
             {"episode_id": pa.array(why, pa.string()), "kind": pa.array(list(why.values()), pa.string())}
@@ -197,7 +198,7 @@ def _check_share(near: float | None) -> None:
 def _connected(
     stores: dict[str, Store], memory_limit: str | None, threads: int | None
 ) -> Iterator[duckdb.DuckDBPyConnection]:
-    """A connection with the views of each store in its own schema, and a narrow table `own` of episodes."""
+    """Open a connection with the views of each store in its own schema, and a table `own` of its episodes."""
     for store in stores.values():
         verify(store)
     with connect(memory_limit=memory_limit, threads=threads) as connection:
@@ -222,7 +223,7 @@ def _connected(
 
 
 def _read_texts(connection: duckdb.DuckDBPyConnection) -> None:
-    """Leave in both schemas the tables `texts`, of steps, and `starts`, of episodes."""
+    """Create in both schemas the tables `texts`, of steps, and `starts`, of episodes."""
     for side in ("train", "eval"):
         connection.execute(f"SET schema = '{side}'")
         connection.execute(f"CREATE TABLE hashed AS {hashed_steps()}")
@@ -237,7 +238,7 @@ def _read_texts(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _read_alike(connection: duckdb.DuckDBPyConnection, near: float | None, strict_text: bool) -> None:
-    """Leave `alike`: prompts that share nearly all their words; only where such text blocks."""
+    """Create `alike`, of nearly identical prompts; empty if shared text does not block."""
     seedless = "SELECT count(*) FROM {}.own WHERE NOT has_seed"
     blocks = strict_text or any(_number(connection, seedless.format(side)) for side in ("train", "eval"))
     if near is None or not blocks:
@@ -247,11 +248,11 @@ def _read_alike(connection: duckdb.DuckDBPyConnection, near: float | None, stric
 
 
 def _same_worlds(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
-    """Ids, worlds and initial states: each of them blocks."""
+    """Find shared ids, worlds and initial states: each of them blocks."""
     world = "coalesce(env_id, '?') || ' ' || coalesce(task, '?') || ' seed ' || CAST(seed AS VARCHAR)"
     for kind, value, where in (
         (LeakKind.EPISODE_ID, "episode_id", "true"),
-        # as JSON, since two nulls are equal here: nobody says that they are different worlds
+        # as JSON, where two nulls are equal: an unknown task does not make two worlds different
         (
             LeakKind.WORLD,
             "CAST(to_json([env_id, task, CAST(seed AS VARCHAR)]) AS VARCHAR)",
@@ -268,7 +269,7 @@ def _same_worlds(connection: duckdb.DuckDBPyConnection) -> Iterator[Finding]:
 
 
 def _same_rooms(connection: duckdb.DuckDBPyConnection) -> Finding:
-    """Rooms of one seed that both have under different tasks; they block nothing."""
+    """Find rooms of one seed that both sides have under different tasks; they do not block."""
     value = "CAST(to_json([env_id, CAST(seed AS VARCHAR), md5(observation)]) AS VARCHAR)"
     for name in ("train", "eval"):
         connection.execute(
@@ -288,7 +289,7 @@ def _same_rooms(connection: duckdb.DuckDBPyConnection) -> Finding:
 
 
 def _same_texts(connection: duckdb.DuckDBPyConnection, strict_text: bool) -> Iterator[Finding]:
-    """Prompts, answers and first texts: they block where a side has no seeds."""
+    """Find shared prompts, answers and first texts: they block where a side has no seeds."""
     exact = "SELECT prompt FROM train.texts"
     for kind, table, value, where in (
         (LeakKind.PROMPT, "texts", "prompt", "true"),
@@ -311,9 +312,9 @@ def _same_texts(connection: duckdb.DuckDBPyConnection, strict_text: bool) -> Ite
 
 
 def _shared(connection: duckdb.DuckDBPyConnection, kind: LeakKind, *, train: str, eval: str) -> Finding:
-    """What both SELECTs have by `value`; it blocks where one of its holders on either side says so.
+    """Join two SELECTs by `value`; a shared value blocks if `blocks` holds in one of its rows.
 
-    It leaves `both_have`, the values, and `eval_rows`, the rows of the evaluation store.
+    Creates `both_have`, the shared values, and `eval_rows`, the rows of the evaluation store.
     """
     what = "min(what)" if "AS what" in eval else "NULL"
     grouped = (
@@ -347,7 +348,7 @@ def _shared(connection: duckdb.DuckDBPyConnection, kind: LeakKind, *, train: str
 
 
 def _with_texts(connection: duckdb.DuckDBPyConnection, examples: Sequence[Example]) -> tuple[Example, ...]:
-    """The examples with the end of what was read, in place of the number of the step."""
+    """Replace the step number of each example by the end of the step's prompt."""
     found = []
     for example in examples:
         step = int(example.what.removeprefix("step "))
@@ -363,7 +364,7 @@ def _with_texts(connection: duckdb.DuckDBPyConnection, examples: Sequence[Exampl
 
 
 def _reserved_worlds(connection: duckdb.DuckDBPyConnection, kept: Sequence[Reservation]) -> Finding:
-    """Episodes of the training store that are in a reserved world, by its name or by its state."""
+    """Find episodes of the training store in a reserved world, by its name or by its state."""
     connection.execute(
         "CREATE TEMP TABLE in_reserved AS SELECT DISTINCT episode_id, coalesce(o.env_id || ' ' || o.task || "
         "' seed ' || CAST(o.seed AS VARCHAR), 'state ' || o.initial_state_hash) AS what "
@@ -383,7 +384,7 @@ def _reserved_worlds(connection: duckdb.DuckDBPyConnection, kept: Sequence[Reser
 
 
 def _aliased(connection: duckdb.DuckDBPyConnection) -> Aliased:
-    """Seeded worlds that read at their start like some episode of the training store."""
+    """Find seeded worlds whose first text also occurs in the training store."""
     rows = connection.execute(
         "SELECT DISTINCT env_id, task, seed FROM (SELECT env_id, task, seed FROM eval.texts "
         "WHERE has_seed AND step_index = 0 AND near IN (SELECT near FROM train.texts WHERE step_index = 0) "

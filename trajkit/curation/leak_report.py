@@ -1,4 +1,4 @@
-"""What a search for leaks came to: what blocks training, what is only counted, and what nobody can check."""
+"""The report of a search for leaks: what blocks training, what is only counted, what cannot be checked."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trajkit.schema.manifest import Sha256
 
 
 class LeakKind(StrEnum):
-    """What two stores can have in common, the surest first."""
+    """What two stores can share, the most certain first."""
 
     EPISODE_ID = "episode_id"
     """The same episode."""
@@ -26,7 +26,7 @@ class LeakKind(StrEnum):
     RESERVED = "reserved"
     """A world that `trajkit.toml` reserves for evaluation."""
     PROMPT = "prompt"
-    """The same prompt, to the letter."""
+    """The same prompt, byte for byte."""
     NEAR_PROMPT = "near_prompt"
     """A prompt that differs only by case, spaces and punctuation, or in few of its words."""
     PROMPT_ANSWER = "prompt_answer"
@@ -51,11 +51,11 @@ NAMES = {
     ),
     LeakKind.FIRST_TEXT: ("mission and first text", "missions and first texts"),
 }
-"""Each kind in words: one of them, several."""
+"""Each kind in words, singular and plural."""
 
 
 class Example(Model):
-    """One thing that both have."""
+    """One item that both stores have."""
 
     what: Text
     """The id, the world, the hash, or the beginning of the text."""
@@ -66,22 +66,22 @@ class Example(Model):
 
 
 class Finding(Model):
-    """Everything of one kind that both stores have."""
+    """All items of one kind that both stores have."""
 
     kind: LeakKind
-    """What they have in common."""
+    """The kind of item."""
     n: Count
-    """How many different ones both have; of `reserved`, how many episodes of the training store."""
+    """Number of distinct shared items; for `reserved`, of episodes of the training store."""
     n_of: Count
-    """How many different ones the evaluation store has; of `reserved`, episodes of the training store."""
+    """Number of distinct items in the evaluation store; for `reserved`, of episodes of the training store."""
     n_blocking: Count
-    """How many of them forbid training; the others are only counted."""
+    """Number of them that forbid training; the others are only counted."""
     examples: tuple[Example, ...]
-    """Some, those that block first."""
+    """Some of them, blocking ones first."""
 
     @property
     def words(self) -> str:
-        """`3 of 20 worlds (environment, task and seed)`."""
+        """The counts in words: `3 of 20 worlds (environment, task and seed)`."""
         return f"{self.n:,} of {self.n_of:,} {NAMES[self.kind][self.n_of != 1]}"
 
 
@@ -100,41 +100,41 @@ class World(Model):
 
 
 class Aliased(Model):
-    """Worlds of the evaluation store that read at their start like one of the training store."""
+    """Worlds of the evaluation store whose first text also occurs in the training store."""
 
     n: Count
-    """How many do."""
+    """Number of such worlds."""
     n_of: Count
-    """How many worlds with environment, task and seed it has."""
+    """Number of worlds with environment, task and seed in the evaluation store."""
     worlds: tuple[World, ...]
-    """Those that do, so that results can be given on the others alone."""
+    """These worlds, so that results can be given on the others alone."""
 
     def __str__(self) -> str:
         return f"aliased text: {self.n:,} of {self.n_of:,}"
 
 
 class LeakSide(Model):
-    """What is known of one of the two stores."""
+    """Facts about one of the two stores."""
 
     path: Name
-    """Where it is."""
+    """Path of the store."""
     digest: Sha256
     """Digest of its content."""
     n_episodes: Count
     """Its episodes."""
     n_without_seed: Count
-    """Those of them that lack environment, task or seed: their text blocks."""
+    """Episodes without environment, task or seed: their text blocks."""
     n_without_state: Count
-    """Those that have no hash of their initial state by the environment."""
+    """Episodes whose environment gave no hash of the initial state."""
     n_steps: Count
     """Its steps."""
     n_without_prompt: Count
-    """Those of them whose prompt is unknown: they cannot be compared as text."""
+    """Steps whose prompt is unknown: they cannot be compared as text."""
     n_for_evaluation: Count
     """Episodes that were played for evaluation."""
 
     def unchecked(self) -> Iterator[str]:
-        """What cannot be compared, in words."""
+        """Yield what cannot be compared, in words."""
         n = self.n_episodes
         if self.n_without_seed:
             yield (
@@ -154,43 +154,43 @@ class LeakSide(Model):
 
 
 class LeakReport(Model, Result):
-    """What a training store and an evaluation store have in common; it holds for these digests."""
+    """What a training store and an evaluation store share; it holds for these digests."""
 
     train: LeakSide
-    """The store that is to be learned."""
+    """The training store."""
     evaluation: LeakSide | None
-    """The store that measures; None where only reserved worlds were looked for."""
+    """The evaluation store; None if only reserved worlds were looked for."""
     strict_text: bool
-    """Text blocks even where both sides have seeds."""
+    """Whether shared text blocks even if both sides have seeds."""
     near: float | None
-    """Share of its words from which on a prompt was near-identical; None where they had to read the same."""
+    """Share of common words from which on prompts were near-identical; None if they had to read the same."""
     n_reserved: Count
-    """Reservations of `trajkit.toml` that were looked for."""
+    """Number of reservations that were compared."""
     findings: tuple[Finding, ...]
-    """What they have in common, by kind; kinds that found nothing are left out."""
+    """Shared items by kind, without kinds that found none."""
     aliased: Aliased
-    """Worlds with different seeds that read alike: small worlds do."""
+    """Worlds with different seeds and the same text, which small environments have."""
     is_allowed: bool = False
-    """Training went on in spite of a leak, by `--allow-leak`."""
+    """Whether `--allow-leak` let training go on in spite of a leak."""
 
     @property
     def blocking(self) -> tuple[Finding, ...]:
-        """What forbids training."""
+        """The findings that forbid training."""
         return tuple(finding for finding in self.findings if finding.n_blocking)
 
     @property
     def leaks(self) -> bool:
-        """Whether anything forbids training."""
+        """Whether any finding forbids training."""
         return bool(self.blocking)
 
     def checked(self, *, allow_leak: bool = False) -> LeakReport:
-        """This report where training may begin; with `is_allowed` set where it leaks and that was allowed.
+        """Return this report if training may begin, with `is_allowed` set if it leaks and that was allowed.
 
         Args:
             allow_leak: Train in spite of a leak; every report of that training says so.
 
         Raises:
-            DataError: It leaks and that is not allowed; the message says what leaks.
+            DataError: It leaks and that is not allowed; the message lists the leaks.
         """
         if (failure := self.failure) is None:
             return self
@@ -200,7 +200,7 @@ class LeakReport(Model, Result):
 
     @property
     def failure(self) -> DataError | None:
-        """What leaks, as an error; None where nothing does."""
+        """The leaks as an error; None without a leak."""
         if not self.leaks:
             return None
         found = ", ".join(
@@ -220,14 +220,14 @@ class LeakReport(Model, Result):
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Whether anything leaks, and the report."""
+        """Return whether there is a leak, and the report."""
         return {"leaks": self.leaks, **self.model_dump(mode="json")}
 
     def __str__(self) -> str:
         return "\n".join(map(line, self.lines()))
 
     def lines(self) -> Iterator[str]:
-        """The report to be read by people."""
+        """Yield the report as lines of text."""
         for finding in self.findings:
             yield f"{'LEAK' if finding.n_blocking else 'counted'}  {finding.words}{_part(finding)}"
             for example in finding.examples:
@@ -243,7 +243,7 @@ class LeakReport(Model, Result):
             yield "no leak"
 
     def unchecked(self) -> Iterator[str]:
-        """What could not be compared, and what to know about the stores."""
+        """Yield what could not be compared, and notes about the stores."""
         for name, side in (("TRAIN", self.train), ("EVAL", self.evaluation)):
             if side is not None:
                 yield from (f"{name}: {text}" for text in side.unchecked())

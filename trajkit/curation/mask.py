@@ -1,4 +1,4 @@
-"""Keep a step in the context and not learn it: for reasons that were asked for, each of them counted."""
+"""Keep steps as context without learning them, for requested reasons, each of them counted."""
 
 from __future__ import annotations
 
@@ -16,29 +16,28 @@ from trajkit.store.engine import literal
 
 
 class MaskReason(StrEnum):
-    """Why a step is not learned. A step for which several hold is counted under the first of them here."""
+    """Why a step is not learned. A step with several reasons is counted under the first of them."""
 
     COPIED = "copied"
     """It was copied from another episode as context: its source says so (`is_copied_context`), or the same
     inference is in an episode that began earlier."""
     AFTER_SUCCESS = "after-success"
-    """Success was certain before it: an earlier step of a successful episode is terminated, or the rule given
-    with `success` held from an earlier step to the end."""
+    """Success was certain before the step: an earlier step of a successful episode is terminated, or the rule
+    given with `success` held from an earlier step to the end."""
     TRUNCATED = "truncated"
-    """The answer was cut off by the limit of tokens (`finish_reason`)."""
+    """The token limit cut off the answer (`finish_reason`)."""
     UNPARSED = "unparsed"
-    """The answer names no action, and the environment had to do with that."""
+    """No action could be read from the answer, so the environment executed its default."""
     INVALID = "invalid"
-    """The answer names something that is no action of the environment."""
+    """The answer names an action that the environment does not have."""
     NO_OP = "no-op"
-    """The step changed nothing that the agent could see, and earned nothing: the observation after it is the
-    one before it. Tool calls that no environment carried out are not judged, nor are steps after which
-    another agent acts."""
+    """The step changed no observation and earned no reward: the observation after it equals the one before.
+    Tool calls that no environment executed are not judged, nor are steps after which another agent acts."""
     LOOP = "loop"
-    """The same action was carried out earlier in the episode at the same observation."""
+    """The same action was executed earlier in the episode at the same observation."""
     CACHED = "cached"
-    """The answer came from the gateway's cache, and another step that is learned has the same prompt and the
-    same answer. Judged last, among what is left."""
+    """The answer came from the gateway's cache, and another learned step has the same prompt and answer.
+    Judged last, among the remaining steps."""
 
 
 REASON_TEXTS = {
@@ -51,44 +50,44 @@ REASON_TEXTS = {
     MaskReason.LOOP: "loop",
     MaskReason.CACHED: "cached duplicate",
 }
-"""What `mask_reason` says."""
+"""The text in `mask_reason`."""
 
 
 class MaskCount(Model):
-    """What one reason came to, over the steps that were learned before or had only the weight 0."""
+    """Counts for one reason, over the steps that were learned before or had only the weight 0."""
 
     reason: Name
     """As on the command line."""
     n_masked: Count
-    """Steps that are no longer learned for this reason, and for none before it in the order."""
+    """Steps that are no longer learned for this reason, and for no earlier one in the order."""
     n_matched: Count
-    """Steps for which it holds, whatever else does."""
+    """Steps for which the reason holds, whether or not others do."""
     n_unjudged: Count
-    """Steps that lack what it takes to say, such as an observation. They stay."""
+    """Steps that lack a value the reason needs, such as an observation. They stay."""
 
 
 class MaskReport(Model):
-    """What masking came to."""
+    """Counts of masked and learned steps."""
 
     reasons: tuple[MaskCount, ...]
-    """By reason, in the order in which they are resolved."""
+    """By reason, in the order of `MaskReason`."""
     n_masked_before: Count
-    """Steps that were not learned already. They keep their reason, unless it was only the weight 0."""
+    """Steps that were already not learned. They keep their reason, unless it was only the weight 0."""
     n_learned_before: Count
     """Steps that were learned."""
     n_learned: Count
-    """Steps that still are."""
+    """Steps that are still learned."""
     n_tokens_before: Count | None
-    """Tokens of the answers that were learned; None when one is unknown."""
+    """Tokens of the answers that were learned; None if one is unknown."""
     n_tokens: Count | None
-    """Tokens of the answers that still are; None when one is unknown."""
+    """Tokens of the answers that are still learned; None if one is unknown."""
 
 
 class Masked(NamedTuple):
-    """The new store, and what was done."""
+    """The new store, its lineage entry and the counts."""
 
     manifest: Manifest | None
-    """None when nothing was written."""
+    """None if no store was written."""
     entry: LineageEntry
     report: MaskReport
 
@@ -103,20 +102,20 @@ def mask(
 ) -> Masked:
     """Write a store in which some steps are context only: `loss_weight` 0, with a `mask_reason`.
 
-    The answer stays where it is, so that later steps keep their prompts. A step that is not learned already
+    The answer stays where it is, so that later steps keep their prompts. A step that is already not learned
     keeps its reason, unless that is only the weight 0, which another weighting could undo.
 
     Args:
         path: The store, or `sample:NAME`.
-        goal: The folder that exists afterwards; None to count and write nothing.
-        reasons: Which of `MaskReason`; no other is looked at. Their order does not matter.
-        success: For `after-success`: when it is certain, such as `episode_return >= 1` (the rewards so far)
-            or a metric of steps, `progression >= 1`. None goes by `terminated` alone.
+        goal: The folder to write; None only counts.
+        reasons: The reasons to check, of `MaskReason`. Their order does not matter.
+        success: For `after-success`: the condition for certain success, such as `episode_return >= 1` (the
+            rewards so far) or a metric of steps, `progression >= 1`. None uses `terminated` alone.
         threads: None for one per core.
 
     Raises:
-        RequestError: No reason is given, or one that there is not; `success` without its reason.
-        QueryError: `success` is no rule, or names what the steps have not.
+        RequestError: No reason is given, or an unknown one; `success` without `after-success`.
+        QueryError: `success` is not a rule, or names a column that steps do not have.
         NothingMatched: No step would still be learned.
         StoreError: `goal` exists, or a store cannot be read or written.
     """
@@ -133,10 +132,10 @@ def mask(
         if goal is None:
             return Masked(None, entry, report)
         if not report.n_learned:
-            told = ", ".join(f"{each.n_masked:,} {each.reason}" for each in report.reasons)
+            counts = ", ".join(f"{each.n_masked:,} {each.reason}" for each in report.reasons)
             raise NothingMatched(
                 f"mask leaves no step of {derivation.store.path} to learn",
-                hint=f"{told}; {report.n_masked_before:,} were not learned before",
+                hint=f"{counts}; {report.n_masked_before:,} were not learned before",
             )
         manifest = derivation.write(
             goal, verb="mask", arguments=arguments, steps=_masked_steps(derivation, chosen), masked=masked
@@ -196,7 +195,7 @@ def _report(derivation: Derivation, chosen: Sequence[MaskReason]) -> MaskReport:
 
 
 def _masked_steps(derivation: Derivation, chosen: Sequence[MaskReason]) -> str:
-    """A view of the steps as they are to be."""
+    """Create a view of the steps with their new masks."""
     texts = ", ".join(literal(REASON_TEXTS[reason]) for reason in chosen)
     derivation.connection.execute(
         "CREATE OR REPLACE TEMP TABLE trajkit_masked AS SELECT episode_id, step_index, "

@@ -1,4 +1,4 @@
-"""When each reason to mask a step holds, as SQL over a store: true, false, or null where nobody can say."""
+"""Decide for each reason to mask a step whether it holds, as SQL: true, false, or null if unknown."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from trajkit.schema.success import Success, parse_success
 from trajkit.store.layout import quoted
 
 _CUT_OFF = ("length", "max_tokens", "max_output_tokens", "model_length")
-"""What services call an answer that reached the limit of tokens."""
+"""Finish reasons of services for an answer that reached the token limit."""
 
 # An agent may ask models several times before it acts once: those calls have no action of their own.
 _ACTION = "coalesce(action_executed, nullif(CAST(action AS VARCHAR), 'null'))"
 
-# What a conversation shows is the latest result, not the state of a world: two calls may well have the same
-# one. And where another agent goes on, as one that was called, it sees something else of its own.
+# In a conversation an observation is the latest result, not the state of a world: two calls may return the
+# same result. And where another agent goes on, as one that was called, it has observations of its own.
+_IS_TALK = "action_executed IS NULL AND json_type(action) = 'ARRAY'"
 _IS_TALK = "action_executed IS NULL AND json_type(action) = 'ARRAY'"
 
 _ACTING = f"""
@@ -32,7 +33,7 @@ _ACTING = f"""
         CASE WHEN seen IS NOT NULL THEN
             row_number() OVER (PARTITION BY episode_id, seen, done ORDER BY step_index) > 1 END AS is_loop
     FROM (
-        -- the hashes of long texts sort in less memory
+        -- hashes sort in less memory than long texts
         SELECT episode_id, step_index, reward, agent_name, {_IS_TALK} AS is_talk,
             md5_number(observation) AS seen, md5_number({_ACTION}) AS done
         FROM steps WHERE {_ACTION} IS NOT NULL
@@ -60,7 +61,7 @@ _ENDED = """
     SELECT episode_id, step_index FROM steps
     SEMI JOIN (SELECT episode_id FROM episodes WHERE outcome = 'success') USING (episode_id) WHERE terminated
 """
-# After the last step at which the rule did not hold, it held to the end.
+# The rule held to the end after the last step at which it did not hold.
 _HELD = """
     SELECT episode_id, step_index FROM (
         SELECT *, coalesce(max(step_index) FILTER (WHERE NOT holds) OVER (PARTITION BY episode_id), -1)
@@ -83,7 +84,7 @@ _FOUND = {
     "invalid": "NOT s.action_valid",
     "no-op": "a.is_no_op",
     "loop": "a.is_loop",
-    "cached": "CASE WHEN NOT s.cached THEN false END",  # what is true is found among the rest, afterwards
+    "cached": "CASE WHEN NOT s.cached THEN false END",  # _WITH_TWINS sets true among the remaining steps
 }
 
 _JUDGED = """
@@ -98,7 +99,7 @@ _JUDGED = """
     )
 """
 
-# Of the steps with one prompt and one answer, one stays: the first that no cache answered, else the first.
+# Of the steps with the same prompt and answer one stays: the first that is not cached, else the first.
 _TWINS = """
     CREATE OR REPLACE TEMP TABLE trajkit_twin AS
     WITH cached AS (
@@ -131,20 +132,20 @@ _WITH_TWINS = """
 
 
 def judge(derivation: Derivation, reasons: Sequence[str], success: str | None) -> None:
-    """Leave a table `trajkit_judged` of the steps that are learned, or that only have the weight 0.
+    """Create a table `trajkit_judged` of the steps that are learned, or that have only the weight 0.
 
-    The latter a new weighting would take up again, if nothing else spoke against them. Its columns are
-    `episode_id`, `step_index`, `is_learned`, `found` (for each reason whether it holds; null where nobody can
-    say) and `position` (the place of the first reason that holds, from 1).
+    A new weighting could make the latter learned again. Columns: `episode_id`, `step_index`, `is_learned`,
+    `found` (for each reason whether it holds; null where it is unknown) and `position` (the position of the
+    first reason that holds, from 1).
 
     Args:
         derivation: The store.
         reasons: Names of reasons, in the order in which they are resolved.
-        success: When success is certain; None to go by `terminated` alone.
+        success: The condition for certain success; None to use `terminated` alone.
 
     Raises:
-        QueryError: `success` is no rule, or names what the steps have not.
-        StoreError: A step is there more than once.
+        QueryError: `success` is not a rule, or names a column that steps do not have.
+        StoreError: A step occurs more than once.
     """
     derivation.refuse_repeated_steps()
     run = derivation.connection.execute
@@ -158,7 +159,7 @@ def judge(derivation: Derivation, reasons: Sequence[str], success: str | None) -
 
 
 def _ways(derivation: Derivation, success: str | None) -> str:
-    """The steps from which on success was certain."""
+    """Return SQL of the steps from which on success was certain."""
     if success is None:
         return _ENDED
     rule = parse_success(success)
@@ -167,7 +168,7 @@ def _ways(derivation: Derivation, success: str | None) -> str:
 
 
 def _measured(derivation: Derivation, rule: Success) -> str:
-    """What the rule looks at, step by step."""
+    """Return SQL of the metric of the rule at each step."""
     of_steps = [m.name for m in derivation.store.manifest.metrics if m.level == MetricLevel.INFERENCE]
     if rule.metric in of_steps:
         value = f"CAST(metrics.{quoted(rule.metric)} AS DOUBLE)"

@@ -1,4 +1,4 @@
-"""One store of several: shards of an export, what came later, or stores of different origin."""
+"""Merge stores: shards of an export, a later export, or stores of different origin."""
 
 from __future__ import annotations
 
@@ -28,48 +28,47 @@ from trajkit.store.writer import StoreWriter
 _MEMORY_LIMIT = "1GB"
 
 SAME = "also in another of the stores, the same"
-"""Why a second copy of an episode leaves."""
+"""Reason for which a second copy of an episode leaves."""
 
 OTHER = "in another of the stores too, which is preferred"
-"""Why an episode leaves that two stores have with different content."""
+"""Reason for which an episode leaves that another store has with different content."""
 _LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 _SQL_TYPES = {FeedbackKind.FLOAT: "DOUBLE", FeedbackKind.BOOLEAN: "BOOLEAN"}
 
 
 class Prefer(StrEnum):
-    """Which store's episode stays when two have it with different content."""
+    """Which store's version of an episode stays when two stores have it with different content."""
 
     FIRST = "first"
-    """That of the store named first."""
+    """The version of the store named first."""
     LAST = "last"
-    """That of the store named last."""
+    """The version of the store named last."""
 
 
 class Merged(NamedTuple):
-    """What came of a merge."""
+    """Result of a merge."""
 
     entry: LineageEntry
-    """What was done."""
     manifest: Manifest | None
-    """Of the new store; None when there is no goal."""
+    """Manifest of the new store; None without a goal."""
 
 
 def merge(paths: Sequence[str | Path], goal: Path | None, *, prefer: Prefer | str | None = None) -> Merged:
     """Put the episodes of several stores into one. Memory does not grow with them.
 
-    An episode that is in two stores with the same content is kept once and counted. The digest follows from
-    the content alone: shards of an export have, merged, the digest of the whole.
+    An episode that two stores have with the same content is kept once, and the copy is counted. The digest
+    depends on the content alone: merged shards of an export have the digest of the whole export.
 
     Args:
         paths: The stores, two or more; folders, or `sample:NAME`.
-        goal: The store to write; None to count only.
-        prefer: Which stays of an episode that two stores have with different content; None for an error.
+        goal: The store to write; None only counts.
+        prefer: Which version of an episode stays when two stores differ in it; None for an error.
 
     Raises:
         RequestError: Fewer than two stores, or one twice.
         StoreError: A store is damaged, they are of different versions, or the goal exists.
-        DataError: A metric is a number in one store and a yes or no in another, or better high in one and low
-            in another; or an episode differs between two stores and `prefer` is None.
+        DataError: A metric is a float in one store and a boolean in another, or larger is better in one and
+            smaller in another; or an episode differs between two stores and `prefer` is None.
     """
     wanted = None if prefer is None else _preference(prefer)
     if goal is not None:
@@ -122,7 +121,7 @@ def _reading(stores: Sequence[Store], connection: duckdb.DuckDBPyConnection) -> 
 def _settle(
     connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], prefer: Prefer | None
 ) -> list[Left]:
-    """Leave a table `gone`: which store's copy of an episode is not taken."""
+    """Create a table `gone` of the copies of episodes that are not taken, by store."""
     held = " UNION ALL ".join(
         f"SELECT {number} AS store, episode_id, content_hash, n_steps FROM {scan(store.parts('episodes'))}"
         for number, store in enumerate(stores)
@@ -218,7 +217,7 @@ def _write(
 
 
 def _common_history(stores: Sequence[Store]) -> list[LineageEntry]:
-    """What was done before the ways of the stores parted; the rest is told by the entry of the merge."""
+    """Return the lineage that all stores share; the merge's entry contains the rest."""
     histories = zip(*(store.manifest.lineage for store in stores), strict=False)
     shared = itertools.takewhile(lambda entries: all(each == entries[0] for each in entries), histories)
     return [entries[0] for entries in shared]
@@ -233,7 +232,7 @@ def _source(stores: Sequence[Store]) -> JsonObject:
 
 
 def _as_of(stores: Sequence[Store]) -> datetime | None:
-    """Until when nothing is missing: that of the oldest store, unless another one goes on where it ends."""
+    """Return the time of the oldest store, leaving out stores that another one continues with `--after`."""
     continued = set()
     for store in stores:
         for entry in store.manifest.lineage:
@@ -264,10 +263,11 @@ def _write_anew(writer: StoreWriter, store: Store, metrics: Sequence[Metric], go
 
 
 def all_metrics(stores: Sequence[Store]) -> tuple[Metric, ...]:
-    """Every metric of any store; what one knows about it and another does not is known.
+    """Return the metrics of all stores, with whatever is known about each in any store.
 
     Raises:
-        DataError: A metric is a number here and a yes or no there, or better high here and low there.
+        DataError: A metric is a float in one store and a boolean in another, or larger is better in one and
+            smaller in another.
     """
     found: dict[tuple[MetricLevel, str], tuple[Metric, Store]] = {}
     for store in stores:
@@ -297,12 +297,12 @@ def _word(value: str) -> str:
 
 
 def columns_of(metrics: Sequence[Metric]) -> list[tuple[str, str, str]]:
-    """What these metrics make of the columns of a store."""
+    """Return the columns that these metrics have in a store."""
     return sorted((metric.level, metric.name, metric.kind) for metric in metrics)
 
 
 def with_metrics(table: str, store: Store, metrics: Sequence[Metric]) -> str:
-    """SQL for the columns of a table of a store, with a null for each metric that only others have."""
+    """Return SQL of the columns of a store's table, with null for each metric that only other stores have."""
     level = _LEVELS[table]
     own = {metric.name for metric in store.manifest.metrics if metric.level == level}
     fields = []

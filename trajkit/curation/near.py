@@ -1,13 +1,12 @@
-"""Prompts that are nearly the same: MinHash signatures of their words, found by locality-sensitive hashing.
+"""Find near-identical prompts: MinHash signatures of their words and locality-sensitive hashing.
 
 Broder 1997, "On the resemblance and containment of documents"; banding as in Leskovec, Rajaraman and Ullman,
-"Mining of Massive Datasets", section 3.4. Signatures and bands are tables of DuckDB, which waits on disk with
-what does not fit into memory.
+"Mining of Massive Datasets", section 3.4. Signatures and bands are DuckDB tables, which can spill to disk.
 
-Two prompts, answers or episodes are the same where their keys are. Texts are compared after normalisation:
-Unicode NFC; every run of white space is one space; white space at the beginning and the end of a text does
-not count, nor do the ids of tool calls and the signatures of thoughts, which are new each time. A prompt is
-all its messages with the tools that were offered.
+Two prompts, answers or episodes are the same if their keys are equal. Texts are compared after normalisation:
+Unicode NFC; every run of white space is one space; white space at the beginning and the end of a text is
+removed, and so are the ids of tool calls and the signatures of thoughts, which are unique. A prompt includes
+all its messages and the tools that were offered.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 GROUPS = "trajkit_near"
-"""Table `(is_eval, prompt, act, kept, similarity)`: each prompt that is dropped, the one that stands for it,
-and how much of their words they share, as estimated."""
+"""Table `(is_eval, prompt, act, kept, similarity)`: each dropped prompt, the prompt kept for it, and their
+estimated Jaccard similarity."""
 
 N_VALUES = 128
-"""Values of a signature: the standard error of an estimate is at most 1 / (2 * sqrt(128)), 0.044."""
+"""Values of a signature. The standard error of an estimate is at most 1 / (2 * sqrt(128)) = 0.044."""
 
 _SEED = 1
 _RECALL = 0.99
@@ -46,8 +45,8 @@ _WORDS = "trajkit_near_words"
 _SIGNATURES = "trajkit_near_signatures"
 _BANDS = "trajkit_near_bands"
 STEP_KEYS = "trajkit_step_keys"
-"""Table `(episode_id, step_index, is_eval, is_learned, prompt, answer, act)`: a row per step; `prompt` is
-null where it is unknown, `answer` where there is none. `act` stands for the action, else for the answer."""
+"""Table `(episode_id, step_index, is_eval, is_learned, prompt, answer, act)`: a row per step. `prompt` is
+null if unknown, `answer` if there is none. `act` is a hash of the action, else of the answer."""
 EPISODE_KEYS = "trajkit_episode_keys"
 """Table `(episode_id, is_eval, start, actions)`; null where unknown."""
 _WIDE_SPACES = r"[\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}]"
@@ -55,7 +54,7 @@ _CHANGING = r'"(?:id|signature)":(?:"[^"]*"|null)'
 
 
 def rows_per_band(threshold: float) -> int:
-    """Values of a band: as many as still find a pair at the threshold 99 times in 100."""
+    """Return the most values of a band with which a pair at the threshold is found 99 times in 100."""
     for n_rows in (32, 16, 8, 4, 2):
         if 1 - (1 - threshold**n_rows) ** (N_VALUES // n_rows) >= _RECALL:
             return n_rows
@@ -70,19 +69,19 @@ def find_near(
     shingle: int,
     on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
 ) -> None:
-    """Leave the table `GROUPS`.
+    """Create the table `GROUPS`.
 
-    System messages and tools must be the same; of the other messages, at least `threshold` of the runs of
-    `shingle` words that either of two prompts has must be in both. A word is letters, digits and _, whatever
-    the case of A to Z. A prompt is dropped only for one that stays and comes before it.
+    Near-identical prompts have the same system messages and tools, and the Jaccard similarity of the word
+    n-grams of their other messages is at least `threshold`. A word is letters, digits and _, ignoring the
+    case of A to Z. A prompt is dropped only for an earlier one that stays.
 
     Args:
-        derivation: Whose prompts.
-        firsts: Relation `(is_eval, prompt, act, episode_id, step_index)`: where each prompt can be read.
+        derivation: The store.
+        firsts: Relation `(is_eval, prompt, act, episode_id, step_index)`: a step that has each prompt.
             Only prompts with the same `act` and `is_eval` are compared.
-        threshold: Of the Jaccard similarity, above 0 and up to 1.
-        shingle: Words of a run.
-        on_progress: Told how many prompts are signed, and of how many.
+        threshold: Lowest Jaccard similarity, from above 0 to 1.
+        shingle: Words of an n-gram.
+        on_progress: Gets how many prompts are signed, and how many there are.
 
     Raises:
         MissingExtra: rensa is not installed.
@@ -120,7 +119,7 @@ def find_near(
 
 
 def _texts(derivation: Derivation) -> Iterator[list[pa.RecordBatch]]:
-    """Number, frame and text of each prompt, part by part. The frame is what must be the same."""
+    """Yield number, frame and text of each prompt, part by part. Near-identical prompts have equal frames."""
     role = "json_extract_string(m, '$.role')"
     messages = "CAST(prompt AS JSON[])"
     rest = f"to_json(list_filter({messages}, lambda m: {role} <> 'system'))"
@@ -133,12 +132,12 @@ def _texts(derivation: Derivation) -> Iterator[list[pa.RecordBatch]]:
             f"SELECT number, {frame} AS frame, {normal(f'CAST({rest} AS VARCHAR)')} AS text FROM "
             f"(SELECT s.prompt, s.tools, w.number, w.is_eval, w.act FROM ({steps}) AS s JOIN "
             f"{_WORDS} AS w USING (episode_id, step_index))"
-        ).to_arrow_table()  # whole: a connection with an open result cannot be written to
+        ).to_arrow_table()  # materialised: a connection with an open result cannot be written to
         yield [piece for batch in table.to_batches(_BATCH_ROWS) for piece in _slices(batch)]
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Parts of a batch with at most some megabytes of text, or one row."""
+    """Split a batch into slices with at most `_BATCH_BYTES` of text, or one row."""
     if batch.num_rows <= 1 or batch.column("text").nbytes <= _BATCH_BYTES:
         yield batch
         return
@@ -150,7 +149,7 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def _insert(
     derivation: Derivation, batch: pa.RecordBatch, signatures: NDArray[np.uint32], n_rows: int
 ) -> None:
-    """Keep the signatures, and the bucket of each of their bands."""
+    """Insert the signatures and the bucket of each of their bands."""
     n_bands = N_VALUES // n_rows
     numbers = batch.column("number")
     frames = batch.column("frame").to_numpy(zero_copy_only=False).astype(np.uint64)
@@ -178,10 +177,10 @@ def _insert(
 
 
 def _standing(derivation: Derivation, threshold: float) -> pa.Table:
-    """For each prompt that is dropped the one that stays for it, as columns `number`, `kept`, `similarity`.
+    """Return which prompt is kept for each dropped one, as columns `number`, `kept`, `similarity`.
 
-    In each round the prompts of a bucket are compared with its first. Those that are dropped leave their
-    buckets, which then have another first, until nothing more is dropped.
+    Each round compares the prompts of a bucket with its first. Dropped prompts are deleted from the buckets,
+    which may then have another first, until no more is dropped.
     """
     kept_for: dict[int, tuple[int, float]] = {}
     standing: set[int] = set()
@@ -189,7 +188,7 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
     while True:
         n_before = len(kept_for)
         for number, first, similarity in _alike(derivation, bands, threshold):
-            # one that stands for others stays, and one that left can stand for nobody
+            # a prompt that was kept for others stays, and a dropped one cannot be kept for others
             if number not in kept_for and number not in standing and first not in kept_for:
                 kept_for[number] = (first, similarity)
                 standing.add(first)
@@ -211,7 +210,7 @@ def _standing(derivation: Derivation, threshold: float) -> pa.Table:
 
 
 def _alike(derivation: Derivation, bands: str, threshold: float) -> Iterator[tuple[int, int, float]]:
-    """Pairs of a prompt and the first of a bucket of its, with their similarity, in the order of prompts."""
+    """Yield each prompt with the first of one of its buckets and their similarity, ordered by prompt."""
     reader = derivation.connection.sql(
         f"SELECT p.number, p.first, a.signature AS one, b.signature AS other FROM (SELECT DISTINCT number, "
         f"first FROM {bands} JOIN (SELECT bucket, min(number) AS first FROM {bands} GROUP BY bucket "
@@ -242,16 +241,16 @@ def _matrix(blobs: pa.Array[Any]) -> NDArray[np.uint32]:
 
 
 def normal(json_text: str) -> str:
-    """SQL for the normalised text of a JSON value in the store's own spelling.
+    """Return SQL of the normalised text of a JSON value, as the store spells it.
 
-    Control characters cannot stand in JSON text, so they take the place of escaped backslashes and quotation
-    marks: every quotation mark that is left is one of the syntax, and every backslash begins an escape.
+    JSON text has no control characters, so they replace escaped backslashes and quotation marks: then every
+    quotation mark is syntax, and every backslash begins an escape.
     """
     text = f"replace(replace({json_text}, '\\\\', chr(1)), '\\\"', chr(2))"
     text = f"regexp_replace({text}, {literal(_CHANGING)}, '', 'g')"
     for escape in (r"\n", r"\r", r"\t", r"\f"):
         text = f"replace({text}, '{escape}', ' ')"
-    # a regular expression that matches every space takes ten times as long as one that matches hardly any
+    # a regular expression that matches every space takes ten times as long as one that rarely matches
     text = _once(text, f"CASE WHEN strlen(t) = length(t) THEN t ELSE {_spaced('t', _WIDE_SPACES)} END")
     text = _once(text, f"CASE WHEN contains(t, '  ') THEN {_spaced('t', ' {2,}')} ELSE t END")
     return f"nfc_normalize(replace(replace({text}, '\" ', '\"'), ' \"', '\"'))"
@@ -262,12 +261,12 @@ def _spaced(text: str, pattern: str) -> str:
 
 
 def _once(value: str, expression: str) -> str:
-    """SQL of an expression over `t`, for which the value is computed once."""
+    """Return SQL of an expression over `t` that computes the value once."""
     return f"list_transform([{value}], lambda t: {expression})[1]"
 
 
 def make_step_keys(derivation: Derivation) -> None:
-    """Leave the table `STEP_KEYS`, read a part at a time."""
+    """Create the table `STEP_KEYS`, reading one part at a time."""
     run = derivation.connection.execute
     run(
         f"CREATE OR REPLACE TEMP TABLE {STEP_KEYS} (episode_id VARCHAR, step_index BIGINT, is_eval BOOLEAN, "
@@ -287,10 +286,10 @@ def make_step_keys(derivation: Derivation) -> None:
 
 
 def make_episode_keys(derivation: Derivation) -> None:
-    """Leave the table `EPISODE_KEYS`.
+    """Create the table `EPISODE_KEYS`.
 
-    The start is the initial state; where its hash was not made of the whole state, environment, task and
-    seed; else the first prompt. An action is what was executed, else what was asked for, else the answer.
+    The start is the initial state; if its hash does not cover the whole state, environment, task and seed;
+    else the first prompt. An action is the executed one, else the one read from the answer, else the answer.
     """
     asked = spelled_json("s.action")
     act, first, joined = f"coalesce(s.action_executed, {asked})", "NULL", ""
@@ -320,7 +319,7 @@ def make_episode_keys(derivation: Derivation) -> None:
 
 
 def _needs_texts(derivation: Derivation) -> bool:
-    """Whether the start of an episode, or an action, is known from the texts alone."""
+    """Whether the start of an episode, or an action, is known from texts alone."""
     found = derivation.connection.execute(
         "SELECT EXISTS (FROM episodes WHERE seed IS NULL AND "
         f"coalesce(starts_with(initial_state_hash, {literal(FROM_TEXT)}), true)) "

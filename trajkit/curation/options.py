@@ -1,4 +1,4 @@
-"""The options of a verb as a model: what is wrong with them is a request that was wrong."""
+"""Validate the options of a command against a model, with a `RequestError` for wrong ones."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ M = TypeVar("M", bound=Model)
 
 
 def validated(model: type[M], values: Mapping[str, Any], *, of: str) -> M:
-    """The options of a verb.
+    """Return validated options.
 
     Args:
         model: Their model.
-        values: By name; what is not given has its default.
-        of: The verb.
+        values: Values by name; a missing option has its default.
+        of: Name of the command.
 
     Raises:
-        RequestError: There is no such option, or it has no such value.
+        RequestError: An option is unknown, or its value is invalid.
     """
     if unknown := [name for name in values if name not in model.model_fields]:
         known = ", ".join(model.model_fields)

@@ -1,7 +1,7 @@
-"""Cut preference pairs into those that are learned and those that measure, so that no group is on both sides.
+"""Split preference pairs into a training and a validation set, with no group on both sides.
 
-A group's place follows from a hash of its key, as in `trajkit.curation.split`: more pairs move only the group
-that a side took which would have been empty, and groups that come to share a prompt where there is no seed.
+A hash of its key decides the side of a group, as in `trajkit.curation.split`. With more pairs a group keeps
+its side, except one that was moved to fill an empty side, and groups without a seed that now share a prompt.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ TRAIN, VALIDATION = "train", "val"
 _PARTED = "between the sides"
 _KEYS = ("chosen_group_key", "rejected_group_key")
 _WORLD = '["world",'
-"""Begins the key of a group whose world is known."""
+"""Prefix of the key of a group whose world is known."""
 _ROWS_AT_ONCE = 256
 _IDS = ("chosen_episode_id", "rejected_episode_id")
 
 
 class Cut(NamedTuple):
-    """What a cut came to."""
+    """Counts of a split."""
 
     n_pairs: dict[str, int]
     """Pairs of each side."""
     n_parted: int
-    """Pairs of two groups that came to different sides: they are on none."""
+    """Pairs between two groups on different sides; they are on neither."""
 
 
 def cut_pairs(pairs: Pairs, goal: Path, *, fraction: float, seed: int = 0) -> Cut:
-    """Write two sets of pairs, `train` and `val`, each pair where the groups of both its episodes are.
+    """Write two sets of pairs, `train` and `val`; a pair goes where the groups of both its episodes are.
 
     Args:
-        pairs: What is cut.
-        goal: The folder that holds the two afterwards.
-        fraction: The share of all groups that measures, between 0 and 1.
-        seed: Another one gives another cut.
+        pairs: The pairs.
+        goal: The folder to write, with a folder for each side.
+        fraction: The share of all groups for validation, between 0 and 1.
+        seed: Another seed gives another split.
 
     Raises:
-        NothingMatched: No pair falls to a side.
+        NothingMatched: A side has no pair.
         StoreError: `goal` exists or cannot be written.
     """
     sides = _sides(pairs, fraction, seed)
@@ -61,7 +61,7 @@ def cut_pairs(pairs: Pairs, goal: Path, *, fraction: float, seed: int = 0) -> Cu
         if not counts[name]:
             raise NothingMatched(
                 f"no pair of {pairs.path} falls to {name}: {len(pairs):,} pairs, few groups of them",
-                hint="--val with pairs of their own, another --val-fraction, or 0 for none",
+                hint="--val with other pairs, another --val-fraction, or 0 for none",
             )
     arguments: JsonObject = {"ratio": {TRAIN: 1 - fraction, VALIDATION: fraction}, "seed": seed, "rule": RULE}
     with building_folder(goal.absolute()) as folder:
@@ -79,11 +79,11 @@ def cut_pairs(pairs: Pairs, goal: Path, *, fraction: float, seed: int = 0) -> Cu
 
 
 def _sides(pairs: Pairs, fraction: float, seed: int) -> list[str]:
-    """The side of each pair, in their order."""
+    """Return the side of each pair, in their order."""
     keys = _joined_keys(pairs)
     places = {key: _place(key, seed) for row in keys for key in row}
     sides = {key: TRAIN if place < (1 - fraction) * PLACES else VALIDATION for key, place in places.items()}
-    whole = {mine for mine, theirs in keys if mine == theirs}  # a group that gives its side a pair
+    whole = {mine for mine, theirs in keys if mine == theirs}  # groups with pairs of their own
     for side, nearest in ((VALIDATION, max), (TRAIN, min)):
         if len(whole) > 1 and side not in {sides[key] for key in whole}:
             sides[nearest(whole, key=lambda key: (places[key], key))] = side
@@ -95,7 +95,7 @@ def _place(key: str, seed: int) -> int:
 
 
 def _joined_keys(pairs: Pairs) -> list[tuple[str, str]]:
-    """The keys of the groups of each pair; groups that share a prompt without a seed have their least key."""
+    """Return both group keys of each pair; groups that share a prompt without a seed get their least key."""
     import pyarrow.parquet as pq
 
     rows: list[tuple[str, str]] = []
@@ -129,7 +129,7 @@ def _facts(manifest: PairsManifest) -> JsonObject:
 def _entry(
     pairs: Pairs, counts: Counter[str], name: str, arguments: JsonObject, sides: list[str]
 ) -> LineageEntry:
-    """What was done; what a store counts as steps are pairs here."""
+    """Return the lineage entry of a side. Pairs are counted as steps."""
     ids = _ids(pairs, sides)
     seen, left = set(ids[name]), []
     for side in sorted(ids.keys() - {name}):
@@ -151,7 +151,7 @@ def _entry(
 
 
 def _ids(pairs: Pairs, sides: list[str]) -> dict[str, set[str]]:
-    """The episodes of each side."""
+    """Return the episode ids of each side."""
     import pyarrow.parquet as pq
 
     found: dict[str, set[str]] = {}

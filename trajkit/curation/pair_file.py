@@ -5,9 +5,9 @@
       pairs.json      format version, digest, counts, lineage, split, sha256
 
 A side is a list of turns, as JSON. The prompt of a turn is the first `n_prompt_kept` messages of (prompt of
-the turn before, then its completion), followed by its `messages`, as in a store; before the first turn comes
-the column `prompt`. So one turn is an answer, and several are the rest of an episode, also of an agent that
-writes its history into each prompt anew.
+the previous turn, then its completion), followed by its `messages`, as in a store; the prompt before the
+first turn is the column `prompt`. So one turn is an answer, and several are the rest of an episode, also if
+the agent rewrites its history in each prompt.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 PAIRS_VERSION = 1
-"""The version of this format that is written, and the newest that is read."""
+"""The format version that is written, and the newest that can be read."""
 DATA_NAME, MANIFEST_NAME = "pairs.parquet", "pairs.json"
 
 _ROWS_PER_GROUP = 256
@@ -40,73 +40,74 @@ _JSON = ("prompt", "tools", "chosen", "rejected")
 
 
 class Turn(Model):
-    """One answer of a side, with what came before it."""
+    """One answer of a side, with the messages before it."""
 
     step_index: Count
-    """The step of the episode."""
+    """Index of the step in its episode."""
     n_prompt_kept: Count
-    """Leading messages of its prompt that are those of the turn before (its prompt, then its completion)."""
+    """Leading messages of its prompt that come from the previous turn (its prompt, then its completion)."""
     messages: tuple[Message, ...] | None
-    """The messages after those; None when the prompt is unknown."""
+    """The messages after those; None if the prompt is unknown."""
     completion: Message | None
-    """The answer; None when no model gave one."""
+    """The answer; None if there is none."""
     loss_weight: float
-    """0 when it is context only."""
+    """0 if the turn is only context."""
 
 
 class Pair(Model):
     """Two continuations of one state, the better one first."""
 
     pair_id: Sha256
-    """Hash of what was matched and of both sides' places."""
+    """Hash of `match`, `level`, and episode and step of both sides."""
     match: Name
-    """`state`, `prompt` or `demonstration`: what the two sides have in common."""
+    """What both sides share: `state`, `prompt` or `demonstration`."""
     level: Name
-    """`step`: each side is one answer. `episode`: each side is all turns from there to the end."""
+    """`step`: each side is one answer. `episode`: each side has all turns to the end of its episode."""
     env_id: Text | None
     """The environment."""
     task: Text | None
     """The task."""
     seed: int | None
-    """The seed of both; None where they have none, or not the same."""
+    """The seed of both; None if they have none, or different ones."""
     initial_state_hash: Text | None
-    """The initial state of both; None where it is unknown, or not the same."""
+    """The initial state of both; None if unknown or different."""
     split: Text | None
-    """Which side of a split the store is; None when it is not one."""
+    """Name of the side of a split that the store is; None if it is not one."""
     chosen_group_key: Text
-    """The key that keeps episodes together, of the chosen side. No split may part the two keys."""
+    """Group key of the chosen side's episode. A split must not separate the two keys."""
     rejected_group_key: Text
-    """The same of the rejected side: another one only where the store is one side of a split already."""
+    """Group key of the rejected side's episode; different only if the store is one side of a split."""
     chosen_episode_id: Name
-    """Whose continuation is better; of a demonstration, the episode that it was given for."""
+    """Episode of the better continuation, or of the demonstration."""
     chosen_step_index: Count
     """The first step of that side."""
     chosen_inference_id: Text | None
-    """Its inference; None when unknown, and for a demonstration."""
+    """Its inference; None if unknown, and for a demonstration."""
     rejected_episode_id: Name
-    """Whose continuation is worse."""
+    """Episode of the worse continuation."""
     rejected_step_index: Count
     """The first step of that side."""
     rejected_inference_id: Text | None
+    """Its inference; None if unknown."""
     """Its inference; None when unknown."""
     chosen_action: Text | None
-    """What was done at the chosen side's first step; None when unknown."""
+    """Action at the chosen side's first step; None if unknown."""
     rejected_action: Text | None
-    """What was done at the rejected side's."""
+    """Action at the rejected side's first step; None if unknown."""
     chosen_score: float | None
     """Score of the chosen episode; None for a demonstration."""
     rejected_score: float | None
-    """Score of the rejected episode; None when unknown."""
+    """Score of the rejected episode; None if unknown."""
     is_verified: bool | None
-    """Both episodes were replayed and are what their environment gives; None when they were not."""
+    """Whether a replay of both episodes confirmed them; None if they were not replayed."""
     prompt: tuple[Message, ...]
-    """What the model saw before the chosen side's first turn."""
+    """The prompt of the chosen side's first turn."""
     tools: tuple[JsonObject, ...] | None
     """The tools it could call there."""
     chosen: Annotated[tuple[Turn, ...], Field(min_length=1)]
     """The better continuation."""
     rejected: Annotated[tuple[Turn, ...], Field(min_length=1)]
-    """The worse one. Where it was given another prompt, that is its first turn's `messages`."""
+    """The worse continuation. If its prompt differs, its first turn's `messages` have that prompt."""
 
 
 PAIR_COLUMNS = tuple(Pair.model_fields)
@@ -114,40 +115,40 @@ PAIR_COLUMNS = tuple(Pair.model_fields)
 
 
 class PairsManifest(Model):
-    """What a set of pairs says of itself."""
+    """Facts about a set of pairs."""
 
     format_version: Annotated[int, Field(ge=1)] = PAIRS_VERSION
     """Version of the format."""
     digest: Sha256
     """Hash of the rows in order: the same for the same pairs."""
     sha256: Sha256
-    """Of the Parquet file's bytes."""
+    """Hash of the Parquet file."""
     n_pairs: Count
-    """How many there are."""
+    """Number of pairs."""
     n_verified: Count
-    """Those of them whose both episodes were replayed and are what their environment gives."""
+    """Pairs of which a replay confirmed both episodes."""
     n_episodes: Count
     """Episodes on either side."""
     match: Name
-    """What the two sides have in common."""
+    """What both sides share: `state`, `prompt` or `demonstration`."""
     level: Name
     """`step` or `episode`."""
     score: Name | None
-    """What the sides were compared by; None for demonstrations."""
+    """The score that the sides were compared by; None for demonstrations."""
     split: Text | None
-    """Which side of a split the store was."""
+    """Name of the side of a split that the store was."""
     group: Text
     """What the group keys are, in words."""
     functions: tuple[Name, ...] = ()
-    """The gateway's functions that the episodes in a pair called; empty where nobody says."""
+    """The gateway's functions that the pairs' episodes called; empty if unknown."""
     variants: tuple[Name, ...] = ()
     """The variants that answered in them."""
     lineage: tuple[LineageEntry, ...]
-    """What was done from the source on; the last entry made the pairs."""
+    """Commands from the source on; the last entry made the pairs."""
     created_at: UtcTime
-    """When."""
+    """When the pairs were written."""
     trajkit_version: Name
-    """By which version."""
+    """The trajkit that wrote them."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ class Pairs:
     path: Path
     """The folder."""
     manifest: PairsManifest
-    """What it says of itself."""
+    """The manifest."""
 
     def __len__(self) -> int:
         return self.manifest.n_pairs
@@ -166,7 +167,7 @@ class Pairs:
         return True
 
     def __iter__(self) -> Iterator[Pair]:
-        """The pairs in their order, read as they are asked for."""
+        """Iterate over the pairs in order, reading them lazily."""
         import pyarrow.parquet as pq
 
         with pq.ParquetFile(self.path / DATA_NAME) as file:
@@ -178,10 +179,10 @@ class Pairs:
 
 
 def open_pairs(path: str | Path) -> Pairs:
-    """Open a set of pairs; its checksum is verified.
+    """Open a set of pairs and verify its checksum.
 
     Raises:
-        StoreError: It is not one that this trajkit can read, or the file is not the one that was written.
+        StoreError: This trajkit cannot read it, or the file was changed.
     """
     folder = Path(path)
     try:
@@ -210,7 +211,7 @@ def open_pairs(path: str | Path) -> Pairs:
 
 
 class Written:
-    """Counts and the digest of what is written, row by row."""
+    """Counts and digest of the rows written so far."""
 
     def __init__(self) -> None:
         self.n_pairs = self.n_verified = 0
@@ -218,7 +219,7 @@ class Written:
         self._digest = hashlib.sha256()
 
     def add(self, row: dict[str, Any]) -> None:
-        """Take note of a row."""
+        """Count a row."""
         self.n_pairs += 1
         self.n_verified += row["is_verified"] is True
         self.episodes.update((row["chosen_episode_id"], row["rejected_episode_id"]))
@@ -226,7 +227,7 @@ class Written:
 
     @property
     def digest(self) -> str:
-        """Of the rows so far."""
+        """Digest of the rows so far."""
         return self._digest.hexdigest()
 
 
@@ -236,14 +237,14 @@ def write_pairs(
     """Write a set of pairs, some hundred in memory at a time.
 
     Args:
-        goal: The folder that exists afterwards.
+        goal: The folder to write.
         pairs: In their order.
         facts: The other fields of the manifest.
-        lineage: What was done, oldest first.
+        lineage: The lineage, oldest entry first.
 
     Raises:
         StoreError: `goal` exists, or cannot be written.
-        DataError: The sides of a pair belong to groups that a split could part.
+        DataError: A split could separate the groups of a pair's sides.
     """
     written = Written()
     try:

@@ -1,7 +1,7 @@
-"""Prove that pairs that are learned and pairs that measure have nothing in common, or say what they have.
+"""Find what training pairs and validation pairs share.
 
-As `trajkit.curation.leak` does for stores: an episode, a world, an initial state or a reserved world on both
-sides is a leak, and so is an identical prompt where a side has no seeds.
+The rules are those of `trajkit.curation.leak` for stores: an episode, a world, an initial state or a reserved
+world on both sides is a leak, and so is an identical prompt if a side has no seeds.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class _World(NamedTuple):
 
 
 class _Side:
-    """What a set of pairs is made of: each thing with an episode that has it."""
+    """Ids, worlds, states and prompts of a set of pairs, each with an episode that has it."""
 
     def __init__(self, pairs: Pairs) -> None:
         import pyarrow.parquet as pq
@@ -68,7 +68,7 @@ class _Side:
             if (world := _world_of(key)) is not None:
                 self.worlds.setdefault(world, episode)
                 self._seeded.add(episode)
-        if row["seed"] is not None:  # the same of both
+        if row["seed"] is not None:  # both have the same
             self.worlds.setdefault(_World(row["env_id"], row["task"], row["seed"]), chosen)
             self._seeded.update((chosen, rejected))
         if not {chosen, rejected} <= self._seeded:
@@ -93,15 +93,15 @@ class _Side:
 def leak_of_pairs(
     train: Pairs, evaluation: Pairs | None, *, reservations: Iterable[Reservation] | None = None
 ) -> LeakReport:
-    """Look for what pairs that are learned have in common with those that measure and with what is reserved.
+    """Compare training pairs with validation pairs and with reserved worlds.
 
     Args:
-        train: What is to be learned.
-        evaluation: What measures; None to look for reserved worlds only.
-        reservations: What is reserved; None for the `trajkit.toml` of the working folder and those above it.
+        train: The training pairs.
+        evaluation: The validation pairs; None to look for reserved worlds only.
+        reservations: Reserved worlds; None for the `trajkit.toml` of the working folder and those above it.
 
     Raises:
-        ConfigError: A `trajkit.toml` cannot be used.
+        ConfigError: A `trajkit.toml` is not valid.
     """
     kept = tuple(reserved() if reservations is None else reservations)
     ours = _Side(train)
@@ -131,7 +131,7 @@ def leak_of_pairs(
 
 
 def worlds_of_pairs(pairs: Pairs) -> set[tuple[str | None, str | None, int]]:
-    """Environment, task and seed of the episodes on either side, where they are known."""
+    """Return environment, task and seed of the episodes on either side, where known."""
     return {(world.env_id, world.task, world.seed) for world in _Side(pairs).worlds}
 
 
@@ -182,7 +182,7 @@ def _is_reserved(world: _World, kept: Sequence[Reservation]) -> bool:
 
 
 def _world_of(key: str) -> _World | None:
-    """The world that a group key names; None where it names something else."""
+    """Return the world that a group key names; None if it names none."""
     try:
         kind, *parts = json.loads(key)
         if kind != "world":

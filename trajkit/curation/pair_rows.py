@@ -1,4 +1,4 @@
-"""Pairs with all that they are made of: prompts, turns, ids and scores of both sides."""
+"""Complete pairs with the prompts, turns, ids and scores of both sides."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _CHOSEN, _REJECTED = 0, 1
 _BLOCK: TypeAdapter[Block] = TypeAdapter(Block)
 
 OWN_ANSWER = "coalesce(json_extract(extra, '$.replaced_answer'), completion)"
-"""What the model itself said at a step: an export may have put the demonstration in its place."""
+"""The model's own answer at a step, also if an export replaced it by the demonstration."""
 
-# Read once for all pairs, in their order: each batch of them is then a piece of it.
+# Read once for all pairs, in their order: each batch of pairs is then one slice of the result.
 _TURNS = """
     SELECT d.number, d.side, f.step_index, CASE WHEN f.step_index = d.step_index THEN prompt END AS prompt,
         f.tools, f.n_prompt_kept, f.messages, {answer} AS completion, f.loss_weight, f.inference_id,
@@ -44,7 +44,7 @@ _ABOUT = """
 
 
 class _About(NamedTuple):
-    """What is known of an episode."""
+    """Columns of an episode."""
 
     episode_id: str
     env_id: str | None
@@ -56,7 +56,7 @@ class _About(NamedTuple):
 
 
 class _Half(NamedTuple):
-    """One side, read."""
+    """One side of a pair."""
 
     prompt: tuple[Message, ...]
     tools: Any
@@ -67,16 +67,16 @@ class _Half(NamedTuple):
 
 
 class PairRows:
-    """The rows of the pairs in their order, read some hundred at a time, and counted as they are read.
+    """The pairs in their order, read and counted some hundred at a time.
 
     Args:
-        derivation: Has the store.
-        pairs: Which.
-        score: What they were compared by.
-        key: Of the groups.
-        witness: Has replayed their episodes; None when none was.
-        match: What the sides have in common.
-        level: What a side is.
+        derivation: The store.
+        pairs: Ids and steps of the pairs.
+        score: The score that they were compared by.
+        key: The key of the groups.
+        witness: The replays of their episodes; None without replays.
+        match: What the sides share.
+        level: `step` or `episode`.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class PairRows:
         self.n_other_prompt = 0
 
     def counted(self) -> Self:
-        """Read all, to count."""
+        """Read all pairs, to count them."""
         for _ in self:
             pass
         return self
@@ -119,7 +119,7 @@ class PairRows:
                 yield made
 
     def _gather(self) -> None:
-        """Leave tables of all that the pairs are made of."""
+        """Create the tables that the pairs are read from."""
         connection = self._derivation.connection
         sides = [
             (number, place, side)
@@ -211,7 +211,7 @@ class PairRows:
 
 
 def _half(rows: Sequence[tuple[Any, ...]]) -> _Half:
-    """A side from the rows of its steps, as `_TURNS` selects them."""
+    """Make a side from the rows of its steps, as `_TURNS` selects them."""
     _, prompt, tools, _, _, _, _, inference_id, _, demonstration = rows[0]
     messages = _messages(prompt) or ()
     turns = [
@@ -248,10 +248,10 @@ def _pair_id(match: str, level: str, pair: Picked) -> str:
 
 
 def demonstrated(text: str) -> Message:
-    """The answer that a demonstration stands for, from its JSON.
+    """Return the answer that a demonstration's JSON represents.
 
-    A list of content blocks is one message of them; of an object with `raw`, as a gateway keeps the output of
-    a JSON function, `raw` is the answer; a text is the answer; anything else is the answer as JSON.
+    A list of content blocks is one message. An object with `raw`, as a gateway stores the output of a JSON
+    function, is the text in `raw`. A text is the answer itself, and any other value is the answer as JSON.
     """
     value = json.loads(text)
     if isinstance(value, list) and value and all(isinstance(each, dict) and "type" in each for each in value):
@@ -279,20 +279,20 @@ def _block(value: dict[str, Any]) -> Block:
 
 
 def says_the_same(one: Message, other: Message) -> bool:
-    """Whether two answers differ only in thoughts, in ids of tool calls, or in how JSON is laid out."""
-    return _said(one) == _said(other)
+    """Whether two answers differ only in thoughts, ids of tool calls, or the layout of JSON."""
+    return _comparable(one) == _comparable(other)
 
 
-def _said(message: Message) -> list[Any]:
-    said: list[Any] = []
+def _comparable(message: Message) -> list[Any]:
+    parts: list[Any] = []
     for block in message.content:
         if isinstance(block, TextBlock):
-            said.append(("text", _value(block.text)))
+            parts.append(("text", _value(block.text)))
         elif isinstance(block, ToolCallBlock):
-            said.append(("call", block.name, _value(block.arguments)))
+            parts.append(("call", block.name, _value(block.arguments)))
         elif block.type != "thought":
-            said.append(block.model_dump(mode="json"))
-    return said
+            parts.append(block.model_dump(mode="json"))
+    return parts
 
 
 def _value(text: str) -> Any:

@@ -1,7 +1,7 @@
-"""Which two continuations make a preference: they start from one state, part there, and end unlike.
+"""Find preference pairs: two continuations of one state that differ and end with different scores.
 
-A candidate is a step at which a side may begin. Its `state` says what the sides of a pair share, its `choice`
-what was done, `said` what would be learned of it, its `gain` how well the episode went.
+A candidate is a step at which a side may begin. Its `state` hashes what both sides of a pair share, `choice`
+the action or answer, `said` the learned answers. `gain` is the score of the episode.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from trajkit.curation.derive import Derivation
 from trajkit.store.engine import literal
 from trajkit.store.view import spans
 
-# A database may keep a score in 32 bits: 0.9 - 0.8 is then less than 0.1 by as much.
+# A database may store scores with 32 bits: then 0.9 - 0.8 is slightly less than 0.1.
 _SLACK = 2e-7
 _STEPS_AT_ONCE = 25_000
 _ROWS_AT_ONCE = 10_000
@@ -31,7 +31,7 @@ SAID = f"""
             WHEN 'tool_call' THEN 'call' || chr(0) || (b->>'$.name') || chr(0) || (b->>'$.arguments')
             ELSE CAST(b AS VARCHAR) END), chr(1)))
 """
-"""What an answer says, thoughts and the random ids of tool calls left out; null where there is no answer."""
+"""Hash of an answer without thoughts and the random ids of tool calls; null if there is no answer."""
 
 IS_LEARNED = "loss_weight <> 0 AND completion IS NOT NULL AND CAST(completion AS VARCHAR) <> 'null'"
 _ACTION = "coalesce(action_executed, nullif(CAST(action AS VARCHAR), 'null'))"
@@ -56,7 +56,7 @@ _NAMES = ("state", "choice", "said", "episode_id", "step_index", "gain")
 
 
 class Side(NamedTuple):
-    """Where a continuation begins."""
+    """Where a continuation begins, as a row of `trajkit_candidate` without `state`."""
 
     choice: str
     said: str
@@ -73,16 +73,16 @@ class Picked(NamedTuple):
 
 
 def of_states(derivation: Derivation, *, is_episode: bool, same_prompt: bool = False) -> None:
-    """Leave the candidates that share a start and everything seen and done since.
+    """Create candidates that share a start and all observations and actions since.
 
-    Two episodes that share a state and then do different things part there for the first time: what they did
-    before is in the state.
+    The state contains the earlier actions: two episodes with the same state and different actions diverge
+    there for the first time.
 
     Args:
-        derivation: The store, with a table `trajkit_attempt` of `episode_id`, `gain` and `origin`: what two
+        derivation: The store, with a table `trajkit_attempt` of `episode_id`, `gain` and `origin`, which two
             attempts must share to be paired.
-        is_episode: A side is all that is learned from there on, not one answer.
-        same_prompt: They were also given the same prompt and tools.
+        is_episode: Whether a side is everything learned from there on, instead of one answer.
+        same_prompt: Whether the sides must also share the prompt and tools.
     """
     _walk_all(derivation, is_episode=is_episode, by_action=True)
     if same_prompt:
@@ -90,7 +90,7 @@ def of_states(derivation: Derivation, *, is_episode: bool, same_prompt: bool = F
 
 
 def of_prompts(derivation: Derivation, *, is_episode: bool) -> None:
-    """Leave the candidates that were given the same prompt and tools.
+    """Create candidates that share the prompt and tools.
 
     Args:
         derivation: As in `of_states`.
@@ -101,29 +101,29 @@ def of_prompts(derivation: Derivation, *, is_episode: bool) -> None:
 
 
 def _with_prompts(derivation: Derivation, *, state: str, choice: str) -> None:
-    """The candidates with the hash of what they were asked."""
+    """Add the hash of the prompt and tools to the candidates."""
     run = derivation.connection.execute
-    run("ALTER TABLE trajkit_candidate RENAME TO trajkit_told")
+    run("ALTER TABLE trajkit_candidate RENAME TO trajkit_unhashed")
     run(_CANDIDATES.format(more=", asked VARCHAR, origin VARCHAR"))
     for span in spans(derivation.connection):
-        derivation.connection.register("trajkit_found", _asked(derivation, span))
+        derivation.connection.register("trajkit_found", _hash_prompts(derivation, span))
         run(
             f"""
             INSERT INTO trajkit_candidate
             SELECT {state}, {choice}, c.said, episode_id, step_index, e.gain, asked, e.origin
             FROM trajkit_found JOIN (SELECT episode_id, step_index, completion FROM steps WHERE {span})
                 USING (episode_id, step_index)
-            JOIN trajkit_attempt e USING (episode_id) JOIN trajkit_told c USING (episode_id, step_index)
+            JOIN trajkit_attempt e USING (episode_id) JOIN trajkit_unhashed c USING (episode_id, step_index)
             """
         )
         derivation.connection.unregister("trajkit_found")
-    run("DROP TABLE trajkit_told")
+    run("DROP TABLE trajkit_unhashed")
 
 
-def _asked(derivation: Derivation, span: str) -> pa.Table:
-    """The hash of the prompt and the tools of each step, made of hashes of messages: prompts are long.
+def _hash_prompts(derivation: Derivation, span: str) -> pa.Table:
+    """Hash the prompt and tools of each step, from the hashes of its messages because prompts are long.
 
-    A prompt is what it keeps of the one before it with its answer, and the messages of the step.
+    A prompt is its kept part of the previous prompt and answer, and the messages of the step.
     """
     derivation.connection.execute(_HASHES.format(span=span))
     found: dict[str, list[Any]] = {"episode_id": [], "step_index": [], "asked": []}
@@ -145,7 +145,7 @@ def _asked(derivation: Derivation, span: str) -> pa.Table:
 
 
 def n_prompts_apart(derivation: Derivation) -> int:
-    """Prompts that were given in several groups, which are not paired across them."""
+    """Count prompts with different answers in several groups; they are not paired across groups."""
     ((number,),) = derivation.connection.execute(
         "SELECT count(*) FROM (SELECT asked FROM trajkit_candidate GROUP BY asked "
         "HAVING min(origin) <> max(origin) AND min(choice) <> max(choice))"
@@ -154,12 +154,12 @@ def n_prompts_apart(derivation: Derivation) -> int:
 
 
 def pick(derivation: Derivation, *, margin: float, per_state: int) -> list[Picked]:
-    """The pairs of all states, in an order that follows from what they are.
+    """Return the pairs of all states, in an order that depends only on the pairs.
 
     Args:
         derivation: Has the table `trajkit_candidate`.
-        margin: How much better the chosen episode was, at least.
-        per_state: At most so many of a state, those with the largest margins.
+        margin: Least difference of the gains of both episodes.
+        per_state: Most pairs of a state: those with the largest margins.
     """
     derivation.connection.execute(
         f"SELECT {', '.join(_NAMES)} FROM trajkit_candidate SEMI JOIN (SELECT state FROM trajkit_candidate "
@@ -167,7 +167,7 @@ def pick(derivation: Derivation, *, margin: float, per_state: int) -> list[Picke
         "ORDER BY state, gain DESC, episode_id, step_index"
     )
     rows = itertools.chain.from_iterable(
-        iter(lambda: derivation.connection.fetchmany(_ROWS_AT_ONCE), [])  # a state is a few rows of very many
+        iter(lambda: derivation.connection.fetchmany(_ROWS_AT_ONCE), [])  # only few rows share a state
     )
     picked = [
         pair
@@ -178,14 +178,14 @@ def pick(derivation: Derivation, *, margin: float, per_state: int) -> list[Picke
 
 
 def best_pairs(sides: Sequence[Side], *, margin: float, most: int) -> list[Picked]:
-    """The pairs of one state with the largest margins, never two that say the same.
+    """Return the pairs of one state with the largest margins, whose sides differ in choice and answer.
 
     Args:
-        sides: Those that begin there.
+        sides: The candidates of the state.
         margin: Least difference of the gains, above 0.
-        most: At most so many.
+        most: Most pairs.
     """
-    # of sides that do and say the same only the best can be chosen, and the worst rejected
+    # of sides with the same choice and answer only the best can be chosen, and only the worst rejected
     best: dict[tuple[str, str], Side] = {}
     worst: dict[tuple[str, str], Side] = {}
     for side in sorted(sides, key=lambda side: (-side.gain, side.episode_id, side.step_index)):
@@ -202,7 +202,7 @@ def best_pairs(sides: Sequence[Side], *, margin: float, most: int) -> list[Picke
 
 
 def _by_margin(best: Sequence[Side], worst: Sequence[Side], margin: float) -> Iterator[Picked]:
-    """Pairs of both, the largest margin first, as long as it is large enough."""
+    """Yield pairs with the largest margins first, until the margin is too small."""
     waiting = [(worst[0].gain - best[0].gain, 0, 0)] if best and worst else []
     while waiting:
         _, i, j = heapq.heappop(waiting)
@@ -217,7 +217,7 @@ def _by_margin(best: Sequence[Side], worst: Sequence[Side], margin: float) -> It
 
 
 def is_apart(better: float, worse: float, margin: float) -> bool:
-    """Whether one score is better by the margin, as far as scores are exact."""
+    """Whether one score is better by the margin, within the precision of scores."""
     return better > worse and better - worse >= margin - _SLACK * max(abs(better), abs(worse))
 
 
@@ -249,13 +249,13 @@ def _walk_all(derivation: Derivation, *, is_episode: bool, by_action: bool) -> N
 def _walk(
     steps: Sequence[Row], is_episode: bool, by_action: bool
 ) -> Iterator[tuple[str, str, str, str, int, float]]:
-    """The candidates of one episode, one for each action or each answer, with what is said from there on."""
+    """Yield the candidates of an episode, one for each action or answer."""
     endings = _endings(steps) if is_episode else [step[5] for step in steps]
     state = hashlib.sha256(steps[0][2].encode()).digest()
     begin = 0
     for place, (episode_id, _, _, seen, done, _, _, gain) in enumerate(steps):
         if by_action and done is None:
-            continue  # a call of a model before the action
+            continue  # a model call before the action
         state = hashlib.sha256(state + (seen or "").encode()).digest()
         first = begin if is_episode else place
         said = endings[first]
@@ -266,7 +266,7 @@ def _walk(
 
 
 def _endings(steps: Sequence[Row]) -> list[str | None]:
-    """For each step a hash of all that is learned from it on; None where that is nothing."""
+    """Return for each step a hash of everything learned from it on; None if nothing is."""
     endings: list[str | None] = []
     after: str | None = None
     for step in reversed(steps):

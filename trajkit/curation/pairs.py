@@ -1,4 +1,4 @@
-"""Preference pairs: of two attempts that part at one state, the better continuation and the worse one."""
+"""Write preference pairs: the better and the worse continuation of two attempts that share a state."""
 
 from __future__ import annotations
 
@@ -26,49 +26,49 @@ from trajkit.schema.base import Count, JsonObject, Model, Name, Text
 
 
 class PairsReport(Model):
-    """What pairing came to."""
+    """Counts of the pairs."""
 
     n_pairs: Count
     """Pairs found."""
     n_verified: Count
-    """Those of them whose both episodes are what their environment gives, when replayed."""
+    """Pairs of which a replay confirmed both episodes."""
     n_other_prompt: Count
-    """Those of them whose rejected side was given another prompt than the chosen one."""
+    """Pairs whose rejected side has another prompt than the chosen one."""
     score: Name | None
-    """What the episodes were compared by."""
+    """The score that the episodes were compared by."""
     unverified: dict[Text, Count]
-    """Why the others are not verified: episodes by reason."""
+    """Episodes that could not be replayed, by reason."""
     notes: tuple[Text, ...]
-    """What a reader should know of them."""
+    """Notes for the reader."""
 
 
 class Paired(NamedTuple):
-    """The pairs on disk, and what was done."""
+    """The pairs on disk, their lineage entry and counts."""
 
     manifest: PairsManifest | None
-    """None when nothing was written."""
+    """None if nothing was written."""
     entry: LineageEntry
-    """As for a store; its counts are of the episodes in a pair."""
+    """As for a store. It counts the episodes in pairs."""
     report: PairsReport
 
 
 def pairs(path: str | Path, goal: Path | None, *, threads: int | None = None, **options: Any) -> Paired:
     """Write preference pairs from the episodes of a store.
 
-    Both sides of a pair are learned, and do not say the same: what is masked, thoughts and the ids of tool
-    calls make no difference. The sides have the same group key, so that no split parts them, unless the store
-    is one side of a split already. Pairs by state are verified where trajkit knows the environment: both
-    episodes are replayed whole, and one that is not what its environment gives is in no pair.
+    Both sides of a pair are learned and have different answers; masked steps, thoughts and the ids of tool
+    calls are not compared. The sides have the same group key, so that no split separates them, unless the
+    store is already one side of a split. Pairs by state are verified if trajkit knows the environment: both
+    episodes are replayed whole, and an episode that its environment does not reproduce is in no pair.
 
     Args:
         path: The store, or `sample:NAME`.
-        goal: The folder that exists afterwards, see `trajkit.curation.pair_file`; None to count only.
+        goal: The folder to write, see `trajkit.curation.pair_file`; None only counts.
         threads: None for one per core.
-        **options: The fields of `PairOptions`; `margin` is required but for demonstrations.
+        **options: The fields of `PairOptions`; `margin` is required except for demonstrations.
 
     Raises:
-        RequestError: An option makes no sense with these.
-        QueryError: There is no such score or column.
+        RequestError: An option is unknown, invalid, or does not fit the others.
+        QueryError: The score or a column does not exist.
         NothingMatched: There is no pair; the hint says why.
         MissingExtra: The environment's package is not installed.
         StoreError: `goal` exists, or a store cannot be read or written.
@@ -128,7 +128,7 @@ def _entry(derivation: Derivation, arguments: JsonObject, found: Found) -> Linea
 
 
 def _origin(derivation: Derivation) -> JsonObject:
-    """The functions and the variants of the episodes in a pair."""
+    """Return the functions and variants of the episodes in pairs."""
     ((functions, variants),) = derivation.connection.execute(
         "SELECT list_sort(list(DISTINCT function_name)), list_sort(list(DISTINCT variant_name)) "
         "FROM steps SEMI JOIN trajkit_in_pair USING (episode_id)"
@@ -140,11 +140,11 @@ def _origin(derivation: Derivation) -> JsonObject:
 
 
 def _nothing(derivation: Derivation, match: Match, entry: LineageEntry, found: Found) -> NothingMatched:
-    told = [f"{each.n_episodes:,} episodes: {each.reason}" for each in entry.left] + found.notes
+    hints = [f"{each.n_episodes:,} episodes: {each.reason}" for each in entry.left] + found.notes
     if match == Match.STATE and any(each.reason == "no seed and no initial state" for each in entry.left):
-        told.append("--match prompt needs no seeds")
+        hints.append("--match prompt needs no seeds")
     return NothingMatched(
-        f"no pair in {derivation.store.path}", hint="; ".join(told) or "the store has no episodes"
+        f"no pair in {derivation.store.path}", hint="; ".join(hints) or "the store has no episodes"
     )
 
 
@@ -160,18 +160,18 @@ def _report(found: Found, rows: PairRows, witness: Witness | None) -> PairsRepor
 
 
 class Match(StrEnum):
-    """What the two sides of a pair have in common."""
+    """What the two sides of a pair share."""
 
     STATE = "state"
-    """Environment, task, seed and initial state, and everything seen and done up to the first divergence."""
+    """Environment, task, seed, initial state, and all observations and actions up to the first divergence."""
     PROMPT = "prompt"
-    """The prompt that the model saw, and its tools."""
+    """The prompt and its tools."""
     DEMONSTRATION = "demonstration"
-    """The step: its answer, and the better one that somebody gave for it."""
+    """The step. Its answer is rejected, and the demonstration that was given for it is chosen."""
 
 
 class Level(StrEnum):
-    """What a side is."""
+    """How long a side is."""
 
     STEP = "step"
     """One answer."""
@@ -183,28 +183,28 @@ class PairOptions(Model):
     """The options of `trajkit.curation.pairs.pairs`."""
 
     match: Match = Match.STATE
-    """What the sides have in common."""
+    """What the sides share."""
     level: Level = Level.STEP
-    """What a side is; a demonstration is always one answer."""
+    """How long a side is; a demonstration is always one answer."""
     margin: float | None = None
-    """How much better the chosen episode's score is at least, above 0. Required but for demonstrations, which
-    have none."""
+    """Least difference between the scores of both episodes, above 0. Required, except for demonstrations,
+    which have no score."""
     per_state: Annotated[int, Field(ge=1)] = 1
-    """At most so many pairs of one state or prompt: those with the largest margins."""
+    """Most pairs of one state or prompt: those with the largest margins."""
     same_prompt: bool = False
-    """By state, pair only what was also given the same prompt and tools: not two variants that ask in other
-    words, nor two histories with other thoughts in them."""
+    """Whether pairs by state must also share the prompt and tools. Then variants with different prompts are
+    not paired, and neither are histories with different thoughts."""
     score: Name | None = None
-    """What to compare by; None for `episode_return` if there, else `total_reward`."""
+    """The score to compare by; None for `episode_return` if the store has it, else `total_reward`."""
     by: tuple[Text, ...] = ()
-    """Columns that make the group key; none for the default (`trajkit.curation.keys`)."""
+    """Columns that make the group key; empty for the default (`trajkit.curation.keys`)."""
     include_eval: bool = False
-    """Pair evaluation episodes too, among themselves."""
+    """Whether to pair evaluation episodes, too, with each other."""
     verify: bool = True
-    """Replay pairs by state where that is possible."""
+    """Whether to replay pairs by state where possible."""
     env: Name | None = None
-    """The environment to replay in, such as `my_pkg.env:MyEnv`; None replays those that trajkit knows, and
-    never code that only the data names."""
+    """The environment to replay in, such as `my_pkg.env:MyEnv`. None replays only environments that trajkit
+    knows, and never code that only the data names."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -223,27 +223,27 @@ class PairOptions(Model):
 
 
 class Found(NamedTuple):
-    """What a store holds."""
+    """Pairs found in a store."""
 
     pairs: list[Picked]
-    """In an order that follows from what they are."""
+    """In an order that depends only on the pairs."""
     score: Score | None
-    """What they were compared by."""
+    """The score that they were compared by."""
     notes: list[str]
-    """What a reader should know."""
+    """Notes for the reader."""
 
 
 def search(derivation: Derivation, asked: PairOptions, key: Key, witness: Witness | None) -> Found:
-    """Find the pairs, and leave a table `trajkit_why` of the episodes that cannot be in one, with a `reason`.
+    """Find the pairs, and create a table `trajkit_why` of episodes that cannot be in a pair, with a `reason`.
 
     Args:
         derivation: The store.
-        asked: What for.
-        key: Keeps episodes together in a split.
-        witness: Replays the episodes; None to take them as they are.
+        asked: The options.
+        key: The key that keeps episodes together in a split.
+        witness: Replays the episodes; None to trust them.
 
     Raises:
-        QueryError: There is no such score.
+        QueryError: The score does not exist.
         MissingExtra: The environment's package is not installed.
     """
     if asked.match == Match.DEMONSTRATION:
@@ -273,7 +273,7 @@ def _picked(derivation: Derivation, asked: PairOptions, witness: Witness | None)
         differing = witness.differing(side.episode_id for pair in picked for side in pair)
         if not differing:
             return picked
-        # they make room for other pairs, which may have sides that were not replayed yet
+        # without these episodes other pairs are picked, whose sides may not have been replayed yet
         derivation.connection.executemany(
             "INSERT INTO trajkit_why VALUES (?, 'replay differs')", [[each] for each in sorted(differing)]
         )
@@ -283,7 +283,7 @@ def _picked(derivation: Derivation, asked: PairOptions, witness: Witness | None)
 
 
 def _why_none(derivation: Derivation, score: Score, asked: PairOptions) -> list[str]:
-    """What kept the attempts that there are from being paired."""
+    """Explain why no attempts could be paired."""
     ((n, least, most, n_candidates, n_parting),) = derivation.connection.execute(
         "SELECT count(*), min(gain), max(gain), (SELECT count(*) FROM trajkit_candidate), "
         "(SELECT count(*) FROM (SELECT state FROM trajkit_candidate GROUP BY state "
@@ -301,10 +301,10 @@ def _why_none(derivation: Derivation, score: Score, asked: PairOptions) -> list[
 
 
 def _attempts(derivation: Derivation, key: Key, score: Score, asked: PairOptions) -> None:
-    """Leave `trajkit_attempt`, the episodes that may be paired, and `trajkit_why` for the others."""
+    """Create `trajkit_attempt`, the episodes that may be paired, and `trajkit_why` for the others."""
     run = derivation.connection.execute
     sign = "-" if score.is_less_better else ""
-    # within one side of a split every episode may meet every other
+    # within one side of a split any two episodes may be paired
     shared = "''" if derivation.store.manifest.split is not None else "key"
     world, no_world = "''", "false"
     if asked.match == Match.STATE:
@@ -319,7 +319,7 @@ def _attempts(derivation: Derivation, key: Key, score: Score, asked: PairOptions
         f"CAST(to_json([{shared}, {world}, purpose]) AS VARCHAR) AS origin "
         f"FROM episodes JOIN (SELECT episode_id, key FROM {key.relation}) USING (episode_id))"
     )
-    # prompts that groups share are counted, so there a lone attempt is looked at too
+    # prompts that groups share are counted, so by prompt a lone attempt is needed, too
     at_least = 2 if asked.match == Match.STATE else 1
     run(
         "CREATE OR REPLACE TEMP TABLE trajkit_attempt AS SELECT episode_id, gain, origin FROM trajkit_asked "
@@ -334,7 +334,7 @@ def _attempts(derivation: Derivation, key: Key, score: Score, asked: PairOptions
 
 
 def _demonstrated(derivation: Derivation, include_eval: bool) -> Found:
-    """The steps with a demonstration that says something else than the answer."""
+    """Find the steps with a demonstration that differs from the answer."""
     connection = derivation.connection
     connection.execute(
         "CREATE OR REPLACE TEMP TABLE trajkit_why AS SELECT episode_id, CASE "

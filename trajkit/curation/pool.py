@@ -1,4 +1,4 @@
-"""The episodes that a selection draws from, narrowed stage by stage; each says how many left and why."""
+"""The episodes that a selection draws from, narrowed stage by stage; each stage counts who left and why."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _COMPARING = {"avg", "best", "worst", "rank"}
 
 
 class Size(NamedTuple):
-    """How much is left."""
+    """Size of a pool."""
 
     n_episodes: int
     n_steps: int
@@ -33,15 +33,15 @@ class Pool:
     """The episodes of a store, with the group and the score of each; `keep` narrows it.
 
     Args:
-        derivation: Whose episodes.
-        by: Columns of the group; none for environment, task and seed.
-        score: The metric to compare by; None for the usual.
-        needs_score: Whether something compares the episodes, so that there must be a score.
-        may_score: Whether a score is of use, if there is one.
-        conditions: What a user asks of each episode.
+        derivation: The store.
+        by: Columns of the group; empty for environment, task and seed.
+        score: The metric to compare by; None for the default of `score_of`.
+        needs_score: Whether the selection compares episodes, so that there must be a score.
+        may_score: Whether the selection uses a score if there is one.
+        conditions: The user's conditions on episodes.
 
     Raises:
-        QueryError: A column or a metric is not there, or a condition is not one.
+        QueryError: A column or a metric does not exist, or a condition is invalid.
     """
 
     relation = "trajkit_kept_0"
@@ -78,7 +78,7 @@ class Pool:
 
     @property
     def n_ungrouped(self) -> int:
-        """Episodes that lack a column of the key: each is a group of its own."""
+        """Number of episodes without a column of the key: each is a group of its own."""
         ((n,),) = self._connection.execute(
             f"SELECT count(*) FROM {self.key.relation} WHERE NOT has_key"
         ).fetchall()
@@ -86,17 +86,17 @@ class Pool:
 
     @property
     def largest_group(self) -> int:
-        """Episodes of the largest group of the whole store; 0 where it has none."""
+        """Number of episodes in the largest group of the whole store; 0 if it has none."""
         ((n,),) = self._connection.execute(
             f"SELECT coalesce(max(n), 0) FROM (SELECT count(*) AS n FROM {self.key.relation} GROUP BY key)"
         ).fetchall()
         return int(n)
 
     def where(self, condition: Expression) -> None:
-        """Keep the episodes for which a condition is true; null counts as not true.
+        """Keep the episodes for which a condition is true; null counts as false.
 
         Raises:
-            QueryError: It fails on a value.
+            QueryError: Evaluating it fails.
         """
         with explaining(self._derivation.store, self._connection):
             self.keep(
@@ -105,12 +105,12 @@ class Pool:
             )
 
     def keep(self, condition: str, *, reason: str, columns: str = "") -> None:
-        """Keep the episodes for which SQL is true, and count the others.
+        """Keep the episodes for which an SQL condition is true, and count the others.
 
         Args:
-            condition: Over the pool's columns and those of `columns`.
-            reason: Why the others left.
-            columns: More columns to have at hand, such as `row_number() OVER (…) AS place`.
+            condition: SQL over the pool's columns and those of `columns`.
+            reason: Reason of the others.
+            columns: Additional columns, such as `row_number() OVER (…) AS place`.
         """
         more = f", {columns}" if columns else ""
         names = ", ".join(_COLUMNS)
@@ -131,7 +131,7 @@ class Pool:
             self.left.append(gone)
 
     def keys_by(self, columns: Sequence[str]) -> Key:
-        """Another key of the same episodes."""
+        """Return another key of the same episodes."""
         return group_key(self._connection, self._derivation.store, columns_of_user(columns))
 
     def _parsed(self, conditions: Sequence[str]) -> list[Expression]:
@@ -141,7 +141,7 @@ class Pool:
         return [parse(text, names) for text in conditions]
 
     def _create(self, asked: set[str]) -> None:
-        """Leave the pool as a table, and the columns that the conditions ask for as another."""
+        """Create the pool's table, and another one with the columns that the conditions name."""
         score = self.score.sql if self.score else "CAST(NULL AS DOUBLE)"
         self._connection.execute(
             f"CREATE OR REPLACE TEMP TABLE {self.relation} AS SELECT e.episode_id, e.n_steps, k.key, "
@@ -171,13 +171,13 @@ class Pool:
 
 
 def columns_of_user(names: Sequence[str]) -> tuple[str, ...]:
-    """The columns that a user's words mean: `variant` is the list of the variants that played."""
+    """Return the columns that a user names: `variant` stands for the list of variants that played."""
     return tuple("variant_names" if name.lower() == "variant" else name for name in names)
 
 
 def drawn(stage: str, seed: int) -> str:
-    """What sorts episodes as if by lot: always the same for a seed, and another for each stage.
+    """Return SQL that sorts episodes in a random order that depends only on the seed and the stage.
 
-    Whoever is added to a store moves nobody else, and a smaller sample is part of a larger one.
+    Adding episodes to a store keeps the order of the others, and a smaller sample is part of a larger one.
     """
     return f"sha256({literal(f'{stage}:{seed}:')} || episode_id), episode_id"

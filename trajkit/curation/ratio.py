@@ -1,4 +1,4 @@
-"""How a store is to be cut: sides with a share of everything each, or with a number of episodes."""
+"""Parse the sizes of a split: sides with shares, or with numbers of episodes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from typing import NamedTuple
 from trajkit.errors import RequestError
 
 TOLERANCE = Decimal("1e-9")
-"""Shares that miss 1 by less are meant to be everything: thirds cannot be written out."""
+"""Shares whose sum is this close to 1 count as everything: thirds have no finite decimal."""
 
 _SIDE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 _EXAMPLES = "such as train=0.9,val=0.1, or train=500,val=100"
 
 
 class Ratio(NamedTuple):
-    """Shares or counts, by side, in the order asked for."""
+    """Shares or counts by side, in the order given."""
 
     shares: Mapping[str, Decimal]
-    """How much of all places each side has; they add up to 1 at most."""
+    """Share of all places for each side; they add up to 1 at most."""
     counts: Mapping[str, int]
-    """Most episodes of each side; empty where shares were asked for."""
+    """Most episodes of each side; empty if shares were given."""
 
     @property
     def floats(self) -> dict[str, float]:
@@ -31,10 +31,10 @@ class Ratio(NamedTuple):
 
 
 def parse_ratio(text: str) -> dict[str, float]:
-    """A ratio as it is typed: `train=0.9,val=0.1` (a point or a % makes a share), or `train=500,val=100`.
+    """Parse a ratio: `train=0.9,val=0.1` (a point or a % makes a share), or `train=500,val=100`.
 
     Raises:
-        RequestError: It is not one.
+        RequestError: It is not a ratio.
     """
     ratio: dict[str, float] = {}
     for piece in text.split(","):
@@ -50,10 +50,10 @@ def parse_ratio(text: str) -> dict[str, float]:
 
 
 def as_ratio(ratio: Mapping[str, float]) -> Ratio:
-    """Floats as shares, or ints as counts.
+    """Validate sides with floats as shares, or ints as counts.
 
     Raises:
-        RequestError: They are neither, add up to more than 1, or a side cannot be a folder.
+        RequestError: Shares and counts are mixed, add up to more than 1, or a name cannot be a folder's.
     """
     if not ratio:
         raise RequestError("a split needs sides", hint=_EXAMPLES)
@@ -73,12 +73,12 @@ def as_ratio(ratio: Mapping[str, float]) -> Ratio:
         return Ratio({name: Decimal(value) / total for name, value in counts.items()}, counts)
     if n_counts:
         raise RequestError("some sides have a share and some a count", hint=_EXAMPLES)
-    shares = {name: Decimal(str(value)) for name, value in ratio.items()}  # 0.1 is meant, not its double
+    shares = {name: Decimal(str(value)) for name, value in ratio.items()}  # 0.1, not the nearest double
     if sum(shares.values()) > 1 + TOLERANCE:
         raise RequestError(f"the shares add up to {sum(shares.values())}, more than 1", hint=_EXAMPLES)
     return Ratio(shares, {})
 
 
 def typed(counts: Mapping[str, int]) -> str:
-    """Counts as they are typed."""
+    """Write counts as `parse_ratio` reads them."""
     return ",".join(f"{name}={n}" for name, n in counts.items())

@@ -1,4 +1,4 @@
-"""Read what replay needs of a store, some thousand steps at a time, and make its environments again."""
+"""Read the columns that a replay needs, some thousand steps at a time, and create its environments."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class Span(NamedTuple):
     """Episodes that are neighbours by id."""
 
     episodes: list[tuple[str | None, StoredEpisode | Verdict]]
-    """Each with its environment; those that cannot be replayed as verdicts."""
+    """Each with its environment; an episode that cannot be replayed is a verdict."""
     n_steps: int
-    """Steps that they have."""
+    """Their number of steps."""
 
 
 def stored(derivation: Derivation, is_named: bool) -> Iterator[Span]:
-    """The episodes by id, some thousand steps at a time.
+    """Yield the episodes by id, some thousand steps at a time.
 
     Args:
-        derivation: Has the store.
-        is_named: An environment was named, so that an episode need not name one.
+        derivation: The store.
+        is_named: Whether an environment was named, so that an episode need not name one.
     """
-    reading = derivation.connection.cursor()  # the derivation's own connection takes the verdicts meanwhile
+    reading = derivation.connection.cursor()  # the derivation's own connection meanwhile takes the verdicts
     has_return = any(
         m.name == RETURN_NAME and m.level == "episode" for m in derivation.store.manifest.metrics
     )
@@ -77,7 +77,7 @@ def _steps_of(
 def _episode(
     row: Sequence[Any], steps: Sequence[StoredStep], is_named: bool
 ) -> tuple[str | None, StoredEpisode | Verdict]:
-    """An episode with its environment, or why it cannot be replayed."""
+    """Make an episode with its environment, or the verdict that it cannot be replayed."""
     episode_id, env_id, task, seed, initial_state_hash, total_reward, episode_return = row
     given = {
         "environment": is_named or env_id is not None,
@@ -93,44 +93,41 @@ def _episode(
 
 
 class Worlds(NamedTuple):
-    """Which environments the episodes are played in again."""
+    """The environments to replay in."""
 
     env: str | None
-    """As the user typed it; None for the one of trajkit's that each episode names."""
+    """The environment that the user named; None for the one that each episode names, if it is trajkit's."""
     settings: Mapping[str, str]
     """Settings of the environment."""
     max_steps: int | None
-    """The rollout's own limit of steps."""
+    """Step limit of the rollout."""
 
 
 def worlds_of(
     manifest: Manifest, env: str | None, settings: Mapping[str, str] | None, max_steps: int | None
 ) -> Worlds:
-    """What was asked, completed by what the one rollout in the lineage says of itself.
+    """Complete the user's options from the lineage, if it has exactly one rollout.
 
     Args:
-        manifest: Of the store.
-        env: The environment that the user typed: a lineage may name any code, and none of it is run.
-        settings: Its settings, where they were typed.
-        max_steps: The limit that was typed.
+        manifest: The store's manifest.
+        env: The environment that the user named. One that only the lineage names is not run: it may be any
+            code.
+        settings: Its settings, if given.
+        max_steps: The step limit, if given.
     """
     rollouts = [entry.arguments for entry in manifest.lineage if entry.verb == "rollout"]
-    told = rollouts[0] if len(rollouts) == 1 else {}
+    arguments = rollouts[0] if len(rollouts) == 1 else {}
     if settings is None:
-        found = told.get("env_settings")
+        found = arguments.get("env_settings")
         settings = {name: Recorded(value) for name, value in found.items()} if isinstance(found, dict) else {}
-    limit = told.get("max_steps")
+    limit = arguments.get("max_steps")
     if max_steps is None and isinstance(limit, int):
         max_steps = limit
     return Worlds(env, dict(settings), max_steps)
 
 
 class Player:
-    """Replays episodes in one process; its environments are made once per task.
-
-    Args:
-        worlds: Which environments.
-    """
+    """Replays episodes in one process, with one environment per task."""
 
     def __init__(self, worlds: Worlds) -> None:
         self._worlds = worlds
@@ -138,7 +135,7 @@ class Player:
         self._open: dict[tuple[str, str], Environment] = {}
 
     def __call__(self, span: Span) -> tuple[list[Verdict], int]:
-        """The verdicts on some episodes, and how many steps they have."""
+        """Return the verdicts on a span's episodes, and its number of steps."""
         verdicts = [
             each if isinstance(each, Verdict) else self._one(env_id, each) for env_id, each in span.episodes
         ]
@@ -157,7 +154,7 @@ class Player:
         environment = self._open.pop(key, None) or info.make(episode.task)
         verdict = replayed(episode, environment, info, max_steps=self._worlds.max_steps)
         if verdict.status == Status.DIFFERENT:
-            environment.close()  # it may have failed in the middle
+            environment.close()  # it may have failed during a step
         else:
             self._open[key] = environment
         return verdict

@@ -1,4 +1,4 @@
-"""Take secrets and personal data out of a store: the same value becomes the same placeholder everywhere."""
+"""Replace secrets and personal data in a store: a value gets the same placeholder everywhere."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ _SHOWN_TO_THE_MODEL = ("messages", "tools", "completion")
 
 
 class Redacted(NamedTuple):
-    """The new store, and what was done."""
+    """The new store, its lineage entry and the counts."""
 
     manifest: Manifest | None
-    """None when nothing was written."""
+    """None if nothing was written."""
     entry: LineageEntry
     report: RedactReport
 
 
 class Sought(NamedTuple):
-    """What is looked for."""
+    """The finders of a search."""
 
     finder: Finder
-    """Everywhere."""
+    """For all texts."""
     prose: Finder
-    """Where people and models write."""
+    """For texts that people and models write."""
 
     def search(self, taken: Mapping[str, int] | None = None) -> Search:
-        """A search for it that has found nothing yet."""
+        """Return a new search with these finders."""
         return Search(self.finder, Placeholders(taken), prose=self.prose)
 
 
@@ -62,19 +62,19 @@ def scan(
     skip: Sequence[str] = (),
     pii: str | None = None,
 ) -> RedactReport:
-    """Say what secrets and personal data stand in a store, by kind and place and never what they are.
+    """Report secrets and personal data of a store by kind and place, without their values.
 
     Args:
         path: The store, or `sample:NAME`.
-        patterns: More to look for: names of kinds to regular expressions (Python's). The group `value`, else
-            the first group, else the whole match is the value.
+        patterns: Additional patterns: names of kinds to Python regular expressions. The value is the group
+            `value`, else the first group, else the whole match.
         skip: Kinds that are not looked for.
-        pii: Name or folder of the spaCy model with which presidio looks for names, places and accounts too;
-            `none` for its patterns alone, which know no names; None to do without presidio.
+        pii: Name or folder of the spaCy model with which presidio also finds names, places and accounts;
+            `none` for presidio's patterns alone, which find no names; None to do without presidio.
 
     Raises:
-        RequestError: A pattern is none or has a name that cannot be, or there is no such kind or model.
-        MissingExtra: `pii` is asked for, and presidio is not installed.
+        RequestError: A pattern or its name is invalid, or a kind or the model does not exist.
+        MissingExtra: `pii` is given, and presidio is not installed.
         StoreError: The store cannot be read.
     """
     sought = _sought(patterns or {}, skip, pii)
@@ -87,14 +87,14 @@ def scan(
 def scan_texts(
     texts: Iterable[tuple[str, str]], *, patterns: Mapping[str, str] | None = None
 ) -> RedactReport:
-    """The same for texts that are in no store; JSON is walked.
+    """Report secrets and personal data of texts outside a store; strings in JSON are searched one by one.
 
     Args:
-        texts: Each with what to call its place.
-        patterns: As `scan` takes them.
+        texts: Each with a name for its place.
+        patterns: As in `scan`.
 
     Raises:
-        RequestError: A pattern is none or has a name that cannot be.
+        RequestError: A pattern or its name is invalid.
     """
     search = _sought(patterns or {}, (), None).search()
     for place, text in texts:
@@ -112,21 +112,21 @@ def redact(
 ) -> Redacted:
     """Write a store without secrets and personal data: each value becomes a placeholder such as `[EMAIL_1]`.
 
-    All texts are read: messages, tool calls, tags, feedback, ids, and what the manifest says of the source.
-    JSON is walked, also where it stands in a text, and only its texts change: it stays valid, and a number
-    stays a number. The same value gets the same placeholder in the whole store, and a second pass finds
-    nothing. Token ids and log probabilities of texts that changed would give them away, and become null.
+    All texts are read: messages, tool calls, tags, feedback, ids, and the manifest's source and lineage. JSON
+    stays valid, also inside a text: only its strings change, and numbers stay numbers. A value gets the same
+    placeholder in the whole store, and a second run finds nothing. Token ids and log-probabilities of changed
+    texts would reveal them, and become null.
 
     Args:
         path: The store, or `sample:NAME`.
-        goal: The folder that exists afterwards; None to count and write nothing.
-        patterns: As `scan` takes them. The lineage has their names alone.
+        goal: The folder to write; None only counts.
+        patterns: As in `scan`. The lineage contains only their names.
         skip: Kinds that stay as they are.
-        pii: As `scan` takes it.
+        pii: As in `scan`.
 
     Raises:
-        RequestError: A pattern is none or has a name that cannot be, or there is no such kind or model.
-        MissingExtra: `pii` is asked for, and presidio is not installed.
+        RequestError: A pattern or its name is invalid, or a kind or the model does not exist.
+        MissingExtra: `pii` is given, and presidio is not installed.
         StoreError: `goal` exists, or a store cannot be read or written.
     """
     sought = _sought(patterns or {}, skip, pii)
@@ -158,7 +158,7 @@ def _sought(patterns: Mapping[str, str], skip: Sequence[str], pii: str | None) -
             )
         try:
             own[name] = re.compile(pattern)
-        except re.error as error:  # what the pattern is may be a secret itself
+        except re.error as error:  # the pattern itself may be a secret
             raise RequestError(f"the pattern {name} is no regular expression: {error.msg}") from None
         if own[name].match(""):
             raise RequestError(f"the pattern {name} fits no text at all", hint="+ in the place of *")
@@ -174,7 +174,7 @@ def _entry(derivation: Derivation, arguments: JsonObject, report: RedactReport) 
 
 
 def _searched(derivation: Derivation, sought: Sought) -> Search:
-    """Everything is read, and nothing written."""
+    """Search the whole store without writing."""
     search = sought.search()
     manifest = derivation.store.manifest
     search.document(manifest.source, "manifest.source")
@@ -186,7 +186,7 @@ def _searched(derivation: Derivation, sought: Sought) -> Search:
 
 
 def _written(derivation: Derivation, goal: Path, search: Search, arguments: JsonObject) -> Manifest | None:
-    """The new store; None, and nothing is left, where a value got a placeholder that was there already."""
+    """Write the new store; None, and no store, if a new placeholder was already in the texts."""
     before = derivation.store.manifest
     with StoreWriter(
         goal,
@@ -205,17 +205,17 @@ def _written(derivation: Derivation, goal: Path, search: Search, arguments: Json
 
 
 def _lineage(entry: LineageEntry, search: Search) -> LineageEntry:
-    """An entry as it may be told: its arguments and its reasons name what people typed."""
+    """Redact a lineage entry: its arguments and reasons contain what users typed."""
     return LineageEntry.model_validate(search.document(entry.model_dump(mode="json"), "manifest.lineage"))
 
 
 def part_names(store: Store) -> list[str]:
-    """The names of its parts, in order; files of one name in several tables hold the same episodes."""
+    """Return the names of a store's parts, in order; equal names in several tables hold the same episodes."""
     return sorted({PurePath(part.path).name for part in store.manifest.parts})
 
 
 def search_part(store: Store, part: str, search: Search) -> None:
-    """Look through all texts of a part and count.
+    """Search all texts of a part and count.
 
     Raises:
         StoreError: A file cannot be read.
@@ -230,7 +230,7 @@ def search_part(store: Store, part: str, search: Search) -> None:
 def redact_part(
     store: Store, part: str, search: Search, writer: StoreWriter, connection: duckdb.DuckDBPyConnection
 ) -> None:
-    """Write a part without what is found in it. Only episodes that change are hashed again.
+    """Write a part with placeholders. Only episodes that change are hashed again.
 
     Raises:
         StoreError: A file cannot be read or written.
@@ -244,7 +244,7 @@ def redact_part(
     kept = {}
     names = {table: f"trajkit_redacted_{table}" for table in TABLES}
     for table, before in rows.items():
-        chosen = _is_in(before.column("episode_id"), episodes)  # by the id that it had
+        chosen = _is_in(before.column("episode_id"), episodes)  # by the old id
         kept[table] = before.filter(pa.array(~chosen))
         mine = {name: changed.within(chosen) for name, changed in changes[table].items()}
         connection.register(names[table], _changed(before.filter(pa.array(chosen)), mine))
@@ -255,7 +255,7 @@ def redact_part(
 
 
 def _rows(store: Store, table: str, part: str, names: list[str] | None = None) -> pa.Table:
-    """The rows of a part, in their order, with JSON as its text; none where the table has no such part."""
+    """Return the rows of a part in order, with JSON as text; no rows if the table has no such part."""
     path = store.path / table / part
     try:
         if not path.is_file():
@@ -270,7 +270,7 @@ def _rows(store: Store, table: str, part: str, names: list[str] | None = None) -
         if isinstance(field.type, pa.BaseExtensionType):
             chunks: Any = rows.column(place).chunks
             texts: Any = [chunk.storage for chunk in chunks]
-            kind: Any = field.type.storage_type  # a table without rows has no chunks to tell
+            kind: Any = field.type.storage_type  # a table without rows has no chunks with a type
             rows = rows.set_column(place, field.name, pa.chunked_array(texts, kind))
     return rows
 
@@ -283,7 +283,7 @@ def _changes(rows: pa.Table, table: str, search: Search) -> dict[str, Changed]:
 
 
 def _episodes(rows: Mapping[str, pa.Table], changes: Mapping[str, Mapping[str, Changed]]) -> pa.Array[Any]:
-    """The episodes in which anything changes, by their old ids."""
+    """Return the old ids of the episodes in which anything changes."""
     found = [
         rows[table].column("episode_id").filter(pa.array(_any(changed.values()))).combine_chunks()
         for table, changed in changes.items()
@@ -300,12 +300,12 @@ def _changed(rows: pa.Table, changes: Mapping[str, Changed]) -> pa.Table:
 
 
 def _without_tokens(rows: pa.Table, changes: Mapping[str, Changed]) -> dict[str, Any]:
-    """Token ids and log probabilities, which would give the texts away: where those changed they are gone."""
+    """Return columns of token ids and log-probabilities, null for changed texts, which they would reveal."""
     shown = [changes[name] for name in _SHOWN_TO_THE_MODEL if name in changes]
     if not shown or "prompt_token_ids" not in rows.schema.names:
         return {}
     episodes = rows.column("episode_id")
-    # prompts go on from step to step
+    # a prompt contains the earlier steps
     gone = {"prompt_token_ids": _is_in(episodes, episodes.filter(pa.array(_any(shown))).unique())}
     if "completion" in changes:
         answered = changes["completion"].rows

@@ -1,4 +1,4 @@
-"""Look through the text columns of a store, each different text once, and count what is found."""
+"""Search the text columns of a store, each distinct text once, and count the values found."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trajkit.store.layout import TABLES, Column
 
 _TEXT_TYPES = ("VARCHAR", "JSON", "VARCHAR[]")
 _BLOCKS = (TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock, FileBlock, UnknownBlock)
-# words of trajkit's own, names of metrics (which are columns), and hashes
+# trajkit's own words, names of metrics (which are columns), and hashes
 _FIXED = (
     *("purpose", "outcome", "kind", "metric_name", "finish_reason", "mask_reason"),
     *("initial_state_hash", "snapshot_hash"),
@@ -35,26 +35,26 @@ _AFTER = re.compile(r"\s*:")
 
 
 def text_columns(table: str) -> tuple[Column, ...]:
-    """The columns of a table in which people and programs may have written anything."""
+    """Return the columns of a table with free text."""
     return tuple(
         column for column in TABLES[table] if column.sql_type in _TEXT_TYPES and column.name not in _FIXED
     )
 
 
 class Changed(NamedTuple):
-    """What is another value in a column than before."""
+    """Changed values of a column."""
 
     rows: npt.NDArray[np.bool_]
-    """Which rows change."""
+    """Whether each row changes."""
     values: pa.Array[Any]
-    """What they become, in the order of the rows."""
+    """The new values of these rows, in their order."""
 
     def within(self, chosen: npt.NDArray[np.bool_]) -> Changed:
-        """The same of some of the rows."""
+        """Return the changes of some of the rows."""
         return Changed(self.rows[chosen], self.values.filter(pa.array(chosen[self.rows])))
 
     def applied(self, column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
-        """The column as it becomes."""
+        """Return the changed column."""
         places = np.arange(len(column))
         places[self.rows] = len(column) + np.arange(len(self.values))
         both: Any = pa.concat_arrays([*column.chunks, self.values])
@@ -63,12 +63,12 @@ class Changed(NamedTuple):
 
 
 class Search:
-    """Goes through columns, counts what is there and puts placeholders in its place.
+    """Searches columns, counts values, and replaces them by placeholders.
 
     Args:
-        finder: What is looked for.
-        placeholders: What stands in the place of what is found.
-        prose: What is looked for where people and models write, and not in names and ids; None for the same.
+        finder: Finds values in names and ids, and in prose unless `prose` is given.
+        placeholders: Assigns placeholders.
+        prose: Finds values in texts that people and models write; None for `finder`.
     """
 
     def __init__(self, finder: Finder, placeholders: Placeholders, *, prose: Finder | None = None) -> None:
@@ -79,32 +79,32 @@ class Search:
         self._n_texts = self._n_bytes = 0
 
     def column(self, values: pa.ChunkedArray[Any], table: str, column: Column) -> Changed | None:
-        """A column with placeholders; None where nothing is in it."""
+        """Return the changes of a column; None without any."""
         place = f"{table}.{column.name}"
         if values.null_count == len(values):
             return None
-        whole: Any = values.combine_chunks()  # of each chunk the search would be prepared anew
+        whole: Any = values.combine_chunks()  # else the search would be prepared anew for each chunk
         if column.sql_type == "VARCHAR[]":
             inside = self._texts(whole.flatten(), place, column)
             return None if inside is None else _lists(whole, inside, is_sorted=table == "episodes")
         return self._texts(whole, place, column)
 
     def document(self, value: JsonObject, place: str) -> JsonObject:
-        """A JSON object with placeholders."""
+        """Return a JSON object with placeholders."""
         return json.loads(self._alone(json.dumps(value, ensure_ascii=False), place, is_json=True))  # type: ignore[no-any-return]
 
     def text(self, text: str, place: str) -> str:
-        """A text with placeholders; JSON stays JSON."""
+        """Return a text with placeholders; JSON stays JSON."""
         self._n_texts += 1
         self._n_bytes += len(text.encode("utf-8", "surrogatepass"))
         return self._alone(text, place, is_json=False)
 
     def clashes(self) -> dict[str, int]:
-        """The highest numbers of placeholders that were there, where one may have been given again."""
+        """Return the highest numbers of existing placeholders, if one may have been assigned again."""
         return self._placeholders.clashes()
 
     def report(self) -> RedactReport:
-        """What was found so far."""
+        """Return the counts so far."""
         found = [
             Found(kind=kind, place=place, n_found=number, n_values=len(self._values[kind, place]))
             for (kind, place), number in self._numbers.items()
@@ -120,7 +120,7 @@ class Search:
             self._placeholders.meet(text)
         finder = self._prose if column.sql_type == "JSON" or column.name in _PROSE else self._finder
         may_hold = finder.may_hold(values)
-        texts = values.filter(may_hold).to_pylist()  # a null is not among them
+        texts = values.filter(may_hold).to_pylist()  # the filter drops nulls
         numbers = Counter(texts)
         is_json = column.sql_type == "JSON"
         made = self._rewritten(numbers, place, finder, is_json=is_json, is_closed=column.is_closed)
@@ -138,11 +138,11 @@ class Search:
     def _rewritten(
         self, numbers: Mapping[str, int], place: str, finder: Finder, *, is_json: bool, is_closed: bool
     ) -> dict[str, str]:
-        """The texts that hold something, with placeholders; `numbers` says how often each is there."""
+        """Return the texts that change, with placeholders; `numbers` has how often each occurs."""
         made: dict[str, str] = {}
         fixed = _is_fixed if is_closed else None
         left: Iterable[str] = numbers
-        # what stands beside a placeholder may look like something that it did not before
+        # text beside a new placeholder may match a pattern that it did not match before
         current = {text: text for text in left}
         for _ in range(_MOST_ROUNDS):
             seen = {
@@ -168,7 +168,7 @@ class Search:
 
 
 def _lists(before: Any, inside: Changed, *, is_sorted: bool) -> Changed:
-    """Lists with other texts in them; those of an episode are the sorted names of its steps."""
+    """Return lists with changed texts. Lists of an episode are sorted: they have the names in its steps."""
     texts: Iterator[Any] = iter(inside.applied(pa.chunked_array([before.flatten()])).to_pylist())
     was = before.to_pylist()
     lists = [None if each is None else [next(texts) for _ in each] for each in was]
@@ -179,33 +179,33 @@ def _lists(before: Any, inside: Changed, *, is_sorted: bool) -> Changed:
 
 
 def _is_fixed(text: str, name: str) -> bool:
-    """Of messages: the names that the schema gives, and its words."""
+    """Whether a text of messages is a name or a word of the schema."""
     return text in _SCHEMA_NAMES if not name else name in _SCHEMA_WORDS
 
 
 class Part(NamedTuple):
-    """A text in which values are looked for."""
+    """A text in which values are looked for, as a part of a longer text."""
 
     text: str
-    """As it is read."""
+    """The text, decoded from JSON."""
     label: str
-    """The name before it, where that tells what it is, and a colon; else empty."""
+    """The name before it and a colon, if the name tells its kind; else empty."""
     start: int
-    """Where it stands in what it is a part of."""
+    """Start in the longer text."""
     end: int
-    """Where it has ended there."""
+    """End in the longer text."""
     is_json: bool
-    """Whether it stands there as a text of JSON, in quotes."""
+    """Whether it is a JSON string there, in quotes."""
 
 
 def parts(text: str, *, is_json: bool, is_fixed: Callable[[str, str], bool] | None = None) -> Iterator[Part]:
-    """The texts of a text: of JSON every text in it, else itself.
+    """Yield the texts in a text: every string of JSON, else the text itself.
 
     Args:
-        text: As it is written.
-        is_json: Whether it is JSON for sure; else it is asked.
-        is_fixed: Of the texts of an object with the name before it, those that must stay as they are; of a
-            name itself, with an empty name before it.
+        text: The text.
+        is_json: Whether it is certainly JSON; else this is tested.
+        is_fixed: Whether a string of JSON with the name before it must stay; for a name itself the second
+            argument is empty.
     """
     if not is_json and not _is_json(text):
         yield Part(text, "", 0, len(text), is_json=False)
@@ -230,15 +230,15 @@ def replaced(
     is_fixed: Callable[[str, str], bool] | None = None,
     on_found: Callable[[str, str], None] = lambda kind, value: None,
 ) -> str:
-    """A text with placeholders. JSON stays JSON: numbers, order and spaces are as they were.
+    """Return a text with placeholders. JSON stays JSON, with the same numbers, order and spaces.
 
     Args:
-        text: As it is written.
-        found: What `Finder.find` found in its parts and in theirs, each with its label.
-        placeholders: What stands in the place of a value.
-        is_json: Whether it is JSON for sure; else it is asked.
-        is_fixed: As `parts` takes it.
-        on_found: Told the kind of each value, and the value.
+        text: The text.
+        found: Result of `Finder.find` for the `leaves` of the text.
+        placeholders: Assigns placeholders.
+        is_json: Whether it is certainly JSON; else this is tested.
+        is_fixed: As in `parts`.
+        on_found: Gets the kind of each value, and the value.
     """
     pieces, last = [], 0
     for part in parts(text, is_json=is_json, is_fixed=is_fixed):
@@ -254,7 +254,7 @@ def replaced(
 
 
 def leaves(text: str, *, is_json: bool, is_fixed: Callable[[str, str], bool] | None = None) -> Iterator[str]:
-    """The texts that `replaced` wants to be looked at, with their labels; those of JSON in texts too."""
+    """Yield the texts that `replaced` looks up in `found`, with their labels, also those of JSON in texts."""
     for part in parts(text, is_json=is_json, is_fixed=is_fixed):
         if part.is_json and _is_json(part.text):
             yield from leaves(part.text, is_json=True)
@@ -277,12 +277,12 @@ def _filled(
 
 
 def _written(text: str) -> str:
-    """A text in JSON; half of a surrogate pair can only be written as an escape."""
+    """Write a text as JSON; half of a surrogate pair can only be written as an escape."""
     return json.dumps(text, ensure_ascii=has_surrogate(text))
 
 
 def _is_json(text: str) -> bool:
-    """Whether a text is an object or a list in JSON, with texts in it."""
+    """Whether a text is a JSON object or list that contains strings."""
     if text[:1] not in ("{", "[", " ", "\n", "\t", "\r") or '"' not in text:
         return False
     try:
@@ -295,33 +295,33 @@ class Found(Model):
     """Values of one kind in one place."""
 
     kind: Name
-    """What they are, such as `github-token`."""
+    """Kind of value, such as `github-token`."""
     place: Name
     """Table and column, such as `steps.messages`, or `manifest.source`."""
     n_found: Count
-    """How often, over all rows."""
+    """Number of occurrences in all rows."""
     n_values: Count
-    """How many different ones."""
+    """Number of distinct values."""
 
 
 class RedactReport(Model):
-    """What a search for secrets and personal data came to."""
+    """Counts of a search for secrets and personal data."""
 
     found: tuple[Found, ...]
-    """By kind and place, the most frequent first; none where nothing was found."""
+    """By kind and place, the most frequent first; empty if nothing was found."""
     n_texts: Count
     """Texts that were read, over all columns."""
     n_bytes: Count
-    """Their size, as UTF-8."""
+    """Their size in bytes of UTF-8."""
 
     @property
     def n_found(self) -> int:
-        """How many values stand in the store, over all kinds and places."""
+        """Number of occurrences in all places."""
         return sum(each.n_found for each in self.found)
 
     @property
     def n_by_kind(self) -> dict[str, int]:
-        """The same for each kind, the most frequent first."""
+        """Number of occurrences by kind, the most frequent first."""
         numbers: dict[str, int] = {}
         for each in self.found:
             numbers[each.kind] = numbers.get(each.kind, 0) + each.n_found

@@ -1,4 +1,4 @@
-"""A second opinion: betterleaks or gitleaks over the texts of a store, where one is on the PATH."""
+"""Check the texts of a store with another scanner: betterleaks or gitleaks, if one is on the PATH."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from trajkit.errors import RequestError
 from trajkit.store.layout import TABLES, quoted
 
 PROGRAMS = ("betterleaks", "gitleaks")
-"""By preference: the first is by the author of the second, and reads the same configuration."""
+"""In order of preference: the first is by the author of the second, and reads the same configuration."""
 _FOUND = 3
 
 
 class Opinion(NamedTuple):
-    """What somebody else's scanner says."""
+    """Result of another scanner."""
 
     program: str
-    """Which one."""
+    """Its name."""
     n_by_rule: dict[str, int]
-    """How often each of its rules found something; none where nothing was found."""
+    """Number of findings of each of its rules; empty if it found nothing."""
 
 
 def program_on_path() -> str | None:
-    """The scanner that is installed here; None for none."""
+    """Return the name of the installed scanner; None without one."""
     return next((name for name in PROGRAMS if shutil.which(name)), None)
 
 
 def second_opinion(path: str | Path) -> Opinion | None:
-    """Ask the scanner that is installed about every text of a store; None where none is.
+    """Run the installed scanner on every text of a store; None without a scanner.
 
     Args:
         path: The store, or `sample:NAME`.
@@ -53,9 +53,9 @@ def second_opinion(path: str | Path) -> Opinion | None:
 
 
 def opinion_of(texts: Iterable[str]) -> Opinion | None:
-    """The same about any texts.
+    """Run the installed scanner on texts; None without a scanner.
 
-    They go into its standard input, and nothing of them is kept.
+    The texts go into its standard input, and none is kept.
 
     Raises:
         RequestError: The scanner failed.
@@ -71,13 +71,13 @@ def opinion_of(texts: Iterable[str]) -> Opinion | None:
         ]
         log = Path(folder) / "log"
         with (
-            log.open("wb") as told,
+            log.open("wb") as errors,
             subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=told
+                command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=errors
             ) as process,
         ):
             assert process.stdin is not None
-            with contextlib.suppress(BrokenPipeError):  # its exit code says why
+            with contextlib.suppress(BrokenPipeError):  # its exit code tells the cause
                 process.stdin.writelines(text.encode("utf-8", "replace") + b"\n" for text in texts)
                 process.stdin.close()
         if process.returncode not in (0, _FOUND):
@@ -91,7 +91,7 @@ def opinion_of(texts: Iterable[str]) -> Opinion | None:
 
 
 def _texts(derivation: Derivation) -> Iterator[str]:
-    """The texts of a store, each once; of JSON the texts that are in it."""
+    """Yield the distinct texts of a store; of JSON, its strings."""
     for table in TABLES:
         for column in text_columns(table):
             name = quoted(column.name)

@@ -1,4 +1,4 @@
-"""Personal data without a shape, as presidio and a spaCy model read it: names, places, accounts."""
+"""Find personal data without a fixed pattern by presidio and a spaCy model: names, places, accounts."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from trajkit.curation.redact_text import Span
 from trajkit.errors import RequestError
 
 EXTRA = "pii"
-"""The extra that brings presidio and spaCy."""
+"""The extra that installs presidio and spaCy."""
 
 MODEL = "en_core_web_lg"
-"""The spaCy model that presidio itself takes where nobody names one."""
+"""presidio's default spaCy model."""
 
 NO_MODEL = "none"
-"""In the place of a model: presidio's own patterns alone, which know no names."""
+"""Used instead of a model: presidio's own patterns alone, which find no names."""
 
 ENTITIES = {
     "person": "PERSON",
@@ -31,17 +31,17 @@ ENTITIES = {
     "us-passport": "US_PASSPORT",
     "uk-nhs": "UK_NHS",
 }
-"""What presidio calls each kind. Mail, phone and IP addresses are found by their shapes, with more care."""
+"""presidio's name of each kind. `redact_shape` finds mail, phone and IP addresses, with more checks."""
 
 _OF_THE_MODEL = frozenset({"person", "location", "nationality"})
 _LEAST_SCORE = 0.5
 _MOST_CHARACTERS = 100_000
-"""Read at once: spaCy takes memory for each, and refuses more than a million."""
+"""Characters read at once: spaCy's memory grows with them, and it refuses more than a million."""
 _WORTH_READING = re.compile(r"[^\W\d_]{2}|[0-9]{3}")
 
 
 class PiiReader:
-    """Reads texts for personal data, in the language of a model.
+    """Finds personal data in texts, in the language of a model.
 
     Args:
         model: A spaCy model: the name of its package, or a folder; `none` for no model.
@@ -49,7 +49,7 @@ class PiiReader:
 
     Raises:
         MissingExtra: presidio or spaCy is not installed.
-        RequestError: There is no such model here, or it finds no names.
+        RequestError: The model is not installed, or finds no names.
     """
 
     def __init__(self, model: str, skip: Collection[str] = ()) -> None:
@@ -62,7 +62,7 @@ class PiiReader:
         self._analyzer = _analyzer(pipeline, [*wanted.values()])
 
     def __call__(self, text: str) -> list[Span]:
-        """What is in a text, in order; where two overlap, both."""
+        """Return the values in a text, in order of their score; they may overlap."""
         return list(self._spans(text)) if self._kinds and _WORTH_READING.search(text) else []
 
     def _spans(self, text: str) -> Iterator[Span]:
@@ -98,12 +98,12 @@ def _pipeline(model: str) -> Any:
 
 
 def _analyzer(pipeline: Any, entities: list[str]) -> Any:
-    """Presidio with this model, and no recognizer that would ask the network."""
+    """Return presidio with this model, without recognizers that use the network."""
     presidio = need("presidio_analyzer", extra=EXTRA)
     engines = need("presidio_analyzer.nlp_engine", extra=EXTRA)
     language = pipeline.lang
     engine = engines.SpacyNlpEngine(models=[{"lang_code": language, "model_name": language}])
-    engine.nlp = {language: pipeline}  # loaded already: presidio would download what it does not find
+    engine.nlp = {language: pipeline}  # loaded before: presidio would download a missing model
     registry = presidio.RecognizerRegistry(supported_languages=[language])
     registry.load_predefined_recognizers(languages=[language], nlp_engine=engine)
     registry.recognizers = [

@@ -1,8 +1,8 @@
-"""What secrets and personal data look like: one shape for each kind, and the sums that prove some of them.
+"""Patterns of secrets and personal data: one shape for each kind, with checks that confirm some of them.
 
-A shape has two patterns. The candidate is what every value of the kind contains, in the syntax of RE2, so
-that whole columns are searched at the speed of memory. The pattern says exactly what is a value, and is asked
-only near a candidate. What no pattern can say (that a JWT has a header, an address is nobody's) says `holds`.
+A shape has two patterns. Every value of its kind contains the candidate, which is in the syntax of RE2, so
+that whole columns are searched at the speed of memory. The pattern matches exactly the value, and is tried
+only near a candidate. `holds` tests what a pattern cannot, such as the header of a JWT or a sample address.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 _LEAST_BITS = 2.6
-"""Per character; random hex has 3.5 or more at 32 characters, and `xxxx-xxxx` next to nothing."""
+"""Entropy per character. Random hex has 3.5 or more at 32 characters, `xxxx-xxxx` almost none."""
 _MORE_BITS = 3.2
 _SAMPLE = re.compile(
     r"example|your[_-]|x{6}|placeholder|changeme|redacted|dummy|sample|1234567890|abcdefgh|\.\.\.", re.I
 )
 _SEQUENCE = "0123456789abcdefghijklmnopqrstuvwxyz"
-# RFC 2606 and 6761: addresses that nobody can have
+# RFC 2606 and 6761: reserved domains
 _NOBODYS = re.compile(
     r"(?:^|\.)(?:example\.(?:com|org|net)|[\w-]+\.(?:example|test|invalid|localhost|local|internal))$", re.I
 )
@@ -35,7 +35,7 @@ _FILES = re.compile(
     re.I,
 )
 _SERVICES = ("git", "hg", "svn")
-# names of homes that are the same on many machines, or stand for a name
+# home folders that exist on many machines, or are placeholders
 _NOT_PEOPLE = re.compile(
     "users?|user_?name|your[_-]?name|name|me|you|some(?:one|body)|root|admin|administrator|ubuntu|debian"
     "|ec2-user|vagrant|runner|runneradmin|node|jovyan|vscode|codespace|coder|gitpod|circleci|jenkins|travis"
@@ -49,7 +49,7 @@ _VERSION = re.compile(
     re.I,
 )
 _BEFORE = 16
-# what code calls something: `settings.oauth.secret_v2`, `some-words-with-2-numbers`
+# identifiers in code: `settings.oauth.secret_v2`, `some-words-with-2-numbers`
 _NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+|[a-z_][a-z0-9_]*(?:[./-][a-z0-9_]+)*")
 _PRODUCT = re.compile(r"[A-Za-z][\w+-]*[/ ]$")
 # country codes of ITU-T E.164, by their first digits
@@ -61,7 +61,7 @@ _SAMPLES = tuple(map(ipaddress.ip_network, ("192.0.2.0/24", "198.51.100.0/24", "
 
 
 def is_random(found: re.Match[str]) -> bool:
-    """Whether a token was drawn, and is not a word or a sample of one."""
+    """Whether a token looks random, and is not a word or a sample."""
     value = _value(found)
     body = value[-32:] if len(value) > 36 else value[4:]
     if _bits(value) < _LEAST_BITS or _SAMPLE.search(value) or _SEQUENCE[:10] in value.lower():
@@ -70,7 +70,7 @@ def is_random(found: re.Match[str]) -> bool:
 
 
 def is_very_random(found: re.Match[str]) -> bool:
-    """The same for a value that only its name says to be a secret: code has names and calls there too."""
+    """Whether a value that only its name marks as a secret looks random: names and calls in code do not."""
     value = _value(found)
     if not is_random(found) or _bits(value) < _MORE_BITS:
         return False
@@ -79,17 +79,17 @@ def is_very_random(found: re.Match[str]) -> bool:
 
 
 def is_jwt(found: re.Match[str]) -> bool:
-    """Whether the header says how it is signed."""
+    """Whether the header names the signing algorithm."""
     head = found[0].partition(".")[0]
     try:
-        said = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
+        header = json.loads(base64.urlsafe_b64decode(head + "=" * (-len(head) % 4)))
     except (binascii.Error, ValueError):
         return False
-    return isinstance(said, dict) and "alg" in said
+    return isinstance(header, dict) and "alg" in header
 
 
 def is_credentials(found: re.Match[str]) -> bool:
-    """Whether a user and a password are given, and not a place for them."""
+    """Whether user and password are values, not placeholders."""
     _, _, password = _value(found).partition(":")
     if re.fullmatch(r"[$%{(*<].*|.*[}>)]|x{3,}", password):
         return False
@@ -97,7 +97,7 @@ def is_credentials(found: re.Match[str]) -> bool:
 
 
 def is_mail(found: re.Match[str]) -> bool:
-    """Whether somebody may have this address."""
+    """Whether a mail address may belong to somebody."""
     name, _, host = found[0].rpartition("@")
     is_file = _FILES.fullmatch(host.rpartition(".")[2]) is not None
     before = found.string[max(0, found.start() - 60) : found.start()]
@@ -106,24 +106,24 @@ def is_mail(found: re.Match[str]) -> bool:
 
 
 def is_phone(found: re.Match[str]) -> bool:
-    """Whether it has as many digits as a number has, and a country that there is."""
+    """Whether a number has the length of a phone number, and an existing country code."""
     value = _value(found)
     digits = re.sub(r"\D", "", value)
     if not 7 <= len(digits) <= 15 or len(set(digits)) < 3:
         return False
     if value.startswith("+"):
         return len(digits) >= 9 and _COUNTRIES.match(digits) is not None
-    # 555-01xx is for films
+    # 555-01xx is reserved for fiction
     return not re.fullmatch(r"1?\d{3}55501\d\d", digits)
 
 
 def is_address(found: re.Match[str]) -> bool:
-    """Whether it is the address of some machine: no version, no mask, no loopback, no sample."""
+    """Whether it is a machine's address: no version number, mask, loopback or sample."""
     try:
         address = ipaddress.ip_address(found[0])
     except ValueError:
         return False
-    if address.version == 6:  # a slice of Python's is one as well
+    if address.version == 6:  # a slice in Python may look like one
         groups = [group for group in found[0].split(":") if group]
         is_some = len(groups) >= 3 and any(map(str.isdigit, found[0]))
         return is_some and not (
@@ -138,7 +138,7 @@ def is_address(found: re.Match[str]) -> bool:
 
 
 def is_person(found: re.Match[str]) -> bool:
-    """Whether a home is somebody's, and not the one of every machine."""
+    """Whether a home folder has a person's name."""
     return _NOT_PEOPLE.fullmatch(_value(found).rstrip(".")) is None
 
 
@@ -147,43 +147,43 @@ def _value(found: re.Match[str]) -> str:
 
 
 def _bits(text: str) -> float:
-    """Shannon's entropy of its characters, per character."""
+    """Return the Shannon entropy per character."""
     n = len(text)
     return -sum(k / n * math.log2(k / n) for k in Counter(text).values())
 
 
 def _n_turns(text: str) -> int:
-    """How often upper and lower case follow each other."""
+    """Count changes between upper and lower case."""
     pairs = itertools.pairwise(text)
     return sum(a.isupper() != b.isupper() for a, b in pairs if a.isalpha() and b.isalpha())
 
 
 VALUE = "value"
-"""Name of the group that is replaced; a pattern without one is replaced whole."""
+"""Name of the group that is replaced; without it the whole match is replaced."""
 
 
 class Shape(NamedTuple):
-    """How a kind of value is found."""
+    """How to find a kind of value."""
 
     kind: str
-    """What it is, such as `github-token`; empty where `kind_of` tells."""
+    """Name such as `github-token`; empty if `kind_of` decides."""
     pattern: re.Pattern[str]
-    """What it looks like; `value` is the part that is replaced."""
+    """Matches the value; only the group `value` is replaced."""
     candidate: str
-    """What each of them contains, for RE2: no anchors, no look-around."""
+    """A pattern that each value contains, for RE2: no anchors, no look-around."""
     holds: Callable[[re.Match[str]], bool] = lambda found: True
-    """Whether what looks like one is one."""
+    """Confirms a match."""
     reach: int = 80
-    """Characters that the pattern may need on either side of its candidate and the rest of its word."""
+    """Characters that the pattern may need on either side of the candidate and the rest of its word."""
 
 
-# a token begins where no other word does; texts that were cut out of JSON or code may have `\n` before it
+# a token begins where no other word ends; strings cut out of JSON or code may have `\n` before it
 _BEGIN = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf]))"
 _BEGIN_PLAIN = r"(?:(?<![A-Za-z0-9_+/-])|(?<=\\[nrtbf]))"
 _END = r"(?![A-Za-z0-9_-])"
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
-# kind, prefix, what follows it, each as RE2 and re alike read it
+# kind, prefix, and pattern of the rest; RE2 and re agree on each
 _PREFIXED = (
     ("anthropic-key", "sk-ant-", r"[\w-]{24,}"),
     ("openrouter-key", "sk-or-v1-", "[0-9a-f]{64}"),
@@ -236,21 +236,21 @@ _PREFIXED = (
     ("brevo-key", "xkeysib-", "[0-9a-f]{64}-[A-Za-z0-9]{16}"),
     ("square-token", "sq0(?:atp|csp)-", r"[\w-]{22,43}"),
     ("tavily-key", "tvly-", "(?:dev-|prod-)?[A-Za-z0-9]{20,}"),
-    ("openai-key", "sk-", r"[\w-]{20,}"),  # also of those who took its shape over; after all others
+    ("openai-key", "sk-", r"[\w-]{20,}"),  # also of services that use its prefix; after all others
 )
-# of these a long text of base64 has some by chance: nothing of its alphabet may stand before them
+# a long base64 text contains some of these by chance: no character of its alphabet may stand before them
 _BARE = ("aws-key-id", "google-key", "twilio-key", "databricks-token", "airtable-token", "atlassian-token")
 _FIRST = re.compile(r"\[[^]]+\]")
 _PREFIX_KINDS = tuple((kind, re.compile(f"{prefix}{rest}", re.ASCII)) for kind, prefix, rest in _PREFIXED)
 
 
 def kind_of(value: str) -> str:
-    """Which service a token is of, by how it begins."""
+    """Return the kind of a token, which its prefix tells."""
     return next(kind for kind, pattern in _PREFIX_KINDS if pattern.fullmatch(value))
 
 
 def _prefixed(*, bare: bool) -> Shape:
-    """One shape for all of them: a text is read once, not fifty times."""
+    """Combine the prefixed kinds in one shape: a text is read once, not fifty times."""
     mine = [(prefix, rest) for kind, prefix, rest in _PREFIXED if (kind in _BARE) == bare]
     whole = "|".join(f"{prefix}{rest}" for prefix, rest in mine)
     begin = _BEGIN_PLAIN if bare else _BEGIN
@@ -261,7 +261,7 @@ def _prefixed(*, bare: bool) -> Shape:
 
 
 def _begun(rest: str) -> str:
-    """Its first ten characters, or as many as it takes to tell it from words."""
+    """Return a pattern of its first ten characters, or of as many as distinguish it from words."""
     if rest.startswith("(") or r"\." in rest:
         return rest
     found = _FIRST.match(rest)
@@ -274,7 +274,7 @@ _NAMES = (
 )
 _PHONES = "(?:tel|telephone|phone|mobile|fax|whatsapp)"
 TELLING = re.compile(rf"(?i:(?:{_NAMES})|\b{_PHONES}(?:[ _]?(?:number|no))?)$", re.ASCII)
-"""The end of a name that says what its value is."""
+"""Matches the end of a name that tells the kind of its value."""
 
 _IN_CONTEXT = (
     Shape(
@@ -401,7 +401,7 @@ _OF_PEOPLE = (
 )
 
 SHAPES = (_prefixed(bare=True), _prefixed(bare=False), *_IN_CONTEXT, *_OF_PEOPLE)
-"""Every shape, in the order in which they win where two overlap."""
+"""Every shape. Where two matches overlap, the earlier shape wins."""
 
 KINDS = tuple(
     dict.fromkeys([*(kind for kind, *_ in _PREFIXED), *(shape.kind for shape in (*_IN_CONTEXT, *_OF_PEOPLE))])

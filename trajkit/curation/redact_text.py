@@ -1,4 +1,4 @@
-"""Find secrets and personal data in texts, many at a time, and put placeholders in their place."""
+"""Find secrets and personal data in texts, many at a time, and replace them by placeholders."""
 
 from __future__ import annotations
 
@@ -18,30 +18,29 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _WORD = re.compile(r"[\w.+/=~-]*")
 _OVERLAP = 48
 PLACEHOLDER = r"\[[A-Z][A-Z0-9_]*_[0-9]{1,18}\]"
-"""What stands in the place of a value, for RE2 and re alike."""
+"""Pattern of a placeholder, for RE2 and re alike."""
 MET = re.compile(PLACEHOLDER, re.ASCII)
-"""The same, compiled."""
+"""`PLACEHOLDER`, compiled."""
 
 
 class Span(NamedTuple):
     """A value in a text."""
 
     kind: str
-    """What it is."""
+    """Kind of the value."""
     start: int
-    """Where it begins."""
     end: int
-    """Where it has ended."""
+    """The position after its last character."""
 
 
 class Finder:
-    """Knows what to look for.
+    """Finds values of all kinds.
 
     Args:
-        own: The user's patterns by the names of their kinds; the group `value` of one, else its first, else
-            the whole match is what is found.
+        own: The user's patterns by kind. The value is the group `value`, else the first group, else the whole
+            match.
         skip: Kinds that are not looked for.
-        reader: Reads texts for what has no shape; None for nobody.
+        reader: Finds values without a fixed pattern, as `PiiReader` does; None for none.
     """
 
     def __init__(
@@ -65,14 +64,14 @@ class Finder:
         self._union = "|".join(f"(?:{shape.candidate})" for _, shape, _ in self._shapes)
 
     def may_hold(self, texts: Any) -> Any:
-        """For each text of a column, or JSON as it is written: may it hold anything? Null for null."""
-        if self._asks_all:  # a pattern of the user's, or a reader, is asked of every text
+        """Whether each text of a column may contain a value; it may be JSON. Null for null."""
+        if self._asks_all:  # a user's pattern or a reader must see every text
             return pc.is_valid(texts)
-        # a character that JSON has in another spelling could hide what is looked for
+        # a character that JSON escapes could hide a value
         return pc.match_substring_regex(texts, rf"{self._union}|\\u00[2-7]|\\/")
 
     def find(self, texts: Iterable[str]) -> dict[str, list[Span]]:
-        """What is in these texts, in order; a text with nothing in it is left out."""
+        """Return the values in these texts, in order; texts without a value are left out."""
         readable: list[str] = []
         odd: list[str] = []
         for text in texts:
@@ -93,7 +92,7 @@ class Finder:
         return {text: spans for text, spans in found.items() if spans}
 
     def spans(self, text: str, candidates: Iterable[tuple[int, int]]) -> list[Span]:
-        """What is in a text near these places, in order and without overlap."""
+        """Return the values in a text near these places, in order and without overlap."""
         seen: dict[tuple[int, int, int], Span] = {}
         for start, end in _regions(text, candidates):
             for place, shape, near in self._shapes:
@@ -111,7 +110,7 @@ class Finder:
         return _apart([*(seen[key] for key in sorted(seen)), *read]) if seen or read else []
 
     def _read(self, text: str) -> list[Span]:
-        """What the reader finds; a placeholder is no name."""
+        """Return the values that the reader finds outside placeholders."""
         assert self._reader is not None
         done = [found.span() for found in MET.finditer(text)]
         return [
@@ -131,17 +130,17 @@ class Finder:
 
 
 def has_surrogate(text: str) -> bool:
-    """Whether half of a surrogate pair is in it, which Arrow cannot hold."""
+    """Whether a text contains half of a surrogate pair, which Arrow cannot hold."""
     return not text.isascii() and _SURROGATE.search(text) is not None
 
 
 def _is_plain(text: str) -> bool:
-    """Whether Arrow can hold it, and the marks are free."""
+    """Whether Arrow can hold a text that does not contain the marks."""
     return _OPEN not in text and _SHUT not in text and not has_surrogate(text)
 
 
 def _marks(marked: str) -> Iterator[tuple[int, int]]:
-    """Where the marked places are, in the text without marks."""
+    """Yield the marked places, as positions in the text without marks."""
     first, *rest = marked.split(_OPEN)
     position = len(first)
     for piece in rest:
@@ -151,7 +150,7 @@ def _marks(marked: str) -> Iterator[tuple[int, int]]:
 
 
 def _regions(text: str, candidates: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """The candidates with the rest of their words; what is near to each other is one region, read once."""
+    """Yield the candidates with the rest of their words; neighbours are joined to one region."""
     low = high = -1
     for start, end in candidates:
         if low >= 0 and start <= high + _OVERLAP:
@@ -165,7 +164,7 @@ def _regions(text: str, candidates: Iterable[tuple[int, int]]) -> Iterator[tuple
 
 
 def _apart(spans: Iterable[Span]) -> list[Span]:
-    """Those that do not touch one that comes before them here, in the order of the text."""
+    """Return the spans that overlap no earlier one, in the order of the text."""
     kept: list[Span] = []
     for span in spans:
         place = bisect_left(kept, span.start, key=lambda other: other.end - 1)
@@ -175,10 +174,10 @@ def _apart(spans: Iterable[Span]) -> list[Span]:
 
 
 class Placeholders:
-    """What stands in the place of each value: the same for the same, as long as this lives.
+    """Assigns placeholders: equal values get the same one.
 
     Args:
-        taken: The highest number that is there already, by the word of the kind.
+        taken: Highest existing number of each word, such as EMAIL.
     """
 
     def __init__(self, taken: Mapping[str, int] | None = None) -> None:
@@ -188,13 +187,13 @@ class Placeholders:
         self._met: dict[str, int] = {}
 
     def meet(self, text: str) -> None:
-        """Note the placeholders that an earlier pass left in a text."""
+        """Note the placeholders that a text already has."""
         for found in MET.findall(text):
             word, _, number = found[1:-1].rpartition("_")
             self._met[word] = max(self._met.get(word, 0), int(number))
 
     def clashes(self) -> dict[str, int]:
-        """What should have been taken: the highest numbers by word, where one may have been given twice."""
+        """Return the `taken` to start again with, if a number may have been assigned twice; else nothing."""
         if not any(
             number > self._taken.get(word, 0) for word, number in self._met.items() if self._is_given(word)
         ):
@@ -205,7 +204,7 @@ class Placeholders:
         return self._numbers.get(word, 0) > self._taken.get(word, 0)
 
     def of(self, kind: str, value: str) -> str:
-        """The placeholder of a value: `[EMAIL_1]`, numbered in the order in which they are asked for."""
+        """Return the placeholder of a value, such as `[EMAIL_1]`, numbered in the order of the calls."""
         if (kind, value) not in self._known:
             word = word_of(kind)
             self._numbers[word] = self._numbers.get(word, 0) + 1
@@ -214,5 +213,5 @@ class Placeholders:
 
 
 def word_of(kind: str) -> str:
-    """A kind as placeholders have it: `github-token` is GITHUB_TOKEN."""
+    """Return the word of a kind in placeholders: `github-token` is GITHUB_TOKEN."""
     return re.sub(r"[^A-Z0-9]+", "_", kind.upper()).strip("_")

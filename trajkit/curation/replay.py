@@ -1,4 +1,4 @@
-"""Replay: execute a store's actions again, compare what comes of it byte by byte, and keep what holds."""
+"""Replay: execute a store's actions again, and compare the results byte by byte with the stored values."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _NOT_VERIFIED = {
 
 
 class Found(Model):
-    """A value in the store that its environment does not give."""
+    """A stored value that the environment does not reproduce."""
 
     episode_id: str
-    """Whose."""
+    """Its episode."""
     step_index: int | None
-    """Of which step; None where it is about the episode."""
+    """Its step; None for a value of the episode."""
     name: str
     """The column."""
     stored: str
     """The value in the store, shortened."""
     replayed: str
-    """What the environment gave."""
+    """The value in the replay."""
 
     def __str__(self) -> str:
         step = "" if self.step_index is None else f" step {self.step_index}"
@@ -61,14 +61,14 @@ class Found(Model):
 
 
 class Replay(Model):
-    """What a replay found."""
+    """Counts of a replay."""
 
     store: Path
-    """What was replayed."""
+    """The store."""
     n_episodes: int
-    """Episodes in it."""
+    """Its number of episodes."""
     n_verified: int
-    """Episodes whose stored values are all the environment's."""
+    """Episodes whose stored values all equal the replay's."""
     n_different: int
     """Episodes with another value."""
     unchecked: dict[str, int]
@@ -76,25 +76,25 @@ class Replay(Model):
     n_steps: int
     """Steps in the store."""
     n_steps_replayed: int
-    """Steps that acted on an environment, in the episodes that were replayed."""
+    """Steps that acted on an environment, in the replayed episodes."""
     n_steps_verified: int
-    """Those of them whose stored values are all the environment's."""
+    """Steps whose stored values all equal the replay's."""
     n_values: int
-    """Values that were compared."""
+    """Compared values."""
     n_differences: int
-    """Values that are not the environment's."""
+    """Values that differ."""
     differences: tuple[Found, ...]
-    """The first of them, by episode and step; at most five of an episode."""
+    """The first differences, by episode and step; at most five of an episode."""
     n_steps_filled: int
-    """Steps that were given what the store did not know of them."""
+    """Steps whose unknown values were filled in."""
 
     @property
     def share_verified(self) -> float:
-        """Episodes verified, of all."""
+        """Verified episodes as a share of all."""
         return self.n_verified / self.n_episodes if self.n_episodes else 0.0
 
     def result(self) -> JsonObject:
-        """What the lineage of a store keeps of it."""
+        """Return the counts for a store's lineage."""
         return {
             "share_verified": self.share_verified,
             "n_episodes": self.n_episodes,
@@ -109,11 +109,11 @@ class Replay(Model):
 
 
 class Judged:
-    """The verdicts as they come, in tables of the derivation's connection.
+    """The verdicts of a replay, in tables of the derivation's connection.
 
     Args:
-        derivation: Has the store.
-        fill: Keep what the environments say of the steps.
+        derivation: The store.
+        fill: Whether to keep the environments' values of each step.
     """
 
     def __init__(self, derivation: Derivation, *, fill: bool) -> None:
@@ -133,7 +133,7 @@ class Judged:
         self._connection.execute("CREATE TEMP TABLE filled AS FROM no_filled")
 
     def add(self, verdicts: Sequence[Verdict]) -> None:
-        """Take some."""
+        """Count and insert some verdicts."""
         for verdict in verdicts:
             self._status[verdict.status] += 1
             if verdict.reason is not None:
@@ -159,7 +159,7 @@ class Judged:
             self._connection.execute("INSERT INTO filled FROM new_filled")
 
     def report(self) -> Replay:
-        """What was found."""
+        """Return the counts so far."""
         counts = self._derivation.store.manifest.counts
         return Replay(
             store=self._derivation.store.path,
@@ -179,12 +179,12 @@ class Judged:
     def derived(
         self, goal: Path | None, arguments: JsonObject, *, only_verified: bool
     ) -> tuple[LineageEntry, Manifest | None]:
-        """Write the new store; with no goal, only say what its lineage would.
+        """Write the new store; without a goal return only its lineage entry.
 
         Args:
-            goal: The folder that exists afterwards.
+            goal: The folder to write.
             arguments: Options and result, for the lineage.
-            only_verified: Leave out the episodes that are not verified.
+            only_verified: Whether to leave out the episodes that are not verified.
         """
         kept, left = "episodes", []
         if only_verified:
@@ -214,7 +214,7 @@ class Judged:
         ]
 
     def _n_filled(self) -> int:
-        """Steps that lacked something that is known now."""
+        """Count steps with an unknown value that is now known."""
         lacking = " OR ".join(f"s.{name} IS NULL" for name in _FILLED.names[2:])
         (row,) = self._connection.execute(
             f"SELECT count(*) FROM steps s JOIN filled USING (episode_id, step_index) WHERE {lacking}"
@@ -222,7 +222,7 @@ class Judged:
         return int(row[0])
 
     def _filled_views(self) -> tuple[str, str]:
-        """The steps and episodes with what was not known; what was known is what was found, or stays."""
+        """Create views of the steps and episodes with their unknown values filled in."""
         names = ", ".join(f"coalesce(s.{name}, f.{name}) AS {name}" for name in _FILLED.names[2:])
         self._connection.execute(
             f"CREATE TEMP VIEW filled_steps AS SELECT s.* REPLACE ({names}) FROM steps s "
@@ -245,17 +245,17 @@ def _place(found: Found) -> tuple[str, int]:
 
 
 OnProgress = Callable[[str, int, int | None], None]
-"""What is being done, how much of it is done, and of how much."""
+"""Gets what is being done, how much of it is done, and of how much in all."""
 
 
 class Replayed(NamedTuple):
-    """A replay, and the store that came of it."""
+    """A replay, and the store that it made."""
 
     replay: Replay
     entry: LineageEntry | None
-    """What the new store's lineage says of it; None where no store was asked for."""
+    """Lineage entry of the new store; None if none was asked for."""
     manifest: Manifest | None
-    """Of the new store; None where none was written."""
+    """Manifest of the new store; None if none was written."""
 
 
 def replay(
@@ -273,29 +273,30 @@ def replay(
 ) -> Replayed:
     """Play every episode again from its seed, and compare each stored value with the environment's.
 
-    Compared are, to the last bit, the hash of the initial state, and of each step that acted the observation,
-    the action executed, its validity, the reward and the ends; the sum of the rewards up to rounding. What is
-    not stored is not compared. An episode with nothing to compare counts as unchecked.
+    These must be equal to the last bit: the hash of the initial state, and of each step that acted the
+    observation, the executed action, its validity, the reward, `terminated` and `truncated`. The sum of the
+    rewards must be equal up to rounding. Unknown values are not compared. An episode without any known value
+    counts as unchecked.
 
     Args:
         path: The store.
-        goal: A store to write, whose lineage has the share verified; None to write none.
-        fill: Give the episodes that are verified what the store does not know of them: reward, ends,
-            executed action and validity per step; total reward, initial state, an unknown outcome, and of a
-            failure that it was a truncation.
+        goal: A store to write, whose lineage has the verified share; None to write none.
+        fill: Fill in unknown values of verified episodes: reward, `terminated`, `truncated`, executed action
+            and validity of each step; total reward, initial state, an unknown outcome, and truncation where
+            the outcome is a failure.
         only_verified: Leave the other episodes out of the new store.
-        env: The environment, such as `my_pkg.env:MyEnv`; None for the one of trajkit's that each episode
-            names.
-        settings: Its settings as texts; None for those of the rollout's lineage, which may not name a
+        env: The environment, such as `my_pkg.env:MyEnv`; None for the one that each episode names, if it is
+            trajkit's.
+        settings: Its settings as texts; None for those in the rollout's lineage, which may not name a
             function or a file.
-        max_steps: The rollout's own limit of steps; None for that of its lineage.
-        processes: How many play side by side.
-        dry_run: Do everything but write.
-        on_progress: Called as it goes on, in steps.
+        max_steps: Step limit of the rollout; None for the one in its lineage.
+        processes: Number of processes that play side by side.
+        dry_run: Do everything except writing.
+        on_progress: Gets the progress in steps.
 
     Raises:
         NothingMatched: No episode can be replayed; the hint says why.
-        RequestError: There is no such environment, or `fill` without a goal.
+        RequestError: The environment does not exist, or `fill` without a goal.
         MissingExtra: The environment's package is not installed.
         StoreError: The store is damaged, or `goal` exists or cannot be written.
     """
@@ -308,7 +309,7 @@ def replay(
     with deriving(path) as derivation:
         worlds = worlds_of(derivation.store.manifest, env, settings, max_steps)
         if worlds.env is not None:
-            typed_environment(worlds.env, worlds.settings)  # a misspelt one is told at once
+            typed_environment(worlds.env, worlds.settings)  # raises for an unknown name before any work
         judged = Judged(derivation, fill=fill)
         work = worked(
             functools.partial(Player, worlds),

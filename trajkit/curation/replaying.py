@@ -1,4 +1,4 @@
-"""One stored episode played again in its environment: what is the same, what is not, what it would add."""
+"""Play one stored episode again in its environment, and compare or complete its values."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from trajkit.schema.success import parse_success
 
 _SHOWN = 60
 _LISTED = 5
-"""Differences of one episode that are told; after another observation all that follows differs."""
+"""Most listed differences of an episode: after one observation differs, all later ones do."""
 
-# Python adds up in another way from 3.12 on, and the gateway's database keeps a metric in 32 bits.
+# Python's `sum` rounds differently from 3.12 on, and the gateway's database keeps metrics in 32 bits.
 _SUM, _METRIC = 1e-12, 2e-7
 
 
 class Status(StrEnum):
-    """What became of an episode that was to be replayed."""
+    """Result of an episode's replay."""
 
     VERIFIED = "verified"
     DIFFERENT = "different"
@@ -32,7 +32,7 @@ class Status(StrEnum):
 
 
 class StoredStep(NamedTuple):
-    """What replay needs of a step."""
+    """Columns of a step that replay reads."""
 
     step_index: int
     observation: str | None
@@ -46,7 +46,7 @@ class StoredStep(NamedTuple):
 
 
 class StoredEpisode(NamedTuple):
-    """What replay needs of an episode."""
+    """Columns of an episode that replay reads."""
 
     episode_id: str
     task: str
@@ -54,26 +54,26 @@ class StoredEpisode(NamedTuple):
     initial_state_hash: str | None
     total_reward: float | None
     episode_return: float | None
-    """The metric of this name."""
+    """The metric with this name."""
     steps: tuple[StoredStep, ...]
 
 
 class Difference(NamedTuple):
-    """A value that the environment does not give."""
+    """A stored value that the environment does not reproduce."""
 
     episode_id: str
     step_index: int | None
-    """None where it is about the episode."""
+    """None for a value of the episode."""
     name: str
     """The column."""
     stored: str
     """The value in the store, shortened."""
     replayed: str
-    """What the environment gave."""
+    """The value in the replay."""
 
 
 class Filled(NamedTuple):
-    """What the environment says of a step."""
+    """The environment's values of a step."""
 
     episode_id: str
     step_index: int
@@ -85,43 +85,43 @@ class Filled(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What came of one episode."""
+    """Result of one episode's replay."""
 
     episode_id: str
     status: Status
     reason: str | None
-    """Why it could not be checked."""
+    """Why the episode could not be checked."""
     n_steps: int
     """Steps that acted on the environment."""
     n_steps_verified: int
-    """Those of them whose stored values are all the environment's."""
+    """Steps whose stored values all equal the replay's."""
     n_values: int
-    """Values that were compared."""
+    """Compared values."""
     n_differences: int = 0
-    """Values that are not the environment's."""
+    """Values that differ."""
     differences: tuple[Difference, ...] = ()
-    """The first of them."""
+    """The first differences."""
     filled: tuple[Filled, ...] = ()
-    """Of an episode that is verified."""
+    """The steps of a verified episode."""
     total_reward: float | None = None
     initial_state_hash: str | None = None
     outcome: str | None = None
-    """By the environment's own rule; None where the episode is not over."""
+    """By the environment's own rule; None if the episode is not over."""
 
 
 def replayed(
     episode: StoredEpisode, environment: Environment, info: EnvironmentInfo, *, max_steps: int | None
 ) -> Verdict:
-    """Play an episode again and compare every stored value with what the environment gives.
+    """Play an episode again and compare every stored value with the environment's.
 
-    What was said goes to the environment as it did then: the action's text, or the action executed where the
-    action is not text. Steps that did not act (other calls of models) are passed over.
+    The environment gets the same text as then: the action if it is text, else the executed action. Steps that
+    did not act (other model calls) are skipped.
 
     Args:
-        episode: What is stored.
-        environment: One for its task.
-        info: What is known of the environment.
-        max_steps: The limit of steps of the rollout itself; None for none.
+        episode: The stored episode.
+        environment: An environment for its task.
+        info: Description of the environment.
+        max_steps: Step limit of the rollout; None without one.
 
     Raises:
         MissingExtra: The environment's package is not installed.
@@ -162,12 +162,12 @@ def replayed(
 
 
 def unchecked(episode_id: str, reason: str) -> Verdict:
-    """An episode that cannot be replayed."""
+    """Return the verdict of an episode that cannot be replayed."""
     return Verdict(episode_id, Status.UNCHECKED, reason, 0, 0, 0)
 
 
 def _acting(steps: Sequence[StoredStep]) -> list[StoredStep]:
-    """Those that the environment saw; where no step says what came of it, those that name an action."""
+    """Return the steps with an executed action or a reward; if none has one, the steps with an action."""
     acting = [step for step in steps if step.action_executed is not None or step.reward is not None]
     return acting or [step for step in steps if step.action not in (None, "null")]
 
@@ -182,7 +182,7 @@ def _step(
 ) -> None:
     seen = results[-1].observation if results else start.observation
     check.same(step.step_index, "observation", step.observation, seen)
-    result = environment.step(_said(step))
+    result = environment.step(_action_text(step))
     if len(results) + 1 == max_steps and not result.terminated:
         result = result._replace(truncated=True)
     results.append(result)
@@ -190,7 +190,7 @@ def _step(
         check.same(step.step_index, name, getattr(step, name), getattr(result, name))
 
 
-def _said(step: StoredStep) -> str | None:
+def _action_text(step: StoredStep) -> str | None:
     action: Any = None if step.action is None else json.loads(step.action)
     if isinstance(action, str):
         return action
@@ -212,7 +212,7 @@ def _outcome(
 
 
 class _Check:
-    """Compares, counts, and remembers the first things that differ."""
+    """Compares values, counts them, and keeps the first differences."""
 
     def __init__(self, episode_id: str) -> None:
         self._episode_id = episode_id
@@ -221,7 +221,7 @@ class _Check:
         self.n_differences = 0
 
     def same(self, step_index: int | None, name: str, stored: object, found: object) -> None:
-        """Compare to the last bit; what is not stored is not compared."""
+        """Compare to the last bit; an unknown stored value is skipped."""
         if stored is None:
             return
         self._n_values += 1
@@ -229,7 +229,7 @@ class _Check:
             self.differs(step_index, name, _shown(stored), _shown(found))
 
     def close(self, name: str, stored: float | None, found: float, tolerance: float) -> None:
-        """Compare a sum, which may be rounded in another way than it was."""
+        """Compare a sum within a rounding tolerance."""
         if stored is None:
             return
         self._n_values += 1
@@ -237,13 +237,13 @@ class _Check:
             self.differs(None, name, _shown(stored), _shown(found))
 
     def differs(self, step_index: int | None, name: str, stored: str, found: str) -> None:
-        """Take note of a difference."""
+        """Count a difference."""
         self.n_differences += 1
         if len(self._first) < _LISTED:
             self._first.append(Difference(self._episode_id, step_index, name, stored, found))
 
     def verdict(self, n_steps: int, n_same: int) -> Verdict:
-        """What came of it."""
+        """Return the verdict."""
         if not self.n_differences and not self._n_values:
             return unchecked(self._episode_id, "nothing is stored to compare with")._replace(n_steps=n_steps)
         status = Status.DIFFERENT if self.n_differences else Status.VERIFIED
@@ -260,7 +260,7 @@ class _Check:
 
 
 def _bits(value: object) -> object:
-    """What to compare: the bits of a number, so that -0.0 is not 0.0; the bytes of a text."""
+    """Return the bits of a number, so that -0.0 differs from 0.0; other values as they are."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return struct.pack("<d", value) if is_number else value
 

@@ -1,6 +1,6 @@
-"""Keep worlds for evaluation, once for a whole project: a `[[reserved]]` table in its `trajkit.toml`.
+"""Reserve worlds for evaluation in a whole project: a `[[reserved]]` table in its `trajkit.toml`.
 
-`rollout --purpose train` refuses their seeds, `leak` and every launch their episodes.
+`rollout --purpose train` refuses reserved seeds, and `leak` and every training refuse their episodes.
 """
 
 from __future__ import annotations
@@ -24,24 +24,23 @@ from trajkit.errors import ConfigError, RequestError, StoreError
 from trajkit.store.engine import literal
 
 MOST_STATES = 20_000
-"""Worlds whose initial states are computed and written down; for more, only their seeds are kept."""
+"""Most worlds whose initial states are computed and stored; of more, only the seeds are stored."""
 
 RESERVED_REASON = "its world is reserved"
-"""Why such an episode leaves a selection."""
+"""Reason for which such an episode leaves a selection."""
 _SEEDS = "trajkit_reserved_seeds"
 _SEED_COLUMNS = ("env", "task", "first", "last", "step")
 _STATES = "trajkit_reserved_states"
 
 
 class Reserved(NamedTuple):
-    """What was reserved."""
+    """A reservation."""
 
     path: Path
     """The project's `trajkit.toml`."""
     reservation: Reservation
-    """What is kept there."""
     is_new: bool
-    """Whether it was not there before."""
+    """Whether the file did not cover it before."""
 
 
 def reserve(
@@ -54,25 +53,25 @@ def reserve(
     folder: Path | None = None,
     dry_run: bool = False,
 ) -> Reserved:
-    """Keep the worlds of some seeds for evaluation.
+    """Reserve the worlds of some seeds for evaluation.
 
-    They are written into the nearest `trajkit.toml` from the folder upward; where there is none, into one at
-    the root of the version control, else in the folder. Its comments stay.
+    The reservation is written into the nearest `trajkit.toml` in the folder or above it. Without one, a file
+    is created at the root of the version control, else in the folder. Comments in the file stay.
 
     Args:
-        env_id: A known environment, or `my_pkg.env:MyEnv`. Without states and with tasks named, any name that
-            the tag `trajkit.env` has.
+        env_id: A known environment, or `my_pkg.env:MyEnv`. Without states and with tasks named, any value of
+            the tag `trajkit.env`.
         seeds: Half-open, such as `200:220`; `0:1000:7`, `1,5,9`, or a file with one on each line.
-        tasks: Its tasks; none for all of them.
+        tasks: Its tasks; empty for all of them.
         settings: Raw texts of `--env-set`, for its initial states.
-        with_states: Begin every world once and keep the hash of its initial state, so that it is found under
-            another seed too. A hash that was made of text is not kept.
+        with_states: Reset every world once and store the hash of its initial state, so that it is recognised
+            under another seed, too. A hash that was made from text is not stored.
         folder: Where to look from; None for the working folder.
         dry_run: Write nothing.
 
     Raises:
-        RequestError: There is no such environment or task, the seeds are none, or they are too many.
-        ConfigError: The `trajkit.toml` cannot be used.
+        RequestError: The environment or a task does not exist, there are no seeds, or too many.
+        ConfigError: The `trajkit.toml` is not valid.
         MissingExtra: The environment's package is not installed.
     """
     chosen = typed_seeds(seeds)
@@ -103,7 +102,7 @@ def _states(info: EnvironmentInfo, tasks: tuple[str, ...], seeds: Seeds) -> tupl
     if n_worlds > MOST_STATES:
         raise RequestError(
             f"{n_worlds:,} worlds are too many to begin each once (at most {MOST_STATES:,})",
-            hint="reserve fewer seeds, or --no-states, which keeps the seeds alone",
+            hint="reserve fewer seeds, or --no-states, which stores only the seeds",
         )
     states: dict[str, None] = {}
     for task in tasks:
@@ -126,7 +125,7 @@ def _covers(old: Reservation, new: Reservation) -> bool:
 
 
 def _goal(folder: Path | None) -> Path:
-    """The file of the project that the folder is in."""
+    """Return the `trajkit.toml` of the folder's project."""
     for path in project_files(folder):
         return path.resolve()
     here = (folder or Path()).resolve()
@@ -159,13 +158,13 @@ def _append(path: Path, reservation: Reservation) -> None:
 
 
 def in_reserved(connection: duckdb.DuckDBPyConnection, kept: Sequence[Reservation], episode: str) -> str:
-    """SQL that is true of an episode in a reserved world, and never null; what it reads is registered.
+    """Return SQL that is true of an episode in a reserved world, and never null; register its tables.
 
     Args:
-        connection: Whose SQL it is.
-        kept: What is reserved.
-        episode: The alias of a relation with `env_id`, `task`, `seed` and `initial_state_hash`. A state that
-            was only guessed from a text is none: small worlds do read alike.
+        connection: Runs the SQL.
+        kept: The reservations.
+        episode: The alias of a relation with `env_id`, `task`, `seed` and `initial_state_hash`. A state hash
+            that was made from text is ignored: small worlds often have the same text.
     """
     seeds = [
         {"env": each.env, "task": task, "first": one[0], "last": one[-1], "step": one.step}

@@ -1,4 +1,4 @@
-"""Which steps of a store acted, and the rewards of each episode added up step by step."""
+"""Tell which steps of a store acted, and add up the rewards of each episode step by step."""
 
 from __future__ import annotations
 
@@ -11,22 +11,18 @@ from trajkit.curation.derive import Derivation
 from trajkit.store.engine import literal
 
 ACTS = "(action_executed IS NOT NULL OR reward IS NOT NULL OR terminated IS NOT NULL)"
-"""SQL over `steps`: whether a step acted on the environment. Else it is a call of a model before an action.
-Where no step of an episode says that it acted, each is taken for one that did."""
+"""SQL over `steps`: whether a step acted on the environment, and was not a model call before an action. If no
+step of an episode says that it acted, all of them count as acting."""
 
 _STEPS_AT_ONCE = 200_000
 _Row = tuple[str, int, float | None, bool]
 
 
 def add_up(derivation: Derivation, table: str) -> None:
-    """Leave a table of `episode_id`, `step_index` and `value`, the sum of the rewards up to and with a step.
+    """Create a table of `episode_id`, `step_index` and `value`, the sum of the rewards up to and with a step.
 
-    It is null from the first unknown reward on. The sums are made in Python, a bounded number of steps at a
-    time: an engine adds up in whatever order it likes, and the last bit would depend on its threads.
-
-    Args:
-        derivation: The store.
-        table: Name of the table.
+    The sum is null from the first unknown reward on. Sums are computed in Python, a bounded number of steps
+    at a time: DuckDB adds in any order, and the last bit would depend on its threads.
     """
     connection = derivation.connection
     connection.execute(

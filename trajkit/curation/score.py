@@ -1,4 +1,4 @@
-"""Score: what a function of somebody's own says of each episode or step, as a metric of the store."""
+"""Score: add the results of a user's function on each episode or step to a store, as a metric."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from trajkit.schema.base import JsonObject
 from trajkit.store.layout import quoted
 
 OnProgress = Callable[[str, int, int | None], None]
-"""What is being done, how much of it is done, and of how much."""
+"""Gets what is being done, how much of it is done, and of how much in all."""
 
 Per = Literal["episode", "step"]
-"""What is scored."""
+"""Whether episodes or steps are scored."""
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 _LISTED = 20
@@ -32,24 +32,23 @@ _LISTED = 20
 
 
 class Scored(NamedTuple):
-    """What a scorer said of a store."""
+    """Result of a scorer on a store."""
 
     entry: LineageEntry
-    """What the lineage says of it."""
     manifest: Manifest | None
-    """Of the new store; None after a dry run."""
+    """Manifest of the new store; None after a dry run."""
     n_scored: int
     """Episodes or steps that have a score."""
     n_none: int
-    """Those of which the scorer had nothing to say."""
+    """Those for which the scorer returned None."""
     n_bad: int
-    """Those it failed on."""
+    """Those on which the scorer failed."""
     bad: tuple[Bad, ...]
-    """The first of these, by episode and step."""
+    """The first failures, by episode and step."""
     n_resumed: int
-    """Episodes whose scores an earlier run had left."""
+    """Episodes whose scores are from an earlier run."""
     mean: float | None
-    """Mean score; of a yes or no the share of yes."""
+    """Mean score; for booleans the share of true."""
 
 
 def score(
@@ -66,28 +65,28 @@ def score(
     journals: Path = STATE_FOLDER / "score",
     on_progress: OnProgress = lambda what, done, total: None,
 ) -> Scored:
-    """Write a new store with one more metric: what a scorer says of each episode, or of each step.
+    """Write a new store with one more metric: the score of each episode or step.
 
-    A scorer gets an `Episode` (or a `Transition`, and its `Episode` where it takes two arguments) and gives a
-    number, True or False, or None where there is nothing to say. What it raises, and NaN, is counted with the
-    episode's id. What was scored is kept in a journal: a run that was stopped goes on from there.
+    A scorer gets an `Episode` (or a `Transition`, and its `Episode` if it takes two arguments) and returns a
+    number, True, False, or None for no score. Exceptions and NaN are counted with the episode's id. Scores
+    are kept in a journal: a run that was stopped continues from there.
 
     Args:
         path: The store.
-        goal: The store to write; None to score and write nothing (the journal stays).
+        goal: The store to write; None to score without writing a store (the journal stays).
         scorer: `my.py:fn`, or `my_pkg.module:fn`.
         name: The metric's name.
         per: Score episodes, or steps.
-        optimize: Whether more is better, or less; None when that is not known.
-        processes: How many score side by side; each makes a scorer of its own.
-        max_bad: How many may fail; their metric stays unknown.
-        new_run: Score everything again, whatever an earlier run has left.
+        optimize: Whether larger or smaller scores are better; None if unknown.
+        processes: Number of processes that score side by side; each creates its own scorer.
+        max_bad: Most failures; a failed one has no value of the metric.
+        new_run: Score everything again, ignoring earlier runs.
         journals: Folder of the journals.
-        on_progress: Called as it goes on, in episodes.
+        on_progress: Gets the progress in episodes.
 
     Raises:
-        RequestError: There is no such scorer, or the metric exists or cannot have this name.
-        DataError: More failed than may, or the scores are partly numbers and partly yes or no.
+        RequestError: The scorer does not exist, or the metric exists or cannot have this name.
+        DataError: Too many failed, or some scores are numbers and some booleans.
         NothingMatched: Nothing was scored.
         StoreError: The store is damaged, or `goal` exists or cannot be written.
     """
@@ -102,26 +101,28 @@ def score(
         with Journal(journals, digest, identity, per_step=per_step) as journal:
             if new_run:
                 journal.remove()
-            said = Scores(derivation, scorer, max_bad)
-            n_resumed = said.resume(journal)
-            on_progress("scoring", n_resumed, said.n_episodes)
+            scores = Scores(derivation, scorer, max_bad)
+            n_resumed = scores.resume(journal)
+            on_progress("scoring", n_resumed, scores.n_episodes)
             make = functools.partial(Work, scorer, per_step)
-            with contextlib.closing(worked(make, said.rest(), processes=processes)) as work:
+            with contextlib.closing(worked(make, scores.rest(), processes=processes)) as work:
                 for marks in work:
                     journal.add(marks)
-                    said.add(marks)
-                    on_progress("scoring", said.n_seen, said.n_episodes)
-            said.settle()
-            metric = Metric(name=name, level=level, kind=said.kind(), optimize=optimize)
-            arguments = _arguments(identity, metric, per, said)
+                    scores.add(marks)
+                    on_progress("scoring", scores.n_seen, scores.n_episodes)
+            scores.settle()
+            metric = Metric(name=name, level=level, kind=scores.kind(), optimize=optimize)
+            arguments = _arguments(identity, metric, per, scores)
             if goal is None:
                 entry, manifest = derivation.entry(verb="score", arguments=arguments), None
             else:
                 manifest = _write(derivation, goal, metric, arguments)
                 entry = manifest.lineage[-1]
                 journal.remove()
-            mean = said.mean()
-    return Scored(entry, manifest, said.n_scored, said.n_none, said.n_bad, tuple(said.bad), n_resumed, mean)
+            mean = scores.mean()
+    return Scored(
+        entry, manifest, scores.n_scored, scores.n_none, scores.n_bad, tuple(scores.bad), n_resumed, mean
+    )
 
 
 class Work:
@@ -137,7 +138,7 @@ class Work:
         self._per_step = per_step
 
     def __call__(self, episode: Episode) -> Marks:
-        """What the scorer says of an episode, or of its steps."""
+        """Return the scores of an episode, or of its steps."""
         marks = Marks(episode.episode_id, [], [])
         if not self._per_step:
             _mark(marks, None, lambda: self._scorer.episode(episode))
@@ -164,11 +165,11 @@ def _refuse_name(manifest: Manifest, name: str, level: MetricLevel) -> None:
         if metric.level == level and metric.name.lower() == name.lower():
             raise RequestError(
                 f"there is a metric {metric.name!r} already",
-                hint="choose another --name; a store never loses one",
+                hint="choose another --name; a store never loses a metric",
             )
 
 
-def _arguments(identity: Identity, metric: Metric, per: Per, said: Scores) -> JsonObject:
+def _arguments(identity: Identity, metric: Metric, per: Per, scores: Scores) -> JsonObject:
     return {
         "with": identity.spec,
         "source_sha256": identity.sha256,
@@ -176,15 +177,15 @@ def _arguments(identity: Identity, metric: Metric, per: Per, said: Scores) -> Js
         "name": metric.name,
         "per": per,
         "optimize": metric.optimize,
-        "n_scored": said.n_scored,
-        "n_none": said.n_none,
-        "n_bad": said.n_bad,
-        "bad": dict(said.reasons.most_common(_LISTED)),
+        "n_scored": scores.n_scored,
+        "n_none": scores.n_none,
+        "n_bad": scores.n_bad,
+        "bad": dict(scores.reasons.most_common(_LISTED)),
     }
 
 
 def _write(derivation: Derivation, goal: Path, metric: Metric, arguments: JsonObject) -> Manifest:
-    """The store with the metric's column."""
+    """Write the store with the metric's column."""
     before = derivation.store.manifest.metrics
     table, keys = (
         ("steps", ("episode_id", "step_index"))

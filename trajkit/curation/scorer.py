@@ -1,4 +1,4 @@
-"""A scorer of somebody's own: found by name, identified by its source, and called with care."""
+"""Load a user's scorer by name, identify it by its source, and call it safely."""
 
 from __future__ import annotations
 
@@ -20,37 +20,37 @@ from trajkit.errors import RequestError
 from trajkit.schema import Episode, Transition
 
 Score = bool | float | None
-"""What a scorer says; None where there is nothing to say."""
+"""Value of a scorer; None for no score."""
 
 
 _OF_FILE = "trajkit_scorer_"
-"""Begins the name of the module that is made of a file."""
+"""Prefix of the name of the module that is made from a file."""
 
 
 class Unusable(Exception):
-    """A scorer gave no score; the message says what happened instead."""
+    """A scorer returned no score; the message says what happened instead."""
 
 
 class Identity(NamedTuple):
     """Which code scored."""
 
     spec: str
-    """As it was asked for."""
+    """As the user wrote it."""
     sha256: str | None
-    """Of the file it is written in; None where there is none, as of a builtin."""
+    """Hash of its source file; None without one, as for a builtin."""
     version: str | None
-    """What the code says of its version, or the version of the package it came in; None when neither does."""
+    """Version of the code, else of its package; None if neither has one."""
 
 
 class Scorer:
     """Scores episodes, or the steps of one.
 
     Args:
-        spec: `my.py:fn`, a file beside you, or `my_pkg.module:fn`.
+        spec: `my.py:fn`, a local file, or `my_pkg.module:fn`.
         per_step: Score each step instead of the episode.
 
     Raises:
-        RequestError: There is no such function, or it cannot be called with an episode (or a step).
+        RequestError: The function does not exist, or cannot be called with an episode (or a step).
     """
 
     def __init__(self, spec: str, *, per_step: bool) -> None:
@@ -62,25 +62,25 @@ class Scorer:
         self.identity = Identity(spec, _source_sha256(self._found), _version(self._found))
 
     def episode(self, episode: Episode) -> Score:
-        """The score of an episode.
+        """Return the score of an episode.
 
         Raises:
-            Unusable: It raised, or gave something that is no score.
+            Unusable: The scorer raised, or returned something that is not a score.
         """
         return self._called(episode)
 
     def step(self, step: Transition, episode: Episode) -> Score:
-        """The score of one step.
+        """Return the score of one step.
 
         Raises:
-            Unusable: It raised, or gave something that is no score.
+            Unusable: The scorer raised, or returned something that is not a score.
         """
         return self._called(step, episode) if self._takes_episode else self._called(step)
 
     def _called(self, *arguments: Any) -> Score:
         try:
             with quiet():
-                if self._function is None:  # a class is made where it is first needed: it may load a model
+                if self._function is None:  # a class is instantiated at its first use: it may load a model
                     self._function = self._found() if self._is_class else self._found
                 value = self._function(*arguments)
         except (Exception, SystemExit) as error:
@@ -89,7 +89,7 @@ class Scorer:
 
 
 def _score(value: Any) -> Score:
-    """A number, a yes or no, or nothing; also those of numpy."""
+    """Return a value as a number, a boolean or None; numpy's types are converted."""
     if value is None or isinstance(value, bool):
         return value
     if is_numpy_flag(value):
@@ -119,7 +119,7 @@ def _found(spec: str) -> Callable[..., Any]:
 
 
 def _of_file(path: Path, name: str) -> Any:
-    """Something of a file; modules beside it can be imported."""
+    """Return an attribute of a file's module; modules beside the file can be imported."""
     if not path.is_file():
         raise RequestError(f"there is no file {path}", hint=f"looked in {Path.cwd()}")
     folder = str(path.resolve().parent)
@@ -143,14 +143,14 @@ def _of_file(path: Path, name: str) -> Any:
 
 
 def _n_positional(function: Callable[..., Any], spec: str, *, most: int) -> int:
-    """How many arguments to hand over, up to `most`."""
+    """Return how many arguments to pass, up to `most`."""
     try:
-        if isinstance(function, type):  # what is called is an object of it
+        if isinstance(function, type):  # its instance is called
             known = list(inspect.signature(function.__call__).parameters.values())[1:]
         else:
             known = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
-        return 1  # a builtin that does not say
+        return 1  # a builtin without a signature
     places = [p for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     needed = sum(p.default is p.empty for p in places) + sum(
         p.kind is p.KEYWORD_ONLY and p.default is p.empty for p in known
@@ -174,16 +174,16 @@ def _source_sha256(function: Callable[..., Any]) -> str | None:
 
 
 def _code_of(function: Callable[..., Any]) -> Any:
-    """What has the source: a function itself, of an object its class."""
+    """Return the object that has source code: a function itself, or an instance's class."""
     return function if inspect.isroutine(function) or isinstance(function, type) else type(function)
 
 
 def _version(function: Callable[..., Any]) -> str | None:
     module = inspect.getmodule(_code_of(function))
     for owner, name in ((function, "version"), (function, "__version__"), (module, "__version__")):
-        told = getattr(owner, name, None)
-        if isinstance(told, str):
-            return told
+        found = getattr(owner, name, None)
+        if isinstance(found, str):
+            return found
     top = (module.__name__ if module else "").partition(".")[0]
     if not top or top.startswith(_OF_FILE):
         return None

@@ -1,4 +1,4 @@
-"""What a scorer said of a store's episodes: counted as it comes, and kept on disk so that a run goes on."""
+"""Count and store the scores of episodes, and keep them in a journal so that a run can continue."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ _FIELDS: dict[str, pa.DataType] = {
 _SCHEMA = pa.schema(_FIELDS)
 _LISTED = 20
 _FAILURES_IN_A_ROW = 20
-"""So many episodes one after the other that cannot be scored mean that none can."""
+"""This many episodes in a row that cannot be scored mean that none can."""
 
 
 class Bad(NamedTuple):
-    """Something that could not be scored."""
+    """A failure to score."""
 
     episode_id: str
     step_index: int | None
-    """None where the episode itself was to be scored."""
+    """None if the episode itself was scored."""
     reason: str
 
     def __str__(self) -> str:
@@ -44,12 +44,12 @@ class Bad(NamedTuple):
 
 
 class Scores:
-    """The scores so far: counted here, kept in the table `scored` of the derivation's connection.
+    """The scores so far: counted here, and inserted into the table `scored` of the derivation's connection.
 
     Args:
-        derivation: Has the store.
+        derivation: The store.
         spec: The scorer, for messages.
-        max_bad: How many may fail.
+        max_bad: Most failures.
     """
 
     def __init__(self, derivation: Derivation, spec: str, max_bad: int) -> None:
@@ -69,22 +69,22 @@ class Scores:
 
     @property
     def n_episodes(self) -> int:
-        """How many episodes there are."""
+        """Number of episodes."""
         return self._derivation.store.manifest.counts.n_episodes
 
     @property
     def n_seen(self) -> int:
-        """How many of them were scored."""
+        """Number of episodes that were scored."""
         return len(self._seen)
 
     def resume(self, journal: Journal) -> int:
-        """Take what an earlier run has left; how many episodes that is."""
+        """Add the scores of an earlier run; return their number of episodes."""
         for marks in journal.marks():
             self.add(marks)
         return self.n_seen
 
     def rest(self) -> Iterator[Episode]:
-        """The episodes that are still to be scored, by id, read as they are needed."""
+        """Yield the episodes still to be scored, by id, read lazily."""
         resumed = frozenset(self._seen)
         if len(resumed) < self.n_episodes:
             for episode in Dataset(self._derivation.store):
@@ -92,10 +92,10 @@ class Scores:
                     yield episode
 
     def add(self, marks: Marks) -> None:
-        """Take what was said of one episode.
+        """Add the scores of one episode.
 
         Raises:
-            DataError: Nothing can be scored any more.
+            DataError: Too many episodes in a row failed.
         """
         self._seen.add(marks.episode_id)
         for step_index, value in marks.scores:
@@ -117,21 +117,21 @@ class Scores:
             raise self._too_bad(f"{self._in_a_row} episodes in a row")
 
     def settle(self) -> None:
-        """No more comes.
+        """Insert the last scores.
 
         Raises:
-            DataError: More is bad than may be.
+            DataError: Too many failed.
         """
         self._flush()
         if self.n_bad > self._max_bad:
             raise self._too_bad(f"{self.n_bad:,} of {self.n_bad + self.n_none + self.n_scored:,}")
 
     def kind(self) -> FeedbackKind:
-        """Whether the scores are numbers, or yes or no.
+        """Return whether the scores are numbers or booleans.
 
         Raises:
             DataError: They are both.
-            NothingMatched: There is none.
+            NothingMatched: There is no score.
         """
         if len(self._examples) > 1:
             examples = " and ".join(self._examples[kind] for kind in sorted(self._examples))
@@ -146,7 +146,7 @@ class Scores:
         return next(iter(self._examples))
 
     def mean(self) -> float | None:
-        """The mean of the scores."""
+        """Return the mean of the scores."""
         rows = self._derivation.connection.execute(
             "SELECT value, count(*) FROM scored GROUP BY value ORDER BY value"
         ).fetchall()
@@ -165,7 +165,7 @@ class Scores:
     def _too_bad(self, how_many: str) -> DataError:
         return DataError(
             f"{self._spec} failed on {how_many}, first on {self.bad[0]}",
-            hint="mend it and run again: what was scored is kept; or let --max-bad of them stay unknown",
+            hint="correct it and run again: scores are kept; or accept that many failures with --max-bad",
         )
 
 
@@ -174,22 +174,22 @@ def _place(bad: Bad) -> tuple[str, int]:
 
 
 class Marks(NamedTuple):
-    """What a scorer said of one episode."""
+    """Scores and failures of one episode."""
 
     episode_id: str
     scores: list[tuple[int | None, Score]]
-    """By step; the step is None where the episode itself was scored."""
+    """By step; the step is None if the episode itself was scored."""
     bad: list[tuple[int | None, str]]
-    """What could not be scored, and why."""
+    """Steps that could not be scored, with the reason."""
 
 
 class Journal:
-    """One line per episode that was scored whole. Use as a context manager.
+    """A file with a line for each completely scored episode. Use as a context manager.
 
     Args:
-        folder: Where journals are.
-        digest: Of the store's content.
-        identity: Which code scores: other code begins anew.
+        folder: Folder of the journals.
+        digest: Digest of the store's content.
+        identity: Identity of the scorer: another one gets another journal.
         per_step: Whether steps are scored.
     """
 
@@ -207,7 +207,7 @@ class Journal:
         self._close()
 
     def marks(self) -> Iterator[Marks]:
-        """What is in it, each episode once; a last line that was cut off counts for nothing."""
+        """Yield its marks, each episode once; an incomplete last line is skipped."""
         seen: set[str] = set()
         try:
             with self.path.open(encoding="utf-8", errors="replace") as lines:
@@ -220,10 +220,10 @@ class Journal:
             return
 
     def add(self, marks: Marks) -> None:
-        """Keep what was said of an episode, unless a part of it is bad and is to be tried again.
+        """Append the marks of an episode, unless some of it failed and must be tried again.
 
         Raises:
-            StoreError: It cannot be written.
+            StoreError: The journal cannot be written.
         """
         if marks.bad:
             return
@@ -232,14 +232,14 @@ class Journal:
             if self._file is None:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 self._file = self.path.open("a", encoding="utf-8")
-                self._file.write("\n")  # a line that was cut off ends here
+                self._file.write("\n")  # ends an incomplete last line
             self._file.write(line + "\n")
             self._file.flush()
         except OSError as error:
             raise StoreError(f"{self.path} cannot be written: {error.strerror or error}") from error
 
     def remove(self) -> None:
-        """Forget everything."""
+        """Remove the journal."""
         self._close()
         self.path.unlink(missing_ok=True)
 

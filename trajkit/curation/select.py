@@ -1,4 +1,4 @@
-"""Choose episodes: by a condition, by rank within groups, by balance and by lot."""
+"""Select episodes: by conditions, rank within groups, balance, or at random."""
 
 from __future__ import annotations
 
@@ -43,30 +43,31 @@ def select(
 
     Args:
         path: The store.
-        goal: The folder that exists afterwards; None only counts.
-        unreserved: Leave out the episodes of reserved worlds, by seed and by state, of a control too.
-        where: Conditions over the columns of episodes, metrics, `tags.KEY`, and of the episode's group in the
-            whole store `n`, `n_success`, `avg`, `best`, `worst`, `rank` and `pass@k`, such as
-            `0 < avg < 1 and rank == 1`. What is missing passes no comparison, and passes a negated one.
-        best_of: Keep the best of so many attempts of each group, drawn by lot (all, when there are fewer).
+        goal: The folder to write; None only counts.
+        unreserved: Leave out the episodes of reserved worlds, by seed and by state, also in a control.
+        where: Conditions over the columns of episodes, metrics, `tags.KEY`, and `n`, `n_success`, `avg`,
+            `best`, `worst`, `rank` and `pass@k` of the episode's group in the whole store, such as
+            `0 < avg < 1 and rank == 1`. A comparison with a missing value is false, its negation true.
+        best_of: Keep the best of this many random attempts of each group (of all, if there are fewer).
         top: Keep the best of each group: a number, or a share such as `20%`, rounded up.
         shortest: Keep the episode of each group with the fewest steps.
-        max_per_task: Keep at most so many of each task, drawn by lot.
-        balance: Keep as many of each combination of these columns as the rarest has, drawn by lot.
-        sample: Keep so many, drawn by lot.
-        by: Columns, metrics or `tags.KEY` that make a group; none for environment, task and seed.
+        max_per_task: Keep at most this many random episodes of each task.
+        balance: Keep equally many random episodes for each combination of these columns: as many as the
+            rarest combination has.
+        sample: Keep this many random episodes.
+        by: Columns, metrics or `tags.KEY` that make a group; empty for environment, task and seed.
         score: The metric to compare by; None for `episode_return` if the store has it, else `total_reward`.
-        seed: Of every lot. The same seed draws the same episodes, however the store is laid out.
+        seed: Seed of all random choices, which do not depend on the store's layout.
         control: Also write `GOAL-control` (`trajkit.curation.control`).
-        threads: Of DuckDB; None for one per core.
+        threads: Threads of DuckDB; None for one per core.
 
     Returns:
-        The manifest of the new store, None without a goal; and what was done.
+        The manifest of the new store, None without a goal; and the lineage entry.
 
     Raises:
-        QueryError: A column, a metric or a tag is not there, or a condition is not one.
-        RequestError: A number makes no sense, or more is to be drawn than there is.
-        ConfigError: What is reserved cannot be read.
+        QueryError: A column, a metric or a tag does not exist, or a condition is invalid.
+        RequestError: A number is out of range, or the sample is larger than the pool.
+        ConfigError: The reservations cannot be read.
         NothingMatched: No episode is left, or the control would be the selection itself.
         StoreError: `goal` exists or cannot be written, or the store cannot be read.
     """
@@ -110,7 +111,7 @@ def select(
 
 
 def _narrowed(derivation: Derivation, selection: Selection, share: Share | None, barred: str) -> Pool:
-    """The pool after every stage that was asked for, without the episodes `e` that are barred."""
+    """Return the pool after all stages, without the barred episodes `e`."""
     compares = share is not None or selection.best_of is not None
     pool = Pool(
         derivation,
@@ -139,7 +140,7 @@ class _Stage(NamedTuple):
 
 
 def _stages(pool: Pool, selection: Selection, share: Share | None) -> Iterator[_Stage]:
-    """The stages that count places, each made when the one before it has been applied."""
+    """Yield the stages that rank episodes, each when the previous one has been applied."""
     best = f"{pool.score.best_first}, n_steps, episode_id" if pool.score else "n_steps, episode_id"
     if selection.best_of is not None:
         n = selection.best_of
@@ -170,7 +171,7 @@ def _stages(pool: Pool, selection: Selection, share: Share | None) -> Iterator[_
         if pool.size.n_episodes < selection.sample:
             raise RequestError(
                 f"a sample of {selection.sample:,} and only {pool.size.n_episodes:,} episodes are left",
-                hint=f"ask for at most {pool.size.n_episodes:,}, or for less before it",
+                hint=f"ask for at most {pool.size.n_episodes:,}, or for fewer in the earlier options",
             )
         order = drawn("sample", selection.seed)
         yield _Stage(
@@ -205,7 +206,7 @@ def _place(partition: str, order: str) -> str:
 
 
 def _arguments(selection: Selection, pool: Pool) -> JsonObject:
-    """What was asked, for the lineage: what is not the default, and what the words meant here."""
+    """Return the options for the lineage: those that are not defaults, and what names were resolved to."""
     asked = selection.model_dump(mode="json", exclude_defaults=True)
     draws = (
         selection.best_of,
@@ -235,24 +236,24 @@ def _positive(name: str, value: int | None) -> int | None:
 
 
 class Share(NamedTuple):
-    """So many, or so much of what there is."""
+    """A number, or a share of a group."""
 
     text: str
-    """As it was asked for."""
+    """As the user wrote it."""
     number: int
-    """How many; with a percent sign, the numerator of the share."""
+    """The number; of a share the numerator."""
     of: int | None = None
     """The denominator of a share; None for a number."""
 
     def limit(self, n: str) -> str:
-        """SQL of how many of `n` that are: a share is rounded up."""
+        """Return SQL of the number out of `n`; a share is rounded up."""
         return (
             str(self.number) if self.of is None else f"(({n} * {self.number} + {self.of - 1}) // {self.of})"
         )
 
 
 def parse_share(text: str) -> Share:
-    """Read `50` or `20%`.
+    """Parse `50` or `20%`.
 
     Raises:
         RequestError: It is neither.
@@ -270,29 +271,29 @@ def parse_share(text: str) -> Share:
 
 
 class Selection(Model):
-    """What is asked of a selection. The stages apply in the order of the fields."""
+    """The options of a selection. The stages apply in the order of the fields."""
 
     unreserved: bool = False
-    """Whether episodes of reserved worlds leave, by seed and by state, of the control too."""
+    """Whether episodes of reserved worlds leave, by seed and by state, also from the control."""
     where: tuple[str, ...] = ()
     """Conditions on episodes; each must be true. Statistics of groups are those of the whole store."""
     best_of: int | None = Field(default=None, ge=1)
-    """The best of so many attempts of each group, drawn with the seed: what best-of-n sampling would give."""
+    """The best of this many random attempts of each group, as best-of-n sampling gives it."""
     top: str | None = None
     """The best of each group: `50`, or `20%` of it rounded up."""
     shortest: bool = False
     """The episode with the fewest steps of each group; of equal ones the better, if there is a score."""
     max_per_task: int | None = Field(default=None, ge=1)
-    """At most so many of each environment and task, drawn with the seed."""
+    """At most this many random episodes of each environment and task."""
     balance: tuple[str, ...] = ()
-    """Columns: as many of each combination as the rarest has, drawn with the seed."""
+    """Columns: as many random episodes of each combination as the rarest has."""
     sample: int | None = Field(default=None, ge=1)
-    """So many of what is left, drawn with the seed."""
+    """This many random episodes."""
     by: tuple[str, ...] = ()
-    """Columns that make a group; none for environment, task and seed."""
+    """Columns that make a group; empty for environment, task and seed."""
     score: str | None = None
-    """What is compared; None for `episode_return` or `total_reward`."""
+    """The score to compare by; None for `episode_return` or `total_reward`."""
     seed: int = 0
-    """Of every draw."""
+    """Seed of all random choices."""
     control: bool = False
-    """Whether a random set of equal size is written beside it."""
+    """Whether to write a random set of equal size beside it."""

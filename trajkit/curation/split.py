@@ -1,9 +1,9 @@
-"""Cut a store into sides, such as `train` and `val`, so that what belongs together stays together.
+"""Split a store into sides, such as `train` and `val`, that share no group.
 
-A group's place follows from a hash of its key alone: nothing is shuffled. So the same rule gives the
-same sides on every machine, from rows in any order, and when data is added nobody changes sides. There are
-two exceptions. A side that no group falls to takes the group that is nearest to it, and may let it go when
-data is added. And new data may connect two groups that must stay together: one then follows the other.
+A group's place is a hash of its key, without shuffling. So the same rule gives the same sides on every
+machine, from rows in any order, and groups keep their sides when data is added. There are two exceptions. A
+side without a group gets the nearest group, and may lose it when data is added. And new data may connect two
+groups that must stay together: then one moves to the side of the other.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from trajkit.store.engine import literal
 from trajkit.store.reader import Store
 
 RULE = "sha256(seed:key), 52 bits"
-"""How a group's place is computed, as the manifest names it; another way gets another name."""
+"""How a group's place is computed, as the manifest names it; another computation must get another name."""
 
 PROMPT = "prompt"
-"""Among the columns of a key: what shares a prompt, a world or an initial state stays together as well."""
+"""Name among the columns of a key that also keeps together episodes with a common prompt, world or state."""
 
 
 class Missing(StrEnum):
-    """What becomes of episodes that lack a column of the key."""
+    """What happens to episodes that lack a column of the key."""
 
     EPISODE = "episode"
     """Each is a group of its own."""
     LEAVE = "leave"
-    """They are left out, and counted."""
+    """They are left out and counted."""
 
 
 class Side(Model):
     """One side of a split."""
 
     name: Name
-    """Its name, which is its folder's too."""
+    """Its name, also of its folder."""
     n_groups: Count
-    """Groups that are whole in it."""
+    """Its groups."""
     n_episodes: Count
     """Their episodes."""
     n_steps: Count
@@ -54,7 +54,7 @@ class Side(Model):
 
 
 class Split(Model):
-    """What a split came to."""
+    """Result of a split."""
 
     by: Name
     """The key, in words."""
@@ -65,7 +65,7 @@ class Split(Model):
     n_episodes: Count
     """Episodes in the store."""
     n_episodes_left: Count
-    """Episodes on no side: what shares or counts leave over, and what has no key."""
+    """Episodes on no side: beyond the shares or counts, or without a key."""
     n_episodes_without_key: Count
     """Episodes that lack a column of the key."""
     n_worlds_shared: Count
@@ -73,11 +73,11 @@ class Split(Model):
     n_states_shared: Count
     """Initial states with episodes on more than one side, which `leak` refuses."""
     n_texts_shared: Count
-    """Texts on more than one side where an episode has no seed, which `leak` refuses."""
+    """Texts on more than one side that an episode without a seed has, which `leak` refuses."""
     nearest: tuple[Name, ...]
-    """Sides that no group falls to by its place: each has the group that was nearest to it."""
+    """Sides whose interval contains no group; each got the nearest one."""
     entries: tuple[LineageEntry, ...]
-    """What was done, an entry per side: the last of each new store's lineage."""
+    """A lineage entry per side: the last of each new store's lineage."""
 
 
 def split(
@@ -90,36 +90,37 @@ def split(
     missing: Missing | None = None,
     leak_free: bool = False,
 ) -> tuple[Split, dict[str, Manifest]]:
-    """Cut a store into sides, so that every episode of a group lands on the same one.
+    """Split a store into sides, so that every episode of a group lands on the same one.
 
-    A group's place is `sha256("{seed}:{key}")`, its first 52 bits. With shares, each side has an interval of
-    places, in the order given; a side that no group falls to takes the one whose place is nearest to its
-    interval, of those that are not the last of their side. With counts, one side takes groups from the lowest
-    place up, a second one from the highest down, until the next group would be one too many; three and more
-    each fill up from the beginning of an interval in proportion to their counts. When data is added a full
-    side may let a group go, but no group comes to another side.
+    A group's place is the first 52 bits of `sha256("{seed}:{key}")`. With shares, each side has an interval
+    of places, in the order given. A side whose interval contains no group gets the one nearest to its
+    interval, unless that group is the only one of its side. With counts, the first of two sides takes groups
+    from the lowest place up, the second from the highest down, until the next group would exceed the count.
+    Three or more sides have intervals in proportion to their counts, and each takes groups from the beginning
+    of its own. When data is added, a full side may lose a group, which is then on no side; no group changes
+    to another side.
 
     Args:
         path: The store.
-        goal: The folder that holds a store per side afterwards; None to write nothing.
+        goal: The folder to write, with a store per side; None to write nothing.
         ratio: Side to share (a float from 0 to 1; they add up to at most 1, the rest is left out), or side to
             the most episodes it takes (an int).
-        by: Columns of episodes, metrics, or `tags.NAME`, which together keep episodes together. None for the
-            world: environment, task and seed; else the initial state; else the episode. With `prompt`
-            among them, groups that share a prompt, a first text, a world or an initial state are one.
-        seed: Another one gives another split.
-        missing: What becomes of episodes that lack a column of `by`. None: each is a group of its own, unless
-            more than half of them do.
-        leak_free: Make groups one that share what `leak` would refuse: as with `prompt`, but episodes of two
-            known worlds may read alike.
+        by: Columns of episodes, metrics, or `tags.NAME`, which together are the key. Empty for the world:
+            environment, task and seed; else the initial state; else the episode. With `prompt` among them,
+            groups that share a prompt, a first text, a world or an initial state become one.
+        seed: Another seed gives another split.
+        missing: What happens to episodes that lack a column of `by`. None: each is a group of its own, and if
+            more than half of the episodes lack one, an error.
+        leak_free: Join groups that share what `leak` would refuse: as with `prompt`, but episodes of two
+            known worlds may have the same text.
 
     Returns:
-        What it came to, and the manifest of each store by side (none without a goal).
+        The result, and the manifest of each store by side (empty without a goal).
 
     Raises:
-        RequestError: `ratio` is not one, or the counts are more than there is.
-        QueryError: `by` is no column of this store, or most episodes lack it.
-        NothingMatched: No group falls to a side.
+        RequestError: `ratio` is invalid, or the counts exceed the store.
+        QueryError: A column of `by` does not exist, or most episodes lack it.
+        NothingMatched: A side has no group.
         StoreError: `goal` exists, or the store cannot be read.
     """
     asked = as_ratio(ratio)
@@ -151,7 +152,7 @@ def split(
 def _make_groups(
     derivation: Derivation, key: Key, seed: int, missing: Missing | None, *, joined: bool
 ) -> None:
-    """Leave `trajkit_members`, a row per episode with its group, and `trajkit_groups` with their places."""
+    """Create `trajkit_members`, a row per episode with its group, and `trajkit_groups` with their places."""
     connection = derivation.connection
     connection.execute(f"CREATE TEMP TABLE trajkit_members AS SELECT * FROM {key.relation}")
     ((n_episodes, n_missing),) = connection.execute(
@@ -172,7 +173,7 @@ def _make_groups(
 
 
 def _choose_sides(derivation: Derivation, asked: Ratio) -> None:
-    """Leave `trajkit_sides`: each group's side, null for none."""
+    """Create `trajkit_sides` with each group's side, null for none."""
     interval = _interval(asked.shares)
     if not asked.counts:
         chosen = f"SELECT key, {interval} AS side FROM trajkit_groups"
@@ -187,7 +188,7 @@ def _choose_sides(derivation: Derivation, asked: Ratio) -> None:
 
 
 def _fill_empty(derivation: Derivation, shares: Mapping[str, Decimal]) -> None:
-    """Let each side that is empty take the group nearest to its interval; `trajkit_nearest` says which."""
+    """Give each empty side the group nearest to its interval, and insert it into `trajkit_nearest`."""
     ask = derivation.connection.execute
     start = Decimal(0)
     for name, share in shares.items():
@@ -205,7 +206,7 @@ def _fill_empty(derivation: Derivation, shares: Mapping[str, Decimal]) -> None:
 
 
 def _interval(shares: Mapping[str, Decimal]) -> str:
-    """SQL of the side whose interval of places a group is in."""
+    """Return SQL of the side whose interval contains a group's place."""
     total = Decimal(0)
     cases: list[str] = []
     for name, share in shares.items():
@@ -217,7 +218,7 @@ def _interval(shares: Mapping[str, Decimal]) -> str:
 
 
 def _from_both_ends(derivation: Derivation, counts: Mapping[str, int]) -> str:
-    """Two sides grow towards each other, so that each is as full as whole groups allow."""
+    """Return SQL of two sides that grow towards each other, so that each is as full as whole groups allow."""
     ((available,),) = derivation.connection.execute(
         "SELECT CAST(coalesce(sum(n_episodes), 0) AS BIGINT) FROM trajkit_groups"
     ).fetchall()
@@ -234,7 +235,7 @@ def _from_both_ends(derivation: Derivation, counts: Mapping[str, int]) -> str:
 
 
 def _from_each_beginning(derivation: Derivation, counts: Mapping[str, int], interval: str) -> str:
-    """Each side fills up within its own interval."""
+    """Return SQL of sides that each fill up within their own interval."""
     found = derivation.connection.execute(
         f"SELECT {interval} AS side, CAST(sum(n_episodes) AS BIGINT) FROM trajkit_groups GROUP BY side"
     ).fetchall()
@@ -254,7 +255,7 @@ def _from_each_beginning(derivation: Derivation, counts: Mapping[str, int], inte
 
 
 def _members(side: str) -> str:
-    """The episodes of a side."""
+    """Return SQL of the episodes of a side."""
     mine = f"SELECT key FROM trajkit_sides WHERE side = {literal(side)}"
     return f"(SELECT episode_id FROM trajkit_members WHERE key IN ({mine}))"
 
@@ -323,7 +324,7 @@ def _report(
 def _n_shared(
     derivation: Derivation, columns: str, where: str, rows: str = "episodes JOIN trajkit_members"
 ) -> int:
-    """How many values of the columns are on more than one side."""
+    """Count the values of the columns that are on more than one side."""
     found = derivation.connection.execute(
         f"SELECT count(*) FROM (SELECT {columns} FROM {rows} USING (episode_id) JOIN "
         f"trajkit_sides USING (key) WHERE side IS NOT NULL AND {where} "

@@ -1,4 +1,4 @@
-"""How weights are spread over the steps of a store, task by task, and how many equal ones they are worth."""
+"""Describe the distribution of weights over the steps of a store by task, with effective sample sizes."""
 
 from __future__ import annotations
 
@@ -17,39 +17,37 @@ if TYPE_CHECKING:
 
 
 class Spread(Model):
-    """The weights of the steps that are learned, of one task or of all."""
+    """Distribution of the weights of learned steps, of one task or of all."""
 
     task: Text | None = None
-    """`env_id/task`, or what of the two is known; None for all together."""
+    """`env_id/task`, or the one of both that is known; None for all together."""
     n_episodes: Count
     """Episodes with a step that was learned before."""
     n_steps: Count
     """Steps that were learned before."""
     n_zero: Count
-    """Those that now have the weight 0, which are context only."""
+    """Steps that now have the weight 0, and are only context."""
     n_negative: Count
-    """Those that now have a weight below 0."""
+    """Steps that now have a weight below 0."""
     least: float
     """The smallest weight."""
     quarter: float
-    """A quarter of the weights are at most this."""
+    """First quartile."""
     median: float
-    """Half of them are."""
     three_quarters: float
-    """Three quarters of them are."""
+    """Third quartile."""
     most: float
     """The largest weight."""
     mean: float
-    """Their mean."""
     n_effective_steps: float
-    """How many equal weights would vary as little: (Σ|w|)² / Σw² (L. Kish, Survey Sampling, 1965, §11.7). Of
-    a negative weight the size counts, as it moves a model as much as a positive one. 0 when all are 0."""
+    """Effective sample size of the steps: (Σ|w|)² / Σw² (L. Kish, Survey Sampling, 1965, §11.7). A negative
+    weight counts with its size, because it changes a model as much as a positive one. 0 if all are 0."""
     n_effective_episodes: float
-    """The same of the sums over each episode: the steps of one attempt are no independent samples."""
+    """The same for the sums over each episode, because the steps of an attempt are not independent."""
 
 
 def spreads(derivation: Derivation, weights: str, tasks: str) -> tuple[Spread, tuple[Spread, ...]]:
-    """The spread over the whole store, and by task in the order of their names.
+    """Return the distribution over the whole store, and by task in the order of their names.
 
     Args:
         derivation: The store.

@@ -1,4 +1,4 @@
-"""Numbers about a dataset, each with its interval: what it holds, what repeats, and what will be learned."""
+"""Statistics of a dataset with their intervals: its contents, its duplicates, and its learned steps."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from trajkit.store.layout import MANIFEST_NAME
 from trajkit.store.reader import Store, open_store, verify
 
 MOST_GROUPS = 100
-"""Groups of a kind that are listed, the largest first; the rest is counted."""
+"""Most listed groups of a kind, the largest first; the others are counted."""
 
 _BARS = 20
 _MEASURES = {
@@ -71,23 +71,22 @@ def stats(
     seed: int = 0,
     threads: int | None = None,
 ) -> Stats:
-    """Describe a store in numbers, or several that belong together, such as the sides of a split.
+    """Compute statistics of a store, or of several that belong together, such as the sides of a split.
 
-    Shares have Wilson's interval; means have Student's t, or the percentile bootstrap where `resamples` says
-    how many to draw. The intervals take episodes as independent: several attempts at one seed say less than
-    they claim.
+    Shares have Wilson's interval; means have Student's t, or the percentile bootstrap with `resamples` draws.
+    The intervals assume independent episodes: with several attempts at one seed they are too narrow.
 
     Args:
         paths: Stores, or folders of stores.
-        score: The metric whose mean is told; None for `episode_return`, else `total_reward`.
-        confidence: Of every interval, between 0 and 1.
+        score: The metric whose mean is computed; None for `episode_return`, else `total_reward`.
+        confidence: Confidence of every interval, between 0 and 1.
         resamples: Draws of the bootstrap; 0 for Student's t.
-        seed: Of the bootstrap.
+        seed: Seed of the bootstrap.
         threads: None for one per core; the numbers do not depend on it.
 
     Raises:
-        StoreError: One of them is not a store, or is damaged.
-        QueryError: There is no such metric.
+        StoreError: A path is not a store, or is damaged.
+        QueryError: The metric does not exist.
         NothingMatched: There is no episode.
         RequestError: `confidence` is not between 0 and 1, or there is no path.
     """
@@ -98,23 +97,23 @@ def stats(
         verify(store)
     named = score_name(stores, score)
     if not any(store.manifest.counts.n_episodes for store in stores):
-        raise NothingMatched(f"{stores[0].path} has no episodes, so there is nothing to say of them")
+        raise NothingMatched(f"{stores[0].path} has no episodes, so it has no statistics")
     means: Intervals = functools.partial(t_interval, confidence=confidence)
-    said = "Student's t"
+    interval = "Student's t"
     if resamples:
         means = functools.partial(bootstrap, resamples=resamples, seed=seed, confidence=confidence)
-        said = f"bootstrap, {resamples:,} resamples, seed {seed}"
+        interval = f"bootstrap, {resamples:,} resamples, seed {seed}"
     with connect(threads=threads) as connection:
         try:
             with interruptible(connection):
                 read(connection, stores, named)
-                return _described(connection, stores, named, confidence, said, means)
+                return _described(connection, stores, named, confidence, interval, means)
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             raise StoreError(f"{stores[0].path} could not be read: {first_line(error)}") from error
 
 
 def stores_in(path: str | Path) -> Iterator[Store]:
-    """A store; of a folder that is none, the stores in it.
+    """Yield the store, or the stores in a folder that is not one.
 
     Raises:
         StoreError: It is neither.
@@ -132,7 +131,7 @@ def _described(
     stores: Sequence[Store],
     named: str | None,
     confidence: float,
-    said: str,
+    interval: str,
     means: Intervals,
 ) -> Stats:
     groups = {by: list(_groups(connection, by, confidence, means)) for by in DIMENSIONS}
@@ -146,7 +145,7 @@ def _described(
         n_episodes=sum(store.manifest.counts.n_episodes for store in stores),
         n_steps=sum(store.manifest.counts.n_steps for store in stores),
         confidence=confidence,
-        interval=said,
+        interval=interval,
         score_name=named if has_score else None,
         groups=tuple(listed),
         n_groups={by: len(groups[by]) for by in groups},
@@ -170,7 +169,7 @@ def _described(
 def _groups(
     connection: duckdb.DuckDBPyConnection, by: str, confidence: float, means: Intervals
 ) -> Iterator[Group]:
-    """The groups of a kind, the largest first."""
+    """Yield the groups of a kind, the largest first."""
     counted = connection.execute(
         "SELECT name, count(*) AS n, CAST(sum(n_steps) AS BIGINT), count_if(outcome = 'success'), "
         "count_if(outcome IN ('unknown', 'error')) "
@@ -204,7 +203,7 @@ def _of_metric(values: Values, is_share: bool, means: Intervals, confidence: flo
 
 
 def _estimate(interval: Interval | None, *, is_count: bool = False) -> Estimate | None:
-    """The interval as it is told; the mean of counts is not below 0, whatever the formula says."""
+    """Return the interval as an `Estimate`; the lower bound of a count's mean is at least 0."""
     if interval is None:
         return None
     if is_count and interval.low is not None:
@@ -225,15 +224,14 @@ def _spreads(connection: duckdb.DuckDBPyConnection, score: str) -> Iterator[Spre
     for of, (rows, column) in asked.items():
         values = values_of(connection, f"SELECT {column} FROM {rows}")
         (n_rows,) = one(connection, f"SELECT count(*) FROM {rows}")
-        is_told = values.n > 0 and (column != "loss_weight" or len(values.value) > 1)
-        if is_told:
+        if values.n > 0 and (column != "loss_weight" or len(values.value) > 1):
             yield _spread(of, values, n_rows - values.n)
 
 
 def _spread(of: str, values: Values, n_unknown: int) -> Spread:
     reached = np.cumsum(values.times)
     marks = {
-        # the rank is rounded up: in whole numbers, as 0.07 * 100 is more than 7
+        # the rank is rounded up, in integers: 0.07 * 100 is more than 7
         f"p{percent}": float(values.value[np.searchsorted(reached, -(-percent * values.n // 100))])
         for percent in (5, 25, 50, 75, 95, 99)
     }
@@ -252,7 +250,7 @@ def _spread(of: str, values: Values, n_unknown: int) -> Spread:
 
 
 def _edges(values: Values) -> list[float]:
-    """Round numbers, at most some twenty bars; whole ones where the values are."""
+    """Return round edges of about twenty bars at most; whole numbers if the values are."""
     low, high = float(values.value[0]), float(values.value[-1])
     if low == high:
         return [low - 0.5, low + 0.5]
@@ -267,12 +265,12 @@ def _edges(values: Values) -> list[float]:
 
 
 def funnel(manifests: Sequence[Manifest], weights: Weights, n_tokens: int | None) -> tuple[Stage, ...]:
-    """The stages, oldest first; the last is what is learned.
+    """Return the stages of a dataset, oldest first; the last is what is learned.
 
     Args:
-        manifests: Of the stores; of several the history that they have in common.
-        weights: What is learned of them.
-        n_tokens: Tokens of all answers in the stores; None when nobody counted them.
+        manifests: Manifests of the stores, of which the common lineage is used.
+        weights: The learned steps.
+        n_tokens: Tokens of all answers in the stores; None if they were not counted.
     """
     histories = [manifest.lineage for manifest in manifests]
     common = [entries[0] for entries in takewhile(_are_equal, zip(*histories, strict=False))]
@@ -311,7 +309,7 @@ def _done(entry: LineageEntry) -> Stage:
 
 
 def coverage(connection: duckdb.DuckDBPyConnection) -> Coverage:
-    """How much of the world the episodes have seen."""
+    """Count distinct tasks, worlds, initial states and actions."""
     n_tasks, n_worlds, n_without_seed, n_states, n_without_state = one(
         connection,
         "SELECT count(DISTINCT task_name), count(DISTINCT (env_id, task, seed)) FILTER (seed IS NOT NULL), "
@@ -344,7 +342,7 @@ def coverage(connection: duckdb.DuckDBPyConnection) -> Coverage:
 
 
 def duplicates(connection: duckdb.DuckDBPyConnection) -> Duplicates:
-    """How much is there more than once."""
+    """Count repeated episodes and answers."""
     n_episodes, n_distinct = one(
         connection,
         """
@@ -370,7 +368,7 @@ def duplicates(connection: duckdb.DuckDBPyConnection) -> Duplicates:
 
 
 def weights(connection: duckdb.DuckDBPyConnection) -> Weights:
-    """What training will learn from."""
+    """Describe the steps that training will learn."""
     learned = "s WHERE reason IS NULL"
     not_learned = connection.execute(
         "SELECT reason, count(*) FROM s WHERE reason IS NOT NULL GROUP BY reason ORDER BY 2 DESC, 1"

@@ -1,4 +1,4 @@
-"""What `trajkit stats` says of a dataset."""
+"""The results of `trajkit stats`."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ class Estimate(Model):
     value: float
     """The mean, or the share."""
     low: float | None
-    """Lower bound; None where nothing can be said, as of a single value."""
+    """Lower bound; None if there is none, as for a single value."""
     high: float | None
     """Upper bound."""
     n: int
-    """How many episodes, or steps, were measured."""
+    """Number of measured episodes or steps."""
 
 
 class Group(Model):
-    """Episodes that have something in common."""
+    """Episodes that share a task, a variant or the like."""
 
     by: str
     """`all`, `task`, `variant`, `purpose` or `split`."""
     name: str | None
     """The task (with its environment), the variant and so on; None when unknown."""
     n_episodes: int
-    """Episodes of it; one with several variants counts for each."""
+    """Its episodes; one with several variants counts for each."""
     n_steps: int
     """Their steps."""
     n_unjudged: int
-    """Episodes whose outcome is unknown or an error; they say nothing of success."""
+    """Episodes whose outcome is unknown or an error; they are not used for `success`."""
     success: Estimate | None
     """Share of successes among the others, with Wilson's interval."""
     score: Estimate | None
@@ -45,53 +45,48 @@ class Group(Model):
     n_steps_each: Estimate | None
     """Mean length of an episode, in steps."""
     n_input_tokens: Estimate | None
-    """Mean tokens of an episode's prompts, where they were counted."""
+    """Mean tokens of an episode's prompts, if they were counted."""
     n_output_tokens: Estimate | None
-    """Mean tokens of an episode's answers, where they were counted."""
+    """Mean tokens of an episode's answers, if they were counted."""
 
 
 class Spread(Model):
-    """How a number is spread: percentiles are values that occur (the smallest that so many do not exceed)."""
+    """Distribution of a number. A percentile is the smallest value that this share does not exceed."""
 
     of: str
-    """What is measured."""
+    """Name of the number."""
     n: int
-    """How many were."""
+    """Number of values."""
     n_unknown: int
-    """How many were not."""
+    """Number of unknown values."""
     least: float
     """Smallest value."""
     p5: float
-    """Not exceeded by 5 in 100."""
     p25: float
-    """Not exceeded by a quarter."""
     p50: float
     """The median."""
     p75: float
-    """Not exceeded by three quarters."""
     p95: float
-    """Not exceeded by 95 in 100."""
     p99: float
-    """Not exceeded by 99 in 100."""
     most: float
     """Largest value."""
     edges: tuple[float, ...]
-    """Edges of the bars of a histogram, rising; a bar holds its left edge, the last one both."""
+    """Edges of a histogram's bars, ascending; a bar includes its left edge, the last bar both."""
     heights: tuple[int, ...]
-    """How many fall into each bar."""
+    """Number of values in each bar."""
 
 
 class ActionCount(Model):
     """An action and how often it was taken."""
 
     action: str
-    """The action executed, else the one that the answer names."""
+    """The executed action, else the one in the answer."""
     n: int
-    """Steps."""
+    """Number of steps."""
 
 
 class Coverage(Model):
-    """How much of the world the episodes have seen."""
+    """How much of the environments the episodes cover."""
 
     n_tasks: int
     """Distinct tasks, with their environments."""
@@ -108,34 +103,34 @@ class Coverage(Model):
     entropy_bits: float
     """Shannon's entropy of the actions, in bits."""
     entropy_share: float | None
-    """The same over that of equally frequent actions; None with fewer than two."""
+    """Entropy relative to equally frequent actions; None with fewer than two."""
     actions: tuple[ActionCount, ...]
     """The most frequent first; at most 20."""
     n_without_action: int
-    """Steps with no action."""
+    """Steps without an action."""
     n_invalid: int
     """Steps whose answer named no action of the environment."""
     n_unjudged: int
-    """Steps of which nobody knows whether it did."""
+    """Steps for which this is unknown."""
 
 
 class Duplicates(Model):
-    """How much is there more than once."""
+    """Counts of repeated episodes and answers."""
 
     n_episodes: int
-    """Episodes whose start is known (initial state or seed) and that acted."""
+    """Episodes with an action and a known start (initial state or seed)."""
     n_same_episodes: int
-    """Those of them that repeat another: the same actions from the same start."""
+    """Episodes that repeat another: the same actions from the same start."""
     n_answers: int
     """Steps with a known prompt and an answer."""
     n_same_answers: int
-    """Those of them that repeat another: the same prompt and the same answer."""
+    """Steps that repeat another: the same prompt and the same answer."""
     n_prompts: int
     """Distinct prompts among these steps."""
 
 
 class Weights(Model):
-    """What training will learn from, and how unequally."""
+    """The learned steps and the distribution of their weights."""
 
     n_learned: int
     """Steps that are learned: weight above 0, an answer and a known prompt, in no evaluation episode."""
@@ -144,85 +139,81 @@ class Weights(Model):
     not_learned: dict[str, int]
     """The other steps, by reason."""
     least: float | None
-    """Smallest weight of a step that is learned."""
+    """Smallest weight of a learned step."""
     mean: float | None
-    """Their mean."""
+    """Mean weight."""
     most: float | None
-    """Largest."""
+    """Largest weight."""
     effective_steps: float | None
-    """Kish's effective sample size of the steps: so many of equal weight say as much."""
+    """Kish's effective sample size of the steps: this many equal weights have the same precision."""
     effective_episodes: float | None
-    """The same of the episodes, each with the sum of its weights."""
+    """The same for episodes, each with the sum of its weights."""
     n_tokens: int | None
-    """Tokens of the answers that are learned, as their providers counted them; None when nobody did."""
+    """Tokens of the learned answers, as their providers counted them; None if none were counted."""
     n_uncounted: int
-    """Learned steps whose tokens nobody counted."""
+    """Learned steps whose tokens were not counted."""
 
 
 class Stage(Model):
-    """One stage on the way from what was exported to what is learned."""
+    """One stage between the exported and the learned episodes."""
 
     name: str
-    """What was done."""
+    """Name of the command or stage."""
     n_episodes: int
     """Episodes after it."""
     n_steps: int
     """Steps after it."""
     n_tokens: int | None = None
-    """Tokens of their answers; None where no store has them any more, or nobody counted."""
+    """Tokens of their answers; None if unknown."""
     left: tuple[Left, ...] = ()
-    """What it left behind, and what it keeps as context only, by reason."""
+    """Episodes and steps that it left out, and steps that it made context only, by reason."""
 
 
 class Measured(Model):
-    """A metric of the feedback, over all that have it."""
+    """A metric over all episodes or steps that have it."""
 
     name: str
-    """Its name."""
     level: MetricLevel
-    """Whether it is about episodes or about steps."""
+    """Whether it is measured on episodes or steps."""
     is_share: bool
-    """Whether it is a yes or no, so that its value is the share of yes."""
+    """Whether it is a boolean, so that its value is the share of true."""
     value: Estimate | None
-    """Its mean, or the share; None when nothing has it."""
+    """Its mean, or the share; None if nothing has it."""
 
 
 class Stats(Model, Result):
-    """Numbers about a store, or about several that belong together."""
+    """Statistics of a store, or of several that belong together."""
 
     stores: tuple[Path, ...]
-    """Where they are."""
+    """Paths of the stores."""
     digests: tuple[str, ...]
-    """The digests of their contents."""
+    """Digests of their contents."""
     n_episodes: int
     """Episodes in them."""
     n_steps: int
     """Steps in them."""
     confidence: float
-    """Of every interval."""
+    """Confidence of every interval."""
     interval: str
-    """How the means got theirs, in words; shares always have Wilson's."""
+    """How the intervals of means were computed; shares always have Wilson's."""
     score_name: str | None
-    """What the score is: a metric, or `total_reward`; None when there is neither."""
+    """The score: a metric, or `total_reward`; None if there is neither."""
     groups: tuple[Group, ...]
-    """All; then by task, variant, purpose and split, the largest first."""
+    """All episodes; then by task, variant, purpose and split, the largest first."""
     n_groups: dict[str, int]
-    """How many groups there are of each kind; more than are listed when there are very many."""
+    """Number of groups of each kind; more than are listed if there are very many."""
     spreads: tuple[Spread, ...]
-    """Of what was measured at all."""
+    """Distributions of the numbers that have values."""
     metrics: tuple[Measured, ...]
     """Each metric that a store has a column for, by level and name."""
     coverage: Coverage
-    """How much of the world the episodes have seen."""
     duplicates: Duplicates
-    """How much is there more than once."""
     weights: Weights
-    """What training will learn from."""
     funnel: tuple[Stage, ...]
-    """From what was exported to what is learned."""
+    """From the exported episodes to the learned ones."""
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers."""
+        """Return all fields."""
         return self.model_dump(mode="json")
 
     def __str__(self) -> str:
@@ -231,7 +222,7 @@ class Stats(Model, Result):
         return "\n".join(console.line(*pieces) for pieces in lines(self))
 
     def print_text(self) -> None:
-        """Print the numbers on stdout; on a terminal with bars, and no wider than it."""
+        """Print the statistics on stdout; on a terminal with bars, and no wider than it."""
         from trajkit.curation.stats_text import lines
 
         n_columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else None

@@ -1,4 +1,4 @@
-"""The statistics as one page of charts that needs nothing but itself: no script, no font, no other file."""
+"""Show statistics as a page of charts in one HTML file, without scripts, fonts or other files."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trajkit.curation.stats_text import (
 
 
 def page(stats: Stats) -> str:
-    """The page as HTML text."""
+    """Return the page as HTML text."""
     names = ", ".join(path.name for path in stats.stores)
     body = "".join(
         [
@@ -48,11 +48,11 @@ def _estimates(stats: Stats) -> Iterator[str]:
         ("Input tokens", "n_input_tokens", False, "Mean of an episode's prompts, where they were counted."),
         ("Output tokens", "n_output_tokens", False, "Mean of an episode's answers, where they were counted."),
     )
-    for heading, field, is_share, said in charts:
+    for heading, field, is_share, caption in charts:
         rows = [(group, getattr(group, field)) for group in shown_groups(stats)]
         points = [_point(group, estimate, is_share) for group, estimate in rows if estimate is not None]
         if points:
-            yield f"<h2>{escape(heading)}</h2><p>{said}</p>"
+            yield f"<h2>{escape(heading)}</h2><p>{caption}</p>"
             yield intervals(points, title=heading, is_share=is_share)
     headings, rows_text = group_rows(stats, shown_groups(stats))
     yield f"<details><summary>As a table</summary>{html_table(headings, rows_text)}</details>"

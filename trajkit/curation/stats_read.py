@@ -1,4 +1,4 @@
-"""What statistics need of one store or several: narrow tables, and distinct values with their counts."""
+"""Read the columns that statistics need from one or several stores, as values and their counts."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ DIMENSIONS = {
     "purpose": "purpose",
     "split": "split",
 }
-"""What episodes are grouped by, as SQL over `e`."""
+"""The kinds of groups, as SQL over `e`."""
 
 _ACTION = """coalesce(action_executed, CASE json_type(action) WHEN 'NULL' THEN NULL
     WHEN 'VARCHAR' THEN action->>'$' ELSE CAST(action AS VARCHAR) END)"""
 
-# why a step gives no line of a training file, in the words of `trajkit convert`
+# why a step is in no row of a training file, in the words of `trajkit convert`
 _NOT_LEARNED = """CASE
     WHEN purpose = 'eval' THEN 'evaluation'
     WHEN loss_weight <= 0 THEN coalesce(mask_reason,
@@ -58,12 +58,12 @@ _ANSWERS = """
 
 
 def read(connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], score: str | None) -> None:
-    """Make the tables `e` (episodes), `s` (steps) and `answers`, each over all the stores.
+    """Create the tables `e` (episodes), `s` (steps) and `answers`, each over all the stores.
 
     Args:
-        connection: Where.
-        stores: Whose episodes; the same id may be in several.
-        score: What the score is, as `score_name` gives it.
+        connection: An empty database.
+        stores: The stores; the same id may be in several.
+        score: The score, from `score_name`.
     """
     selects: dict[str, list[str]] = {"e": [], "s": []}
     connection.execute("CREATE TABLE answers (prompt UBIGINT, answer UBIGINT)")
@@ -91,7 +91,7 @@ def read(connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], score: 
 
 
 def score_name(stores: Sequence[Store], asked: str | None) -> str | None:
-    """What the score is: what was asked for, else `episode_return`, else `total_reward`.
+    """Return the score: the given one, else `episode_return`, else `total_reward`.
 
     Raises:
         QueryError: None of the stores has it.
@@ -117,7 +117,7 @@ def _score(store: Store, name: str | None) -> str:
 def metric_values(
     connection: duckdb.DuckDBPyConnection, stores: Sequence[Store]
 ) -> Iterator[tuple[str, MetricLevel, bool, Values]]:
-    """Name, level, whether it is a yes or no everywhere, and the values of each metric of the stores."""
+    """Yield name, level, whether it is boolean in all stores, and the values of each metric."""
     found: dict[tuple[MetricLevel, str], list[tuple[int, bool]]] = {}
     for number, store in enumerate(stores):
         for metric in store.manifest.metrics:
@@ -135,10 +135,10 @@ def metric_values(
 def grouped_values(
     connection: duckdb.DuckDBPyConnection, by: str, measure: str
 ) -> Iterator[tuple[str | None, Values]]:
-    """The values of a measure in each group that has any, by name.
+    """Yield the values of a measure in each group that has any, by name.
 
     Args:
-        connection: Where `read` was.
+        connection: The connection that `read` got.
         by: A name of `DIMENSIONS`.
         measure: A column of `e`.
     """
@@ -153,7 +153,7 @@ def grouped_values(
 
 
 def values_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Values:
-    """The distinct values of a SELECT with one column, nulls left out."""
+    """Return the distinct values of a SELECT with one column, without nulls."""
     found = connection.execute(
         f"SELECT CAST(value AS DOUBLE) AS value, count(*) AS times FROM ({sql}) t(value) "
         "WHERE value IS NOT NULL GROUP BY ALL ORDER BY ALL"
@@ -162,6 +162,6 @@ def values_of(connection: duckdb.DuckDBPyConnection, sql: str) -> Values:
 
 
 def one(connection: duckdb.DuckDBPyConnection, sql: str) -> tuple[Any, ...]:
-    """The only row of a SELECT."""
+    """Return the only row of a SELECT."""
     (row,) = connection.execute(sql).fetchall()
     return tuple(row)

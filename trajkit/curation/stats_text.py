@@ -1,4 +1,4 @@
-"""The statistics in words: the same rows for the terminal and for the page."""
+"""Write statistics as rows of text, for the terminal and for the page."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from trajkit.curation.chart import brief
 from trajkit.curation.stats_model import Estimate, Group, Spread, Stats
 
 _MOST_ROWS = 30
-"""Groups of a kind that are shown."""
+"""Most shown groups of a kind."""
 _LONGEST = 60
-"""Characters of an action that are shown."""
+"""Most shown characters of an action."""
 _BAR = 30
-"""Columns of a bar that is all."""
+"""Terminal columns of a bar of 100 %."""
 _GAP = 2
-"""Columns between those of a table."""
+"""Terminal columns between those of a table."""
 
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 """Headings, and rows of the same length."""
 
 
 def estimate_text(estimate: Estimate | None, *, is_share: bool = False) -> str:
-    """`0.64 [0.35, 0.85]`; a share in percent."""
+    """Write an estimate as `0.64 [0.35, 0.85]`, or as percent."""
     if estimate is None:
         return "-"
     numbers = (estimate.value, estimate.low, estimate.high)
@@ -37,7 +37,7 @@ def _number(number: float, is_share: bool) -> str:
 
 
 def group_rows(stats: Stats, groups: Sequence[Group]) -> Table:
-    """A row per group, with the mean of each measure that any of them has."""
+    """Return a row per group, with the mean of each measure that any of them has."""
     measures = (
         ("success", "success", True),
         (stats.score_name or "score", "score", False),
@@ -45,14 +45,14 @@ def group_rows(stats: Stats, groups: Sequence[Group]) -> Table:
         ("input tokens", "n_input_tokens", False),
         ("output tokens", "n_output_tokens", False),
     )
-    told = [one for one in measures if any(getattr(group, one[1]) is not None for group in groups)]
-    headings = ("", "episodes", "steps", *(heading for heading, _, _ in told))
+    present = [one for one in measures if any(getattr(group, one[1]) is not None for group in groups)]
+    headings = ("", "episodes", "steps", *(heading for heading, _, _ in present))
     rows = [
         (
             group_name(group),
             f"{group.n_episodes:,}",
             f"{group.n_steps:,}",
-            *(estimate_text(getattr(group, field), is_share=is_share) for _, field, is_share in told),
+            *(estimate_text(getattr(group, field), is_share=is_share) for _, field, is_share in present),
         )
         for group in groups
     ]
@@ -60,12 +60,12 @@ def group_rows(stats: Stats, groups: Sequence[Group]) -> Table:
 
 
 def group_name(group: Group) -> str:
-    """`task babyai/goto`."""
+    """Name a group as in `task babyai/goto`."""
     return "all" if group.by == "all" else f"{group.by} {'unknown' if group.name is None else group.name}"
 
 
 def spread_rows(spreads: Sequence[Spread]) -> Table:
-    """A row per measure with its percentiles."""
+    """Return a row per measure with its percentiles."""
     names = ("least", "p5", "p25", "p50", "p75", "p95", "p99", "most")
     headings = ("", "n", "min", *names[1:-1], "max")
     rows = [
@@ -75,7 +75,7 @@ def spread_rows(spreads: Sequence[Spread]) -> Table:
 
 
 def metric_rows(stats: Stats) -> Table:
-    """A row per metric of the feedback that anything has."""
+    """Return a row per metric that has values."""
     rows: list[tuple[str, ...]] = [
         (each.name, str(each.level), f"{each.value.n:,}", estimate_text(each.value, is_share=each.is_share))
         for each in stats.metrics
@@ -85,7 +85,7 @@ def metric_rows(stats: Stats) -> Table:
 
 
 def funnel_rows(stats: Stats) -> Table:
-    """A row per stage, and below it one per reason for which something left."""
+    """Return a row per stage, preceded by one per reason for which episodes or steps left."""
     rows: list[tuple[str, ...]] = []
     for stage in stats.funnel:
         rows += [
@@ -106,7 +106,7 @@ def funnel_rows(stats: Stats) -> Table:
 
 
 def facts(stats: Stats) -> Iterator[tuple[str, str]]:
-    """What is known beyond means and percentiles, a line each."""
+    """Yield name and text of each other statistic."""
     coverage, same, weights = stats.coverage, stats.duplicates, stats.weights
     yield "tasks", f"{coverage.n_tasks:,}"
     yield (
@@ -151,7 +151,7 @@ def _unknown(n: int, what: str) -> str:
 
 
 def shown_groups(stats: Stats) -> list[Group]:
-    """The groups worth a row: the largest of each kind, and none that only says that nothing is known."""
+    """Return the largest groups of each kind, without kinds whose only group is unknown."""
     shown: list[Group] = []
     for by in stats.n_groups:
         mine = [group for group in stats.groups if group.by == by]
@@ -161,11 +161,11 @@ def shown_groups(stats: Stats) -> list[Group]:
 
 
 def lines(stats: Stats, n_columns: int | None = None) -> Iterator[tuple[str | Styled, ...]]:
-    """The statistics as `trajkit stats` prints them, each line in pieces.
+    """Yield the lines that `trajkit stats` prints, each as pieces.
 
     Args:
         stats: The statistics.
-        n_columns: Width of the terminal: it gets bars, and a wide table in parts. None for any other reader.
+        n_columns: Width of the terminal, for bars and for splitting wide tables; None if it is no terminal.
     """
     yield (styled(", ".join(map(str, stats.stores)), bold=True),)
     yield (f"{100 * stats.confidence:.4g}% intervals: Wilson for success, {stats.interval} for means",)
@@ -186,9 +186,9 @@ def lines(stats: Stats, n_columns: int | None = None) -> Iterator[tuple[str | St
     if metrics:
         yield from _table((headings, metrics), n_columns)
         yield ()
-    told = list(facts(stats))
-    width = max(len(name) for name, _ in told)
-    for name, text in told:
+    rows = list(facts(stats))
+    width = max(len(name) for name, _ in rows)
+    for name, text in rows:
         yield styled(f"{name:<{width}}", dim=True), f"  {text}"
     if stats.coverage.actions:
         yield ()
@@ -217,7 +217,7 @@ def _cut(text: str) -> str:
 
 
 def _table(table: Table, n_columns: int | None) -> Iterator[tuple[str]]:
-    """A table; on a terminal that is narrower, several with the same first column."""
+    """Yield a table; if it is too wide for the terminal, several with the same first column."""
     headings, rows = table
     blocks = [tuple(range(len(headings)))]
     if n_columns is not None:
@@ -232,7 +232,7 @@ def _table(table: Table, n_columns: int | None) -> Iterator[tuple[str]]:
 
 
 def _blocks(widths: list[int], n_columns: int) -> Iterator[tuple[int, ...]]:
-    """The columns of each part: the first, and as many as fit, at least one."""
+    """Yield the columns of each part: the first one, and as many others as fit, at least one."""
     block, taken = [0], widths[0]
     for place, width in enumerate(widths[1:], start=1):
         if len(block) > 1 and taken + _GAP + width > n_columns:

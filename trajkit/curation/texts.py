@@ -1,8 +1,8 @@
-"""Texts as fingerprints, so that two stores are compared by what the model read and not only by ids.
+"""Hash texts, so that two stores can be compared by the prompts and not only by ids.
 
-Two texts read alike when they are equal after this: Unicode in its composed form, lower case, and every run
-of spaces, punctuation and control characters as one space. Roles and the names of tools are part of a text;
-what is not text (a file, a block that trajkit does not know) stands for itself, as its JSON.
+Two texts read the same when they are equal after normalisation: Unicode in its composed form, lower case, and
+every run of spaces, punctuation and control characters as one space. Roles and the names of tools are part of
+a text; a block without text (a file, an unknown block) is compared as JSON.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _HASH = 32
-"""Hex digits of a fingerprint. A message has two side by side: as it is written, and as it reads."""
+"""Hex digits of a hash. A message has two in a row: of its exact JSON, and of its normalised text."""
 
 _SYSTEM, _OTHER = "s", "o"
-"""Stands before the fingerprints of a message: whether it is a system message."""
-# which bytes are part of a word: letters, digits, _, and everything beyond ASCII
+"""Prefix of the hashes of a message: whether it is a system message."""
+# whether a byte is part of a word: letters, digits, _, and everything beyond ASCII
 _IS_WORD = np.array([chr(byte).isalnum() or byte >= 0x80 or byte == ord("_") for byte in range(256)])
 
 
 def reads_like(text: str) -> str:
-    """SQL of a text as it reads, whatever its case, spaces and punctuation."""
+    """Return SQL of a text without case, punctuation and extra spaces."""
     return rf"trim(regexp_replace(lower(nfc_normalize({text})), '[\s\p{{P}}\p{{C}}]+', ' ', 'g'))"
 
 
 def hashed_steps() -> str:
-    """A SELECT of `steps` whose messages and completion are fingerprints: what `step_texts` is made of."""
+    """Return a SELECT of `steps` with hashes for messages and completion, which `step_texts` needs."""
     return (
         "SELECT episode_id, step_index, n_prompt_kept, to_json(list_transform(CAST(messages AS JSON[]), "
         f"lambda m: {_fingerprints('m')})) AS messages, CASE WHEN completion IS NOT NULL "
@@ -43,12 +43,12 @@ def hashed_steps() -> str:
 
 
 def step_texts(hashed: str) -> str:
-    """A SELECT of a row per step with a known prompt: `episode_id, step_index, prompt, near, frame, answer`.
+    """Return a SELECT of a row per step with a known prompt, as hashes.
 
-    `prompt` is the fingerprint of the whole prompt as it is written, `near` of how it reads and `frame` of
-    how its system messages read; `answer` is that of `near` with how the answer reads, null where there is
-    none. Prompts are put together from fingerprints of their messages and never as text, so that a long
-    conversation costs little.
+    The columns are `episode_id, step_index, prompt, near, frame, answer`. `prompt` is the hash of the exact
+    prompt, `near` of its normalised text and `frame` of its system messages' normalised text. `answer` is the
+    hash of `near` with the answer's normalised text, null if there is none. Prompts are built from the hashes
+    of their messages and never as text, so that a long conversation is cheap.
 
     Args:
         hashed: A table with the rows of `hashed_steps`; it is read several times.
@@ -71,11 +71,11 @@ def step_texts(hashed: str) -> str:
 
 
 def first_texts() -> str:
-    """A SELECT of what an episode reads like at its start, without the prompt: `episode_id, first_text`.
+    """Return a SELECT of the text at the start of episodes, without the prompt: `episode_id, first_text`.
 
-    It is the mission (from `origin`, or the template's arguments) with the first observation; where the
-    environment hashed its first text as the state, that; and the first observation alone where neither a
-    mission nor a prompt is known.
+    It is the mission (from `origin`, or the template's arguments) with the first observation. If the
+    environment hashed its first text as the state, it is that hash; and if neither a mission nor a prompt is
+    known, the first observation alone.
     """
     mission = (
         "coalesce(nullif(origin->>'$.mission', ''), nullif(input->>'$.system.mission', ''), "
@@ -97,7 +97,7 @@ def first_texts() -> str:
 
 
 def message_text(message: str) -> str:
-    """SQL of what a message says, its role first."""
+    """Return SQL of a message's text, its role first."""
     block = (
         "concat_ws(' ', b->>'name', coalesce(b->>'text', b->>'arguments', b->>'result', CAST(b AS VARCHAR)))"
     )
@@ -108,24 +108,24 @@ def message_text(message: str) -> str:
 
 
 def _fingerprints(message: str) -> str:
-    """SQL of what stands for a message: whether it is a system message, and its two fingerprints."""
+    """Return SQL of a message's prefix and its two hashes."""
     mark = f"CASE WHEN ({message}->>'role') = 'system' THEN '{_SYSTEM}' ELSE '{_OTHER}' END"
     return f"{mark} || md5(CAST({message} AS VARCHAR)) || md5({reads_like(message_text(message))})"
 
 
 def shingle_hashes(texts: pa.Array[Any], shingle: int) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
-    """The hashes of all runs of words, text after text, and where those of each text begin, and the last end.
+    """Return the hashes of all word n-grams, text after text, and the offsets of each text's hashes.
 
-    A text with fewer words than a run has one of them all; one without words has one, the same for all.
+    A text with fewer words has one hash of all its words; texts without words have the same single hash.
     """
     large = texts.cast(pa.large_string())
-    # only the first buffer, which says where nulls are, may be missing
+    # only the first buffer, the validity bitmap, may be missing
     offset_buffer, data_buffer = cast("list[pa.Buffer]", large.buffers()[1:])
     ends = np.frombuffer(memoryview(offset_buffer), np.int64)[large.offset : large.offset + len(large) + 1]
     data = np.frombuffer(memoryview(data_buffer), np.uint8)[ends[0] : ends[-1]]
     ends = ends - ends[0]
     words, n_before = _word_hashes(data, ends)
-    # the end of the text of each word, so that no run goes beyond it
+    # the end of each word's text, so that no n-gram crosses it
     n_words = np.diff(n_before)
     end = np.repeat(n_before[1:], n_words)
     place = np.arange(len(words))
@@ -145,7 +145,7 @@ def shingle_hashes(texts: pa.Array[Any], shingle: int) -> tuple[NDArray[np.uint6
 def _word_hashes(
     data: NDArray[np.uint8], ends: NDArray[np.int64]
 ) -> tuple[NDArray[np.uint64], NDArray[np.int64]]:
-    """A hash for each word, and how many words come before each text."""
+    """Return a hash for each word, and how many words come before each text."""
     is_word = _IS_WORD[data]
     goes_on = np.zeros(len(data), dtype=bool)
     goes_on[1:] = is_word[:-1]
@@ -164,7 +164,7 @@ def _word_hashes(
 
 
 def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Each number as another, all bits of which depend on all of its own (Steele et al. 2014, SplitMix64)."""
+    """Hash each number so that every bit depends on all its bits (Steele et al. 2014, SplitMix64)."""
     found = values + np.uint64(0x9E3779B97F4A7C15)
     found = (found ^ (found >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     found = (found ^ (found >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -172,7 +172,7 @@ def mixed(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _odd(number: int) -> np.uint64:
-    """A factor for a place."""
+    """Return an odd factor for a position."""
     return np.uint64(int(mixed(np.array([number + 1000], np.uint64))[0]) | 1)
 
 

@@ -1,4 +1,4 @@
-"""Read the narrow columns of a store that a scheme needs, and leave the weights as a table."""
+"""Read the columns of a store that a scheme needs, and write the weights into a table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trajkit.errors import DataError
 from trajkit.store.layout import quoted
 
 ZERO = "weight 0"
-"""The `mask_reason` of a step whose weight came out as 0; no other reason is ever undone."""
+"""The `mask_reason` of a step whose weight is 0. A new weighting replaces only this reason."""
 
 _LEARNED = f"(loss_weight <> 0 OR mask_reason = '{ZERO}')"
 _TASKS = """
@@ -33,7 +33,7 @@ _PLAYED = f"""
         bool_or(truncated) AND NOT coalesce(bool_or(terminated), false) AS is_cut_off
     FROM steps GROUP BY episode_id
 """
-# numbers follow the ids, so that nothing depends on the order of rows
+# numbers follow the ids, so that results do not depend on the order of rows
 _ATTEMPTS = """
     CREATE OR REPLACE TEMP TABLE trajkit_attempt AS
     SELECT *, row_number() OVER (ORDER BY episode_id) - 1 AS number,
@@ -50,7 +50,7 @@ _ATTEMPTS = """
         QUALIFY coalesce(bool_or(p.is_learned) OVER (PARTITION BY k.key), false)
     )
 """
-# an attempt that is not learned still says what its group can do, where all that it earned is known
+# an attempt that is not learned is still compared with its group if all its rewards are known
 _STEPS = f"""
     SELECT number, step_index, {_LEARNED} AS is_learned, CAST(reward AS DOUBLE) AS reward,
         {ACTS} OR NOT has_acts AS acting, {{state}} AS state, CAST({{value}} AS DOUBLE) AS value
@@ -66,18 +66,18 @@ _WEIGHTED = f"""
 
 
 class Gains(NamedTuple):
-    """What the episodes to learn from earned, and what they were compared with."""
+    """Scores of the learned episodes, and the weights of their steps."""
 
     n_episodes: int
     least: float
-    """Their smallest score; NaN where the scheme asks for none."""
+    """Smallest score; NaN if the scheme uses none."""
     most: float
     found: Advantages
-    """The weights of all steps that were compared, and the counts of groups."""
+    """The weights of all compared steps, and the counts of groups."""
     n_keyless: int
-    """Episodes that lack what makes a group, each of which is one of its own."""
+    """Episodes without a column of the group's key, each of which is a group of its own."""
     n_cut_off: int
-    """Episodes that reached their step limit before an end."""
+    """Truncated episodes."""
 
 
 def weigh(
@@ -90,23 +90,23 @@ def weigh(
     normalize: Literal["none", "task", "all"],
     **options: Any,
 ) -> Gains:
-    """Leave a table `trajkit_weight` of the steps that are learned, with what each counts.
+    """Create a table `trajkit_weight` of the learned steps with their weights.
 
-    Beside it: `trajkit_task` (the task of each episode) and the view `trajkit_weighted_steps`. Texts stay
-    where they are: a step is five numbers here.
+    Also creates `trajkit_task` (the task of each episode) and the view `trajkit_weighted_steps`. No texts are
+    read: a step is five numbers here.
 
     Args:
         derivation: The store.
         scheme: How the weight is computed.
-        score: What the episodes are scored by; None for a scheme that asks for none.
-        by: What makes a group, see `group_key`; None for the task.
+        score: The score of episodes; None for a scheme that uses none.
+        by: Columns of a group, see `group_key`; None for the task.
         critic: For `gae`: the metric of steps that is the value of the state before a step.
-        normalize: Divide by the mean size of the weights of the same task, or of all.
-        **options: Numbers of the scheme, as `advantages` takes them.
+        normalize: Divide by the mean absolute weight of the same task, or of all.
+        **options: Numbers of the scheme, as in `advantages`.
 
     Raises:
-        DataError: An episode to learn from lacks a score, a reward or the critic's value of a step.
-        StoreError: A step is there more than once.
+        DataError: A learned episode has no score, or a step of it no reward or no value of the critic.
+        StoreError: A step occurs more than once.
     """
     derivation.refuse_repeated_steps()
     run = derivation.connection.execute
@@ -191,18 +191,18 @@ def _refuse_unknown(derivation: Derivation, scheme: Scheme, score: Score | None,
             f"episode {episode_id} step {step_index} has no {critic}",
             hint="gae needs the critic's value of the state before every step",
         )
-    told = (
+    unknown = (
         f"episode {episode_id} step {step_index}: its reward"
         if is_whole
         else f"episode {episode_id} was not played to its end: what it would have earned"
     )
     raise DataError(
-        f"{told} is unknown",
+        f"{unknown} is unknown",
         hint="`trajkit replay --fill` adds rewards; `trajkit select --where` leaves episodes out; "
         "other schemes need only the score of the episode",
     )
 
 
 def _columns(result: duckdb.DuckDBPyConnection) -> dict[str, npt.NDArray[Any]]:
-    """Columns as arrays; NaN for null."""
+    """Return columns as arrays; NaN for null."""
     return {name: np.ma.filled(column, np.nan) for name, column in result.fetchnumpy().items()}

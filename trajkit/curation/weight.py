@@ -1,4 +1,4 @@
-"""How much each step counts in training: weights from returns, and how they are spread."""
+"""Compute how much each step counts in training, and describe the distribution of the weights."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ from trajkit.store.reader import Store
 
 
 class Baseline(StrEnum):
-    """The mean that an advantage is against."""
+    """The mean that an advantage is relative to."""
 
     GROUP = "group"
-    """Of the attempts at the same: environment, task and seed, or what `by` says."""
+    """Mean of the attempts of a group: environment, task and seed, or the columns `by`."""
     TASK = "task"
-    """Of all episodes of the environment's task."""
+    """Mean of all episodes of the environment's task."""
 
 
 class Normalization(StrEnum):
-    """What the weights are divided by."""
+    """The divisor of the weights."""
 
     NONE = "none"
-    """By nothing."""
+    """No division."""
     TASK = "task"
-    """By the mean of |w| over the learned steps of the same task: no task outweighs another because its
-    rewards are larger (the aim of M. Hessel et al., PopArt, arXiv:1809.04474). Weights of 0 stay 0."""
+    """The mean of |w| over the learned steps of the same task: no task outweighs another because its rewards
+    are larger (the aim of M. Hessel et al., PopArt, arXiv:1809.04474). Weights of 0 stay 0."""
     ALL = "all"
-    """By the mean of |w| over all learned steps, which leaves the learning rate its meaning."""
+    """The mean of |w| over all learned steps, so that the learning rate keeps its meaning."""
 
 
 _LARGEST = 3.4e38
-"""Trainers keep weights in 32 bits."""
+"""Largest weight: trainers store weights in 32 bits."""
 _COMPARING = tuple(scheme for scheme in Scheme if scheme.compares)
 _FOR: dict[str, tuple[Scheme, ...]] = {
     "score": tuple(scheme for scheme in Scheme if scheme.needs_score),
@@ -60,39 +60,39 @@ _FOR: dict[str, tuple[Scheme, ...]] = {
     "clip": (Scheme.EXPONENTIAL,),
 }
 _NUMBERS = ("gamma", "lam", "omega", "history", "temperature", "clip")
-"""Options that `advantages` takes, whose defaults it has."""
+"""Options that are passed to `advantages`, which has their defaults."""
 
 
 class WeightOptions(Model):
-    """What `trajkit weight` is asked for."""
+    """Options of `trajkit weight`."""
 
     scheme: Scheme
-    """How a weight comes from what an episode earned."""
+    """Formula of the weights."""
     score: Name | None = None
-    """The score of an episode: a metric, or `total_reward`; None for `episode_return` if there, else
-    `total_reward`. A metric that is to be kept small counts negated."""
+    """The score of an episode: a metric, or `total_reward`; None for `episode_return` if the store has it,
+    else `total_reward`. A metric for which smaller is better is negated."""
     gamma: float | None = None
-    """Discount, from 0 to 1. None for that of `advantages`, as with the five below."""
+    """Discount, from 0 to 1. None for the default of `advantages`, as for the five below."""
     lam: float | None = None
     """Lambda of `gae`, from 0 to 1."""
     omega: float | None = None
-    """Of `gigpo`: how much the states count beside the episode."""
+    """For `gigpo`: weight of the comparison by state, relative to that by episode."""
     history: int | None = None
-    """Of `gigpo`: states before a step that are compared too."""
+    """For `gigpo`: number of earlier states that are also compared."""
     temperature: float | None = None
-    """Of `exponential`: the smaller, the more the best episodes count; above 0."""
+    """For `exponential`: a smaller value gives the best episodes more weight; above 0."""
     clip: float | None = None
-    """Of `exponential`: the largest weight; above 0."""
+    """For `exponential`: the largest weight; above 0."""
     no_deviation: bool = False
     """For `grpo` and `gigpo`: do not divide by the deviation."""
     critic: Name | None = None
     """For `gae`: the metric of steps that is a critic's value of the state before the step."""
     baseline: Baseline = Baseline.GROUP
-    """What an advantage is against."""
+    """The mean that an advantage is relative to."""
     by: tuple[Text, ...] = ()
-    """Columns that make a group; none for environment, task and seed."""
+    """Columns that make a group; empty for environment, task and seed."""
     normalize: Normalization = Normalization.NONE
-    """What the weights are divided by at last."""
+    """The divisor of the final weights."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -118,7 +118,7 @@ class WeightOptions(Model):
 
     @property
     def numbers(self) -> dict[str, Any]:
-        """The numbers that decide the weights of this scheme, with the defaults of `advantages`."""
+        """The numbers that this scheme uses, with the defaults of `advantages`."""
         defaults = advantages.__kwdefaults__ or {}
         return {
             name: defaults[name] if getattr(self, name) is None else getattr(self, name)
@@ -128,33 +128,33 @@ class WeightOptions(Model):
 
 
 class WeightReport(Model):
-    """What weighting came to."""
+    """Result of weighting."""
 
     scheme: Scheme
-    """As asked."""
+    """The scheme."""
     score: Name | None
-    """What the episodes were scored by; None when the scheme asks for no score."""
+    """The score of the episodes; None if the scheme uses none."""
     n_groups: Count
-    """Groups of attempts with an episode to learn from; 0 when the scheme compares none."""
+    """Groups of attempts with a learned episode; 0 if the scheme compares none."""
     n_single: Count
-    """Those of one attempt, which nothing is compared with."""
+    """Groups of one attempt, without a comparison."""
     n_equal: Count
-    """Those whose attempts all have the same score."""
+    """Groups whose attempts all have the same score."""
     n_matched: Count
-    """For `gigpo`: steps whose state another step of their group is in."""
+    """For `gigpo`: steps whose state occurs in another step of their group."""
     all: Spread
     """The weights of the whole store."""
     tasks: tuple[Spread, ...]
-    """By task."""
+    """The weights by task."""
     notes: tuple[Text, ...]
-    """What a reader should know of them, such as that all returns are equal."""
+    """Notes for the reader, such as that all returns are equal."""
 
 
 class Weighted(NamedTuple):
-    """The new store, and what was done."""
+    """The new store, its lineage entry and the counts."""
 
     manifest: Manifest | None
-    """None when nothing was written."""
+    """None if nothing was written."""
     entry: LineageEntry
     report: WeightReport
 
@@ -167,23 +167,23 @@ def weight(
     threads: int | None = None,
     **options: Any,
 ) -> Weighted:
-    """Write a store whose learned steps have a new `loss_weight`; what it was before does not count.
+    """Write a store whose learned steps have a new `loss_weight`, which does not depend on the old one.
 
     Steps that are not learned stay so. A weight of exactly 0 makes a step context only, with the
-    `mask_reason` 'weight 0'; another weighting takes it up again. No weight depends on the order of rows, on
+    `mask_reason` 'weight 0', which another weighting can undo. No weight depends on the order of rows, on
     threads or on parts.
 
     Args:
         path: The store, or `sample:NAME`.
-        goal: The folder that exists afterwards; None to compute and write nothing.
-        scheme: One of `Scheme`, which has the formulas and where they are from.
+        goal: The folder to write; None only computes.
+        scheme: One of `Scheme`, which has the formulas and their sources.
         threads: None for one per core.
         **options: The other fields of `WeightOptions`.
 
     Raises:
-        RequestError: An option has no such value, or is not for this scheme.
-        QueryError: There is no such score or column.
-        DataError: An episode to learn from has no score or lacks a reward, or a weight is too large.
+        RequestError: An option is invalid, or not for this scheme.
+        QueryError: The score or a column does not exist.
+        DataError: A learned episode has no score or lacks a reward, or a weight is too large.
         NothingMatched: No step is learned, or every weight is 0.
         StoreError: `goal` exists, or a store cannot be read or written.
     """
@@ -234,7 +234,7 @@ def _refuse_unknown_critic(store: Store, name: str) -> None:
 
 
 def _arguments(asked: WeightOptions, score: Score | None) -> JsonObject:
-    """What decides the weights, defaults too: they may change one day."""
+    """Return all options that decide the weights, also defaults, which may change in later versions."""
     named = {"scheme", "normalize", *(name for name, schemes in _FOR.items() if asked.scheme in schemes)}
     arguments: JsonObject = asked.model_dump(mode="json", include=named)
     return arguments | asked.numbers | ({"score": score.name} if score else {})
@@ -256,11 +256,11 @@ def _check(derivation: Derivation, asked: WeightOptions, gains: Gains) -> None:
             hint="divide the scores first, or use another --score",
         )
     if not counts[1]:
-        told = _equal(asked.scheme, gains) or "what would be learned earned exactly 0"
+        cause = _equal(asked.scheme, gains) or "what would be learned earned exactly 0"
         if asked.scheme == Scheme.EXPONENTIAL:
-            told = f"at temperature {asked.numbers['temperature']:g} all of it is too far below the mean"
+            cause = f"at temperature {asked.numbers['temperature']:g} all of it is too far below the mean"
         raise NothingMatched(
-            f"every weight of {path} would be 0: {told}",
+            f"every weight of {path} would be 0: {cause}",
             hint="--scheme uniform, another --score, or more attempts at each group",
         )
 
@@ -271,10 +271,10 @@ def _notes(asked: WeightOptions, gains: Gains, whole: Spread) -> Iterator[str]:
     if scheme != Scheme.GIGPO and (equal := _equal(scheme, gains)):
         yield f"{equal}: the weights are all alike, and say no more than uniform ones"
     elif n_silent:
-        of_what = "tasks" if asked.baseline == Baseline.TASK else "groups"
+        noun = "tasks" if asked.baseline == Baseline.TASK else "groups"
         value = {Scheme.EXPONENTIAL: "1", Scheme.GIGPO: "that of their states alone"}.get(scheme, "0")
         yield (
-            f"{n_silent:,} of {found.n_groups:,} {of_what} have one attempt or only equal scores: "
+            f"{n_silent:,} of {found.n_groups:,} {noun} have one attempt or only equal scores: "
             f"before any normalisation their weight is {value}"
         )
     if scheme == Scheme.GIGPO:
@@ -297,7 +297,7 @@ def _notes(asked: WeightOptions, gains: Gains, whole: Spread) -> Iterator[str]:
 
 
 def _equal(scheme: Scheme, gains: Gains) -> str | None:
-    """What to say where no episode did better than another that it is compared with."""
+    """Return a sentence if no episode has a better score than another of its group."""
     found = gains.found
     if not scheme.needs_score or (scheme.compares and found.n_single + found.n_equal < found.n_groups):
         return None

@@ -1,4 +1,4 @@
-"""Whether episodes are what their environment gives: the few that are in a pair, replayed once each."""
+"""Verify episodes of pairs by replaying each of them once."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ _EPISODES_AT_ONCE = 200
 
 
 class Witness:
-    """Replays episodes when they are asked about, and remembers.
+    """Replays episodes on demand, and keeps the verdicts.
 
     Args:
-        derivation: Has the store.
-        env: The environment they are of; None for those that trajkit knows by their names. Code that only
-            the data names is not run.
+        derivation: The store.
+        env: The environment to replay in; None for the one that each episode names, if it is trajkit's. Code
+            that only the data names is not run.
 
     Raises:
-        RequestError: There is no such environment.
+        RequestError: The environment does not exist.
         MissingExtra: Its package is not installed.
     """
 
     def __init__(self, derivation: Derivation, env: str | None) -> None:
         worlds = worlds_of(derivation.store.manifest, env, None, None)
         if env is not None:
-            typed_environment(env, worlds.settings)  # a misspelt one is told at once
+            typed_environment(env, worlds.settings)  # raises for an unknown name before any work
         self._derivation = derivation
         self._env = env
         self._player = Player(worlds)
         self._verdicts: dict[str, Verdict] = {}
 
     def differing(self, episode_ids: Iterable[str]) -> set[str]:
-        """Those of the episodes that are not what the environment gives."""
+        """Return the episodes that their environment does not reproduce."""
         asked = set(episode_ids)
         new = sorted(asked - self._verdicts.keys())
         for begin in range(0, len(new), _EPISODES_AT_ONCE):
@@ -48,12 +48,12 @@ class Witness:
         return {each for each in asked if self._verdicts[each].status == Status.DIFFERENT}
 
     def saw(self, *episode_ids: str) -> bool | None:
-        """True when all of them are verified; None when one could not be replayed."""
+        """Return True if all of them are verified; None if one could not be replayed."""
         statuses = {self._verdicts[each].status for each in episode_ids}
         return True if statuses == {Status.VERIFIED} else None
 
     def unchecked(self) -> Counter[str]:
-        """Why episodes could not be replayed, and how many."""
+        """Count the episodes that could not be replayed, by reason."""
         return Counter(
             verdict.reason or "unknown"
             for verdict in self._verdicts.values()

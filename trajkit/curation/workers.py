@@ -1,4 +1,4 @@
-"""The same work on many things, in this process or in several; only those at work are in memory."""
+"""Process many items in this process or in several, with only the current ones in memory."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 _AHEAD = 2
-"""Things that wait for each process, so that it is never idle."""
+"""Items that wait for each process, so that it is never idle."""
 
 _work: Callable[[Any], Any] | None = None
-"""What this process does; set once, when it begins."""
+"""The function of this worker process; set once, when it starts."""
 
 
 def worked(make: Callable[[], Callable[[T], R]], things: Iterable[T], *, processes: int) -> Generator[R]:
-    """What comes of each thing, as it is done; in order with one process, in any with several.
+    """Yield the result for each item when it is done; in order with one process, in any order with several.
 
-    Close it (`contextlib.closing`) where not all is taken, so that the processes end.
+    Close it (`contextlib.closing`) if it is not exhausted, so that the processes end.
 
     Args:
-        make: Makes what does the work; called once in each process, so it must be picklable.
-        things: Taken as they are needed.
-        processes: How many; 1 is this one.
+        make: Creates the function for an item; called once in each process, so it must be picklable.
+        things: The items, read lazily.
+        processes: Number of processes; 1 is this one.
 
     Raises:
         RequestError: `processes` is below 1.
@@ -68,13 +68,13 @@ def worked(make: Callable[[], Callable[[T], R]], things: Iterable[T], *, process
 
 def _begin(make: Callable[[], Callable[[Any], Any]]) -> None:
     global _work
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it at once and without a traceback
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process at once and without a traceback
     threading.Thread(target=_end_with_parent, daemon=True).start()
     _work = make()
 
 
 def _end_with_parent() -> None:
-    """A parent that is killed tells nobody, and this process would wait for work for ever."""
+    """End this process when its parent was killed; otherwise it would wait for work for ever."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()

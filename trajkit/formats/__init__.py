@@ -1,4 +1,4 @@
-"""Other people's shapes: what a format is, one file per format, and the list of them. No files, no clocks."""
+"""The formats of training files and traces: one file per format, and their list. No files, no clocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import get_args
 from trajkit.errors import RequestError
 from trajkit.formats.base import Format
 
-# Where each format is: none is imported before somebody asks for it.
+# Place of each format, which is imported only when it is used.
 _PLACES: dict[str, str] = {
     "openai-sft": "trajkit.formats.openai:OPENAI_SFT",
     "openai-dpo": "trajkit.formats.openai:OPENAI_DPO",
@@ -17,6 +17,7 @@ _PLACES: dict[str, str] = {
     "trl-prompt-completion": "trajkit.formats.trl:TRL_PROMPT_COMPLETION",
     "trl-preference": "trajkit.formats.trl:TRL_PREFERENCE",
     "trl-kto": "trajkit.formats.trl:TRL_KTO",
+    "trl-grpo": "trajkit.formats.trl:TRL_GRPO",
     "sharegpt": "trajkit.formats.sharegpt:SHAREGPT",
     "axolotl": "trajkit.formats.axolotl:AXOLOTL",
     "together": "trajkit.formats.together:TOGETHER",
@@ -36,18 +37,18 @@ _PLACES: dict[str, str] = {
 
 
 def known() -> tuple[str, ...]:
-    """Names of the formats that trajkit can write."""
+    """Return the names of the formats that trajkit can write."""
     return tuple(_PLACES)
 
 
 def format_named(name: str) -> Format:
-    """The format of this name, or at this place.
+    """Return the format of this name, or at this place.
 
     Args:
-        name: A name of `known`, or `module:NAME` of a format of one's own.
+        name: A name of `known`, or `module:NAME` of your own format.
 
     Raises:
-        RequestError: There is no such format.
+        RequestError: The format does not exist.
     """
     place = _PLACES.get(name, name)
     module_name, colon, attribute = place.partition(":")

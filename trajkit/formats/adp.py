@@ -1,6 +1,7 @@
-"""The Agent Data Protocol: a trajectory is a list of actions and observations, a line of JSON each.
+"""The Agent Data Protocol: a trajectory is a list of actions and observations, one line of JSON each.
 
-Written as version 1.3.1; every version 1 is read. What it has no field for is in `details.trajkit`.
+Version 1.3.1 is written; every version 1 is read. Values without a field of their own are in
+`details.trajkit`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from trajkit.schema import (
 from trajkit.schema.base import JsonObject
 
 VERSION = "1.3.1"
-"""What is written."""
+"""The version that is written."""
 CALLS = ("api_action", "code_action")
 _ACTIONS = (*CALLS, "message_action")
 _OBSERVATIONS = ("text_observation", "image_observation", "web_observation")
@@ -38,7 +39,7 @@ _SOURCES = {"system": Role.SYSTEM, "assistant": Role.ASSISTANT}
 
 
 def is_adp(value: Any) -> bool:
-    """Whether a JSON value is a trajectory of this kind."""
+    """Whether a JSON value is a trajectory of the Agent Data Protocol."""
     content = value.get("content") if isinstance(value, dict) else None
     return (
         isinstance(content, list)
@@ -48,14 +49,14 @@ def is_adp(value: Any) -> bool:
 
 
 def read_adp(value: JsonObject) -> Reading:
-    """The episode of a trajectory.
+    """Return the episode of a trajectory.
 
     Raises:
-        BadDocument: It is none, or of another version than 1.
+        BadDocument: It is not a trajectory, or not of version 1.
     """
     version = value.get("schema_version", VERSION)
     if not str(version).startswith("1."):
-        raise BadDocument("no version that is read (1.x)", "schema_version", shown(version))
+        raise BadDocument("not a known version (1.x)", "schema_version", shown(version))
     details = object_at(value.get("details") or {}, "details")
     profile = details.get(KEY)
     episode = _read(value, details, profile)
@@ -63,7 +64,7 @@ def read_adp(value: JsonObject) -> Reading:
 
 
 def write_adp(episode: Episode) -> Document:
-    """The trajectory of an episode."""
+    """Return the trajectory of an episode."""
     turns = turns_of(episode)
     items, sizes = items_of(episode, turns)
     value: dict[str, Any] = {
@@ -82,10 +83,10 @@ def write_adp(episode: Episode) -> Document:
 
 
 def read_one(values: Sequence[JsonObject]) -> Episode:
-    """The episode of a trajectory.
+    """Return the episode of a trajectory.
 
     Raises:
-        BadDocument: It is none.
+        BadDocument: It is not a trajectory.
     """
     return read_adp(values[0]).episodes[0]
 
@@ -96,7 +97,7 @@ ADP = EpisodeFormat(
     write=write_adp,
     read=read_one,
 )
-"""Trajectories as the converters of the Agent Data Protocol take them."""
+"""Trajectories as the converters of the Agent Data Protocol read them."""
 
 
 def _read(value: JsonObject, details: JsonObject, profile: Any) -> Episode:
@@ -126,7 +127,7 @@ def _read(value: JsonObject, details: JsonObject, profile: Any) -> Episode:
 
 
 def sizes_of(items: Sequence[dict[str, Any]]) -> list[int]:
-    """How many items belong to each message, read without further word: calls in a row are one."""
+    """Return the number of items of each message by the default rule: consecutive calls are one message."""
     sizes: list[int] = []
     before = ""
     for item in items:
@@ -140,18 +141,18 @@ def sizes_of(items: Sequence[dict[str, Any]]) -> list[int]:
 
 
 def read_items(items: Sequence[dict[str, Any]], sizes: Any) -> tuple[list[Message], list[float | None]]:
-    """The messages of a trajectory, and the reward that is said of each.
+    """Return the messages of a trajectory, and the reward of each.
 
     Args:
         items: Actions and observations.
-        sizes: How many of them belong to each message; None for the usual.
+        sizes: The number of items of each message; None for the default rule.
 
     Raises:
-        BadDocument: An item is none of the protocol.
+        BadDocument: An item is not one of the protocol.
     """
     known = sizes_of(items) if sizes is None else sizes
     if not isinstance(known, list) or not all(isinstance(n, int) and n >= 0 for n in known):
-        raise BadDocument("no list of sizes", "details.trajkit.sizes", shown(known))
+        raise BadDocument("not a list of sizes", "details.trajkit.sizes", shown(known))
     if sum(known) != len(items):
         raise BadDocument(
             f"the sizes are not those of {len(items)} items", "details.trajkit.sizes", shown(known)
@@ -171,7 +172,7 @@ def read_items(items: Sequence[dict[str, Any]], sizes: Any) -> tuple[list[Messag
 
 
 def _pass_back(messages: Sequence[Message], rewards: list[float | None]) -> None:
-    """A reward that is said of an observation is that of the action before it."""
+    """Move the reward of an observation to the action before it."""
     reward, rewards[-1] = rewards[-1], None
     if reward is None:
         return
@@ -185,7 +186,7 @@ def _reward(group: Sequence[dict[str, Any]], at: int) -> float | None:
     said = [item["reward"] for item in group if item.get("reward") is not None]
     for reward in said:
         if not isinstance(reward, int | float) or isinstance(reward, bool):
-            raise BadDocument("no number", f"content.{at}.reward", shown(reward))
+            raise BadDocument("not a number", f"content.{at}.reward", shown(reward))
     return float(sum(said)) if said else None
 
 
@@ -201,7 +202,7 @@ def _message(group: Sequence[dict[str, Any]], at: int, names: dict[str, str]) ->
             return _seen(group, where, names)
     except ValueError as error:
         raise BadDocument("not text", where, shown(str(error))) from error
-    raise BadDocument("no class of the protocol", f"{where}.class_", shown(kind))
+    raise BadDocument("not a class of the protocol", f"{where}.class_", shown(kind))
 
 
 def _said(group: Sequence[dict[str, Any]], where: str, names: dict[str, str]) -> list[Block]:
@@ -262,11 +263,11 @@ def _parts(item: dict[str, Any], where: str) -> list[Block]:
             rest = {name: value for name, value in item.items() if value is not None and value != text}
             return [TextBlock(text=text_at(text, where)), UnknownBlock(data=rest)]
         case other:
-            raise BadDocument("no observation", f"{where}.class_", shown(other))
+            raise BadDocument("not an observation", f"{where}.class_", shown(other))
 
 
 def items_of(episode: Episode, turns: Turns) -> tuple[list[JsonObject], list[int]]:
-    """The items of an episode, and how many each of its messages became."""
+    """Return the items of an episode, and their number for each message."""
     rewards = {
         position: step.reward
         for position, step in zip(answers_at(turns.cuts), episode.steps, strict=True)
@@ -287,10 +288,10 @@ class _Writer:
         self._messages = messages
         self._taken: set[str] = set()
         self._open: dict[str, str] = {}
-        """Ids as written of the calls whose results are still to come, by our ids."""
+        """Written ids of the calls that still wait for a result, by their original ids."""
 
     def group(self, message: Message, position: int) -> list[dict[str, Any]]:
-        """The items of a message."""
+        """Return the items of a message."""
         if message.role == Role.ASSISTANT:
             return self._said(message, position)
         items: list[JsonObject] = []
@@ -325,7 +326,7 @@ class _Writer:
             items[0]["reasoning_content"] = "\n\n".join(thoughts)
         answered = self._answered(position)
         for call in calls:
-            # the protocol wants an observation for every call
+            # the protocol requires an observation for every call
             if call.id not in answered and (written := self._open.pop(call.id, None)) is not None:
                 items.append({**_text("", Role.TOOL), "tool_call_id": written})
         return items
@@ -348,7 +349,7 @@ class _Writer:
         return item
 
     def _answered(self, position: int) -> set[str]:
-        """The calls whose results are the messages right after this one."""
+        """Return the ids of the calls that the messages right after this one answer."""
         found: set[str] = set()
         for message in self._messages[position + 1 :]:
             if message.role != Role.TOOL:

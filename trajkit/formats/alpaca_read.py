@@ -1,4 +1,4 @@
-"""Read Alpaca's rows: an instruction, perhaps an input to it, and the output."""
+"""Read Alpaca's rows: an instruction, optionally an input for it, and the output."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ _KNOWN = ("instruction", "input", "output", "system", "history")
 
 
 def is_alpaca(value: Any) -> bool:
-    """Whether a row is one of an instruction and its output."""
+    """Whether a row has an instruction and an output."""
     return isinstance(value, dict) and all(
         isinstance(value.get(name), str) for name in ("instruction", "output")
     )
 
 
 def read_alpaca(value: JsonObject) -> Reading:
-    """The episode of a row: what stands in `history` was said before.
+    """Return the episode of a row, with the turns of `history` first.
 
     Raises:
-        BadDocument: A field is not what it should be.
+        BadDocument: A field has the wrong type.
     """
     try:
         messages = [message("system", text_at(value["system"], "system"))] if value.get("system") else []
@@ -46,5 +46,5 @@ def _history(turns: Any) -> list[list[Any]]:
         raise BadDocument("not a list", "history", shown(turns))
     for position, turn in enumerate(turns or []):
         if not isinstance(turn, list) or len(turn) != 2:
-            raise BadDocument("no pair of texts", f"history.{position}", shown(turn))
+            raise BadDocument("not a pair of texts", f"history.{position}", shown(turn))
     return turns or []

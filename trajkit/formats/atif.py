@@ -1,7 +1,7 @@
 """ATIF 1.8, Harbor's trajectory format: an episode as one JSON document that Harbor's own models accept.
 
-What ATIF has no field for (rewards, ends, seeds, metrics, weights) is in `extra.trajkit` of the document and
-of the agent's steps; `docs/formats.md` describes it.
+Values that ATIF has no field for (rewards, `terminated`, seeds, metrics, weights) are in `extra.trajkit` of
+the document and of the agent's steps; `docs/formats.md` describes them.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _TOTALS = {
 
 
 def write_atif(episode: Episode) -> Document:
-    """The document of an episode; of an episode without steps one step of the system says so."""
+    """Return the document of an episode; if it has no steps, one system step says so."""
     laid = _Steps()
     answers = []
     for step in episode.steps:
@@ -73,10 +73,10 @@ def write_atif(episode: Episode) -> Document:
 
 
 def read_one(values: Sequence[JsonObject]) -> Episode:
-    """The episode of a document, without those of its sub-agents.
+    """Return the episode of a document, without those of its sub-agents.
 
     Raises:
-        BadDocument: It is no trajectory of a version that is read.
+        BadDocument: It is not a trajectory, or of an unknown version.
     """
     return read_atif(values[0]).episodes[0]
 
@@ -88,22 +88,22 @@ ATIF = EpisodeFormat(
     read=read_one,
     is_file=True,
 )
-"""Agent trajectories as Harbor, and those that took its format over, exchange them."""
+"""Agent trajectories of Harbor and other tools with its format."""
 
 
 class _Steps:
-    """Lays messages and answers out as steps."""
+    """Writes messages and answers as ATIF steps."""
 
     def __init__(self) -> None:
         self.steps: list[dict[str, Any]] = []
         self._asked: dict[str, str] = {}
-        """Names of the tools that the step before called, by the id of the call; their results may follow."""
+        """Names of the tools that the previous step called, by call id; their results may follow."""
 
     def note(self, text: str) -> None:
         self._add("system", text)
 
     def say(self, message: Message) -> None:
-        """A message that is no answer of this episode."""
+        """Add a message that is not an answer of this episode."""
         if message.role == Role.ASSISTANT:
             self._agent(message)["is_copied_context"] = True
             return
@@ -114,7 +114,7 @@ class _Steps:
         self._add("system" if message.role == Role.SYSTEM else "user", _content(message))
 
     def answer(self, step: Transition) -> dict[str, Any]:
-        """The step of an answer; of one that no model gave an empty one."""
+        """Add the step of an answer; an empty step if no model gave one."""
         if step.completion is None:
             self._asked = {}
             laid = self._add("agent", "")
@@ -122,9 +122,9 @@ class _Steps:
         else:
             laid = self._agent(step.completion)
             metrics = {theirs: getattr(step, ours) for ours, theirs in _METRICS.items()}
-            said = {name: _listed(value) for name, value in metrics.items() if value is not None}
-            if said:
-                laid["metrics"] = said
+            known = {name: _listed(value) for name, value in metrics.items() if value is not None}
+            if known:
+                laid["metrics"] = known
         if step.model_name is not None:
             laid["model_name"] = step.model_name
         if step.started_at is not None:
@@ -145,7 +145,7 @@ class _Steps:
         self._asked = {}
         laid = []
         for call in calls:
-            if call.id not in self._asked:  # the profile says the others
+            if call.id not in self._asked:  # the profile keeps repeated ids
                 self._asked[call.id] = call.name
                 laid.append(_call(call))
         if laid:
@@ -192,7 +192,7 @@ def _frame(episode: Episode, steps: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _content(message: Message) -> Any:
-    """Text where there is no more than that, else parts."""
+    """Return one text as it is, anything else as parts."""
     parts = _parts(message)
     if not parts:
         return ""
@@ -213,12 +213,12 @@ def _parts(message: Message) -> list[dict[str, Any]]:
                 source = {"media_type": kind, "path": path}
                 parts.append({"type": "image" if kind in _IMAGES else "audio", "source": source})
             case ToolResultBlock(result=text) if message.role != Role.TOOL:
-                parts.append({"type": "text", "text": text})  # a tool's result among what the user says
+                parts.append({"type": "text", "text": text})  # a tool's result in a message of another role
     return parts
 
 
 def _call(call: ToolCallBlock) -> dict[str, Any]:
-    """Arguments are an object; where the model spelled it otherwise than usual, its own words beside it."""
+    """Return a call with arguments as an object; a text that is not the usual spelling is kept beside it."""
     arguments = arguments_value(call.arguments)
     is_object = isinstance(arguments, dict)
     laid = {

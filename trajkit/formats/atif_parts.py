@@ -1,4 +1,4 @@
-"""Parts of an ATIF step as blocks and messages of ours: content, tool calls, results."""
+"""Read the parts of ATIF steps as blocks and messages: content, tool calls, results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OUTSIDE = re.compile(r"^(?:[/\\]|[A-Za-z]:[/\\]|~)|(?:^|[/\\])\.\.(?:[/\\]|$)")
 
 
 def is_outside(path: str) -> bool:
-    """Whether a path, which is no address, leads out of the folder that it is relative to."""
+    """Whether a path, which is not a URL, leads out of the folder that it is relative to."""
     return "://" not in path and _OUTSIDE.search(path) is not None
 
 
@@ -31,7 +31,7 @@ def refuse_outside(path: str, where: str) -> None:
 
 
 def content_of(message: Any, where: str) -> list[dict[str, Any]]:
-    """The blocks of a message, which is text or a list of parts.
+    """Return the blocks of a message, which is text or a list of parts.
 
     Raises:
         BadDocument: It is neither, or refers to a file outside its folder.
@@ -50,7 +50,7 @@ def _part(part: dict[str, Any], where: str) -> dict[str, Any]:
     if part.get("type") == "text":
         return {"type": "text", "text": text_at(part.get("text"), f"{where}.text")}
     if part.get("type") not in ("image", "audio"):
-        raise BadDocument("no kind of part", f"{where}.type", shown(part.get("type")))
+        raise BadDocument("not a kind of part", f"{where}.type", shown(part.get("type")))
     source = object_at(part.get("source"), f"{where}.source")
     path = text_at(source.get("path"), f"{where}.source.path")
     if path.startswith("data:"):
@@ -63,10 +63,10 @@ def _part(part: dict[str, Any], where: str) -> dict[str, Any]:
 
 
 def calls_of(calls: Sequence[dict[str, Any]], names: dict[str, str], where: str) -> Iterator[dict[str, Any]]:
-    """The blocks of tool calls; the names of the tools by the id of the call are added to `names`.
+    """Yield the blocks of tool calls, and add the names of the tools to `names` by call id.
 
     Raises:
-        BadDocument: A call is none, or an id is there twice.
+        BadDocument: A call is invalid, or an id is repeated.
     """
     for position, call in enumerate(calls):
         at = f"{where}.tool_calls.{position}"
@@ -77,14 +77,14 @@ def calls_of(calls: Sequence[dict[str, Any]], names: dict[str, str], where: str)
         rest = part_of(call, "extra", at).get(KEY)
         arguments = compact(object_at(call.get("arguments"), f"{at}.arguments"))
         if not is_finite(arguments):
-            raise BadDocument("a number that is none", f"{at}.arguments", shown(arguments))
+            raise BadDocument("a number that is not finite", f"{at}.arguments", shown(arguments))
         if isinstance(rest, str):
             arguments = rest
         yield {"type": "tool_call", "id": call_id, "name": name, "arguments": arguments}
 
 
 def is_finite(text: str) -> bool:
-    """Whether some JSON of `compact` has no number that is none, such as 1e999 read by Python."""
+    """Whether JSON of `compact` has only finite numbers: Python reads 1e999 as infinity."""
     if "Infinity" not in text:
         return True
     try:
@@ -95,15 +95,15 @@ def is_finite(text: str) -> bool:
 
 
 def compact(value: Any) -> str:
-    """JSON as models mostly write it: without spaces."""
+    """Write JSON as models mostly do: without spaces."""
     return to_json(value).decode()
 
 
 def results_of(step: dict[str, Any], names: dict[str, str], where: str) -> Iterator[dict[str, Any]]:
-    """What the environment said, as messages: of a tool where it has the id of a call, else to the agent.
+    """Yield the observation as messages: with role tool if it has a call id, else user.
 
     Raises:
-        BadDocument: A result has the id of no call of this step.
+        BadDocument: A result has an id that no call of this step has.
     """
     observation = step.get("observation")
     if observation is None:

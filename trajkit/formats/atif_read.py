@@ -1,8 +1,8 @@
 """Read ATIF, Harbor's trajectory format, versions 1.0 to 1.8.
 
-Each step of the agent is a step of ours, and what came since its last one is the new part of the prompt. A
-step that is marked as copied context was said before: it is part of a prompt and no answer. What ATIF says
-and our nouns have no field for stays in `extra` and `origin`, under `atif`.
+Each step of the agent becomes a step here, and the messages since its previous step are the new part of the
+prompt. A step that is marked as copied context is part of a prompt and not an answer. Values that the nouns
+have no field for stay in `extra` and `origin`, under `atif`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from trajkit.schema import Episode
 from trajkit.schema.base import JsonObject
 
 VERSIONS = tuple(f"ATIF-v1.{minor}" for minor in range(9))
-"""Those that are read; the last is written."""
+"""Versions that can be read; the last one is written."""
 
 _SOURCES = ("system", "user", "agent")
 _ONLY_OF_AGENTS = ("model_name", "reasoning_effort", "reasoning_content", "tool_calls", "metrics")
@@ -40,7 +40,7 @@ FACTS = {
     "completion_token_ids": "completion_token_ids",
     "logprobs": "logprobs",
 }
-"""Where our steps have what the metrics of a step say."""
+"""Field of a transition for each metric of a step."""
 _READ_OF_STEPS = frozenset(
     {
         "step_id",
@@ -59,20 +59,20 @@ _TAGS = (("agent", "name"), ("agent_version", "version"))
 
 
 def is_atif(value: Any) -> bool:
-    """Whether a JSON value says that it is ATIF."""
+    """Whether a JSON value declares itself as ATIF."""
     return isinstance(value, dict) and str(value.get("schema_version", "")).startswith("ATIF-")
 
 
 def read_atif(value: JsonObject) -> Reading:
-    """The episode of a trajectory, then those of the sub-agents that are embedded in it.
+    """Return the episode of a trajectory, then those of its embedded sub-agents.
 
     Raises:
-        BadDocument: It is no trajectory of a version that is read.
+        BadDocument: It is not a trajectory, or of an unknown version.
     """
     refuse_circles(value)
     main, is_exact = _episode(value, "", None)
     found = [main, *_subagents(value, main, "")]
-    # the id of a session may be that of several documents
+    # several documents may share the id of a session
     return Reading(tuple(found), is_exact, bool(value.get("trajectory_id")))
 
 
@@ -80,7 +80,7 @@ def _episode(value: JsonObject, where: str, parent: Episode | None) -> tuple[Epi
     version = value.get("schema_version")
     if version not in VERSIONS:
         raise BadDocument(
-            f"no version that is read ({VERSIONS[0]} to {VERSIONS[-1]})",
+            f"not a known version ({VERSIONS[0]} to {VERSIONS[-1]})",
             f"{where}schema_version",
             shown(version),
         )
@@ -114,10 +114,10 @@ def _episode(value: JsonObject, where: str, parent: Episode | None) -> tuple[Epi
 
 
 def tools_of_agent(agent: dict[str, Any], where: str) -> tuple[JsonObject, ...] | None:
-    """The tools, which are checked once and not for each step.
+    """Return the tools, validated once and not for each step.
 
     Raises:
-        BadDocument: They are no list of objects.
+        BadDocument: They are not a list of objects.
     """
     given = objects_at(agent.get("tool_definitions"), f"{where}.tool_definitions")
     try:
@@ -127,20 +127,20 @@ def tools_of_agent(agent: dict[str, Any], where: str) -> tuple[JsonObject, ...] 
 
 
 class _Steps:
-    """Takes the steps of a trajectory in order."""
+    """Reads the steps of a trajectory in order."""
 
     def __init__(self, where: str, model_name: Any) -> None:
         self._where = where
         self._model_name = model_name
         self._new: list[dict[str, Any]] = []
         self._seen: list[str] = []
-        """The texts of the user and of the tools since the assistant or the system spoke."""
+        """Texts of the user and of tools since the last message of the assistant or the system."""
         self._n_before = 0
         self._times: list[datetime] = []
         self.found: list[dict[str, Any]] = []
-        """The fields of our steps."""
+        """The fields of the transitions."""
         self.has_tools: list[bool] = []
-        """Whether a step says its tools itself."""
+        """Whether each step has its own tools."""
 
     def take(self, step: dict[str, Any], position: int) -> None:
         where = f"{self._where}steps.{position}"
@@ -148,7 +148,7 @@ class _Steps:
             raise BadDocument(f"not {position + 1}", f"{where}.step_id", shown(step.get("step_id")))
         source = step.get("source")
         if source not in _SOURCES:
-            raise BadDocument("no source", f"{where}.source", shown(source))
+            raise BadDocument("not a source", f"{where}.source", shown(source))
         if source == "agent":
             self._take_agent(step, where)
         else:
@@ -161,10 +161,10 @@ class _Steps:
         content = content_of(step.get("message"), f"{where}.message")
         self._at(step, where)
         self._new.append({"role": source, "content": content})
-        self._hear(source, _texts(content))
+        self._note_seen(source, _texts(content))
         for result in results_of(step, {}, where):
             self._new.append(result)
-            self._hear("user", _texts(result["content"]))
+            self._note_seen("user", _texts(result["content"]))
 
     def _take_agent(self, step: dict[str, Any], where: str) -> None:
         content = content_of(step.get("message"), f"{where}.message")
@@ -184,7 +184,7 @@ class _Steps:
             self._new = results
         self._seen = []
         for result in results:
-            self._hear("tool", _texts(result["content"]))
+            self._note_seen("tool", _texts(result["content"]))
 
     def _answer(
         self,
@@ -215,7 +215,7 @@ class _Steps:
         self.has_tools.append("tools" in fields)
         self.found.append(fields)
 
-    def _hear(self, speaker: str, texts: Sequence[str]) -> None:
+    def _note_seen(self, speaker: str, texts: Sequence[str]) -> None:
         if speaker == "system":
             self._seen = []
         else:
@@ -228,7 +228,7 @@ class _Steps:
         return at
 
     def bounds(self) -> dict[str, Any]:
-        """When it began and ended, as far as the steps say it; what was seen after the last answer."""
+        """Return start and end, if the steps have times; also keep the observation after the last answer."""
         after = "\n".join(self._seen)
         if after and self._new and self.found:
             last = self.found[-1]
@@ -239,7 +239,7 @@ class _Steps:
 
 
 def _texts(content: Sequence[dict[str, Any]]) -> list[str]:
-    """Of results first, then what is said, as `turns.observation_of` has them."""
+    """Return the texts of results first, then other texts, as `turns.observation_of` does."""
     results = [block["result"] for block in content if block["type"] == "tool_result"]
     return [*results, *(block["text"] for block in content if block["type"] == "text")]
 
@@ -250,7 +250,7 @@ def _time(text: Any, where: str) -> datetime | None:
     try:
         at = datetime.fromisoformat(text_at(text, where))
     except ValueError:
-        raise BadDocument("no ISO 8601 time", where, shown(text)) from None
+        raise BadDocument("not an ISO 8601 time", where, shown(text)) from None
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
@@ -285,7 +285,7 @@ def refuse_circles(value: JsonObject) -> None:
     """Refuse sub-agents that call each other in a circle: they have no order in time.
 
     Raises:
-        BadDocument: There is a circle, or an id is there twice.
+        BadDocument: There is a circle, or an id is repeated.
     """
     called: dict[str, set[str]] = {}
     _collect(value, called, "")
@@ -326,23 +326,23 @@ def _references(value: JsonObject, where: str) -> Iterator[dict[str, Any]]:
 
 
 def tags_of(agent: dict[str, Any]) -> dict[str, str]:
-    """Who acted, as tags."""
+    """Return name and version of the agent as tags."""
     return {name: str(agent[key]) for name, key in _TAGS if agent.get(key) is not None}
 
 
 def origin_of(
     value: JsonObject, agent: dict[str, Any], extra: dict[str, Any], parent: Episode | None
 ) -> JsonObject:
-    """What a document says that an episode has no field for, and who called it."""
+    """Return the values that an episode has no field for, and the calling episode's id."""
     known = {"schema_version", "trajectory_id", "agent", "steps", "subagent_trajectories", "extra"}
-    said: dict[str, Any] = {
+    others: dict[str, Any] = {
         name: item for name, item in value.items() if name not in known and item is not None
     }
     if rest := {name: item for name, item in extra.items() if name != KEY}:
-        said["extra"] = rest
+        others["extra"] = rest
     if agent.get("extra"):
-        said["agent_extra"] = agent["extra"]
-    origin: JsonObject = {"atif": said} if said else {}
+        others["agent_extra"] = agent["extra"]
+    origin: JsonObject = {"atif": others} if others else {}
     if parent is not None:
         origin["parent_episode_id"] = parent.episode_id
     return origin
@@ -354,14 +354,14 @@ def left_of_step(
     calls: Sequence[dict[str, Any]],
     extra: dict[str, Any],
 ) -> JsonObject | None:
-    """What the step says and our step has no field for."""
+    """Return the values of a step that a transition has no field for."""
     left = {name: item for name, item in step.items() if name not in _READ_OF_STEPS and item is not None}
     left.pop("extra", None)
     if more := {name: item for name, item in extra.items() if name != KEY}:
         left["extra"] = more
     if more := {name: item for name, item in metrics.items() if name not in FACTS and item is not None}:
         left["metrics"] = more
-    # calls and results were checked when they were read
+    # calls and results were validated when they were read
     of_calls = {call["tool_call_id"]: call["extra"] for call in calls if set(call.get("extra") or ()) - {KEY}}
     if of_calls:
         left["tool_call_extra"] = of_calls

@@ -1,8 +1,8 @@
-"""The usual ATIF document as rows of a store, without an object for each message.
+"""Read common ATIF documents as rows of a store, without an object for each message.
 
-Usual is a document without a profile, sub-agents and parts, whose messages are texts, whose results belong to
-calls of the same step and whose numbers are numbers. Of any other document nothing is said here: `read_atif`
-reads it, and names what is wrong with it. Both give the same rows (`tests/formats/test_atif_rows.py`).
+A common document has no profile, no sub-agents and no parts; its messages are texts, its results belong to
+calls of the same step, and its numbers are valid. For any other document the result is None: `read_atif`
+reads it, or names what is wrong with it. Both give the same rows (`tests/formats/test_atif_rows.py`).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _ANSWER = frozenset(
     }
 )
 _N_OF_CALL, _N_OF_RESULT = 3, 2
-"""Fields that a call and a result have, and no more."""
+"""The exact number of fields of a call and of a result."""
 _COUNTS = {
     "prompt_tokens": "n_input_tokens",
     "completion_tokens": "n_output_tokens",
-    "cached_tokens": "cached_tokens",  # no column: `spelled` puts it where it belongs
+    "cached_tokens": "cached_tokens",  # no column: `spelled` moves it to `extra`
 }
 _INFINITE = math.inf
 _MOST = 2**63
@@ -46,22 +46,22 @@ _JSON = ("messages", "completion", "info", "extra")
 
 
 class Rows(NamedTuple):
-    """An episode as a row of each table, by column. What is not there is null."""
+    """An episode as a row of each table, by column. A missing column is null."""
 
     episode: dict[str, Any]
-    """Its own row, without what the steps sum up to."""
+    """Its own row, without the sums over its steps."""
     steps: list[dict[str, Any]]
-    """Those of its steps, without the id of the episode and its tools."""
+    """The rows of its steps, without episode id and tools."""
     tools: list[dict[str, Any]]
-    """The tools of every step as the document has them."""
+    """The tools of every step, as in the document."""
     is_named: bool
-    """Whether the document says an id of its own."""
+    """Whether the document has an id of its own."""
 
     def spelled(self, episode_id: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """The rows with their JSON as text, which is how a store keeps it, under an id. To be called once.
+        """Return the rows under an id, with JSON as text, as in a store. To be called once.
 
         Raises:
-            BadDocument: A number in a tool or in its arguments is none.
+            BadDocument: A number in a tool or in arguments is not finite.
         """
         tools = _spelled_tools(self.tools)
         for row in self.steps:
@@ -83,7 +83,7 @@ class Rows(NamedTuple):
 
 
 def usual_rows(value: dict[str, Any]) -> Rows | None:
-    """The rows of a document; None where it is not the usual."""
+    """Return the rows of a document; None if it is not a common one."""
     steps, agent, extra = value.get("steps"), value.get("agent"), value.get("extra")
     if not value.keys() <= _DOCUMENT or value.get("schema_version") not in VERSIONS:
         return None
@@ -130,7 +130,7 @@ def _episode(name: str, talk: _Talk, tags: dict[str, str], origin: JsonObject) -
 
 
 class _Talk:
-    """Takes the steps of a document in order."""
+    """Reads the steps of a document in order."""
 
     def __init__(self, model_name: str | None) -> None:
         self._model_name = model_name
@@ -140,10 +140,10 @@ class _Talk:
         self.rows: list[dict[str, Any]] = []
         """The rows of the answers so far."""
         self.times: list[datetime] = []
-        """When they were given."""
+        """The times of the answers so far."""
 
     def take(self, step: dict[str, Any]) -> bool:
-        """Take a step; False where it is not the usual."""
+        """Read a step; False if it is not a common one."""
         source, text = step.get("source"), step.get("message")
         if type(text) is not str:
             return False
@@ -242,14 +242,14 @@ class _Talk:
         return at
 
     def finish(self) -> list[dict[str, Any]]:
-        """The rows, the last with what was seen after it."""
+        """Return the rows; the last one gets the observation after it."""
         if (after := _observation(self._new)) is not None:
             self.rows[-1]["info"] = {"after": after}
         return self.rows
 
 
 def _measured(metrics: Any, row: dict[str, Any]) -> bool:
-    """Take over counts and the price; False where there is anything else."""
+    """Copy counts and the price into a row; False if there is any other metric."""
     if type(metrics) is not dict:
         return False
     for name, value in metrics.items():
@@ -266,7 +266,7 @@ def _measured(metrics: Any, row: dict[str, Any]) -> bool:
 
 
 def _observation(messages: list[dict[str, Any]]) -> str | None:
-    """What came last from outside, as `turns.observation_of` has it; each message is one block."""
+    """Return the latest observation, as `turns.observation_of` does; each message is one block."""
     texts: list[str] = []
     for one in reversed(messages):
         if one["role"] == "system":
@@ -277,19 +277,21 @@ def _observation(messages: list[dict[str, Any]]) -> str | None:
 
 
 def _action(content: list[dict[str, Any]], step_index: int) -> str | None:
-    """Spell the arguments of an answer's calls, and the calls as JSON."""
-    said = []
+    """Write the arguments of an answer's calls as text in place, and return the calls as JSON."""
+    calls = []
     for block in content:
         if block["type"] == "tool_call":
             block["arguments"] = arguments = compact(block["arguments"])
             if not is_finite(arguments):
-                raise BadDocument("a number that is none", f"steps.{step_index}.completion", shown(arguments))
-            said.append(f'{{"name":{compact(block["name"])},"arguments":{arguments}}}')
-    return f"[{','.join(said)}]" if said else None
+                raise BadDocument(
+                    "a number that is not finite", f"steps.{step_index}.completion", shown(arguments)
+                )
+            calls.append(f'{{"name":{compact(block["name"])},"arguments":{arguments}}}')
+    return f"[{','.join(calls)}]" if calls else None
 
 
 def _spelled_tools(tools: list[dict[str, Any]]) -> str | None:
-    said = compact([tool_of(tool) for tool in tools])
-    if not is_finite(said):
-        raise BadDocument("a number that is none", "agent.tool_definitions", shown(said))
-    return said if tools else None
+    text = compact([tool_of(tool) for tool in tools])
+    if not is_finite(text):
+        raise BadDocument("a number that is not finite", "agent.tool_definitions", shown(text))
+    return text if tools else None

@@ -1,7 +1,7 @@
-"""axolotl's chat rows: every message says whether it is learned, so that masks are carried exactly.
+"""axolotl's chat rows: every message says whether it is learned, so that masks are exact.
 
-Arguments of calls and parameters of tools are JSON in a text: of objects with other fields in each row,
-axolotl's reader would make one type with all of them.
+Arguments of calls and parameters of tools are JSON in a text: axolotl's reader would merge objects with
+different fields in different rows into one type with all fields.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _read(value: JsonObject) -> Example:
 
 
 def _with_url(message: dict[str, Any]) -> dict[str, Any]:
-    """The message with its images as OpenAI's API refers to them, which is how they are read."""
+    """Return the message with its images in OpenAI's spelling, which `read_messages` reads."""
     if not isinstance(message["content"], list):
         return message
     parts = [
@@ -102,7 +102,7 @@ def _files(training: Training) -> dict[str, str]:
                         "ds_type": kind,
                         "type": "chat_template",
                         "field_messages": "messages",
-                        # each message says it, and nothing else decides
+                        # only this field of each message decides
                         "message_field_training": "train",
                         "roles_to_train": [],
                         "train_on_eos": "turn",
@@ -147,4 +147,4 @@ AXOLOTL = SftFormat(
     plain=_plain,
     files=_files,
 )
-"""Rows for axolotl, with the files to train from."""
+"""Rows for axolotl, with settings and a script for training."""

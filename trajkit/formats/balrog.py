@@ -1,8 +1,8 @@
-"""Read runs of BALROG: a CSV file with what was done, and a JSON file with the score and the seed.
+"""Read runs of BALROG: a CSV file with actions and rewards, and a JSON file with the score and the seed.
 
-The CSV has neither the prompts nor the raw answers, so these steps can be counted, compared and played again,
-and not learned. Its column `Observation` is what came after the action of its row: it is the observation of
-the next step here, and the first step's is unknown.
+The CSV file has neither the prompts nor the raw answers, so these steps can be counted, compared and
+replayed, but not learned. Its column `Observation` comes after the action of its row: here it is the
+observation of the next step, and the observation of the first step is unknown.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from trajkit.schema import Outcome
 from trajkit.schema.base import JsonObject
 
 COLUMNS = ("Step", "Action", "Observation", "Reward", "Done")
-"""Those that a run has; there may be more, in any order."""
+"""Columns of a run; there may be more, in any order."""
 _SCORES = ("progression", "episode_return")
 
 
@@ -26,18 +26,18 @@ def is_run(value: Any) -> bool:
 
 
 def read_run(log: JsonObject, rows: Sequence[dict[str, str]], env_id: str | None) -> Reading:
-    """The episode of a run.
+    """Return the episode of a run.
 
     Args:
         log: The JSON file.
         rows: The rows of the CSV file, by column.
-        env_id: The environment, which only the folder's name says.
+        env_id: The environment, which only the folder's name tells.
 
     Raises:
-        BadDocument: A value is not what it claims to be, or the two files are not of one run.
+        BadDocument: A value is invalid, or the two files are not of one run.
     """
     if not is_run(log):
-        raise BadDocument("no score of a run", value=shown(sorted(log)))
+        raise BadDocument("not the score of a run", value=shown(sorted(log)))
     if log.get("num_steps") != len(rows):
         raise BadDocument(f"the CSV file has {len(rows)} rows", "num_steps", shown(log.get("num_steps")))
     client = log.get("client") or {}
@@ -105,5 +105,5 @@ def _number(value: Any, where: str) -> float:
     except (TypeError, ValueError):
         number = math.nan
     if not math.isfinite(number):
-        raise BadDocument("no number", where, shown(value))
+        raise BadDocument("not a number", where, shown(value))
     return number

@@ -1,8 +1,8 @@
-"""Read rollouts of BenchFlow: its rewards as metrics, and of its traces the one that says most.
+"""Read rollouts of BenchFlow: its rewards as metrics, and the most detailed of its traces.
 
-A rollout keeps the calls of the model over the wire (`llm_trajectory.jsonl`), an ATIF document
-(`trainer/atif.json`) and the events of its protocol (`acp_trajectory.jsonl`). The calls have the very
-prompts; the events have no arguments of tools.
+A rollout has the model calls as they were sent (`llm_trajectory.jsonl`), an ATIF document
+(`trainer/atif.json`) and the events of its protocol (`acp_trajectory.jsonl`). The calls have the exact
+prompts; the events lack the arguments of tools.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import Any
 from trajkit.formats.atif_read import read_atif
 from trajkit.formats.chat_conversation import conversation_of, tools_of
 from trajkit.formats.document import BadDocument, Reading, episode_of, object_at, objects_at, part_of, shown
-from trajkit.formats.harbor import fields_of, outcome_of, rewards_of
+from trajkit.formats.harbor import fields_of, outcome_of, rewards_of, with_model
 from trajkit.formats.turns import action_of, observation_of, steps_of
-from trajkit.schema import Episode, Message, Role, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
+from trajkit.schema import Message, Role, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
 from trajkit.schema.episode import kept
 
 _NESTED = ("rubric", "metrics", "details")
@@ -33,7 +33,7 @@ def is_rollout(value: Any) -> bool:
 
 
 def error_of(result: dict[str, Any]) -> str | None:
-    """How a rollout failed; None when it did not."""
+    """Return how a rollout failed; None if it did not."""
     if result.get("error"):
         return str(result.get("error_category") or "agent error")
     if result.get("verifier_error"):
@@ -44,43 +44,43 @@ def error_of(result: dict[str, Any]) -> str | None:
 
 
 def has_whole_calls(exchanges: Sequence[dict[str, Any]]) -> bool:
-    """Whether every call that was answered went over the chat API, so that its prompt can be read."""
+    """Whether every answered call went over the chat API, so that its prompt can be read."""
     bodies = [_bodies(exchange) for exchange in _answered(exchanges)]
     return bool(bodies) and all(
-        isinstance(asked.get("messages"), list) and isinstance(said.get("choices"), list)
-        for asked, said in bodies
+        isinstance(request.get("messages"), list) and isinstance(response.get("choices"), list)
+        for request, response in bodies
     )
 
 
 def read_calls(result: dict[str, Any], exchanges: Sequence[dict[str, Any]]) -> Reading:
-    """The episode of a rollout, from the calls of its model.
+    """Return the episode of a rollout, from its model calls.
 
     Raises:
-        BadDocument: A call is none of the chat API, or a reward is no number.
+        BadDocument: A call is not one of the chat API, or a reward is not a number.
     """
     steps = []
     before: tuple[Message, ...] = ()
     answer: Message | None = None
     for index, exchange in enumerate(_answered(exchanges)):
         where = f"exchanges.{index}"
-        asked, said = _bodies(exchange)
-        prompt = tuple(conversation_of(asked.get("messages"), f"{where}.request.body.messages"))
-        choices = objects_at(said.get("choices"), f"{where}.response.body.choices")
+        request, response = _bodies(exchange)
+        prompt = tuple(conversation_of(request.get("messages"), f"{where}.request.body.messages"))
+        choices = objects_at(response.get("choices"), f"{where}.response.body.choices")
         first = choices[0] if choices else {}
         n = kept(before, answer, prompt)
         given = {**object_at(first.get("message"), f"{where}.message"), "role": "assistant"}
         (answer,) = conversation_of([given], f"{where}.message")
-        usage = part_of(said, "usage", where)
+        usage = part_of(response, "usage", where)
         steps.append(
             {
                 "step_index": index,
                 "n_prompt_kept": n,
                 "messages": prompt[n:],
                 "completion": answer,
-                "tools": tools_of(asked.get("tools"), f"{where}.request.body.tools"),
+                "tools": tools_of(request.get("tools"), f"{where}.request.body.tools"),
                 "observation": observation_of(prompt[n:]),
                 "action": action_of(answer),
-                "model_name": said.get("model") or asked.get("model"),
+                "model_name": response.get("model") or request.get("model"),
                 "n_input_tokens": usage.get("prompt_tokens"),
                 "n_output_tokens": usage.get("completion_tokens"),
                 "finish_reason": first.get("finish_reason"),
@@ -93,26 +93,26 @@ def read_calls(result: dict[str, Any], exchanges: Sequence[dict[str, Any]]) -> R
 
 
 def read_atif_of(result: dict[str, Any], trajectory: dict[str, Any]) -> Reading:
-    """The episode of a rollout, from its ATIF document.
+    """Return the episode of a rollout, from its ATIF document.
 
     Raises:
-        BadDocument: It is no trajectory, or a reward is no number.
+        BadDocument: It is not a trajectory, or a reward is not a number.
     """
     return _reading(result, fields_of(read_atif(trajectory).episodes[0]), "trainer/atif.json")
 
 
 def read_events(result: dict[str, Any], events: Sequence[dict[str, Any]]) -> Reading:
-    """The episode of a rollout, from the events of its protocol. They have no arguments of tools.
+    """Return the episode of a rollout, from the events of its protocol, which lack the arguments of tools.
 
     Raises:
-        BadDocument: A reward is no number.
+        BadDocument: A reward is not a number.
     """
     return _reading(result, {"steps": steps_of(list(_messages(events)))}, "acp_trajectory.jsonl")
 
 
 def _reading(result: dict[str, Any], fields: dict[str, Any], trace: str) -> Reading:
     if not is_rollout(result):
-        raise BadDocument("no result of a rollout", value=shown(sorted(result)))
+        raise BadDocument("not the result of a rollout", value=shown(sorted(result)))
     rewards = object_at(result.get("rewards") or {}, "rewards")
     flat = {name: value for name, value in rewards.items() if name not in _NESTED}
     nested = rewards_of(rewards.get("metrics"), "rewards.metrics")
@@ -121,7 +121,7 @@ def _reading(result: dict[str, Any], fields: dict[str, Any], trace: str) -> Read
     task = str(result["task_name"])
     named = (("agent", "agent"), ("skill_mode", "skill_mode"))
     kept_names = ("rollout_name", "trial_name", "agent_name", "model", "timing", "agent_result")
-    said = {key: result[key] for key in kept_names if result.get(key) is not None}
+    others = {key: result[key] for key in kept_names if result.get(key) is not None}
     steps = fields["steps"]
     own = {
         **fields,
@@ -133,20 +133,12 @@ def _reading(result: dict[str, Any], fields: dict[str, Any], trace: str) -> Read
         "metrics": metrics,
         "outcome": outcome_of(metrics, is_error=error_of(result) is not None),
         "tags": {tag: str(result[key]) for tag, key in named if result.get(key)},
-        "origin": {**(fields.get("origin") or {}), "benchflow": {**said, "trace": trace}},
+        "origin": {**(fields.get("origin") or {}), "benchflow": {**others, "trace": trace}},
         "steps": steps,
     }
-    return Reading((_with_model(episode_of(own), result.get("model")),))
-
-
-def _with_model(episode: Episode, model: Any) -> Episode:
-    if not isinstance(model, str):
-        return episode
-    steps = tuple(
-        step if step.model_name is not None else step.model_copy(update={"model_name": model})
-        for step in episode.steps
-    )
-    return episode.model_copy(update={"steps": steps})
+    episode = episode_of(own)
+    steps = with_model(episode.steps, result.get("model"))
+    return Reading((episode.model_copy(update={"steps": steps}),))
 
 
 def _rubric(rubric: Any) -> Iterator[tuple[str, float]]:
@@ -160,9 +152,9 @@ def _answered(exchanges: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _bodies(exchange: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    asked = part_of(exchange, "request").get("body")
-    said = part_of(exchange, "response").get("body")
-    return (asked if isinstance(asked, dict) else {}), (said if isinstance(said, dict) else {})
+    request = part_of(exchange, "request").get("body")
+    response = part_of(exchange, "response").get("body")
+    return (request if isinstance(request, dict) else {}), (response if isinstance(response, dict) else {})
 
 
 def _messages(events: Sequence[dict[str, Any]]) -> Iterator[Message]:
@@ -189,13 +181,13 @@ def _messages(events: Sequence[dict[str, Any]]) -> Iterator[Message]:
             case "oracle":
                 yield Message(role=Role.ASSISTANT, content=(TextBlock(text=str(event.get("command") or "")),))
             case other:
-                raise BadDocument("no event of the protocol", f"lines.{number}.type", shown(other))
+                raise BadDocument("not an event of the protocol", f"lines.{number}.type", shown(other))
     if thoughts:
         yield Message(role=Role.ASSISTANT, content=tuple(thoughts))
 
 
 def _output(content: Any) -> str:
-    """The text of a result, whose parts may be wrapped once more."""
+    """Return the text of a result, whose parts may be nested once more."""
     if isinstance(content, str):
         return content
     texts = []
@@ -214,11 +206,11 @@ def _seconds(milliseconds: Any) -> float | None:
 
 
 def _time(text: Any) -> datetime | None:
-    """BenchFlow writes local time without an offset; it is taken for UTC."""
+    """Read a time. BenchFlow writes local time without an offset, which is taken for UTC."""
     if not isinstance(text, str):
         return None
     try:
         at = datetime.fromisoformat(text)
     except ValueError:
-        raise BadDocument("no ISO 8601 time", "started_at", shown(text)) from None
+        raise BadDocument("not an ISO 8601 time", "started_at", shown(text)) from None
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at

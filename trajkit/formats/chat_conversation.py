@@ -1,8 +1,8 @@
-"""A list of chat messages as a conversation of ours, from three dialects; and a message of ours as one.
+"""Read chat messages of three dialects as a conversation, and write a message as a chat message.
 
 Anthropic: a call is a block `tool_use` of the assistant, its result a block `tool_result` of the user.
-LLaMA-Factory v1: every part is `{type, value}`, a call a part `tool_call` with JSON; there are no ids, so
-they are made, and a result answers the oldest call that waits.
+LLaMA-Factory v1: every part is `{type, value}`, a call is a part `tool_call` with JSON. It has no ids, so
+they are generated, and a result answers the oldest waiting call.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _CALLS = ("tool_call", "tool_calls")
 
 
 def conversation_of(sent: Any, where: str = "messages") -> list[Message]:
-    """The messages of a conversation.
+    """Return the messages of a conversation.
 
     Args:
-        sent: A list of messages as OpenAI's chat API, or a Hugging Face dataset, spells them.
+        sent: A list of messages in the spelling of OpenAI's chat API, or of a Hugging Face dataset.
         where: Its place in the document.
 
     Raises:
-        BadDocument: It is none.
+        BadDocument: It is not a conversation.
     """
     if not isinstance(sent, list):
         raise BadDocument("not a list", where, shown(sent))
@@ -46,21 +46,21 @@ def conversation_of(sent: Any, where: str = "messages") -> list[Message]:
     messages: list[Message] = []
     for position, one in enumerate(sent):
         if (wrong := unlike_a_message(one)) is not None:
-            raise BadDocument("no chat message", f"{where}.{position}", wrong)
+            raise BadDocument("not a chat message", f"{where}.{position}", wrong)
         for each in respeller.messages(one, f"{where}.{position}"):
             try:
                 messages.append(message_of(_spelled(each), names))
             except ValueError as error:
-                raise BadDocument("no chat message", f"{where}.{position}", shown(str(error))) from error
+                raise BadDocument("not a chat message", f"{where}.{position}", shown(str(error))) from error
             learn_names(names, messages[-1])
     return messages
 
 
 def weights_of(sent: Sequence[dict[str, Any]], where: str = "messages") -> list[dict[str, Any]]:
-    """What the weights of the assistant's messages say of each step; 0 is context only.
+    """Return loss weight and mask reason of each assistant message; a weight of 0 is context only.
 
     Raises:
-        BadDocument: One is no finite number of at least 0.
+        BadDocument: A weight is not a finite number of at least 0.
     """
     return [
         _weight(one, f"{where}.{position}") for position, one in enumerate(sent) if one["role"] == "assistant"
@@ -72,13 +72,13 @@ def _weight(message: dict[str, Any], where: str) -> dict[str, Any]:
     weight = message.get(name, 1)
     is_number = isinstance(weight, int | float) and isinstance(weight, bool) == (name == "train")
     if not is_number or not 0 <= weight < float("inf"):
-        raise BadDocument("no weight", f"{where}.{name}", shown(weight))
+        raise BadDocument("not a weight", f"{where}.{name}", shown(weight))
     reason = None if weight else f"{name} {'false' if name == 'train' else 0} in the file"
     return {"loss_weight": float(weight), "mask_reason": reason}
 
 
 def tools_of(tools: Any, where: str = "tools") -> tuple[JsonObject, ...] | None:
-    """The tools of a conversation: a list, or (Hugging Face datasets) the JSON text of one.
+    """Return the tools of a conversation: a list, or (Hugging Face datasets) the JSON text of one.
 
     Raises:
         BadDocument: They are neither.
@@ -97,7 +97,7 @@ def tools_of(tools: Any, where: str = "tools") -> tuple[JsonObject, ...] | None:
 
 
 def _parameters(tool: Any) -> Any:
-    """A tool of Anthropic's as a function: its parameters have another name."""
+    """Return a tool of Anthropic's as a function: its parameters have another name."""
     if not isinstance(tool, dict) or "input_schema" not in tool or "type" in tool:
         return tool
     rest = {name: value for name, value in tool.items() if name != "input_schema"}
@@ -105,7 +105,7 @@ def _parameters(tool: Any) -> Any:
 
 
 def _spelled(one: dict[str, Any]) -> dict[str, Any]:
-    """A message whose arguments of tools are text, and that says nothing of the mask, which is the step's."""
+    """Return a message with tool arguments as text, and without the weight, which is the step's."""
     plain = {name: value for name, value in one.items() if name not in ("weight", "loss_weight", "train")}
     calls = one.get("tool_calls")
     if not calls:
@@ -121,17 +121,17 @@ def _spelled_call(call: dict[str, Any]) -> dict[str, Any]:
 
 
 class Respeller:
-    """Follows a conversation, since ids that are made connect its messages."""
+    """Rewrites the messages of a conversation; generated ids connect calls with their results."""
 
     def __init__(self) -> None:
         self._n_calls = 0
         self._waiting: list[str] = []
 
     def messages(self, sent: dict[str, Any], where: str) -> list[dict[str, Any]]:
-        """A message as one or more of OpenAI's; the very message where it is one.
+        """Return a message as one or more of OpenAI's; the same object if it is one already.
 
         Raises:
-            BadDocument: A part is not what its type says.
+            BadDocument: A part does not fit its type.
         """
         parts = sent.get("content")
         if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
@@ -203,7 +203,7 @@ class Respeller:
 
 
 def tools_among(messages: list[dict[str, Any]]) -> str | None:
-    """The tools that LLaMA-Factory declares as a part of a message; None where there are none."""
+    """Return the tools that LLaMA-Factory declares as a part of a message; None without any."""
     contents = [one["content"] for one in messages if isinstance(one.get("content"), list)]
     parts = [part for content in contents for part in content if isinstance(part, dict)]
     return next((part["value"] for part in parts if part.get("type") == "tools" and "value" in part), None)
@@ -217,7 +217,7 @@ def _call(call_id: Any, name: Any, given: Any, where: str) -> dict[str, Any]:
 
 
 def _source(part: Any) -> Any:
-    """A picture of Anthropic's as a part of OpenAI's."""
+    """Return an image of Anthropic's as a part of OpenAI's."""
     source = part.get("source") if isinstance(part, dict) and part.get("type") == "image" else None
     if not isinstance(source, dict):
         return part
@@ -226,23 +226,23 @@ def _source(part: Any) -> Any:
 
 
 def _json(text: str, where: str) -> list[dict[str, Any]]:
-    """Calls as JSON: an object, or a list of them."""
+    """Parse calls from JSON: an object, or a list of objects."""
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         raise BadDocument("a call that is not JSON", where, shown(text)) from None
     calls = value if isinstance(value, list) else [value]
     if not all(isinstance(call, dict) for call in calls):
-        raise BadDocument("a call that is no object", where, shown(text))
+        raise BadDocument("a call that is not an object", where, shown(text))
     return calls
 
 
 def chat_value(message: Message, *, has_objects: bool = False) -> JsonObject:
-    """The chat message of a message.
+    """Return a message as a chat message.
 
     Args:
-        message: Of any role. Of blocks that the API does not know nothing remains.
-        has_objects: Whether arguments of tools are objects, as chat templates want them, or text.
+        message: Of any role. Blocks that the API does not know are left out.
+        has_objects: Whether arguments of tools are objects, as chat templates need them, or text.
     """
     first = message.content[0] if message.content else None
     if message.role == Role.TOOL and isinstance(first, ToolResultBlock):
@@ -260,7 +260,7 @@ def chat_value(message: Message, *, has_objects: bool = False) -> JsonObject:
 
 
 def function_tool(tool: JsonObject) -> JsonObject:
-    """A tool as the API lists it; one that is no function as it is."""
+    """Return a tool as the API lists it; one that is not a function unchanged."""
     return {"type": "function", "function": tool} if "name" in tool and "type" not in tool else tool
 
 
@@ -271,7 +271,7 @@ def _content(message: Message) -> Any:
             case TextBlock(text=text):
                 parts.append({"type": "text", "text": text})
             case ToolResultBlock(result=text):
-                parts.append({"type": "text", "text": text})  # among what the user says
+                parts.append({"type": "text", "text": text})  # in a message that is not a tool's
             case FileBlock(source_url=str(url), mime_type=str(kind)) if kind.startswith("image/"):
                 image: JsonObject = {"url": url}
                 if block.detail is not None:

@@ -1,7 +1,7 @@
-"""Messages and tools as OpenAI's chat API spells them, read as ours: the one reader of them.
+"""Read messages and tools in the spelling of OpenAI's chat API. This is their only reader.
 
-What has no type of its own is kept as it came, in an `UnknownBlock`. `message_of` takes whatever there is;
-`read_messages` refuses what the API would not know, for those who build requests.
+Content without a type of its own is kept verbatim in an `UnknownBlock`. `message_of` accepts anything;
+`read_messages`, for users who build requests, refuses what the API would not know.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from trajkit.formats.chat_parts import content_blocks, rest_of, text_of, tool_of, unknown
+from trajkit.formats.document import shown
 from trajkit.schema import (
     Block,
     Message,
@@ -25,7 +26,7 @@ from trajkit.schema.base import JsonObject
 
 _ROLES = {role.value: role for role in Role} | {"developer": Role.SYSTEM, "function": Role.TOOL}
 _THOUGHTS = ("reasoning_content", "reasoning")
-"""Where servers put the reasoning of a model, the usual name first."""
+"""Fields in which servers put the reasoning of a model, the most common first."""
 _KNOWN = frozenset(
     {"role", "content", "tool_calls", "refusal", "function_call", "reasoning_details", "parsed", *_THOUGHTS}
 )
@@ -33,11 +34,11 @@ _OBJECTS: TypeAdapter[tuple[JsonObject, ...]] = TypeAdapter(tuple[JsonObject, ..
 
 
 def message_of(sent: Any, names: Mapping[str, str]) -> Message:
-    """A message as it was sent.
+    """Return a message in whatever form it was sent.
 
     Args:
         sent: The JSON object.
-        names: Names of the tools that were called before, by the id of the call.
+        names: Names of the tools called before, by call id.
 
     Raises:
         ValueError: A text has half of a surrogate pair.
@@ -62,29 +63,29 @@ def message_of(sent: Any, names: Mapping[str, str]) -> Message:
 
 
 def learn_names(names: dict[str, str], message: Message) -> None:
-    """Add the tools that a message calls, since the results of tools do not say their names."""
+    """Add the names of called tools by call id, because results do not have them."""
     for block in message.content:
         if isinstance(block, ToolCallBlock):
             names[block.id] = block.name
 
 
 def plain_messages(messages: Iterable[Any]) -> list[dict[str, Any]]:
-    """Messages as JSON objects; an answer of the `openai` package may stand among them as it came.
+    """Return messages as JSON objects; answers of the `openai` package are converted.
 
     Raises:
-        ValueError: One of them is neither.
+        ValueError: A message is neither.
     """
     plain = []
     for position, message in enumerate(messages):
         value = message.model_dump(exclude_none=True) if isinstance(message, BaseModel) else message
         if not isinstance(value, Mapping) or not isinstance(value.get("role"), str):
-            raise ValueError(f"messages.{position} is no message with a role: {type(message).__name__}")
+            raise ValueError(f"messages.{position} is not a message with a role: {type(message).__name__}")
         plain.append(dict(value))
     return plain
 
 
 def read_messages(messages: Iterable[Any]) -> tuple[Message, ...]:
-    """Messages of a request, as ours.
+    """Return the messages of a request.
 
     Raises:
         ValueError: A message has a role or a content that the API does not know.
@@ -95,19 +96,19 @@ def read_messages(messages: Iterable[Any]) -> tuple[Message, ...]:
         try:
             read.append(read_message(message, names))
         except ValueError as error:
-            raise ValueError(f"messages.{position} is no chat message: {error}") from error
+            raise ValueError(f"messages.{position} is not a chat message: {error}") from error
     return tuple(read)
 
 
 def read_message(message: Any, names: dict[str, str] | None = None) -> Message:
-    """One message, as ours.
+    """Return one message.
 
     Args:
         message: As the API spells it.
-        names: Names of the tools called so far by call id, since results do not say them; is added to.
+        names: Names of the tools called so far by call id, because results do not have them; is extended.
 
     Raises:
-        ValueError: The role is not known, or a value is not of the API's type.
+        ValueError: The role is unknown, or a value is not of the API's type.
     """
     names = {} if names is None else names
     if (wrong := unlike_a_message(message)) is not None:
@@ -118,29 +119,29 @@ def read_message(message: Any, names: dict[str, str] | None = None) -> Message:
 
 
 def unlike_a_message(message: Any) -> str | None:
-    """What is wrong with a message of the API, in words; None when nothing is."""
+    """Return what is wrong with a message of the API; None if it is valid."""
     if not isinstance(message, dict):
-        return f"not an object: {_shown(message)}"
+        return f"not an object: {shown(message)}"
     role, content = message.get("role"), message.get("content")
     if not isinstance(role, str) or role not in _ROLES:
-        return f"no role {_shown(role)}" if "role" in message else "no role"
+        return f"no role {shown(role)}" if "role" in message else "no role"
     if not isinstance(content, str | list | None):
-        return f"content is neither text nor parts: {_shown(content)}"
+        return f"content is neither text nor parts: {shown(content)}"
     for position, part in enumerate(content if isinstance(content, list) else ()):
         if not isinstance(part, str) and not (isinstance(part, dict) and isinstance(part.get("type"), str)):
-            return f"content.{position} is no part: {_shown(part)}"
+            return f"content.{position} is not a part: {shown(part)}"
     calls = message.get("tool_calls")
     if not isinstance(calls, list | tuple | None):
-        return f"tool_calls is no list: {_shown(calls)}"
+        return f"tool_calls is not a list: {shown(calls)}"
     for position, call in enumerate(calls or ()):
         inner = _called(call)
         if inner is None or not isinstance(inner.get("name"), str):
-            return f"tool_calls.{position} names no function: {_shown(call)}"
+            return f"tool_calls.{position} names no function: {shown(call)}"
     return None
 
 
 def read_tools(tools: Iterable[Any] | None) -> tuple[JsonObject, ...] | None:
-    """Tools of a request as `{name, description, parameters, strict}`; None when there are none.
+    """Return the tools of a request as `{name, description, parameters, strict}`; None without any.
 
     Raises:
         ValueError: A tool is not JSON.
@@ -148,13 +149,8 @@ def read_tools(tools: Iterable[Any] | None) -> tuple[JsonObject, ...] | None:
     return _OBJECTS.validate_python([tool_of(tool) for tool in tools or ()]) or None
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
-
-
 def _called(call: Any) -> dict[str, Any] | None:
-    """The object that names what is called."""
+    """Return the object with the name of the called tool."""
     if not isinstance(call, dict):
         return None
     inner = call.get("custom" if call.get("type") == "custom" else "function")
@@ -177,7 +173,7 @@ def _call_blocks(call: Any) -> list[Block]:
     arguments = inner.get("input" if is_custom else "arguments")
     rest = rest_of(call, ("id", "type", "index", "custom" if is_custom else "function"))
     rest |= rest_of(inner, ("name", "input") if is_custom else ("name", "arguments", "parsed_arguments"))
-    if is_custom:  # its input is text and not JSON
+    if is_custom:  # its input is text, not JSON
         rest["type"] = "custom"
     blocks: list[Block] = [
         ToolCallBlock(

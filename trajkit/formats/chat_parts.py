@@ -1,4 +1,4 @@
-"""Parts of what OpenAI's APIs, and all that speak like them, send: content, files, tools."""
+"""Read parts of messages in the spelling of OpenAI's APIs and compatible ones: content, files, tools."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _AUDIO_TYPES = {"mp3": "audio/mpeg", "pcm16": "audio/pcm"}
 
 
 def text_of(value: Any) -> str:
-    """A text as it is, nothing as no text, anything else as JSON."""
+    """Return a text as it is, null as the empty text, anything else as JSON."""
     if value is None:
         return ""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
 def rest_of(value: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
-    """The fields that are not known and say something."""
+    """Return the fields that are not known and not empty."""
     known = frozenset(known)
     return {
         name: item for name, item in value.items() if name not in known and item not in (None, [], {}, "")
@@ -34,12 +34,12 @@ def rest_of(value: dict[str, Any], known: Iterable[str]) -> dict[str, Any]:
 
 
 def unknown(value: Any) -> UnknownBlock:
-    """Content that has no type of its own, verbatim but for the bytes of files."""
+    """Return content without a type of its own, verbatim except for the bytes of files."""
     return UnknownBlock(data=_without_bytes(value))
 
 
 def part_blocks(part: Any) -> list[Block]:
-    """A part of a message's content."""
+    """Return the blocks of a part of a message's content."""
     if isinstance(part, str):
         return [TextBlock(text=part)]
     kind = part.get("type") if isinstance(part, dict) else None
@@ -77,7 +77,7 @@ def part_blocks(part: Any) -> list[Block]:
 
 
 def content_blocks(content: Any) -> list[Block]:
-    """The content of a message: a text, a list of parts, or nothing."""
+    """Return the blocks of a message's content: a text, a list of parts, or null."""
     if content is None:
         return []
     if isinstance(content, list):
@@ -86,7 +86,7 @@ def content_blocks(content: Any) -> list[Block]:
 
 
 def tool_of(tool: Any) -> JsonObject:
-    """A tool as `{name, description, parameters, strict}`; one that is no function as it was sent."""
+    """Return a tool as `{name, description, parameters, strict}`; one that is not a function unchanged."""
     if not isinstance(tool, dict):
         return {"tool": tool}
     if tool.get("type") == "function" and isinstance(tool.get("function"), dict):
@@ -100,7 +100,7 @@ def tool_of(tool: Any) -> JsonObject:
 
 
 def clean(value: Any) -> Any:
-    """JSON with what a store cannot hold replaced: half of a surrogate pair, NaN and the infinities."""
+    """Replace what a store cannot hold in JSON: half of a surrogate pair, NaN and infinities."""
     match value:
         case str():
             return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
@@ -131,7 +131,7 @@ def file_block(
     file_id: str | None = None,
     kind: str | None = None,
 ) -> FileBlock:
-    """A reference to a file; of one that was sent inline its type, its size and its sha256."""
+    """Return a reference to a file; for an inline file, its type, size and sha256."""
     place: JsonObject = {} if file_id is None else {"file_id": file_id}
     mime_type = f"{kind}/*" if kind else None
     inline = _inline(url) if isinstance(url, str) else None
@@ -148,7 +148,7 @@ def file_block(
 
 
 def _inline(url: str) -> dict[str, Any] | None:
-    """What a data URL, or the bare base64 of a file, is of; None when it is an address."""
+    """Return type, sha256 and size of a data URL or of bare base64; None for another URL."""
     if url.startswith("data:"):
         head, _, data = url[5:].partition(",")
     elif "://" not in url and len(url) > 64:
@@ -164,13 +164,13 @@ def _inline(url: str) -> dict[str, Any] | None:
 
 
 def _without_bytes(value: Any) -> Any:
-    """The value with the bytes of files, wherever they are in it, replaced by their type, size and sha256."""
+    """Replace the bytes of files, at any depth, by their type, size and sha256."""
     if isinstance(value, list):
         return [_without_bytes(item) for item in value]
     if not isinstance(value, dict):
         return _inline(value) if isinstance(value, str) and value.startswith("data:") else value
     bare = {"image_generation_call": ("result",)}.get(str(value.get("type")), ())
-    if "transcript" in value and "data" in value:  # the audio of an answer
+    if "transcript" in value and "data" in value:  # audio of an answer
         bare = ("data",)
     return {
         name: _inline(item) or item if name in bare and isinstance(item, str) else _without_bytes(item)

@@ -1,4 +1,4 @@
-"""Messages with a role and a content, as OpenAI's API spells them, in the dialects of many others."""
+"""Write and read messages with a role and a content, in the dialects of OpenAI's API and others."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from trajkit.schema import (
 from trajkit.schema.base import JsonObject
 
 TOOL_FIELDS = ("name", "description", "parameters", "strict")
-"""Fields of a tool that a function has."""
-# A gateway may write it beside them; the row says it in its own way.
+"""Fields of a function."""
+# A gateway may write this type beside them; a row always has the type `function`.
 _TOOL_TYPES = ("function", "client_side_function")
 
 Chat = list[dict[str, Any]]
-"""Messages as JSON."""
+"""Messages as JSON objects."""
 
 
-# that it is an image is said by the part, and which kind of one by the file
+# the part itself says that it is an image, and the file which kind
 _FILE_FIELDS = frozenset({"source_url", "storage_path", "detail", "filename"})
 
 
@@ -48,16 +48,15 @@ WEIGHTED_TEXT = PlainText(
     tail='"}]}',
     head='{"messages":[',
 )
-"""How rows of texts are written where answers that are only context get weight 0."""
+"""How plain-text rows are written if answers that are only context get weight 0."""
 
 
 class Reference(NamedTuple):
     """A part of a content that refers to an image."""
 
     part: dict[str, Any]
-    """The part."""
     fields: frozenset[str]
-    """The fields of the block that it says."""
+    """The fields of the block that the part contains."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,46 +64,46 @@ class Dialect:
     """How messages are spelled."""
 
     mark: str | None = None
-    """The field that says whether an assistant's message is learned: `weight` (0 where it is not) or `train`
-    (true or false on every message)."""
+    """The field that says whether an assistant message is learned: `weight` (0 if it is not) or `train` (true
+    or false on every message)."""
     reasoning: str | None = None
-    """The field for thoughts; None where there is no place for them."""
+    """The field for thoughts; None if there is none."""
     has_objects: bool = False
-    """Arguments of tool calls are JSON objects; else the text that the model wrote."""
+    """Whether arguments of tool calls are JSON objects; else they are the text that the model wrote."""
     has_parts: bool = True
-    """Content may be a list of parts; else it is one text."""
+    """Whether content may be a list of parts; else it is one text."""
     image: Callable[[FileBlock, Role], Reference | None] = field(default=lambda _file, _role: None)
-    """What refers to an image in a message of that role; None where nothing can."""
+    """Return the reference to an image in a message of this role; None if there is no way."""
     names_results: bool = False
-    """A tool's result says which tool it is of."""
+    """Whether a tool's result has the tool's name."""
     has_content: bool = False
-    """Every message has a content, if an empty one."""
+    """Whether every message has a content, which may be empty."""
 
 
 class ChatWriter:
-    """Writes the messages of one example, and remembers what was lost.
+    """Writes the messages of one example, and collects losses and problems.
 
     Args:
-        dialect: How they are spelled.
+        dialect: How messages are spelled.
     """
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._tool_names: dict[str, str] = {}
         self.losses: list[Loss] = []
-        """What could not be said so far."""
+        """Losses so far."""
         self.problems: list[Problem] = []
-        """Why the row would be refused, so far."""
+        """Reasons so far why the row would be refused."""
 
     def messages(
         self, messages: Sequence[Message], weights: Sequence[float], where: str = "messages"
     ) -> Chat:
-        """The messages, with the mark of those that are learned.
+        """Return the messages, with marks on the learned ones.
 
         Args:
             messages: In order.
             weights: One per message.
-            where: What they are of the example.
+            where: Their place in the example.
         """
         written: Chat = []
         for position, (message, weight) in enumerate(zip(messages, weights, strict=True)):
@@ -112,7 +111,7 @@ class ChatWriter:
         return written
 
     def message(self, message: Message, weight: float, where: str) -> Iterator[dict[str, Any]]:
-        """A message as the messages that it becomes: each tool result is one of its own, beside its call."""
+        """Yield the messages that a message becomes: each tool result is a message of its own."""
         if weight not in (0, 1):
             self.losses.append(Loss(LossKind.PARTIAL_WEIGHT, where))
         self._tool_names.update({b.id: b.name for b in message.content if isinstance(b, ToolCallBlock)})
@@ -132,11 +131,11 @@ class ChatWriter:
             yield from own
 
     def tools(self, tools: Sequence[JsonObject]) -> Chat:
-        """The tools as functions."""
+        """Return the tools as functions."""
         return list(functions(tools, self.losses))
 
     def _own(self, message: Message, weight: float, where: str) -> Iterator[dict[str, Any]]:
-        """The message itself; none when it held only thoughts or tool results."""
+        """Yield the message itself; nothing if it had only thoughts or tool results."""
         content = self._content(message, where)
         thought = self._thought(message, where)
         calls = [block for block in message.content if isinstance(block, ToolCallBlock)]
@@ -168,9 +167,9 @@ class ChatWriter:
             at = f"{where}.content.{index}"
             if isinstance(block, TextBlock) and block.text:
                 parts.append({"type": "text", "text": block.text})
-            elif isinstance(block, FileBlock) and (said := self._dialect.image(block, message.role)):
-                parts.append(said.part)
-                if any(getattr(block, name) is not None for name in _FILE_FIELDS - said.fields):
+            elif isinstance(block, FileBlock) and (reference := self._dialect.image(block, message.role)):
+                parts.append(reference.part)
+                if any(getattr(block, name) is not None for name in _FILE_FIELDS - reference.fields):
                     self.losses.append(Loss(LossKind.FILE_FIELD, at))
             elif (kind := lost_kind(block)) is not None:
                 self.losses.append(Loss(kind, at))
@@ -213,7 +212,7 @@ class ChatWriter:
 
 
 def _is_ordered(message: Message) -> bool:
-    """Whether the blocks come as a row can say it: thoughts, then content, then calls; results at one end."""
+    """Whether a row can keep the order of blocks: thoughts, then content, then calls; results at one end."""
     ranks = [
         0 if isinstance(block, ThoughtBlock) else 2 if isinstance(block, ToolCallBlock) else 1
         for block in message.content
@@ -229,7 +228,7 @@ def _is_ordered(message: Message) -> bool:
 
 
 def lost_kind(block: Block) -> LossKind | None:
-    """What is lost where there is no place for a block; None for what always has one, and for thoughts."""
+    """Return the loss of a block without a place in the row; None for blocks with one, and for thoughts."""
     match block:
         case TextBlock() | ToolCallBlock() | ToolResultBlock() | ThoughtBlock():
             return None
@@ -242,25 +241,25 @@ def lost_kind(block: Block) -> LossKind | None:
 
 
 def misplaced_calls(message: Message, where: str) -> list[Problem]:
-    """What is wrong with tool calls that are not the model's, in formats that have no place for them."""
+    """Return the problem of tool calls in a message that is not the assistant's, for formats without them."""
     if message.role == Role.ASSISTANT or not any(isinstance(b, ToolCallBlock) for b in message.content):
         return []
     return [Problem(f"tool call in a message of role {message.role.value}", where)]
 
 
 def functions(tools: Sequence[JsonObject], losses: list[Loss]) -> Iterator[dict[str, Any]]:
-    """Tools as `{"type": "function", "function": …}`; fields that a function does not have are losses."""
+    """Yield tools as `{"type": "function", "function": …}`; other fields than a function's are losses."""
     for position, tool in enumerate(tools):
         for name, value in tool.items():
-            is_said = name in TOOL_FIELDS or (name == "type" and value in _TOOL_TYPES)
-            if not is_said and value is not None:
+            is_kept = name in TOOL_FIELDS or (name == "type" and value in _TOOL_TYPES)
+            if not is_kept and value is not None:
                 losses.append(Loss(LossKind.TOOL_FIELD, f"tools.{position}.{name}"))
         function = {name: tool[name] for name in TOOL_FIELDS if tool.get(name) is not None}
         yield {"type": "function", "function": function}
 
 
 def arguments_object(call: ToolCallBlock, where: str, problems: list[Problem]) -> JsonObject:
-    """The arguments of a call as an object; a problem where they are none."""
+    """Return the arguments of a call as an object; add a problem if they are not one."""
     try:
         value = json.loads(call.arguments or "{}", object_pairs_hook=_once, parse_constant=_no_constant)
     except ValueError as error:
@@ -286,7 +285,7 @@ def _no_constant(name: str) -> NoReturn:
 def read_messages(
     values: Sequence[JsonObject], dialect: Dialect
 ) -> tuple[tuple[Message, ...], tuple[float, ...]]:
-    """The messages of a row, and how much each counts: an answer 1 unless it is marked otherwise.
+    """Return the messages of a row, and the weight of each: an answer has 1 unless it is marked otherwise.
 
     Raises:
         DataError: They are not messages of this dialect.
@@ -305,6 +304,6 @@ def read_messages(
 
 
 def read_functions(row: JsonObject) -> tuple[JsonObject, ...]:
-    """The tools of a row, which has them as functions; none where it has no tools."""
+    """Return the tools of a row, which has them as functions; empty if it has no tools."""
     tools: Any = row.get("tools")
     return read_tools(tools) or ()

@@ -1,4 +1,4 @@
-"""What is read of other people's documents: episodes, or why there are none."""
+"""Read documents of other tools: their episodes, or the reason why there are none."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _MOST_SHOWN = 80
 
 
 class BadDocument(DataError):
-    """A document that is not what it claims to be, or that makes no sense as an episode.
+    """A document that is not valid, or cannot be an episode.
 
     Args:
-        kind: What is wrong, in words of which there are few, so that documents can be counted by it.
-        where: Its place in the document, such as `steps.2.source`; empty for the whole of it.
-        value: The value that is wrong; empty when there is none to show.
+        kind: What is wrong, from a small set of texts, so that documents can be counted by it.
+        where: Its place in the document, such as `steps.2.source`; empty for the whole document.
+        value: The wrong value; empty if there is none to show.
     """
 
     def __init__(self, kind: str, where: str = "", value: str = "") -> None:
@@ -32,15 +32,15 @@ class Reading(NamedTuple):
     """The episodes of a document."""
 
     episodes: tuple[Episode, ...]
-    """The first is the document's own; those of its sub-agents follow."""
+    """The document's own episode, then those of its sub-agents."""
     is_exact: bool = False
-    """Whether trajkit wrote it, so that the episode is the very one that it was."""
+    """Whether trajkit wrote the document, so that the episode is unchanged."""
     is_named: bool = True
-    """Whether the document says an id of its own; else the ids are empty here, and given by who reads."""
+    """Whether the document has an id of its own; else the caller assigns one."""
 
 
 def renamed(episodes: Sequence[Episode], episode_id: str) -> tuple[Episode, ...]:
-    """Episodes of one document, the first with another id: those of its sub-agents begin with it, too."""
+    """Return the episodes of one document under another id, with which the ids of its sub-agents begin."""
     before = episodes[0].episode_id
     found = [episodes[0].model_copy(update={"episode_id": episode_id})]
     for sub in episodes[1:]:
@@ -57,16 +57,16 @@ def _moved(name: str, before: str, after: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it: short."""
+    """Return a short representation of a value, for messages."""
     text = repr(value)
     return text if len(text) <= _MOST_SHOWN else f"{text[: _MOST_SHOWN - 3]}..."
 
 
 def episode_of(value: Mapping[str, Any]) -> Episode:
-    """The episode of its fields.
+    """Return the episode of its fields.
 
     Raises:
-        BadDocument: They are no episode's.
+        BadDocument: The fields are not valid.
     """
     try:
         return Episode.model_validate(value)
@@ -79,10 +79,10 @@ def episode_of(value: Mapping[str, Any]) -> Episode:
 
 
 def object_at(value: Any, where: str) -> dict[str, Any]:
-    """The value, which must be an object.
+    """Return the value, which must be an object.
 
     Raises:
-        BadDocument: It is none.
+        BadDocument: It is not an object.
     """
     if not isinstance(value, dict):
         raise BadDocument("not an object", where, shown(value))
@@ -90,20 +90,20 @@ def object_at(value: Any, where: str) -> dict[str, Any]:
 
 
 def part_of(value: Mapping[str, Any], name: str, where: str = "") -> dict[str, Any]:
-    """The object that a document has under a name; empty where there is none.
+    """Return the object that a document has under a name; empty if there is none.
 
     Raises:
-        BadDocument: It is no object.
+        BadDocument: It is not an object.
     """
     found = value.get(name)
     return {} if found is None else object_at(found, f"{where}.{name}" if where else name)
 
 
 def objects_at(value: Any, where: str) -> Sequence[dict[str, Any]]:
-    """The value, which must be a list of objects; nothing for null.
+    """Return the value, which must be a list of objects; empty for null.
 
     Raises:
-        BadDocument: It is none.
+        BadDocument: It is not a list of objects.
     """
     if value is None:
         return ()
@@ -113,10 +113,10 @@ def objects_at(value: Any, where: str) -> Sequence[dict[str, Any]]:
 
 
 def text_at(value: Any, where: str) -> str:
-    """The value, which must be text.
+    """Return the value, which must be text.
 
     Raises:
-        BadDocument: It is none.
+        BadDocument: It is not text.
     """
     if not isinstance(value, str):
         raise BadDocument("not a text", where, shown(value))

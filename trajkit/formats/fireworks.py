@@ -1,4 +1,4 @@
-"""Fireworks' chat rows: OpenAI's, with a place for thoughts, and a real weight for the row as a whole."""
+"""Fireworks' chat rows: OpenAI's, with a field for thoughts, and a weight for the whole row."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def _row(example: Example) -> Row:
         value["tools"] = tools
     weights = {weight for weight in example.weights if weight > 0}
     losses = tuple(writer.losses)
-    if len(weights) == 1:  # then the weight of the row is that of each of its answers, whatever number it is
+    if len(weights) == 1:  # then the row's weight can be any number, because it applies to all its answers
         losses = tuple(loss for loss in losses if loss.kind != LossKind.PARTIAL_WEIGHT)
-    # a file has such a weight in every row or in none
+    # a file has this weight in every row or in none
     return Row(
         {**value, "weight": weights.pop() if len(weights) == 1 else 1.0}, losses, tuple(writer.problems)
     )

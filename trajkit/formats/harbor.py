@@ -1,4 +1,4 @@
-"""Read trials of Harbor: the trajectory, and the verifier's rewards as metrics, since ATIF carries none."""
+"""Read trials of Harbor: the trajectory, and the verifier's rewards as metrics, because ATIF has none."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_trial(value: Any) -> bool:
 
 
 def error_of(result: dict[str, Any]) -> str | None:
-    """How a trial failed; None when it did not."""
+    """Return how a trial failed; None if it did not."""
     info = result.get("exception_info")
     return str(info.get("exception_type") or "an error") if isinstance(info, dict) else None
 
@@ -30,21 +30,21 @@ def error_of(result: dict[str, Any]) -> str | None:
 def read_trial(
     result: dict[str, Any], trajectories: Sequence[dict[str, Any]], verifier: Mapping[str, Any] | None
 ) -> Reading:
-    """The episode of a trial, then those of its sub-agents.
+    """Return the episode of a trial, then those of its sub-agents.
 
     Args:
         result: The trial's `result.json`.
-        trajectories: The agent's trajectory and those that it was continued in, in order; at least one.
-        verifier: The rewards that the verifier left in a file of its own; None when there is none.
+        trajectories: The agent's trajectory and its continuations, in order; at least one.
+        verifier: The rewards of the verifier's own file; None without one.
 
     Raises:
-        BadDocument: A trajectory is none, or a reward is no number.
+        BadDocument: A trajectory is invalid, or a reward is not a number.
     """
     if not is_trial(result):
-        raise BadDocument("no result of a trial", value=shown(sorted(result)))
+        raise BadDocument("not the result of a trial", value=shown(sorted(result)))
     readings = [read_atif(trajectory) for trajectory in trajectories]
-    said = part_of(result, "verifier_result").get("rewards")
-    metrics = rewards_of(verifier if said is None else said, "verifier_result.rewards")
+    rewards = part_of(result, "verifier_result").get("rewards")
+    metrics = rewards_of(verifier if rewards is None else rewards, "verifier_result.rewards")
     agent = part_of(result, "agent_info")
     model = part_of(agent, "model_info", "agent_info").get("name")
     main = joined([reading.episodes[0] for reading in readings])
@@ -60,7 +60,7 @@ def read_trial(
         "outcome": outcome_of(metrics, is_error=error_of(result) is not None),
         "tags": {**own["tags"], **_tags(agent)},
         "origin": {**(own["origin"] or {}), "harbor": _origin(result)},
-        "steps": _with_model(main.steps, model),
+        "steps": with_model(main.steps, model),
     }
     episode = episode_of(own)
     others = [sub for reading in readings for sub in renamed(reading.episodes, episode.episode_id)[1:]]
@@ -68,10 +68,10 @@ def read_trial(
 
 
 def subs_of(parent: Episode, trajectories: Sequence[dict[str, Any]]) -> list[Episode]:
-    """The episodes of sub-agents whose trajectories are files of their own.
+    """Return the episodes of sub-agents whose trajectories are separate files.
 
     Raises:
-        BadDocument: One is no trajectory.
+        BadDocument: One is not a trajectory.
     """
     found = []
     for trajectory in trajectories:
@@ -83,7 +83,7 @@ def subs_of(parent: Episode, trajectories: Sequence[dict[str, Any]]) -> list[Epi
 
 
 def joined(parts: Sequence[Episode]) -> Episode:
-    """An episode of several that continue each other; a continuation says its context again."""
+    """Join the steps of episodes that continue each other; a continuation repeats its context."""
     first = parts[0]
     steps: list[Transition] = []
     for part in parts:
@@ -94,28 +94,28 @@ def joined(parts: Sequence[Episode]) -> Episode:
 
 
 def fields_of(episode: Episode) -> dict[str, Any]:
-    """The fields of an episode, to change some of them."""
+    """Return the fields of an episode, so that some can be changed."""
     return {**{name: getattr(episode, name) for name in EPISODE_FIELDS}, "steps": episode.steps}
 
 
 def rewards_of(rewards: Any, where: str) -> dict[str, float]:
-    """Rewards as metrics. Null, which is no reward, is none.
+    """Return rewards as metrics, without null ones.
 
     Raises:
-        BadDocument: A reward is no finite number.
+        BadDocument: A reward is not a finite number.
     """
     metrics = {}
     for name, value in object_at(rewards or {}, where).items():
         if value is None:
             continue
         if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
-            raise BadDocument("a reward that is no number", f"{where}.{name}", shown(value))
+            raise BadDocument("a reward that is not a number", f"{where}.{name}", shown(value))
         metrics[name] = float(value)
     return metrics
 
 
 def outcome_of(metrics: Mapping[str, float], *, is_error: bool) -> Outcome:
-    """A reward of 1 is a success and less is not; without a metric `reward` nobody knows."""
+    """Return the outcome: success for a reward of at least 1, else failure; unknown without the metric."""
     if is_error:
         return Outcome.ERROR
     if "reward" not in metrics:
@@ -124,11 +124,12 @@ def outcome_of(metrics: Mapping[str, float], *, is_error: bool) -> Outcome:
 
 
 def _of(sub: Episode, parent: Episode) -> Episode:
-    """A sub-agent works on the task of who called it."""
+    """Give a sub-agent the task of its caller."""
     return sub.model_copy(update={"task": parent.task, "env_id": parent.env_id, "source": "harbor"})
 
 
-def _with_model(steps: Sequence[Transition], model: Any) -> tuple[Transition, ...]:
+def with_model(steps: Sequence[Transition], model: Any) -> tuple[Transition, ...]:
+    """Return steps with a model's name where they have none."""
     if not isinstance(model, str):
         return tuple(steps)
     return tuple(
@@ -144,7 +145,7 @@ def _tags(agent: dict[str, Any]) -> dict[str, str]:
 
 def _origin(result: dict[str, Any]) -> dict[str, Any]:
     names = ("trial_name", "source", "task_checksum", "agent_result")
-    said = {name: result[name] for name in names if result.get(name) is not None}
+    origin = {name: result[name] for name in names if result.get(name) is not None}
     if error := error_of(result):
-        said["exception_type"] = error
-    return said
+        origin["exception_type"] = error
+    return origin

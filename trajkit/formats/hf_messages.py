@@ -1,7 +1,7 @@
-"""Rows of a Hugging Face dataset of conversations: `messages`, `tools`, and `metadata` with all the rest.
+"""Rows of a Hugging Face dataset of conversations: `messages`, `tools`, and all other values in `metadata`.
 
-Any dataset with a column `messages`, or with `prompt` and `completion`, is read. What else trajkit knows of
-an episode it writes into `metadata`, which trainers pass over.
+Any dataset with a column `messages`, or with `prompt` and `completion`, can be read. Other fields of an
+episode are written into `metadata`, which trainers ignore.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def is_hf_messages(value: Any) -> bool:
 
 
 def read_hf_messages(value: JsonObject) -> Reading:
-    """The episode of a row.
+    """Return the episode of a row.
 
     Raises:
         BadDocument: It has no conversation.
@@ -67,7 +67,7 @@ def read_hf_messages(value: JsonObject) -> Reading:
         episode = episode.model_copy(update={"steps": steps})
     if tools:
         steps = tuple(
-            step if _says_tools(profile, step.step_index) else step.model_copy(update={"tools": tools})
+            step if _has_own_tools(profile, step.step_index) else step.model_copy(update={"tools": tools})
             for step in episode.steps
         )
         episode = episode.model_copy(update={"steps": steps})
@@ -75,7 +75,7 @@ def read_hf_messages(value: JsonObject) -> Reading:
 
 
 def write_hf_messages(episode: Episode) -> Document:
-    """The row of an episode."""
+    """Return the row of an episode."""
     turns = turns_of(episode)
     row: dict[str, Any] = {
         "episode_id": episode.episode_id,
@@ -83,7 +83,7 @@ def write_hf_messages(episode: Episode) -> Document:
     }
     tools = next((step.tools for step in episode.steps if step.tools), None)
     row["tools"] = [function_tool(tool) for tool in tools] if tools else []
-    # read as a stranger would who knows which messages belong to which step
+    # read back without the profile, except for the cuts, so that the profile has only what differs
     read_back = tools_of(row["tools"])
     steps = [{**step, "tools": read_back} for step in steps_of(conversation_of(row["messages"]), turns.cuts)]
     read = Episode.model_validate({"episode_id": episode.episode_id, "source": "hf-messages", "steps": steps})
@@ -92,7 +92,7 @@ def write_hf_messages(episode: Episode) -> Document:
 
 
 def read_row(values: Sequence[JsonObject]) -> Episode:
-    """The episode of a row.
+    """Return the episode of a row.
 
     Raises:
         BadDocument: It has no conversation.
@@ -107,7 +107,7 @@ HF_MESSAGES = EpisodeFormat(
     read=read_row,
     is_trained_on=True,
 )
-"""Conversations as Hugging Face datasets have them."""
+"""Conversations as rows of Hugging Face datasets."""
 
 
 def _is_conversation(value: Any) -> bool:
@@ -121,7 +121,7 @@ def _list(value: Any, where: str) -> list[Any]:
 
 
 def _parsed(value: Any) -> Any:
-    """The metadata, which may be JSON text."""
+    """Parse the metadata, which may be JSON text."""
     if not isinstance(value, str):
         return value
     try:
@@ -130,6 +130,6 @@ def _parsed(value: Any) -> Any:
         return value
 
 
-def _says_tools(profile: Any, step_index: int) -> bool:
+def _has_own_tools(profile: Any, step_index: int) -> bool:
     steps = profile.get("steps") if isinstance(profile, dict) else None
     return isinstance(steps, list) and bool(steps) and "tools" in steps[step_index]

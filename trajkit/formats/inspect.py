@@ -1,7 +1,7 @@
 """Read samples of Inspect's logs (version 2), with their scores as metrics.
 
-Where the log has the calls of the model, each is a step with the very prompt that it saw; else the messages
-of the sample are one conversation.
+If the log has the model calls, each is a step with its exact prompt; otherwise the messages of the sample are
+one conversation.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ def is_inspect(value: Any) -> bool:
 
 
 def read_sample(sample: dict[str, Any], log: dict[str, Any]) -> Reading:
-    """The episode of a sample.
+    """Return the episode of a sample.
 
     Args:
-        sample: As the log has it.
+        sample: The sample, as in the log.
         log: The log without its samples: `eval`, `version` and the like.
 
     Raises:
-        BadDocument: It is no sample.
+        BadDocument: It is not a sample.
     """
     spec = object_at(log.get("eval"), "eval")
     if "id" not in sample or "messages" not in sample:
-        raise BadDocument("no sample: it has no id or no messages", "", shown(sorted(sample)))
+        raise BadDocument("not a sample: it has no id or no messages", "", shown(sorted(sample)))
     sample = _with_attachments(sample)
     steps = _steps(sample, spec)
     limit = sample.get("limit")
@@ -67,7 +67,7 @@ def read_sample(sample: dict[str, Any], log: dict[str, Any]) -> Reading:
 
 
 def error_of(sample: dict[str, Any]) -> str | None:
-    """Why a sample failed, in few words; None when it did not."""
+    """Return why a sample failed, in few words; None if it did not."""
     error = sample.get("error")
     if not error:
         return None
@@ -83,7 +83,7 @@ def _id(sample: dict[str, Any], spec: dict[str, Any]) -> str:
 
 
 def _origin(sample: dict[str, Any], spec: dict[str, Any], log: dict[str, Any]) -> dict[str, Any]:
-    said = {
+    facts = {
         **{name: spec.get(name) for name in ("eval_id", "run_id", "task_id", "task_version", "created")},
         "dataset": part_of(spec, "dataset", "eval").get("name"),
         "log_version": log.get("version"),
@@ -96,11 +96,11 @@ def _origin(sample: dict[str, Any], spec: dict[str, Any], log: dict[str, Any]) -
         else None,
         "total_time_s": sample.get("total_time"),
     }
-    return {"inspect": {name: value for name, value in said.items() if value is not None}}
+    return {"inspect": {name: value for name, value in facts.items() if value is not None}}
 
 
 def _outcome(sample: dict[str, Any], metrics: Mapping[str, float]) -> Outcome:
-    """With one score, whether it is 1; with several nobody knows which one counts."""
+    """Return the outcome: with one score, success if it is 1; with several it is unknown which one counts."""
     if sample.get("error"):
         return Outcome.ERROR
     if len(metrics) == 1:
@@ -141,7 +141,7 @@ def _steps(sample: dict[str, Any], spec: dict[str, Any]) -> list[dict[str, Any]]
 
 
 def _prompt(call: dict[str, Any], pool: Sequence[Any]) -> list[Any] | None:
-    """The prompt of a call, which newer logs keep once for all calls; None when it is not there."""
+    """Return the prompt of a call, which newer logs store once for all calls; None if it is missing."""
     given, references = call.get("input"), call.get("input_refs")
     if given:
         return list(objects_at(given, "events.model.input"))
@@ -150,7 +150,7 @@ def _prompt(call: dict[str, Any], pool: Sequence[Any]) -> list[Any] | None:
     found: list[Any] = []
     for pair in references if isinstance(references, list) else [references]:
         if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(n, int) for n in pair)):
-            raise BadDocument("no range of messages", "events.model.input_refs", shown(pair))
+            raise BadDocument("not a range of messages", "events.model.input_refs", shown(pair))
         found += pool[pair[0] : pair[1]]
     return found
 
@@ -188,7 +188,7 @@ def _asked(calls: Sequence[dict[str, Any]], prompts: Sequence[list[Any] | None])
 
 
 def _chat(message: Any) -> dict[str, Any]:
-    """A message of Inspect as the chat API spells it."""
+    """Return a message of Inspect in the spelling of the chat API."""
     given = object_at(message, "messages")
     content = given.get("content")
     parts = content if isinstance(content, list) else None
@@ -233,7 +233,7 @@ def _arguments(value: Any) -> str:
 
 
 def _with_attachments(sample: dict[str, Any]) -> dict[str, Any]:
-    """The sample with the long texts in their places, which the log keeps apart."""
+    """Return the sample with its long texts in place, which the log stores separately."""
     attachments = sample.get("attachments")
     if not isinstance(attachments, dict) or not attachments:
         return sample

@@ -1,7 +1,7 @@
 """OpenAI's chat rows: `{"messages": […], "tools": […]}` for supervised fine-tuning, and the rows of DPO.
 
-Answers that are only context get weight 0. The weight stands before the content, so that a row of plain texts
-can be made by replacing what stands around them.
+Answers that are only context get weight 0. The weight stands before the content, so that a plain-text row can
+be made by replacing the strings around its texts.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _IMAGES = ("image/jpeg", "image/png", "image/webp")
 
 
 def _image(block: FileBlock, role: Role) -> Reference | None:
-    """An image is taken from a user, by its address."""
+    """Return a reference to an image, which is allowed only in user messages, by URL."""
     url = block.source_url or ""
     if role != Role.USER or block.mime_type not in _IMAGES or not url.startswith("https://"):
         return None
@@ -69,12 +69,12 @@ def _read_sft(value: JsonObject) -> Example:
 
 
 def _plain(unit: Unit) -> PlainText:
-    return WEIGHTED_TEXT._replace(refused=("<|",))  # special tokens are named by the rules of the target
+    return WEIGHTED_TEXT._replace(refused=("<|",))  # special tokens: the rules of the target report them
 
 
 OPENAI_SFT = SftFormat(
     name="openai-sft",
-    about="OpenAI's fine-tuning, and services that took its format over",
+    about="OpenAI's fine-tuning, and services that adopted its format",
     row=_sft_row,
     read=_read_sft,
     columns=COLUMNS,
@@ -83,7 +83,7 @@ OPENAI_SFT = SftFormat(
     plain=_plain,
     target="openai",
 )
-"""Rows that OpenAI's service, and those that took its format over, accept for supervised fine-tuning."""
+"""Rows for supervised fine-tuning by OpenAI's service, and by those that adopted its format."""
 
 
 def _dpo_row(preference: Preference) -> Row:
@@ -125,4 +125,4 @@ OPENAI_DPO = PreferenceFormat(
     min_rows=MIN_ROWS,
     target="openai",
 )
-"""Rows of preferences as OpenAI's service takes them."""
+"""Rows of preferences for OpenAI's service."""

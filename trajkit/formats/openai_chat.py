@@ -1,7 +1,7 @@
-"""Conversations as OpenAI's chat API spells them, a line each: `{"messages": […], "tools": […]}`.
+"""Conversations in the spelling of OpenAI's chat API, one per line: `{"messages": […], "tools": […]}`.
 
-A line has nothing but what was said, so of an episode the rest is lost, and named. Where an episode is
-several conversations, as its agent writes each prompt anew, each is a line of its own.
+A line has only messages and tools; all other values of an episode are counted as losses. If an agent rewrites
+its prompts, an episode is several conversations, each a line of its own.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from trajkit.schema.base import JsonObject
 
 _KNOWN = ("messages", "tools", "parallel_tool_calls")
 _FACTS = tuple(name for name in STEP_FIELDS if name not in ("messages", "completion", "n_prompt_kept"))
-"""What a step says beside its messages."""
+"""Fields of a step besides its messages."""
 
 
 def is_openai_chat(value: Any) -> bool:
-    """Whether a line is a conversation as OpenAI's API takes it, and nothing else."""
+    """Whether a line is a conversation for OpenAI's API, and nothing else."""
     return (
         isinstance(value, dict)
         and isinstance(value.get("messages"), list)
@@ -49,10 +49,10 @@ def is_openai_chat(value: Any) -> bool:
 
 
 def read_openai_chat(value: dict[str, Any]) -> Reading:
-    """The episode of a line. An answer with `weight` 0, or `train` false, is context only.
+    """Return the episode of a line. An answer with `weight` 0, or `train` false, is context only.
 
     Raises:
-        BadDocument: It is no conversation.
+        BadDocument: It is not a conversation.
     """
     sent: Any = value.get("messages")
     messages = conversation_of(sent)
@@ -76,7 +76,7 @@ def read_openai_chat(value: dict[str, Any]) -> Reading:
 
 
 def write_openai_chat(episode: Episode) -> Document:
-    """The conversations of an episode, and what they do not say of it."""
+    """Return the conversations of an episode, and the losses."""
     rows: list[JsonObject] = []
     losses: list[Loss] = []
     for number, run in enumerate(_runs(episode, losses)):
@@ -94,26 +94,26 @@ def write_openai_chat(episode: Episode) -> Document:
 
 
 def read_line(values: Sequence[JsonObject]) -> Episode:
-    """The episode of a line.
+    """Return the episode of a line.
 
     Raises:
-        BadDocument: It is no conversation.
+        BadDocument: It is not a conversation.
     """
     return read_openai_chat(values[0]).episodes[0]
 
 
 OPENAI_CHAT = EpisodeFormat(
     name="openai-chat",
-    about="conversations as OpenAI's chat API spells them, a line each, without anything else",
+    about="conversations for OpenAI's chat API, one per line, and nothing else",
     write=write_openai_chat,
     read=read_line,
     is_trained_on=True,
 )
-"""What was said and nothing else, for whatever reads chat messages."""
+"""Chat messages and nothing else, for any reader of them."""
 
 
-class _Said(NamedTuple):
-    """A message of a line."""
+class _Line(NamedTuple):
+    """A message of a conversation."""
 
     message: Message
     where: str
@@ -122,9 +122,9 @@ class _Said(NamedTuple):
     """The step that it answers; None for a message of a prompt."""
 
 
-def _runs(episode: Episode, losses: list[Loss]) -> Iterator[list[_Said]]:
-    """The conversations of an episode: in each, a prompt is all that was said before, and then something."""
-    run: list[_Said] = []
+def _runs(episode: Episode, losses: list[Loss]) -> Iterator[list[_Line]]:
+    """Yield the conversations of an episode: in each, a prompt extends all earlier messages."""
+    run: list[_Line] = []
     for step, prompt in zip(episode.steps, episode.prompts(), strict=True):
         where = f"steps.{step.step_index}"
         if prompt is None or step.completion is None:
@@ -135,38 +135,38 @@ def _runs(episode: Episode, losses: list[Loss]) -> Iterator[list[_Said]]:
             yield run
             run, n = [], 0
         new = enumerate(prompt[n:], n)
-        run += [_Said(message, f"{where}.prompt.{position}", None) for position, message in new]
-        run.append(_Said(step.completion, f"{where}.completion", step))
+        run += [_Line(message, f"{where}.prompt.{position}", None) for position, message in new]
+        run.append(_Line(step.completion, f"{where}.completion", step))
     if run:
         yield run
 
 
-def _row(run: Sequence[_Said]) -> JsonObject:
+def _row(run: Sequence[_Line]) -> JsonObject:
     messages: list[Any] = []
-    for said in run:
-        value = chat_value(said.message)
-        if value["role"] == "assistant" and (said.step is None or said.step.loss_weight == 0):
+    for each in run:
+        value = chat_value(each.message)
+        if value["role"] == "assistant" and (each.step is None or each.step.loss_weight == 0):
             value["weight"] = 0
         messages.append(value)
     row: JsonObject = {"messages": messages}
-    if tools := next((said.step.tools for said in run if said.step and said.step.tools), None):
+    if tools := next((each.step.tools for each in run if each.step and each.step.tools), None):
         row["tools"] = [function_tool(tool) for tool in tools]
     return row
 
 
-def _lost(run: Sequence[_Said], row: JsonObject, read: Episode) -> Iterator[Loss]:
-    """What a line does not say of the steps that it is made of."""
+def _lost(run: Sequence[_Line], row: JsonObject, read: Episode) -> Iterator[Loss]:
+    """Yield the losses of the steps in a line."""
     answers = iter(read.steps)
-    for said, back in zip(run, conversation_of(row["messages"]), strict=True):
-        yield from _lost_of_message(said.message, back, said.where)
-        if said.message.role != Role.ASSISTANT:
+    for each, back in zip(run, conversation_of(row["messages"]), strict=True):
+        yield from _lost_of_message(each.message, back, each.where)
+        if each.message.role != Role.ASSISTANT:
             continue
         answer = next(answers)
-        if said.step is None:
-            yield Loss(Field["CONTEXT_ANSWER"], said.where)
+        if each.step is None:
+            yield Loss(Field["CONTEXT_ANSWER"], each.where)
             continue
-        for name in differing(said.step, answer, _FACTS):
-            yield Loss(Field[name.upper()], f"steps.{said.step.step_index}.{name}")
+        for name in differing(each.step, answer, _FACTS):
+            yield Loss(Field[name.upper()], f"steps.{each.step.step_index}.{name}")
 
 
 def _lost_of_message(message: Message, back: Message, where: str) -> Iterator[Loss]:

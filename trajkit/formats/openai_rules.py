@@ -1,7 +1,7 @@
-"""What OpenAI's fine-tuning service takes in a row, and which calls have no result.
+"""Rules of OpenAI's fine-tuning service for rows, and pairs of calls and results.
 
-From the row schema of the `manual_spec` branch of openai/openai-openapi, and from refusals seen in the
-wild, such as `contains an extra "weight"` and `message contains an invalid token: <|fim_suffix|>`.
+From the row schema of the `manual_spec` branch of openai/openai-openapi, and from published refusals, such as
+`contains an extra "weight"` and `message contains an invalid token: <|fim_suffix|>`.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ MIN_ROWS = 10
 """`Training file has 7 example(s), but must have at least 10 examples`."""
 
 ROW_KEYS = frozenset({"messages", "tools", "parallel_tool_calls"})
-"""What a row may say."""
+"""Allowed fields of a row."""
 MESSAGE_KEYS = {
     "system": frozenset({"role", "content", "name"}),
     "user": frozenset({"role", "content", "name"}),
     "assistant": frozenset({"role", "content", "name", "tool_calls", "weight", "refusal"}),
     "tool": frozenset({"role", "content", "tool_call_id"}),
 }
-"""What a message of each role may say."""
+"""Allowed fields of a message, by role."""
 FUNCTION_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-"""What a function may be called."""
+"""Allowed names of functions."""
 SPECIAL_TOKEN = re.compile(
     r"<\|(?:endoftext|endofprompt|fim_prefix|fim_middle|fim_suffix|im_start|im_end|im_sep)\|>"
 )
@@ -31,23 +31,23 @@ SPECIAL_TOKEN = re.compile(
 
 
 class Slip(NamedTuple):
-    """A call or a result that services refuse for want of its partner."""
+    """A call without its result, or a result without its call, which services refuse."""
 
     kind: str
-    """What is wrong, in words of which there are few."""
+    """What is wrong, from a small set of texts."""
     message: int
     """Position of the message."""
     call: int | None
     """Position among the calls of that message; None for a result."""
     call_id: str
-    """The id that has no partner, or two."""
+    """The id without a partner, or with two."""
 
 
 def slips(messages: Sequence[Mapping[str, Any]]) -> Iterator[Slip]:
-    """Every call but those of the last answer is followed at once by its result; every result has its call.
+    """Check that every call, except in a final answer, is followed at once by its result, and vice versa.
 
     Args:
-        messages: As they are written; what has no readable id is passed over.
+        messages: Written messages; calls and results without a readable id are ignored.
     """
     waiting: dict[str, Slip] = {}
     for position, message in enumerate(messages):

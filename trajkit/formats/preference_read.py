@@ -1,9 +1,10 @@
-"""Read preference rows: two answers to one prompt, of which one was preferred.
+"""Read preference rows: two answers to one prompt, one of them preferred.
 
-A row is two episodes with the same prompt and the metric `preferred`, 1 and 0: `trajkit pairs --match prompt
---score preferred` makes pairs of them. Known: TRL's `prompt, chosen, rejected` (texts or messages),
-OpenAI's `input, preferred_output, non_preferred_output`, LLaMA-Factory's `conversations` with `chosen` and
-`rejected`, its v1 `chosen_messages, rejected_messages`, and Alpaca's instruction with both.
+A row becomes two episodes with the same prompt and the metric `preferred`, 1 and 0: `trajkit pairs --match
+prompt --score preferred` makes pairs of them. Known rows: TRL's `prompt, chosen, rejected` (texts or
+messages), OpenAI's `input, preferred_output, non_preferred_output`, LLaMA-Factory's `conversations` with
+`chosen` and `rejected`, its v1 `chosen_messages, rejected_messages`, and Alpaca's instruction with both
+sides.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from trajkit.schema import Episode
 from trajkit.schema.base import JsonObject
 
 METRIC = "preferred"
-"""1 of the chosen side, 0 of the other."""
+"""Metric with 1 for the chosen side, 0 for the other."""
 SIDES = (
     ("chosen", "rejected"),
     ("chosen_messages", "rejected_messages"),
@@ -46,10 +47,10 @@ def is_preference(value: Any) -> bool:
 
 
 def read_preference(value: JsonObject) -> Reading:
-    """The two episodes of a row, the chosen one first.
+    """Return the two episodes of a row, the chosen one first.
 
     Raises:
-        BadDocument: A side is no answer.
+        BadDocument: A side is not an answer.
     """
     sides = _sides(value)
     if sides is None:
@@ -74,7 +75,7 @@ def _sides(value: dict[str, Any]) -> tuple[str, str] | None:
 
 
 def _prompt(value: JsonObject) -> list[Any]:
-    """The messages before both sides; none where each side repeats them."""
+    """Return the messages before both sides; none if each side repeats them."""
     system = [{"role": "system", "content": value["system"]}] if value.get("system") else []
     asked: Any = value.get("prompt", value.get("conversations"))
     if isinstance(asked, list):
@@ -87,13 +88,13 @@ def _prompt(value: JsonObject) -> list[Any]:
     return [*system, {"role": "user", "content": asked}] if asked is not None else system
 
 
-def _messages(said: Any, where: str) -> list[Any]:
-    """An answer as a text, a message or messages, of this dialect or ShareGPT's."""
-    if isinstance(said, str):
-        return [{"role": "assistant", "content": said}]
-    listed = [said] if isinstance(said, dict) else said
+def _messages(side: Any, where: str) -> list[Any]:
+    """Return an answer as messages: it may be a text, a message or messages, also in ShareGPT's dialect."""
+    if isinstance(side, str):
+        return [{"role": "assistant", "content": side}]
+    listed = [side] if isinstance(side, dict) else side
     if not isinstance(listed, list):
-        raise BadDocument("not a list", where, shown(said))
+        raise BadDocument("not a list", where, shown(side))
     messages = [object_at(one, f"{where}.{position}") for position, one in enumerate(listed)]
     return [
         {"role": role_of(one["from"], where), "content": one.get("value")} if "from" in one else one
@@ -110,14 +111,14 @@ def _side(
         "episode_id": "unnamed" if is_chosen else "unnamed/rejected",
         "source": "preference",
         "metrics": {METRIC: float(is_chosen)},
-        # both sides are one world, which no split may part
+        # both sides have one world, which a split must not separate
         "initial_state_hash": f"text:{hashlib.sha256(before.encode()).hexdigest()}",
         "origin": {**origin, "side": name},
     }
     episode = episode_from(fields, messages, None)
     if not episode.steps or messages[-1].role != "assistant":
         raise BadDocument("a side that does not end in an answer", name)
-    # the answers before are context: only the last is compared
+    # earlier answers are context: only the last one is compared
     steps = [
         step.model_copy(update={"tools": tools, **({} if step is episode.steps[-1] else _CONTEXT)})
         for step in episode.steps

@@ -1,8 +1,7 @@
-"""What a format has no field for, kept beside it: what of an episode reading the rest does not give back.
+"""Keep the values that a format has no field for in a profile beside it, so that nothing is lost.
 
-Whoever writes a document reads it at once as a stranger would, and adds under the key `trajkit` the fields
-that came out otherwise, and no others. So a document without the key is read by the same rules, what its own
-fields can say is said there only, and nothing is lost.
+A writer reads its own document back without the profile, and adds under the key `trajkit` only the fields
+whose values differ. So a document without the key is read by the same rules, and no value is in two places.
 """
 
 from __future__ import annotations
@@ -20,13 +19,13 @@ from trajkit.schema import Episode, Feedback, Message, Transition, UnknownBlock
 from trajkit.schema.base import JsonObject
 
 KEY = "trajkit"
-"""Where the profile is in a document."""
+"""Key of the profile in a document."""
 VERSION = 1
-"""Of the profile."""
+"""Version of the profile."""
 EPISODE_FIELDS = tuple(name for name in Episode.model_fields if name != "steps")
-"""What an episode says beside its steps."""
+"""Fields of an episode besides its steps."""
 STEP_FIELDS = tuple(name for name in Transition.model_fields if name != "step_index")
-"""What a step says beside its place."""
+"""Fields of a step besides its index."""
 _WORDS = {
     "started_at": "start time",
     "ended_at": "end time",
@@ -45,24 +44,24 @@ _WORDS = {
     "snapshot_hash": "snapshot",
     "n_prompt_kept": "prompt length",
 }
-"""Names that are no nouns that take an s."""
+"""Nouns whose plural ends with s, for fields whose names are not such nouns."""
 
 
 def episode_rest(episode: Episode, read: Episode) -> JsonObject:
-    """What of an episode, beside its steps, reading did not give back."""
+    """Return the fields of an episode, besides its steps, that differ after reading back."""
     return {"version": VERSION, **_rest(episode, read, EPISODE_FIELDS)}
 
 
 def step_rest(step: Transition, read: Transition) -> JsonObject:
-    """What of a step reading did not give back."""
+    """Return the fields of a step that differ after reading back."""
     return _rest(step, read, STEP_FIELDS)
 
 
 def with_episode_rest(value: dict[str, Any], rest: Any) -> dict[str, Any]:
-    """The fields of an episode with those of its profile.
+    """Return the fields of an episode with those of its profile.
 
     Raises:
-        BadDocument: It is no profile, or one of a newer trajkit.
+        BadDocument: It is not a profile, or one of a newer trajkit.
     """
     rest = dict(object_at(rest, KEY))
     version = rest.pop("version", None)
@@ -72,20 +71,20 @@ def with_episode_rest(value: dict[str, Any], rest: Any) -> dict[str, Any]:
 
 
 def with_step_rest(value: dict[str, Any], rest: Any) -> dict[str, Any]:
-    """The fields of a step with those of its profile.
+    """Return the fields of a step with those of its profile.
 
     Raises:
-        BadDocument: It is no profile.
+        BadDocument: It is not a profile.
     """
     return _with(value, object_at(rest, KEY), STEP_FIELDS)
 
 
 def profile_of(episode: Episode, read: Episode, turns: Turns) -> JsonObject:
-    """The profile of a document that is one list of messages.
+    """Return the profile of a document that is one list of messages.
 
     Args:
-        episode: What was written.
-        read: What reading the document without a profile gives, but for the cuts.
+        episode: The written episode.
+        read: The episode read back without a profile, except for the cuts.
         turns: The messages of the episode.
     """
     profile: dict[str, Any] = episode_rest(episode, read)
@@ -98,15 +97,15 @@ def profile_of(episode: Episode, read: Episode, turns: Turns) -> JsonObject:
 
 
 def episode_from(fields: dict[str, Any], messages: Sequence[Message], profile: Any) -> Episode:
-    """The episode of a list of messages, with what its profile says, if there is one.
+    """Return the episode of a list of messages, with the values of its profile, if there is one.
 
     Args:
-        fields: What the document says of the episode.
-        messages: All of its messages.
-        profile: As `profile_of` made it; None when there is none.
+        fields: The document's fields of the episode.
+        messages: All its messages.
+        profile: Result of `profile_of`; None without one.
 
     Raises:
-        BadDocument: It is no profile of these messages.
+        BadDocument: It is not a profile of these messages.
     """
     if profile is None:
         steps = steps_of(messages)
@@ -132,7 +131,7 @@ def _rest(item: Any, read: Any, names: tuple[str, ...]) -> JsonObject:
 def _with(value: dict[str, Any], rest: dict[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     for name in rest:
         if name not in names:
-            raise BadDocument("no field of ours", f"{KEY}.{name}")
+            raise BadDocument("not a field of trajkit", f"{KEY}.{name}")
     return {**value, **rest}
 
 
@@ -141,25 +140,25 @@ def _word(name: str) -> str:
     return _WORDS.get(name) or (f"{plain_name} count" if name.startswith("n_") else plain_name)
 
 
-Field = StrEnum(  # type: ignore[misc]  # made of the models, so that no field can be forgotten
+Field = StrEnum(  # type: ignore[misc]  # made from the models, so that no field is forgotten
     "Field",
     [
         (name.upper(), _word(name))
         for name in dict.fromkeys((*EPISODE_FIELDS, *STEP_FIELDS, "step", "conversation", "context_answer"))
     ],
 )
-"""A field of an episode or of a step, as a kind of loss. A `step` is one that is not there at all, a
-`conversation` one more into which an episode was cut, a `context answer` a message of the assistant in a
-prompt that a reader takes for an answer."""
+"""A field of an episode or of a step, as a kind of loss. A `step` is a whole missing step, a `conversation`
+another conversation into which an episode was cut, a `context answer` an assistant message in a prompt that a
+reader takes for an answer."""
 
 
 def differing(item: BaseModel, other: BaseModel, names: tuple[str, ...]) -> list[str]:
-    """The fields that two items do not have in common."""
+    """Return the names of the fields in which two items differ."""
     return [name for name in names if not same(getattr(item, name), getattr(other, name))]
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two values of a field are one: also as JSON, where 1, 1.0 and true are three."""
+    """Whether two values of a field are equal, also as JSON, where 1, 1.0 and true differ."""
     if one is other:
         return True
     if type(one) is not type(other):
@@ -170,7 +169,7 @@ def same(one: Any, other: Any) -> bool:
 
 
 def plain(value: Any) -> Any:
-    """A value of a field as JSON; of messages and feedback what is null is left out."""
+    """Return a value of a field as JSON; null fields of messages are left out."""
     match value:
         case Message():
             return {"role": value.role.value, "content": [_block(block) for block in value.content]}
@@ -191,5 +190,5 @@ def plain(value: Any) -> Any:
 def _block(block: BaseModel) -> dict[str, Any]:
     value = {name: item for name, item in block.model_dump(mode="json").items() if item is not None}
     if isinstance(block, UnknownBlock):
-        value.setdefault("data", None)  # required, and null is a value like any other
+        value.setdefault("data", None)  # required, and null is a valid value
     return value

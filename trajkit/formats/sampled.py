@@ -1,4 +1,4 @@
-"""The tokens of one call as they were sampled: ids, log-probabilities, and the version of the model."""
+"""Read the sampled tokens of one call: ids, log-probabilities, and the version of the model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from trajkit.schema.base import JsonObject
 
 _SETTINGS = ("temperature", "top_p", "top_k", "min_p", "seed", "stop", "max_tokens", "max_completion_tokens")
-"""Fields of a request that say how its completion is sampled."""
+"""Fields of a request with its sampling settings."""
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "top_p": (None, 1),
     "top_k": (None, -1, 0),
@@ -19,7 +19,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "repetition_penalty": (None, 1),
     "logit_bias": (None, {}),
 }
-"""Values of a request's fields with which tokens are drawn from the model's own distribution."""
+"""Values of a request's fields that keep the model's own distribution."""
 _GRAMMARS = (
     "guided_json",
     "guided_regex",
@@ -32,26 +32,29 @@ _GRAMMARS = (
 
 
 class Sampled(NamedTuple):
-    """The tokens of one call. What is unknown is None."""
+    """The sampled tokens of one call. Unknown values are None."""
 
     prompt_token_ids: tuple[int, ...] | None = None
-    """Token ids of the prompt that the model read."""
+    """Token ids of the prompt."""
     completion_token_ids: tuple[int, ...] | None = None
-    """Token ids that were sampled, the one that ended the turn included."""
+    """Sampled token ids, including the one that ended the turn."""
     logprobs: tuple[float, ...] | None = None
-    """For each of them the natural-log probability under the distribution it was drawn from: after
-    temperature, top-p and grammar mask. At temperature 0 it is 0, because the likeliest token is taken with
+    """Natural-log probability of each sampled token under the distribution that it was drawn from: after
+    temperature, top-p and grammar mask. At temperature 0 it is 0, because the most likely token is taken with
     probability 1."""
     model_version: str | None = None
     """Fingerprint of the weights."""
     tokenizer: str | None = None
-    """`sha256:` and the hash of the tokenizer that the ids belong to."""
+    """`sha256:` and the hash of the tokenizer of the ids."""
     is_masked: bool | None = None
-    """Whether a grammar (a JSON schema or tools) limited which tokens could be drawn."""
+    """Whether a grammar (a JSON schema or tools) limited the tokens that could be drawn."""
+    allowed: tuple[bytes, ...] | None = None
+    """For each token those that the grammar allowed: a bit for each of the vocabulary, the lowest first,
+    compressed by zlib. None without a grammar. It is not stored."""
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns of a step that hold it."""
+        """The values as columns of a step."""
         return {
             "prompt_token_ids": self.prompt_token_ids,
             "completion_token_ids": self.completion_token_ids,
@@ -61,7 +64,7 @@ class Sampled(NamedTuple):
 
     @property
     def on_wire(self) -> tuple[dict[str, Any], dict[str, Any]]:
-        """The fields of a chat completion that say it, and those of its choice; `read_sampled` reads them.
+        """The values as fields of a chat completion, and of its choice; `read_sampled` reads them.
 
         `prompt_token_ids` and `token_ids` are vLLM's names; the others are trajkit's own.
         """
@@ -79,10 +82,10 @@ class Sampled(NamedTuple):
         )
 
     def extra(self, settings: JsonObject) -> JsonObject:
-        """The rest of it, for the `extra` of a step.
+        """Return the other values, for the `extra` of a step.
 
         Args:
-            settings: How the completion was sampled: temperature, top_p and so on.
+            settings: Sampling settings: temperature, top_p and so on.
         """
         masked: JsonObject = {} if self.is_masked is None else {"is_masked": self.is_masked}
         tokenizer: JsonObject = {} if self.tokenizer is None else {"tokenizer": self.tokenizer}
@@ -90,15 +93,15 @@ class Sampled(NamedTuple):
 
 
 def read_sampled(request: Mapping[str, Any], answer: Mapping[str, Any]) -> Sampled:
-    """The tokens of a chat completion, from a server that tells them.
+    """Read the tokens of a chat completion, if the server returns them.
 
-    Read are vLLM's shape (`prompt_token_ids` of the completion or its choice, `token_ids` of the choice,
-    `logprobs.content`), SGLang's (`meta_info.output_token_logprobs`, which are of the distribution that was
-    sampled: https://github.com/sgl-project/sglang/pull/2664) and trajkit's own (`sampled_logprobs`). Values
-    that do not fit together, by their number or by the usage that the server counts, are unknown.
+    Known are vLLM's shape (`prompt_token_ids` of the completion or its choice, `token_ids` of the choice,
+    `logprobs.content`), SGLang's (`meta_info.output_token_logprobs`, under the sampled distribution:
+    https://github.com/sgl-project/sglang/pull/2664) and trajkit's own (`sampled_logprobs`). Values whose
+    lengths do not match each other, or the server's usage, are unknown.
 
-    `logprobs.content` is of the model's own distribution with vLLM and others, so it is taken only where that
-    is the distribution sampled: the request says temperature 1, and nothing else that changes it.
+    `logprobs.content` of vLLM and others is under the model's own distribution, so it is used only if that is
+    the sampled one: the request has temperature 1, and nothing else that changes the distribution.
 
     Args:
         request: The body of the request.
@@ -116,16 +119,18 @@ def read_sampled(request: Mapping[str, Any], answer: Mapping[str, Any]) -> Sampl
     if prompt is None and (read := _pairs(meta.get("input_token_logprobs"), first_is_none=True)):
         prompt = tuple(token for _, token in read)
         if usage.get("prompt_tokens", meta.get("prompt_tokens")) != len(prompt):
-            prompt = None  # only a part of it was asked for
+            prompt = None  # the server returned only a part of it
     if prompt is not None and usage.get("prompt_tokens") not in (None, len(prompt)):
         prompt = None
     logprobs = _numbers(choice.get("sampled_logprobs")) or (
         tuple(each for each, _ in pairs) if pairs else None
     )
     if logprobs is None and _is_plain(request):
-        told = _object(choice.get("logprobs")).get("content")
+        content = _object(choice.get("logprobs")).get("content")
         logprobs = (
-            _numbers([_object(each).get("logprob") for each in told]) if isinstance(told, list) else None
+            _numbers([_object(each).get("logprob") for each in content])
+            if isinstance(content, list)
+            else None
         )
     if logprobs is not None and ids is not None and len(logprobs) != len(ids):
         logprobs = None
@@ -143,12 +148,12 @@ def read_sampled(request: Mapping[str, Any], answer: Mapping[str, Any]) -> Sampl
 
 
 def settings_of(request: Mapping[str, Any]) -> JsonObject:
-    """The fields of a request that say how its completion is sampled."""
+    """Return the sampling settings of a request."""
     return {name: request[name] for name in _SETTINGS if request.get(name) is not None}
 
 
 def _is_plain(request: Mapping[str, Any]) -> bool:
-    """Whether the tokens are surely drawn from the model's own distribution."""
+    """Whether the tokens are certainly drawn from the model's own distribution."""
     shape = _object(request.get("response_format")).get("type", "text")
     choice = request.get("tool_choice")
     return (
@@ -165,7 +170,7 @@ def _object(value: Any) -> Mapping[str, Any]:
 
 
 def _ids(value: Any) -> tuple[int, ...] | None:
-    """Token ids; None where they are none."""
+    """Return token ids; None if a value is not one."""
     if not isinstance(value, list) or not value:
         return None
     is_id = all(isinstance(each, int) and not isinstance(each, bool) and 0 <= each < 2**31 for each in value)
@@ -173,7 +178,7 @@ def _ids(value: Any) -> tuple[int, ...] | None:
 
 
 def _numbers(value: Any) -> tuple[float, ...] | None:
-    """Log-probabilities; None where one is none."""
+    """Return log-probabilities; None if a value is not one."""
     if not isinstance(value, list) or not value:
         return None
     is_one = all(isinstance(each, int | float) and math.isfinite(each) and each <= 1e-6 for each in value)
@@ -181,7 +186,7 @@ def _numbers(value: Any) -> tuple[float, ...] | None:
 
 
 def _pairs(value: Any, *, first_is_none: bool = False) -> list[tuple[float, int]] | None:
-    """SGLang's `[[logprob, id, text], …]`; None where it is none. A prompt's first token has no value."""
+    """Parse SGLang's `[[logprob, id, text], …]`; None if invalid. A prompt's first token has no value."""
     if (
         not isinstance(value, list)
         or not value

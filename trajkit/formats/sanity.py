@@ -1,4 +1,4 @@
-"""What makes no sense in a conversation, whatever format it came in, named before it is trained on."""
+"""Find what is wrong with a conversation before it is trained on, whatever format it came in."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from trajkit.schema import (
 )
 
 NO_STEPS = "no message of the assistant"
-"""Why a conversation is no episode."""
+"""Reason for which a conversation is not an episode."""
 
 
 def problems(episode: Episode, *, allows_system_anywhere: bool = False) -> Iterator[Problem]:
-    """What makes no sense, in the order of the steps.
+    """Yield problems, in the order of the steps.
 
     Args:
-        episode: As it was read.
-        allows_system_anywhere: Whether a message of the system may stand in the middle.
+        episode: The episode that was read.
+        allows_system_anywhere: Whether a system message may stand in the middle.
     """
     if not episode.steps:
         yield Problem(NO_STEPS, "steps")
     talk = _Talk(allows_system_anywhere=allows_system_anywhere)
-    n_said = 0
+    n_before = 0
     for step in episode.steps:
         where = f"steps.{step.step_index}"
-        if step.messages is None or step.n_prompt_kept < n_said:
+        if step.messages is None or step.n_prompt_kept < n_before:
             talk.begin_anew()
-        yield from talk.listen(step.messages or (), f"{where}.messages")
+        yield from talk.check(step.messages or (), f"{where}.messages")
         if step.completion is not None:
-            yield from talk.listen((step.completion,), f"{where}.completion")
+            yield from talk.check((step.completion,), f"{where}.completion")
             if _is_unknown(step.completion):
                 yield Problem("an answer of which nothing is understood", f"{where}.completion")
-        n_said = step.n_prompt_kept + len(step.messages or ()) + (step.completion is not None)
+        n_before = step.n_prompt_kept + len(step.messages or ()) + (step.completion is not None)
 
 
 class _Talk:
-    """Follows a conversation."""
+    """Checks the messages of a conversation in order."""
 
     def __init__(self, *, allows_system_anywhere: bool) -> None:
         self._allows_system_anywhere = allows_system_anywhere
@@ -54,11 +54,11 @@ class _Talk:
         self._is_begun = False
 
     def begin_anew(self) -> None:
-        """A prompt that does not go on from the one before."""
+        """Start over for a prompt that does not continue the previous one."""
         self._waiting = set()
         self._is_begun = False
 
-    def listen(self, messages: Sequence[Message], where: str) -> Iterator[Problem]:
+    def check(self, messages: Sequence[Message], where: str) -> Iterator[Problem]:
         for position, message in enumerate(messages):
             at = where if where.endswith("completion") else f"{where}.{position}"
             if message.role != Role.SYSTEM:
@@ -88,7 +88,7 @@ class _Talk:
 
 
 def _is_unknown(answer: Message) -> bool:
-    """Whether all that an answer holds has no type; a refusal is understood."""
+    """Whether an answer has only content of unknown types; a refusal is known."""
     return bool(answer.content) and all(
         isinstance(block, UnknownBlock) and not (isinstance(block.data, dict) and "refusal" in block.data)
         for block in answer.content
@@ -96,7 +96,7 @@ def _is_unknown(answer: Message) -> bool:
 
 
 def _says_something(message: Message) -> bool:
-    """A tool may return nothing; everybody else says something."""
+    """Whether a message is not empty; the result of a tool may be."""
     return any(
         not isinstance(block, TextBlock | ThoughtBlock) or bool(block.text) for block in message.content
     )

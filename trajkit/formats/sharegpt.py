@@ -1,8 +1,8 @@
-"""ShareGPT conversations as LLaMA-Factory reads them: who speaks is `from`, and human and model take turns.
+"""ShareGPT conversations for LLaMA-Factory: `from` is the speaker, and human and model alternate.
 
-Its rules: after a system message, `human` or `observation` stand at odd places and `gpt` or `function_call`
-at even ones, or the row is skipped with a warning that nobody reads. What is learned is a setting of the
-training and not of a row: every turn of the model, or (`mask_history`) the last.
+LLaMA-Factory's rules: after a system message, `human` or `observation` stand at odd places and `gpt` or
+`function_call` at even ones; other rows are skipped with an easily missed warning. Which turns are learned is
+a setting of the training, not of a row: every turn of the model, or (`mask_history`) the last.
 """
 
 from __future__ import annotations
@@ -60,16 +60,16 @@ class _Writer:
             self._results(message, where)
             text = self._text(message, where)
             if text or not any(isinstance(b, ToolResultBlock) for b in message.content):
-                self._say("system" if message.role == Role.SYSTEM else "human", text, where)
+                self._add_turn("system" if message.role == Role.SYSTEM else "human", text, where)
             return
         self._answer(message, where)
-        self._results(message, where)  # what a service called by itself, after the model had asked for it
+        self._results(message, where)  # results of tools that the service itself called
 
     def _results(self, message: Message, where: str) -> None:
         for index, block in enumerate(message.content):
             if isinstance(block, ToolResultBlock):
                 self.losses.append(Loss(LossKind.TOOL_CALL_ID, f"{where}.content.{index}"))
-                self._say("observation", block.result, where)
+                self._add_turn("observation", block.result, where)
             elif isinstance(block, ThoughtBlock) and message.role != Role.ASSISTANT:
                 self.losses.append(Loss(LossKind.THOUGHT, f"{where}.content.{index}"))
 
@@ -84,13 +84,13 @@ class _Writer:
             if text:
                 self.losses.append(Loss(LossKind.TEXT_BESIDE_CALL, where))
             value = self._calls(calls, where)
-            self._say("function_call", think_text(thought, value) if thought else value, where)
+            self._add_turn("function_call", think_text(thought, value) if thought else value, where)
         elif text or thought:
-            self._say("gpt", think_text(thought, text) if thought else text, where)
+            self._add_turn("gpt", think_text(thought, text) if thought else text, where)
         elif not message.content or any(isinstance(b, TextBlock) for b in message.content):
-            self._say("gpt", "", where)
+            self._add_turn("gpt", "", where)
 
-    def _say(self, speaker: str, value: str, where: str) -> None:
+    def _add_turn(self, speaker: str, value: str, where: str) -> None:
         before = self.turns[-1]["from"] if self.turns else ""
         if speaker in _WORLD and before in _WORLD:
             self.losses.append(Loss(LossKind.JOINED_MESSAGE, where))
@@ -219,7 +219,7 @@ def _plain(unit: Unit) -> PlainText:
         "user": '{"from":"human","value":"',
         "assistant": '{"from":"gpt","value":"',
     }
-    if unit == Unit.EPISODE:  # an answer that is only context would be learned
+    if unit == Unit.EPISODE:  # the training would learn an answer that is only context
         del before["assistant"]
     return PlainText(
         before=before,
@@ -299,4 +299,4 @@ SHAREGPT = SftFormat(
     plain=_plain,
     files=_files,
 )
-"""Conversations for LLaMA-Factory, with the files to train from."""
+"""Conversations for LLaMA-Factory, with settings and a script for training."""

@@ -1,8 +1,8 @@
-"""Read ShareGPT: `conversations` of `{from, value}`, as LLaMA-Factory and those before it write them.
+"""Read ShareGPT: `conversations` of `{from, value}`, as LLaMA-Factory and its predecessors write them.
 
-There are many dialects. A call of a tool is a turn `function_call` whose value is JSON (`{name, arguments}`,
-or a list of them), its result a turn `observation`; ids are made here, since the format has none. What stands
-in `<think>…</think>` at the start of an answer is a thought.
+There are many dialects. A tool call is a turn `function_call` whose value is JSON (`{name, arguments}`, or a
+list of them), its result a turn `observation`; ids are generated, because the format has none. Text in
+`<think>…</think>` at the start of an answer is a thought.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ _THINK = re.compile(r"\A\s*<think>(.*?)</think>\s*", re.DOTALL)
 
 
 def is_sharegpt(value: Any) -> bool:
-    """Whether a row is a conversation of this kind."""
+    """Whether a row is a ShareGPT conversation."""
     turns = _turns(value) if isinstance(value, dict) else None
     return isinstance(turns, list) and bool(turns) and isinstance(turns[0], dict) and "from" in turns[0]
 
 
 def read_sharegpt(value: JsonObject) -> Reading:
-    """The episode of a conversation.
+    """Return the episode of a conversation.
 
     Raises:
-        BadDocument: It is none.
+        BadDocument: It is not a conversation.
     """
     turns = objects_at(_turns(value), "conversations")
     messages = list(_messages(turns))
@@ -68,15 +68,15 @@ def read_sharegpt(value: JsonObject) -> Reading:
 
 
 def role_of(speaker: Any, where: str) -> str:
-    """The role of who speaks, for turns without calls.
+    """Return the role of a speaker, for turns without calls.
 
     Raises:
-        BadDocument: The format knows no such speaker.
+        BadDocument: The format has no such speaker.
     """
     for role, speakers in (("system", ["system"]), ("user", _HUMAN), ("assistant", _MODEL)):
         if isinstance(speaker, str) and speaker in speakers:
             return role
-    raise BadDocument("nobody who speaks in this format", f"{where}.from", shown(speaker))
+    raise BadDocument("not a speaker of this format", f"{where}.from", shown(speaker))
 
 
 def _turns(value: JsonObject) -> Any:
@@ -96,7 +96,7 @@ def _messages(turns: Any) -> Iterator[Message]:
             elif speaker in _HUMAN:
                 yield Message(role=Role.USER, content=(TextBlock(text=text),) if text else ())
             elif speaker in _MODEL:
-                yield Message(role=Role.ASSISTANT, content=tuple(_said(text)))
+                yield Message(role=Role.ASSISTANT, content=tuple(_answer_blocks(text)))
             elif speaker in _CALL:
                 blocks = list(_called(text, where, n_calls))
                 waiting = [block for block in blocks if isinstance(block, ToolCallBlock)]
@@ -107,12 +107,12 @@ def _messages(turns: Any) -> Iterator[Message]:
                     raise BadDocument("a tool result without its call", where, shown(text))
                 yield from _results(text, waiting)
             else:
-                raise BadDocument("nobody who speaks in this format", f"{where}.from", shown(speaker))
+                raise BadDocument("not a speaker of this format", f"{where}.from", shown(speaker))
         except ValueError as error:
             raise BadDocument("not text", where, shown(str(error))) from error
 
 
-def _said(text: str) -> Iterator[Block]:
+def _answer_blocks(text: str) -> Iterator[Block]:
     if found := _THINK.match(text):
         yield ThoughtBlock(text=found[1].strip())
         text = text[found.end() :]
@@ -121,7 +121,7 @@ def _said(text: str) -> Iterator[Block]:
 
 
 def _called(text: str, where: str, n_calls: int) -> Iterator[Block]:
-    """Thoughts and text may come before the JSON."""
+    """Yield the blocks of a call turn; thoughts and text may precede the JSON."""
     if found := _THINK.match(text):
         yield ThoughtBlock(text=found[1].strip())
         text = text[found.end() :]
@@ -139,7 +139,7 @@ def _called(text: str, where: str, n_calls: int) -> Iterator[Block]:
 
 
 def _tagged(found: re.Match[str]) -> dict[str, Any]:
-    """A call as `<function=name>` with JSON, or with `<parameter=name>` for each argument."""
+    """Parse a call written as `<function=name>` with JSON, or with `<parameter=name>` for each argument."""
     name, body = found[1], found[2].strip()
     if given := {one[1]: one[2].strip("\n") for one in _PARAMETER.finditer(body)}:
         return {"name": name, "arguments": given}
@@ -147,7 +147,7 @@ def _tagged(found: re.Match[str]) -> dict[str, Any]:
 
 
 def _results(text: str, waiting: list[ToolCallBlock]) -> Iterator[Message]:
-    """A turn answers the oldest call; where a list answers several at once, each has its own."""
+    """Yield the results of a turn: it answers the oldest call, or with a list all waiting calls."""
     texts = [text]
     if len(waiting) > 1:
         try:

@@ -1,7 +1,7 @@
-"""The session traces that the Hugging Face Hub shows in its viewer: a file of JSON lines per episode.
+"""Session traces for the viewer of the Hugging Face Hub: a file of JSON lines per episode.
 
-A line says what the session is, and each line after it is a message. The viewer passes over further keys of
-the first line; trajkit keeps there what a session has no field for, and the tools.
+The first line describes the session, and each line after it is a message. The viewer ignores other keys of
+the first line: trajkit stores the tools there, and values that a session has no field for.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ def is_sts(value: Any) -> bool:
 
 
 def read_sts(lines: Sequence[JsonObject]) -> Reading:
-    """The episode of a session.
+    """Return the episode of a session.
 
     Raises:
-        BadDocument: It is no session.
+        BadDocument: It is not a session.
     """
     header = lines[0] if lines else {}
     if not is_sts(header):
-        raise BadDocument("the first line is no session", "lines.1", shown(header))
+        raise BadDocument("the first line is not a session", "lines.1", shown(header))
     sent, models, times = [], [], []
     for number, line in enumerate(lines[1:], 2):
         if line.get("type") != "message":
-            raise BadDocument("no message", f"lines.{number}.type", shown(line.get("type")))
+            raise BadDocument("not a message", f"lines.{number}.type", shown(line.get("type")))
         message = object_at(line.get("message"), f"lines.{number}.message")
         sent.append(_chat(message, f"lines.{number}.message"))
         if message.get("role") == "assistant":
@@ -51,12 +51,13 @@ def read_sts(lines: Sequence[JsonObject]) -> Reading:
     profile = header.get(KEY)
     episode = episode_from(_fields(header), messages, profile)
     tools = tools_of(header.get("tools"))
-    told = _told(episode, messages, models, times, tools) if profile is None else episode
-    return Reading((told,), profile is not None, bool(header.get("id")))
+    if profile is None:
+        episode = _with_facts(episode, messages, models, times, tools)
+    return Reading((episode,), profile is not None, bool(header.get("id")))
 
 
 def write_sts(episode: Episode) -> Document:
-    """The lines of an episode."""
+    """Return the lines of an episode."""
     turns = turns_of(episode)
     answers = iter([step for step in episode.steps if step.completion is not None])
     answered = set(answers_at(turns.cuts))
@@ -83,10 +84,10 @@ def write_sts(episode: Episode) -> Document:
 
 
 def read_session(values: Sequence[JsonObject]) -> Episode:
-    """The episode of a session.
+    """Return the episode of a session.
 
     Raises:
-        BadDocument: It is no session.
+        BadDocument: It is not a session.
     """
     return read_sts(values).episodes[0]
 
@@ -99,7 +100,7 @@ STS = EpisodeFormat(
     is_lines=True,
     is_file=True,
 )
-"""What the Hub shows. It is for looking at, and no training data."""
+"""Traces for the Hub's viewer, and not for training."""
 
 
 def _fields(header: JsonObject) -> dict[str, Any]:
@@ -117,7 +118,7 @@ def _session_message(message: Message) -> dict[str, Any]:
     chat: dict[str, Any] = chat_value(message)
     value = {_FROM_CHAT.get(name, name): item for name, item in chat.items() if name != "tool_calls"}
     content: Any = value.get("content")
-    if isinstance(content, list):  # the viewer takes text
+    if isinstance(content, list):  # the viewer shows only text
         value["content"] = "\n".join(part["text"] for part in content if part["type"] == "text")
     elif content is None:
         value["content"] = ""
@@ -127,9 +128,9 @@ def _session_message(message: Message) -> dict[str, Any]:
 
 
 def _chat(message: dict[str, Any], where: str) -> dict[str, Any]:
-    """A message of a session as the chat API spells it."""
+    """Return a message of a session in the spelling of the chat API."""
     if message.get("role") not in _ROLES:
-        raise BadDocument("no role", f"{where}.role", shown(message.get("role")))
+        raise BadDocument("not a role", f"{where}.role", shown(message.get("role")))
     chat = {_TO_CHAT.get(name, name): item for name, item in message.items() if name not in _NOT_SAID}
     if not chat.get("content"):
         chat["content"] = None
@@ -138,22 +139,22 @@ def _chat(message: dict[str, Any], where: str) -> dict[str, Any]:
     return chat
 
 
-def _told(
+def _with_facts(
     episode: Episode,
     messages: Sequence[Message],
     models: Sequence[Any],
     times: Sequence[datetime | None],
     tools: tuple[JsonObject, ...] | None,
 ) -> Episode:
-    """With the models and times that the messages name; every message of the assistant is an answer."""
+    """Add the models and times of the messages; every message of the assistant is an answer."""
     assert len(episode.steps) == sum(message.role == Role.ASSISTANT for message in messages)
     steps = tuple(
         step.model_copy(update={"model_name": model, "started_at": at, "tools": tools})
         for step, model, at in zip(episode.steps, models, times, strict=True)
     )
-    said = [at for at in times if at is not None]
+    known = [at for at in times if at is not None]
     return episode.model_copy(
-        update={"steps": steps, "started_at": min(said, default=None), "ended_at": max(said, default=None)}
+        update={"steps": steps, "started_at": min(known, default=None), "ended_at": max(known, default=None)}
     )
 
 
@@ -163,4 +164,4 @@ def _moment(value: Any, where: str) -> datetime | None:
     try:
         return datetime.fromtimestamp(float(value) / 1000, tz=UTC)
     except (TypeError, ValueError, OverflowError, OSError):
-        raise BadDocument("no time in milliseconds", where, shown(value)) from None
+        raise BadDocument("not a time in milliseconds", where, shown(value)) from None

@@ -1,6 +1,6 @@
 """Bounds for chat templates: programs that come with a model and that jinja2 runs in its sandbox.
 
-The sandbox keeps a template from files and from Python, but not from computing for ever.
+The sandbox keeps a template away from files and from Python, but does not limit its computation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from trajkit._core.lazy import need
 
 _LONGEST_S = 2.0
-"""Seconds of the processor for one conversation. A long one takes some milliseconds."""
+"""Processor seconds for one conversation. A long conversation takes some milliseconds."""
 _LONGEST_VALUE = 10**7
 _MOST_BITS = 4096
 _MOST_POWER = 64
@@ -26,8 +26,8 @@ _WIDENING = frozenset({"batch", "center", "expandtabs", "indent", "ljust", "rjus
 def bound_templates() -> None:
     """Let transformers render every chat template of this process within these bounds.
 
-    transformers makes the environment of a template itself and takes no other; this puts a stricter one in
-    the place of its name, and has templates that were read before read again.
+    transformers creates the environment of a template itself and accepts no other: this function replaces the
+    class by a stricter one, and clears the cache of compiled templates.
     """
     templates: Any = need("transformers.utils.chat_template_utils", extra="tokens")
     templates.ImmutableSandboxedEnvironment = _bounded(templates.ImmutableSandboxedEnvironment)
@@ -35,7 +35,7 @@ def bound_templates() -> None:
 
 
 def _bounded(sandbox: Any) -> Any:
-    """A sandbox whose templates end in time, because loops and calls look at the clock."""
+    """Return a sandbox class whose templates end in time, because loops and calls check the clock."""
     jinja = need("jinja2", extra="tokens")
     nodes = need("jinja2.nodes", extra="tokens")
 
@@ -57,7 +57,7 @@ def _bounded(sandbox: Any) -> Any:
     surroundings = (nodes.EvalContext, jinja.Environment, jinja.runtime.Context)
 
     def guarded(name: str, made_by: Any) -> Any:
-        @functools.wraps(made_by)  # what jinja2 is to pass to a filter is an attribute of it
+        @functools.wraps(made_by)  # attributes tell jinja2 which arguments to pass to a filter
         def made(*args: Any, **kwargs: Any) -> Any:
             given = [each for each in (*args, *kwargs.values()) if not isinstance(each, surroundings)]
             if _widens(name, given):
@@ -112,7 +112,7 @@ def _bounded(sandbox: Any) -> Any:
 
         def call(__self, __context: Any, __obj: Any, *args: Any, **kwargs: Any) -> Any:
             check(__context)
-            method = getattr(__obj, "__wrapped__", __obj)  # the sandbox puts its own around str.format
+            method = getattr(__obj, "__wrapped__", __obj)  # the sandbox wraps str.format
             text, name = getattr(method, "__self__", None), getattr(method, "__name__", "")
             if isinstance(text, str) and _widens(name, [text, *args, *kwargs.values()]):
                 raise jinja.TemplateRuntimeError(f"its {name} makes a value that is too large")
@@ -124,7 +124,7 @@ def _bounded(sandbox: Any) -> Any:
             return super().call_binop(context, operator, left, right)
 
         def _generate(self, source: Any, *args: Any, **kwargs: Any) -> str:
-            if not hasattr(self.filters["tojson"], "__wrapped__"):  # transformers puts its own there
+            if not hasattr(self.filters["tojson"], "__wrapped__"):  # transformers installs its own filter
                 self.filters["tojson"] = guarded("tojson", self.filters["tojson"])
             written: str = super()._generate(Bounder().visit(source), *args, **kwargs)
             return written
@@ -133,7 +133,7 @@ def _bounded(sandbox: Any) -> Any:
 
 
 def _is_too_large(operator: str, left: Any, right: Any) -> bool:
-    """Whether an operation makes a long text, list or number of short ones."""
+    """Whether an operation makes a long text, list or number from short ones."""
     if isinstance(left, int) and isinstance(right, int):
         if operator == "**":
             return abs(right) > _MOST_POWER or left.bit_length() * abs(right) > _MOST_BITS
@@ -148,7 +148,7 @@ def _is_too_large(operator: str, left: Any, right: Any) -> bool:
 
 
 def _widens(name: str, values: list[Any]) -> bool:
-    """Whether a filter or a method makes a long text or list of these short values, the first its subject."""
+    """Whether a filter or a method makes a long text or list from short values, the first its subject."""
     subject, *others = values or [None]
     if name == "format":
         return isinstance(subject, str) and _WIDTH.search(subject) is not None

@@ -1,7 +1,7 @@
 """Prompt and completion as two texts, for base models without a chat template.
 
-Each message stands under its speaker's name. The prompt ends with a line break, so that the completion begins
-a token of its own: after a space it would not.
+Each message stands under the name of its role. The prompt ends with a line break, so that the completion
+begins a new token, which it would not after a space.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ _END = "\n\nAssistant:\n"
 
 
 def message_text(said: Message, where: str, losses: list[Loss]) -> str:
-    """A message as text: its blocks one below the other, those that are no text in tags.
+    """Return a message as text: its blocks one below the other, blocks that are not text in tags.
 
     Args:
         said: The message.
         where: Its place in the example.
-        losses: Is added to.
+        losses: Losses are added to it.
     """
     pieces = []
     for index, block in enumerate(said.content):

@@ -1,4 +1,4 @@
-"""Thoughts as text: what a model thought, in `<think>` tags before what it said."""
+"""Write thoughts as text: in `<think>` tags before the answer."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ _TAGS = re.compile(r"\A<think>\n(.*?)\n</think>\n\n(.*)\Z", re.DOTALL)
 
 
 class Thoughts(StrEnum):
-    """What becomes of thoughts."""
+    """What happens to thoughts."""
 
     KEEP = "keep"
-    """They are written where the format has a place for them, else they are losses."""
+    """They are written if the format has a field for them, else they are losses."""
     STRIP = "strip"
     """They are left out, as asked, and counted."""
     THINK_TEXT = "think-text"
-    """They are text in `<think>` tags before the answer."""
+    """They become text in `<think>` tags before the answer."""
 
 
 def think_text(thought: str, text: str = "") -> str:
-    """A thought and what follows it as one text."""
+    """Return a thought and the text after it as one text."""
     return f"<think>\n{thought}\n</think>\n\n{text}"
 
 
 def split_think_text(text: str) -> tuple[str | None, str]:
-    """The thought at the beginning of a text, None when there is none, and the rest."""
+    """Return the thought at the beginning of a text, None without one, and the rest."""
     found = _TAGS.match(text)
     return (found[1], found[2]) if found else (None, text)
 
 
 def with_thoughts(message: Message, thoughts: Thoughts) -> Message:
-    """The message with its thoughts as asked. A thought without a text is not changed into one."""
+    """Return the message with its thoughts as asked. A thought without a text stays a thought."""
     if thoughts == Thoughts.KEEP or not any(isinstance(block, ThoughtBlock) for block in message.content):
         return message
     if thoughts == Thoughts.STRIP:
         return message.model_copy(
             update={"content": tuple(b for b in message.content if not isinstance(b, ThoughtBlock))}
         )
-    said = [block.text for block in message.content if isinstance(block, ThoughtBlock) and block.text]
-    if not said:
+    thoughts_of = [block.text for block in message.content if isinstance(block, ThoughtBlock) and block.text]
+    if not thoughts_of:
         return message
     rest: list[Block] = [
         block for block in message.content if not (isinstance(block, ThoughtBlock) and block.text)
     ]
-    thought = "\n".join(said)
+    thought = "\n".join(thoughts_of)
     for position, block in enumerate(rest):
         if isinstance(block, TextBlock):
             rest[position] = TextBlock(text=think_text(thought, block.text))
@@ -58,5 +58,5 @@ def with_thoughts(message: Message, thoughts: Thoughts) -> Message:
 
 
 def n_thoughts(example: Example) -> int:
-    """How many thoughts the messages of an example have."""
+    """Count the thoughts in the messages of an example."""
     return sum(isinstance(block, ThoughtBlock) for message in example.messages for block in message.content)

@@ -1,4 +1,4 @@
-"""Together's chat rows: OpenAI's, with a place for thoughts; contents are texts, and turns alternate."""
+"""Together's chat rows: OpenAI's, with a field for thoughts; contents are texts, and turns alternate."""
 
 from __future__ import annotations
 

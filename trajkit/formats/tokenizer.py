@@ -1,4 +1,4 @@
-"""Counting tokens: by a model's tokenizer and chat template, by tiktoken, or as a marked estimate."""
+"""Count tokens by a model's tokenizer and chat template, by tiktoken, or as a marked estimate."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from trajkit.formats.template_bounds import bound_templates
 _CHARACTERS_PER_TOKEN = 4
 _TIKTOKEN = "tiktoken:"
 _FAULTS = (TypeError, ValueError, AttributeError, ArithmeticError, LookupError, RecursionError, MemoryError)
-"""What the Python in a chat template can end with."""
+"""Errors that the Python code of a chat template can raise."""
 ESTIMATE = "estimate"
-"""The name that asks for an estimate from the number of characters."""
+"""The tokenizer name for an estimate from the number of characters."""
 
 
 class Unwritable(RequestError):
@@ -31,25 +31,25 @@ class Rendered(NamedTuple):
     """A conversation in tokens."""
 
     n_tokens: int
-    """All of it."""
+    """Number of tokens."""
     spans: tuple[tuple[int, int], ...]
-    """For each assistant message, the positions of the tokens that it says, the last one excluded."""
+    """For each assistant message: start and end (exclusive) of its own tokens."""
     ends_learned: tuple[bool, ...] | None
-    """For each of them, whether its last token ends the turn, so that a model learns to stop; None when the
-    tokenizer has no token for that."""
+    """For each assistant message: whether it includes a token that ends the turn, so that a model learns to
+    stop. None if the tokenizer has no such token."""
     tokens: tuple[int, ...] = ()
-    """The tokens themselves; empty where they are only counted."""
+    """The tokens; empty if they were only counted."""
     is_sure: bool = True
-    """Whether the positions are right. They are not where a template without marks writes a conversation in
-    another way once it goes on, as those do that leave out earlier thoughts."""
+    """Whether the positions are certain. They are not if a template without marks writes a conversation
+    differently once it continues, as templates that leave out earlier thoughts do."""
 
 
 class Tokenizer(Protocol):
-    """What turns texts and conversations into tokens."""
+    """Converts texts and conversations to tokens."""
 
     @property
     def name(self) -> str:
-        """What the user called it."""
+        """The name that the user gave."""
         ...
 
     @property
@@ -59,15 +59,15 @@ class Tokenizer(Protocol):
 
     @property
     def has_marks(self) -> bool | None:
-        """Whether its chat template marks what the assistant says; None when it has no template."""
+        """Whether its chat template marks the assistant's tokens; None without a template."""
         ...
 
     def count(self, text: str) -> int:
-        """Tokens of a text by itself."""
+        """Return the number of tokens of a single text."""
         ...
 
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
-        """A conversation in OpenAI's shape.
+        """Convert a conversation in OpenAI's shape.
 
         Raises:
             RequestError: The chat template cannot write it.
@@ -76,14 +76,14 @@ class Tokenizer(Protocol):
 
 
 def load_tokenizer(name: str) -> Tokenizer:
-    """A tokenizer by name.
+    """Return a tokenizer by name.
 
     Args:
-        name: A folder with a model or a tokenizer, the id of one on the Hugging Face Hub, `tiktoken:` with
-            an encoding such as `tiktoken:o200k_base`, or `estimate` for a quarter of the characters.
+        name: A folder with a model or a tokenizer, an id on the Hugging Face Hub, `tiktoken:` with an
+            encoding such as `tiktoken:o200k_base`, or `estimate` for a quarter of the characters.
 
     Raises:
-        RequestError: There is none of this name, or its vocabulary is not on this machine.
+        RequestError: It does not exist, or its vocabulary is not on this machine.
         MissingExtra: The package that reads it is not installed.
     """
     if name == ESTIMATE:
@@ -94,23 +94,23 @@ def load_tokenizer(name: str) -> Tokenizer:
 
 
 class CharacterEstimate:
-    """A token for every four characters: English prose is near that, JSON and other languages are not."""
+    """A token for every four characters: close for English prose, not for JSON and other languages."""
 
     name = ESTIMATE
     is_exact = False
     has_marks = None
 
     def count(self, text: str) -> int:
-        """Tokens of a text, rounded up."""
+        """Return the tokens of a text, rounded up."""
         return math.ceil(len(text) / _CHARACTERS_PER_TOKEN)
 
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
-        """A conversation, by what OpenAI adds to each message."""
+        """Count a conversation, with OpenAI's additions to each message."""
         return _summed(messages, tools, self.count)
 
 
 class Tiktoken:
-    """One of OpenAI's encodings. What a service adds to messages is not public, so it is an estimate.
+    """One of OpenAI's encodings. An estimate, because the additions of a service to messages are not public.
 
     Args:
         encoding: Such as `o200k_base`.
@@ -134,11 +134,11 @@ class Tiktoken:
             ) from error
 
     def count(self, text: str) -> int:
-        """Tokens of a text; special tokens in it are text."""
+        """Return the tokens of a text; special tokens in it count as text."""
         return len(self._encoding.encode_ordinary(text))
 
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
-        """A conversation, by what OpenAI adds to each message."""
+        """Count a conversation, with OpenAI's additions to each message."""
         return _summed(messages, tools, self.count)
 
 
@@ -156,7 +156,7 @@ def _summed(messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None, 
 
 
 def _texts(message: Mapping[str, Any]) -> list[str]:
-    """Every text that a model reads or says in a message."""
+    """Return all texts of a message."""
     content = message.get("content")
     texts = [str(thought)] if (thought := message.get("reasoning_content")) else []
     texts += [content] if isinstance(content, str) else []
@@ -196,28 +196,28 @@ class ChatTemplate:
 
     @property
     def tokenizer(self) -> Any:
-        """The tokenizer of transformers."""
+        """The tokenizer object of transformers."""
         return self._tokenizer
 
     @cached_property
     def digest(self) -> str:
-        """`sha256:` and a hash of what turns texts into ids and back; the chat template does not count."""
+        """`sha256:` and a hash of the mapping between texts and ids, without the chat template."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         parts = {"vocab": self._tokenizer.get_vocab()} if backend is None else json.loads(backend.to_str())
         parts = {name: part for name, part in parts.items() if name not in ("padding", "truncation")}
         return f"sha256:{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
 
     def count(self, text: str) -> int:
-        """Tokens of a text without any that begin or end it."""
+        """Return the tokens of a text without special tokens at its beginning or end."""
         return len(self.encode(text))
 
     def encode(self, text: str) -> list[int]:
-        """The tokens of a text without any that begin or end it; special tokens in it are themselves."""
+        """Return the tokens of a text, without added special tokens; those in the text are recognised."""
         tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False)
         return tokens
 
     def render(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None) -> Rendered:
-        """A conversation, as the trainer writes it."""
+        """Convert a conversation as the trainer does."""
         if self.has_marks is None:
             raise Unwritable(f"{self.name} has no chat template", hint="a base model takes rows of text")
         written = [_for_template(message) for message in messages]
@@ -237,7 +237,7 @@ class ChatTemplate:
     def prompt(
         self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any] | None = None
     ) -> tuple[int, ...]:
-        """The tokens after which a model answers.
+        """Return the tokens of a prompt, to be followed by an answer.
 
         Raises:
             RequestError: The chat template cannot write it.
@@ -246,20 +246,20 @@ class ChatTemplate:
         return tuple(tokens)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The text of an answer, without the token that ends the turn and what stands after it."""
+        """Return the text of an answer, without the token that ends the turn and anything after it."""
         end = next((place for place, token in enumerate(tokens) if token in self.stops), len(tokens))
         text: str = self._tokenizer.decode(list(tokens[:end]))
         return text
 
     def spelled(self, tokens: Sequence[int]) -> str:
-        """The text of all tokens, special ones as they are written."""
+        """Return the text of all tokens, including special ones."""
         text: str = self._tokenizer.decode(list(tokens), clean_up_tokenization_spaces=False)
         return text
 
     def _by_prefix(
         self, messages: Sequence[Mapping[str, Any]], tools: Any, tokens: list[int]
     ) -> tuple[list[tuple[int, int]], bool]:
-        """What a template writes more for an answer than for the prompt that asks for it."""
+        """Find the tokens of answers as the difference to the prompts before them."""
         spans, is_sure = [], True
         for position, message in enumerate(messages):
             if message.get("role") == "assistant":
@@ -296,7 +296,7 @@ class ChatTemplate:
 
 
 def _stops(tokenizer: Any) -> set[int]:
-    """The tokens that end a turn: the end of text, and what the template writes after an answer."""
+    """Return the tokens that end a turn: the end of text, and those that templates write after an answer."""
     names = ("<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<|end|>", "<|eot|>", "</s>")
     found = {tokenizer.convert_tokens_to_ids(name) for name in names}
     return {
@@ -305,7 +305,7 @@ def _stops(tokenizer: Any) -> set[int]:
 
 
 def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Templates walk through the arguments of a call: as a text they would be written in quotes."""
+    """Return a message with the arguments of calls as objects: templates would write a text in quotes."""
     written = {key: value for key, value in message.items() if key != "weight" and value is not None}
     if isinstance(written.get("content"), list):
         written["content"] = "".join(str(part.get("text") or "") for part in written["content"])
@@ -318,18 +318,18 @@ def _for_template(message: Mapping[str, Any]) -> dict[str, Any]:
 def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
     function = dict(call.get("function") or {})
     if isinstance(function.get("arguments"), str):
-        with contextlib.suppress(ValueError):  # one that is no JSON is written as it was made
+        with contextlib.suppress(ValueError):  # arguments that are not JSON stay a text
             function["arguments"] = json.loads(function["arguments"])
     return {**call, "function": function}
 
 
 def _runs(mask: Sequence[int]) -> list[tuple[int, int]]:
-    """The runs of ones in a mask."""
+    """Return the runs of ones in a mask."""
     spans, start = [], None
-    for position, is_said in enumerate([*mask, 0]):
-        if is_said and start is None:
+    for position, is_one in enumerate([*mask, 0]):
+        if is_one and start is None:
             start = position
-        elif not is_said and start is not None:
+        elif not is_one and start is not None:
             spans.append((start, position))
             start = None
     return spans

@@ -1,4 +1,4 @@
-"""The settings and the command beside training rows, as text, and where files lie that they refer to."""
+"""Write the settings and the command beside training rows, and find files that rows refer to."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from trajkit.schema import FileBlock
 
 
 def settings(command: str, values: Mapping[str, Any]) -> str:
-    """A YAML file with the values in their order, and the command that reads it on top."""
+    """Return a YAML file with the values in their order, under a comment with the command that reads it."""
     text = yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True, default_flow_style=False)
     return f"# {command}\n{text}"
 
 
 def script(command: str) -> str:
-    """A shell script that runs a command in its own folder."""
+    """Return a shell script that runs a command in its own folder."""
     return f'#!/bin/sh\nset -e\ncd "$(dirname "$0")"\nexec {command}\n'
 
 
 def local_path(block: FileBlock) -> str | None:
-    """The path of a file that the gateway kept on a file system; None where it is elsewhere.
+    """Return the path of a file that the gateway stored on a file system; None if it is elsewhere.
 
-    A stored path that leads out of the gateway's folder is no place.
+    A stored path that leads out of the gateway's folder also gives None.
     """
     place: Any = block.storage_path
     kind = place.get("kind") if isinstance(place, dict) else None

@@ -1,6 +1,6 @@
-"""The table that reinforcement learning starts from: one row per step, with prompt, action, reward and done.
+"""A table for reinforcement learning: one row per step, with prompt, action, reward and done.
 
-All steps are in it, learned or not, in the order of play; what is unknown is null.
+It has all steps, learned or not, in the order of play; unknown values are null.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""An episode as one list of messages, and such a list as an episode.
+"""Convert an episode to one list of messages, and such a list to an episode.
 
-Most formats are a conversation. Read without further word, each message of the assistant answers all that
-came before. Where an episode is otherwise (its prompts are written anew, an answer of the assistant is only
-context, a step has no answer), `Cuts` says which messages belong to which step.
+Most formats are a conversation. By default each assistant message answers all messages before it. A `Cut` for
+each step tells which messages belong to it if an episode differs from that: its prompts are rewritten, an
+assistant message is only context, or a step has no answer.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Cut(NamedTuple):
     """The messages of a step in the list."""
 
     n_new: int
-    """Those of its prompt that no step before has."""
+    """Number of messages of its prompt that no earlier step has."""
     has_answer: bool = True
-    """Whether its answer follows."""
+    """Whether its answer follows them."""
 
 
 class Turns(NamedTuple):
@@ -35,12 +35,12 @@ class Turns(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether each message of the assistant is the answer of a step, and each step has one."""
+        """Whether each assistant message is the answer of a step, and each step has one."""
         return self.cuts == plain_cuts(self.messages)
 
 
 def turns_of(episode: Episode) -> Turns:
-    """The messages of an episode, each that is stored once."""
+    """Return the messages of an episode, each stored one once."""
     messages: list[Message] = []
     cuts = []
     for step in episode.steps:
@@ -53,11 +53,11 @@ def turns_of(episode: Episode) -> Turns:
 
 
 def steps_of(messages: Sequence[Message], cuts: Sequence[Cut] | None = None) -> list[dict[str, Any]]:
-    """The fields of the steps of a conversation.
+    """Return the fields of the steps of a conversation.
 
     Args:
-        messages: What was said, in order.
-        cuts: Which messages belong to which step; None when each message of the assistant is an answer.
+        messages: The messages, in order.
+        cuts: Which messages belong to which step; None if each assistant message is an answer.
 
     Returns:
         One per answer. Messages after the last answer are in no step.
@@ -84,12 +84,12 @@ def steps_of(messages: Sequence[Message], cuts: Sequence[Cut] | None = None) -> 
 
 
 def n_answered(messages: Sequence[Message]) -> int:
-    """How many messages there are up to the last answer."""
+    """Return the number of messages up to the last answer."""
     return max((n for n, one in enumerate(messages, 1) if one.role == Role.ASSISTANT), default=0)
 
 
 def answers_at(cuts: Sequence[Cut]) -> list[int | None]:
-    """The position of each step's answer among the messages; None where it has none."""
+    """Return the position of each step's answer among the messages; None if it has none."""
     positions: list[int | None] = []
     at = 0
     for cut in cuts:
@@ -100,7 +100,7 @@ def answers_at(cuts: Sequence[Cut]) -> list[int | None]:
 
 
 def plain_cuts(messages: Sequence[Message]) -> tuple[Cut, ...]:
-    """The cuts of a conversation in which each message of the assistant is an answer."""
+    """Return the cuts of a conversation in which each assistant message is an answer."""
     cuts = []
     n_new = 0
     for one in messages:
@@ -113,47 +113,47 @@ def plain_cuts(messages: Sequence[Message]) -> tuple[Cut, ...]:
 
 
 def cuts_value(turns: Turns) -> list[list[Any]] | None:
-    """The cuts as JSON; None where they need not be said."""
+    """Return the cuts as JSON; None if they are the default."""
     return None if turns.is_plain else [[n_new, has_answer] for n_new, has_answer in turns.cuts]
 
 
 def read_cuts(value: Any, messages: Sequence[Message]) -> tuple[Cut, ...] | None:
-    """The cuts of a conversation.
+    """Return the cuts of a conversation.
 
     Raises:
-        BadDocument: They are not those of these messages.
+        BadDocument: They do not fit these messages.
     """
     if value is None:
         return None
     try:
         cuts = tuple(Cut(int(n_new), bool(has_answer)) for n_new, has_answer in value)
     except (TypeError, ValueError):
-        raise BadDocument("no list of cuts", "trajkit.cuts", shown(value)) from None
+        raise BadDocument("not a list of cuts", "trajkit.cuts", shown(value)) from None
     if sum(cut.n_new + cut.has_answer for cut in cuts) != len(messages) or any(cut.n_new < 0 for cut in cuts):
         raise BadDocument(f"the cuts are not those of {len(messages)} messages", "trajkit.cuts", shown(value))
     return cuts
 
 
 def observation_of(messages: Sequence[Message]) -> str | None:
-    """What came last from outside: the texts of the user and of the tools; None when there is none."""
+    """Return the texts of the latest user and tool messages; None without any."""
     texts: list[str] = []
     for one in reversed(messages):
         if one.role not in (Role.USER, Role.TOOL):
             break
         results = [block.result for block in one.content if isinstance(block, ToolResultBlock)]
-        said = [block.text for block in one.content if isinstance(block, TextBlock)]
-        texts.append("\n".join([*results, *said]))
+        others = [block.text for block in one.content if isinstance(block, TextBlock)]
+        texts.append("\n".join([*results, *others]))
     return "\n".join(reversed(texts)) or None
 
 
 def action_of(answer: Message | None) -> list[JsonObject] | None:
-    """The tools that an answer calls; None when it calls none."""
+    """Return the tool calls of an answer; None without any."""
     calls = [block for block in answer.content if isinstance(block, ToolCallBlock)] if answer else []
     return [{"name": call.name, "arguments": arguments_value(call.arguments)} for call in calls] or None
 
 
 def arguments_value(text: str) -> Any:
-    """Arguments as the JSON that they are; those that are none as the text."""
+    """Return arguments as a JSON value; if they are not valid JSON, the text itself."""
     try:
         value = json.loads(text, parse_constant=_refuse)
         json.dumps(value, allow_nan=False, ensure_ascii=False).encode()

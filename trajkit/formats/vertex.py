@@ -1,6 +1,6 @@
 """Rows for tuning Gemini on Google's Vertex AI: contents of parts, with the system instruction beside them.
 
-Google does not say whether only the last turn of the model is learned, so every one of a row is taken to be.
+Google does not document whether only the model's last turn is learned, so every turn is assumed to be.
 """
 
 from __future__ import annotations

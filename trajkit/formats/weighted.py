@@ -1,6 +1,6 @@
-"""What training on this machine reads: conversations for chat templates, with the weight of each answer.
+"""Rows for training on this machine: conversations for chat templates, with the weight of each answer.
 
-It is not for others' trainers, so `trajkit convert` does not offer it: no other format carries real weights.
+Other trainers cannot use the weights, so `trajkit convert` does not offer this format.
 """
 
 from __future__ import annotations

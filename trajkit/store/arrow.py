@@ -16,7 +16,7 @@ from trajkit.schema.content import Block, UnknownBlock
 from trajkit.store.layout import METRICS, TABLES, Column
 
 Row = dict[str, Any]
-"""One row, by column; JSON columns as text."""
+"""One row by column name; JSON columns as text."""
 
 _ARROW = {
     "VARCHAR": pa.string(),
@@ -40,19 +40,19 @@ _NOUNS: dict[str, type[BaseModel]] = {"episodes": Episode, "steps": Transition, 
 _NOT_OF_NOUN = {"episodes": _DERIVED, "steps": ("episode_id",), "feedback": ()}
 
 _SHOWN_DEPTH = 8
-"""An error says where it is down to there."""
+"""An error names the place of a value down to this depth."""
 
 _M = TypeVar("_M", bound=BaseModel)
 
 
 def table_of(name: str, rows: Sequence[Row]) -> pa.Table:
-    """Rows of a table of the store as Arrow, metrics and free-form values still as JSON text."""
+    """Convert rows to Arrow; metrics and free-form values stay JSON text."""
     fields = [pa.field(column.name, _ARROW[column.sql_type]) for column in TABLES[name]]
     return pa.Table.from_pylist(list(rows), schema=pa.schema(fields))
 
 
 def rows_of(episode: Episode) -> dict[str, list[Row]]:
-    """The rows of one episode, by table; `metrics` as JSON text of the measured ones."""
+    """Return the rows of one episode by table; `metrics` is JSON text of the measured ones."""
     return {
         "episodes": [_episode_row(episode)],
         "steps": [{**_row("steps", step), "episode_id": episode.episode_id} for step in episode.steps],
@@ -63,7 +63,7 @@ def rows_of(episode: Episode) -> dict[str, list[Row]]:
 def episode_of(
     row: Mapping[str, Any], steps: Iterable[Mapping[str, Any]], feedback: Iterable[Mapping[str, Any]]
 ) -> Episode:
-    """The episode of its rows, as DuckDB gives them through Arrow.
+    """Return the episode of its rows, as DuckDB returns them through Arrow.
 
     Raises:
         DataError: The rows are not an episode.
@@ -76,10 +76,10 @@ def episode_of(
 
 
 def noun_of(table: str, row: Mapping[str, Any], **more: Any) -> BaseModel:
-    """The transition, the feedback or the episode of one row; an episode has the steps that `more` names.
+    """Return the transition, the feedback or the episode of one row; `more` has the steps of an episode.
 
     Raises:
-        DataError: The row is none; the message names the episode and the column.
+        DataError: The row is invalid; the message names the episode and the column.
     """
     where = f"episode {row['episode_id']}"
     values = {name: v for name, v in _values(table, row).items() if name not in _NOT_OF_NOUN[table]}
@@ -94,19 +94,19 @@ def noun_of(table: str, row: Mapping[str, Any], **more: Any) -> BaseModel:
 
 
 def json_text(value: Any) -> str:
-    """A value as JSON text: no spaces, characters as they are, keys in the order given."""
+    """Write a value as JSON text: no spaces, unescaped characters, keys in the order given."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 def message_value(message: Message) -> dict[str, Any]:
-    """A message as JSON: fields that are null are left out, so that every writer spells a message alike."""
+    """Return a message as JSON without null fields, so that every writer spells a message alike."""
     return {"role": message.role.value, "content": [_block_value(block) for block in message.content]}
 
 
 def _block_value(block: Block) -> dict[str, Any]:
     value = block.model_dump(mode="json", exclude_none=True)
     if isinstance(block, UnknownBlock):
-        value.setdefault("data", None)  # required, and null is a value like any other
+        value.setdefault("data", None)  # required, and null is a valid value
     return value
 
 
@@ -160,12 +160,12 @@ def _names(names: Iterable[str | None]) -> list[str]:
 
 
 def _sum(numbers: Sequence[Any]) -> Any:
-    """The sum; None when there is nothing to add or one of them is unknown."""
+    """Return the sum; None if there is no number or one of them is unknown."""
     return sum(numbers) if numbers and None not in numbers else None
 
 
 def _values(table: str, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with its JSON parsed, and of the metrics those that were measured."""
+    """Return the row with its JSON parsed, and only the metrics that were measured."""
     values: dict[str, Any] = {}
     for column in TABLES[table]:
         value = row.get(column.name)

@@ -28,23 +28,23 @@ _LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 
 
 class Rule(NamedTuple):
-    """One rule for a whole table."""
+    """A rule for a whole table."""
 
     broken: str
-    """The error message when it is broken, with `{}` for the id of an example."""
+    """The error message of a violation, with `{}` for each column of the example."""
     example_sql: str
-    """Selects the ids of the rows that break it, as text; no row when it holds."""
+    """Selects the rows that break the rule; no row when it holds."""
 
 
 class RowRule(NamedTuple):
-    """One rule for each row by itself."""
+    """A rule for each row by itself."""
 
     broken: str
-    """The error message when it is broken, with `{}` for each column of `shown`."""
+    """The error message of a violation, with `{}` for each column of `shown`."""
     shown: str
     """Columns of an example."""
     breaks_sql: str
-    """True in a row that breaks it."""
+    """True in a row that breaks the rule."""
 
 
 def check(connection: duckdb.DuckDBPyConnection, metrics: Sequence[Metric]) -> None:
@@ -56,7 +56,7 @@ def check(connection: duckdb.DuckDBPyConnection, metrics: Sequence[Metric]) -> N
     for table in TABLES:
         rules = list(_row_rules(table, metrics))
         breaks = ", ".join(f"coalesce(bool_or({rule.breaks_sql}), false)" for rule in rules)
-        # one pass over the table, and another only to name an example
+        # one pass over the table, and a second one only to find an example
         (broken,) = connection.execute(f"SELECT {breaks} FROM {table}").fetchall()
         for rule, is_broken in zip(rules, broken, strict=True):
             if is_broken:
@@ -136,7 +136,7 @@ def _rules() -> Iterator[Rule]:
 
 
 def _prompt_rule() -> Rule:
-    # Only episodes that keep messages are checked: for the others `messages` is never read.
+    # Only episodes that keep messages are checked: `messages` of the others are never read.
     return Rule(
         "episode {} step {}: n_prompt_kept is {} and the step before has {} messages",
         """

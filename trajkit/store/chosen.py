@@ -40,7 +40,7 @@ class Verb(NamedTuple):
     argument: str
     """The expression, or the number."""
     is_descending: bool = False
-    """Of `order_by`: largest first."""
+    """For `order_by`: largest first."""
 
     def __str__(self) -> str:
         more = ", descending=True" if self.is_descending else ""
@@ -54,23 +54,23 @@ class Verb(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """Neighbours in the dataset's order."""
+    """Consecutive episodes in the dataset's order."""
 
     first: int
     """Position of the first of them."""
     last: int
     """Position of the last of them."""
     lowest_id: str
-    """Smallest of their ids, which lets DuckDB skip what cannot hold them."""
+    """Smallest of their ids, which lets DuckDB skip row groups."""
     highest_id: str
     """Largest of their ids."""
 
 
 def try_verb(store: Store, verb: Verb) -> None:
-    """Bind a verb's expression to empty tables, so that a misspelt name is told at once and no step is read.
+    """Bind a verb's expression to empty tables, so that a misspelt name fails at once and no step is read.
 
     Raises:
-        QueryError: It is not one expression, names no column, or as a condition gives no yes or no.
+        QueryError: It is not one expression, names no column, or as a condition is not boolean.
     """
     if verb.name == "limit":
         return
@@ -88,12 +88,12 @@ class Chosen:
     """The episodes that a dataset's verbs choose, computed once; the connection behind it is fenced.
 
     Args:
-        store: Where the episodes are.
-        verbs: The verbs that choose them.
+        store: The store.
+        verbs: The verbs.
 
     Raises:
         StoreError: A part is missing or changed.
-        QueryError: An expression fails on a value.
+        QueryError: Evaluating an expression fails.
     """
 
     def __init__(self, store: Store, verbs: tuple[Verb, ...]) -> None:
@@ -115,16 +115,16 @@ class Chosen:
 
     @property
     def n_episodes(self) -> int:
-        """How many episodes are chosen."""
+        """Number of chosen episodes."""
         return self._counts[-1][0]
 
     @property
     def n_steps(self) -> int:
-        """How many steps they have."""
+        """Number of their steps."""
         return self._counts[-1][1]
 
     def lineage(self) -> tuple[LineageEntry, ...]:
-        """An entry per choosing verb, with the episodes that it left out."""
+        """Return an entry per choosing verb, with the number of episodes that it left out."""
         entries: list[LineageEntry] = []
         choosing = [verb for verb in self._verbs if verb.name != "order_by"]
         for verb, (before, after) in zip(choosing, itertools.pairwise(self._counts), strict=True):
@@ -146,14 +146,14 @@ class Chosen:
         return tuple(entries)
 
     def reader(self, table: str) -> pa.RecordBatchReader:
-        """The rows of a table, streamed; the connection lives as long as the reader."""
+        """Stream the rows of a table; the connection lives as long as the reader."""
         nothing = self._connection.sql(f"SELECT * FROM {table} LIMIT 0").to_arrow_reader(1)
         schema = nothing.schema
         nothing.close()
         return pa.RecordBatchReader.from_batches(schema, self._all_rows(table))
 
     def columns(self, names: Sequence[str]) -> pa.Table:
-        """Some columns of the chosen episodes, in order and at once."""
+        """Return some columns of the chosen episodes, in order and at once."""
         with interruptible(self._connection):
             table: pa.Table = self._connection.sql(
                 f"SELECT {', '.join(map(quoted, names))} FROM episodes JOIN chosen USING (episode_id) "
@@ -162,15 +162,15 @@ class Chosen:
         return table
 
     def episodes(self) -> Iterator[Episode]:
-        """The episodes as objects, in order."""
+        """Yield the episodes as objects, in order."""
         for batch in self._batches():
             yield from self._episodes_of(batch)
 
     def episode(self, text: str) -> Episode:
-        """The episode of an id, of the beginning of one, or at a position.
+        """Return the episode with this id, with an id that begins so, or at this position.
 
         Raises:
-            NothingMatched: There is none.
+            NothingMatched: There is no such episode.
             QueryError: Several ids begin so.
         """
         position, episode_id = self._find(text)
@@ -209,14 +209,14 @@ class Chosen:
                 return writer.finish(lineage=lineage)
 
     def _choose(self) -> None:
-        """Leave a table `chosen`: the ids by position, and how many steps come before each."""
+        """Create a table `chosen`: the ids by position, and how many steps come before each."""
         expressions, wide = _parsed(self._store, self._connection, self._verbs)
         relation = self._connection.sql(wide)
         by_id = duckdb.ColumnExpression("episode_id")
         order: tuple[duckdb.Expression, ...] = (by_id,)
         for verb in self._verbs:
             if verb.name == "order_by":
-                # machine-written: contains no unchecked word of the user
+                # generated by `parse`: it contains no unchecked text of the user
                 expression = duckdb.SQLExpression(next(expressions).sql)
                 order = (expression.desc() if verb.is_descending else expression.asc(), by_id)
                 continue
@@ -320,7 +320,7 @@ class Chosen:
 def _parsed(
     store: Store, connection: duckdb.DuckDBPyConnection, verbs: Sequence[Verb]
 ) -> tuple[Iterator[Expression], str]:
-    """The expressions of the verbs that have one, and a SELECT of the columns that these need."""
+    """Return the parsed expressions of the verbs that have one, and a SELECT of the columns they need."""
     texts = [verb.argument for verb in verbs if verb.name != "limit"]
     if not texts:
         return iter(()), "SELECT episode_id, n_steps FROM episodes"

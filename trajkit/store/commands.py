@@ -9,18 +9,18 @@ from typing import Any
 from trajkit.schema import LineageEntry
 
 _RESULTS = frozenset({"result", "found", "report", "stores", "n_workers"})
-"""Fields of entries that describe results; they are not options."""
+"""Fields of entries that describe results and are not options."""
 _LONGEST = 400
 
 
 def command_of(entry: LineageEntry) -> str:
-    """The command of an entry, with what it kept as a comment.
+    """Return the command of an entry, with the kept episodes as a comment.
 
-    The options are spelled as the entry has them; where a verb keeps the whole command, that is shown.
+    The options are spelled as in the entry. If the entry has the whole command, that is shown.
     """
-    typed = entry.arguments.get("commands")
-    if isinstance(typed, list):
-        return "\n".join([*map(_line, typed), f"# {_kept(entry)}"])
+    commands = entry.arguments.get("commands")
+    if isinstance(commands, list):
+        return "\n".join([*map(_line, commands), f"# {_kept(entry)}"])
     words = ["trajkit", entry.verb, *_options(entry.arguments)]
     return f"{_line(' '.join(words))}  # {_kept(entry)}"
 

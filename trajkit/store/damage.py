@@ -24,7 +24,7 @@ _ROWS = 256
 
 
 def damage(store: Store) -> StoreError | None:
-    """The first damage in a store; None when there is none. Reads everything, some rows at a time."""
+    """Return the first damage in a store; None without any. Reads everything, some rows at a time."""
     try:
         verify(store)
         for table in TABLES:
@@ -44,7 +44,7 @@ def damage(store: Store) -> StoreError | None:
 
 
 def last_damage() -> StoreError | None:
-    """The damage in one of the stores that this process opened last; None when there is none."""
+    """Return the damage in one of the stores that this process opened last; None without any."""
     for store in reversed(LAST_OPENED):
         if (found := damage(store)) is not None:
             return found
@@ -56,11 +56,16 @@ def _check_values(path: Path, table: str) -> None:
     try:
         with pq.ParquetFile(path) as file:
             for batch in file.iter_batches(_ROWS):
-                batch.validate(full=True)  # the texts are UTF-8
+                batch.validate(full=True)  # refuses texts that are not UTF-8
                 for at in range(batch.num_rows):
                     noun_of(table, batch.slice(at, 1).to_pylist()[0])
                     number += 1
     except DataError as error:
         raise StoreError(f"{path}, row {number}: {error.message}", hint=_HINT) from error
-    except (pa.ArrowException, OSError, ValueError, OverflowError) as error:  # a year after 9999 is the last
+    except (
+        pa.ArrowException,
+        OSError,
+        ValueError,
+        OverflowError,
+    ) as error:  # a year after 9999
         raise StoreError(f"{path}, row {number} or after it: {first_line(error)}", hint=_HINT) from error

@@ -1,4 +1,4 @@
-"""A lazy view of a store: verbs that choose episodes, and counts of the excluded ones by reason."""
+"""A lazy view of a store: verbs that choose episodes, and counts of the others by reason."""
 
 from __future__ import annotations
 
@@ -20,29 +20,28 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Table = Literal["episodes", "steps", "feedback", "steps_full"]
-"""The tables that a dataset gives as columns."""
+"""The tables of a dataset."""
 
 
 @dataclass(frozen=True, repr=False)
 class Dataset:
-    """The episodes of a store that some verbs have chosen. Nothing is read until it is asked for.
+    """The episodes of a store that some verbs choose. Nothing is read before it is needed.
 
-    Episodes come in the order of `order_by`, else of their ids; the steps of one in the order of time.
+    Episodes come in the order of `order_by`, else of their ids; the steps of an episode in their order.
     """
 
     store: Store
-    """Where they are."""
     verbs: tuple[Verb, ...] = ()
-    """What was asked, oldest first."""
+    """The verbs, oldest first."""
 
     def where(self, expression: str) -> Dataset:
         """Keep the episodes for which a condition is true.
 
         Args:
-            expression: In the words of `trajkit select --where`: over the columns of `episodes`, its metrics
-                and `tags.KEY`, such as `episode_return >= 0.7 and task = 'goto'`. What is missing passes no
-                comparison, and passes a negated one. Only `select` knows the groups of episodes (`rank`,
-                `avg`, `n`, `pass@k`).
+            expression: As in `trajkit select --where`: over the columns of `episodes`, its metrics and
+                `tags.KEY`, such as `episode_return >= 0.7 and task = 'goto'`. A comparison with a missing
+                value is false, its negation true. Only `select` knows the groups of episodes (`rank`, `avg`,
+                `n`, `pass@k`).
 
         Raises:
             QueryError: It is not a condition, or names no column; the hint gives the nearest names.
@@ -50,7 +49,7 @@ class Dataset:
         return self._then(Verb("where", expression))
 
     def order_by(self, expression: str, *, descending: bool = False) -> Dataset:
-        """Sort by an expression, equal ones by id; what is missing comes last.
+        """Sort by an expression; equal values by id, missing values last.
 
         Args:
             expression: As in `where`.
@@ -73,38 +72,38 @@ class Dataset:
 
     @property
     def n_episodes(self) -> int:
-        """How many episodes are chosen."""
+        """Number of chosen episodes."""
         return self._counts()[0]
 
     @property
     def n_steps(self) -> int:
-        """How many steps they have."""
+        """Number of their steps."""
         return self._counts()[1]
 
     def __len__(self) -> int:
         return self.n_episodes
 
     def __bool__(self) -> bool:
-        return True  # a dataset is a thing, also when nothing matches; ask `n_episodes`
+        return True  # also if no episode matches: for that there is `n_episodes`
 
     def why(self) -> Tally:
-        """What was done: in, out and what left by reason; first the store's own lineage, then the verbs."""
+        """Count the episodes by reason: first in the store's own lineage, then for each verb."""
         if not self.verbs:
             return Tally(self.store.manifest.lineage)
         with Chosen(self.store, self.verbs) as chosen:
             return Tally((*self.store.manifest.lineage, *chosen.lineage()))
 
     def arrow(self, table: Table = "episodes") -> pa.RecordBatchReader:
-        """The rows as a stream of Arrow batches; free-form columns are JSON text.
+        """Stream the rows as Arrow batches; free-form columns are JSON text.
 
         Args:
-            table: `steps_full` is `steps` with the column `prompt`: every message that the model saw.
+            table: `steps_full` is `steps` with the column `prompt`: all messages that the model saw.
         """
         chosen = Chosen(self.store, self.verbs)
         return chosen.reader(table)
 
     def polars(self, table: Table = "episodes") -> pl.DataFrame:
-        """The rows as a polars frame, in memory.
+        """Return the rows as a polars frame, in memory.
 
         Raises:
             MissingExtra: polars is not installed.
@@ -113,7 +112,7 @@ class Dataset:
         return frame
 
     def hf(self, table: Table = "episodes") -> datasets.Dataset:
-        """The rows as a Hugging Face dataset, in memory.
+        """Return the rows as a Hugging Face dataset, in memory.
 
         Raises:
             MissingExtra: datasets is not installed.
@@ -122,28 +121,29 @@ class Dataset:
         return rows
 
     def __iter__(self) -> Iterator[Episode]:
-        """The episodes as objects, read as they are asked for: memory holds a few at a time."""
+        """Iterate over the episodes as objects, read lazily, a few in memory at a time."""
         with Chosen(self.store, self.verbs) as chosen:
             yield from chosen.episodes()
 
     def episode(self, episode: str) -> Episode:
-        """One of the chosen episodes.
+        """Return one of the chosen episodes.
 
         Args:
-            episode: Its id, the beginning of it if no other begins so, or its position from 0.
+            episode: Its id, a prefix that only its id has, or its position from 0.
 
         Raises:
-            NothingMatched: There is none; the hint gives some that there are.
+            NothingMatched: There is no such episode; the hint lists some.
+            QueryError: Several ids have the prefix.
         """
         with Chosen(self.store, self.verbs) as chosen:
             return chosen.episode(episode)
 
     def save(self, goal: Path, *, kind: str = "select") -> Manifest:
-        """Write the chosen episodes as a new store, with what was done in its lineage.
+        """Write the chosen episodes as a new store, with the verbs in its lineage.
 
         Args:
-            goal: The folder that exists afterwards.
-            kind: What made it.
+            goal: The folder to write.
+            kind: The new store's kind.
 
         Raises:
             StoreError: `goal` exists, or cannot be written.

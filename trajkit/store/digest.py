@@ -1,6 +1,6 @@
 """Digest v1: one sha256 of a store's content that does not depend on parts, threads or source.
 
-`docs/store-format.md` gives the definition in words, `tests/store/test_digest.py` again in plain Python.
+`docs/store-format.md` defines it in words, `tests/store/test_digest.py` again in plain Python.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from trajkit.store.layout import METRICS, TABLES, Column, columns, quoted
 _LEVELS = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 _NUMBERS = ("BIGINT", "DOUBLE", "BOOLEAN", "TIMESTAMPTZ")
 _SPELLED = "digested_"
-"""Prefix of columns that are made for the hash alone."""
-_BATCH_ROWS = 4096  # as many as a row group of a part has
+"""Prefix of columns that are made only for the hash."""
+_BATCH_ROWS = 4096  # as in a row group of a part
 
 ORDER = {
     "episodes": ("episode_id",),
     "steps": ("episode_id", "step_index"),
     "feedback": ("episode_id", "feedback_id"),
 }
-"""How the rows of a table lie in a part, and how they enter the content hash of their episode."""
-pc: Any = pyarrow.compute  # the stubs know too few of the types that its functions take
+"""Order of a table's rows in a part, and in the content hash of their episode."""
+pc: Any = pyarrow.compute  # the stubs lack some of the types that its functions take
 HASHES = pa.schema({"episode_id": pa.string(), "content_hash": pa.string()})
 
 
 def elements(table: str) -> tuple[Element, ...]:
-    """The elements of a row's bytes. The metrics always have a place, measured or not."""
+    """Return the elements of a row's bytes. The metrics always have one, measured or not."""
     return tuple(
         Element(
             _SPELLED + column.name if _is_spelled(column) else column.name, column.sql_type not in _NUMBERS
@@ -53,15 +53,15 @@ def ordered_batches(
     first_by: Sequence[str] = (),
     absent: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a SELECT in order, as batches that also have every column in `elements`.
+    """Yield the rows of a SELECT in order, as batches that also have every column in `elements`.
 
     Args:
-        connection: Where the SELECT runs; no result of it may be open.
-        table: Which table's rows they are.
+        connection: Runs the SELECT; no result of it may be open.
+        table: The table of the rows.
         metrics: The metrics that have a column.
-        select: Gives the digested columns of the table, and any others.
+        select: SQL of the digested columns of the table, and any others.
         first_by: Columns that come before the table's own order.
-        absent: Columns of the table that the SELECT does not give: they are null.
+        absent: Columns of the table that the SELECT does not have: they are null.
     """
     order = ", ".join((*first_by, *ORDER[table]))
     of_hash = [column for column in TABLES[table] if column.is_digested and _is_spelled(column)]
@@ -71,7 +71,7 @@ def ordered_batches(
         if column.name not in absent
     )
     missing = [*absent, *(_SPELLED + column.name for column in of_hash if column.name in absent)]
-    # computed after the sort, which then carries less
+    # computed after the sort, which then moves fewer bytes
     (statement,) = parsed(f"SELECT *{spelled} FROM ({select} ORDER BY {order}) r")
     rows = connection.sql(statement)
     for batch in rows.to_arrow_reader(_BATCH_ROWS):
@@ -80,9 +80,9 @@ def ordered_batches(
 
 
 def store_digest(connection: duckdb.DuckDBPyConnection, episodes: str) -> str:
-    """The digest of a store from the `episode_id` and `content_hash` of its episodes.
+    """Return the digest of a store from the `episode_id` and `content_hash` of its episodes.
 
-    The lines are sorted by DuckDB and hashed as they come, so memory does not grow with them.
+    DuckDB sorts the lines and they are hashed as they come, so memory does not grow with their number.
     """
     digest = hashlib.sha256()
     result = connection.execute(
@@ -94,12 +94,12 @@ def store_digest(connection: duckdb.DuckDBPyConnection, episodes: str) -> str:
 
 
 def spelled_json(name: str) -> str:
-    """SQL for the canonical text of a JSON value; NULL for null.
+    """Return SQL of the canonical text of a JSON value; NULL for null.
 
-    DuckDB's VARIANT sorts the keys of objects and drops what is only spelling: spaces, escapes, 1e2.
+    DuckDB's VARIANT sorts the keys of objects and removes differences of spelling: spaces, escapes, 1e2.
     """
     text = f"CAST({name} AS VARCHAR)"
-    # there is one way to spell a string that needs no escape: most actions are one, and this is much quicker
+    # a string without escapes has only one spelling: most actions are such strings, and this is much faster
     is_plain = f"""starts_with({text}, '"') AND ends_with({text}, '"') AND NOT contains({text}, '\\')"""
     spelled = f"nullif(CAST(CAST(CAST({name} AS VARIANT) AS JSON) AS VARCHAR), 'null')"
     return f"CASE WHEN {name} IS NULL THEN NULL WHEN {is_plain} THEN {text} ELSE {spelled} END"
@@ -123,7 +123,7 @@ def _spelling(column: Column, table: str, metrics: Sequence[Metric]) -> str:
 
 
 def _metrics(metrics: Sequence[Metric], struct: str) -> str:
-    """The measured metrics as an object with sorted keys, NULL when there is none."""
+    """Return SQL of the measured metrics as an object with sorted keys, NULL when there is none."""
     fields = ", ".join(
         f"CAST(to_json({literal(metric.name)}) AS VARCHAR) || ':' || "
         f"CAST(to_json({struct}.{quoted(metric.name)}) AS VARCHAR)"
@@ -138,17 +138,17 @@ class Element(NamedTuple):
     column: str
     """The column of the batch that holds it."""
     is_text: bool
-    """Text adds its length and its bytes; everything else is 64 bits."""
+    """A text adds its length and its bytes; everything else is 64 bits."""
 
 
 class ContentHashes:
-    """One sha256 per episode, fed with the episode's own row, then its steps', then its feedback's."""
+    """One sha256 per episode, fed with the episode's own row, then its steps, then its feedback."""
 
     def __init__(self) -> None:
         self._hashes: dict[str, Any] = {}
 
     def update(self, batch: pa.RecordBatch, elements: Sequence[Element]) -> None:
-        """Feed rows, those of an episode side by side and in order.
+        """Feed rows; the rows of an episode are adjacent and in order.
 
         Args:
             batch: Has the column `episode_id` and those of the elements.
@@ -157,7 +157,7 @@ class ContentHashes:
         if not batch.num_rows:
             return
         rows = row_bytes(batch, elements)
-        # only the first buffer, which says where nulls are, may be missing
+        # only the first buffer, the validity bitmap, may be missing
         offset_buffer, data_buffer = cast("list[pa.Buffer]", rows.buffers()[1:])
         offsets = memoryview(offset_buffer).cast("q")[rows.offset : rows.offset + len(rows) + 1]
         data = memoryview(data_buffer)
@@ -171,17 +171,17 @@ class ContentHashes:
             start = end
 
     def table(self) -> pa.Table:
-        """The hashes so far, one row per episode (`HASHES`)."""
+        """Return the hashes so far, one row per episode (`HASHES`)."""
         values = [found.hexdigest() for found in self._hashes.values()]
         return pa.table([pa.array(self._hashes, pa.string()), pa.array(values, pa.string())], schema=HASHES)
 
 
 def row_bytes(batch: pa.RecordBatch, elements: Sequence[Element]) -> pa.LargeBinaryArray:
-    """The bytes of each row: which elements are there, their numbers and lengths, and the texts.
+    """Return the bytes of each row: which elements have a value, their numbers and lengths, and the texts.
 
-    One byte per element, 1 where there is a value and 0 for null; then 8 bytes per element, little-endian:
-    the number (a double as its IEEE bits, a boolean as 0 or 1, a moment in microseconds since 1970), the
-    length of the text in bytes, or 0 for null; then the texts in UTF-8, one after another.
+    One byte per element, 1 for a value and 0 for null; then 8 bytes per element, little-endian: the number (a
+    double as its IEEE bits, a boolean as 0 or 1, a time in microseconds since 1970), the length of the text
+    in bytes, or 0 for null; then the texts in UTF-8, one after another.
     """
     n_rows, n_elements = batch.num_rows, len(elements)
     heads: Any = np.zeros(n_rows, np.dtype([("present", "u1", n_elements), ("numbers", "<i8", n_elements)]))
@@ -199,7 +199,7 @@ def row_bytes(batch: pa.RecordBatch, elements: Sequence[Element]) -> pa.LargeBin
             numbers[:, place] = values.fill_null(0.0).to_numpy(zero_copy_only=False).view("<i8")
         else:
             numbers[:, place] = _int64(values)
-    places: Any = np.arange(n_rows + 1, dtype=np.int64) * heads.itemsize  # the stubs want bytes
+    places: Any = np.arange(n_rows + 1, dtype=np.int64) * heads.itemsize  # Any: the stubs want bytes
     buffers = [None, pa.py_buffer(places), pa.py_buffer(heads)]
     joined = pc.binary_join_element_wise(
         pa.Array.from_buffers(pa.large_binary(), n_rows, buffers),

@@ -47,17 +47,17 @@ _MACHINE = (
 def connect(
     *, memory_limit: str | None = None, threads: int | None = None, spill: Path | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A connection to a new database in memory, in UTC, that loads no extension by itself.
+    """Open a new database in memory, in UTC, that loads no extension by itself.
 
     Args:
-        memory_limit: Such as `1GB`; None leaves DuckDB's own (most of the machine).
+        memory_limit: Such as `1GB`; None for DuckDB's own limit (most of the machine).
         threads: None for one per core.
-        spill: Folder for what does not fit; None for one in the system's temporary folder, removed on close.
+        spill: Folder for spilled data; None for one in the system's temporary folder, removed on close.
     """
     connection = duckdb.connect(config=dict(_CONFIG))
     folder = spill or Path(tempfile.gettempdir()) / f"trajkit-spill-{secrets.token_hex(6)}"
     connection.execute("SET TimeZone = 'UTC'")
-    # in Jupyter without ipywidgets DuckDB has no bar, and refuses to be told so
+    # in Jupyter without ipywidgets DuckDB has no progress bar, and refuses the setting
     with contextlib.suppress(duckdb.InvalidInputException):
         connection.execute("SET enable_progress_bar = false")
     connection.execute(f"SET temp_directory = {literal(str(folder))}")
@@ -70,22 +70,22 @@ def connect(
 
 @functools.lru_cache(maxsize=256)
 def parsed(sql: str) -> tuple[duckdb.Statement, ...]:
-    """The statements of a text, for what is run again and again: to parse long ones takes milliseconds.
+    """Parse a text that is run repeatedly: parsing a long one takes milliseconds.
 
-    Each can be given to `execute`, on any connection and in any thread.
+    Each statement can be passed to `execute`, on any connection and in any thread.
     """
     return tuple(duckdb.extract_statements(sql))
 
 
 def parser() -> duckdb.DuckDBPyConnection:
-    """A connection that only parses a user's text, and refuses text that is nested too deep."""
+    """Open a connection that only parses a user's text, and refuses text that is nested too deep."""
     connection = duckdb.connect(config={"enable_external_access": "false"})
     connection.execute(f"SET max_expression_depth = {DEEPEST}")
     return connection
 
 
 def syntax_tree(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, Any]:
-    """The statements of an SQL text as DuckDB's parser reads them; `error` is true where it cannot.
+    """Return the statements of an SQL text as DuckDB's parser reads them; `error` is true if it cannot.
 
     Args:
         connection: Made by `parser`.
@@ -104,22 +104,22 @@ def syntax_tree(connection: duckdb.DuckDBPyConnection, sql: str) -> dict[str, An
 
 
 def too_deep() -> QueryError:
-    """The error of an expression with too many others within it."""
+    """Return the error of an expression that is nested too deep."""
     return QueryError(f"the text is nested more than {DEEPEST} deep", hint="write it with fewer brackets")
 
 
 def literal(text: str) -> str:
-    """A text as an SQL string literal."""
+    """Write a text as an SQL string literal."""
     return "'" + text.replace("'", "''") + "'"
 
 
 def file_literal(path: Path) -> str:
-    """A file as an SQL string literal for `read_parquet` and the like, which take `*` for a pattern."""
+    """Write a path as an SQL string literal for `read_parquet` and the like, where `*` must be escaped."""
     return literal(_PATTERN.sub(lambda found: f"[{found[0]}]", str(path)))
 
 
 def scan(paths: list[Path]) -> str:
-    """The SQL that reads these Parquet files in this order, with the file's name in `filename`."""
+    """Return SQL that reads these Parquet files in this order, with the file's name in `filename`."""
     return f"read_parquet([{', '.join(map(file_literal, paths))}], filename = true)"
 
 
@@ -127,10 +127,10 @@ def scan(paths: list[Path]) -> str:
 def interruptible(*connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
     """Let Ctrl-C stop the queries of a block at once, as KeyboardInterrupt.
 
-    While a query runs, Python's own handler cannot: DuckDB looks for signals only between tasks, which may
-    take minutes (2.0.0, measured: 11 of 14 writes of 100 million rows could not be stopped). So the signal
-    also wakes a thread, which tells DuckDB. In a thread other than the main one, where no Ctrl-C arrives,
-    this does nothing.
+    Python's own handler cannot do that during a query: DuckDB checks for signals only between tasks, which
+    may take minutes (2.0.0, measured: 11 of 14 writes of 100 million rows could not be stopped). So the
+    signal also wakes a thread, which interrupts DuckDB. In a thread other than the main one, which gets no
+    Ctrl-C, this does nothing.
 
     Args:
         connections: The connections that the block uses.
@@ -149,7 +149,7 @@ def interruptible(*connections: duckdb.DuckDBPyConnection) -> Iterator[None]:
 class TimeLimit:
     """Stops the queries of some connections after a time limit; only time inside `counting` counts.
 
-    DuckDB cannot be interrupted within one function. A command line that is still in one 10 s later is ended.
+    DuckDB cannot be interrupted within one function. If one still runs 10 s later, a command line exits.
 
     Args:
         limit_s: Seconds in all; None for no limit.
@@ -215,7 +215,7 @@ def _is_ctrl_c(error: Exception) -> bool:
         return True
     if isinstance(error, RuntimeError):
         return "interrupted" in text.lower()
-    # it came while DuckDB asked Python for the rows of a registered object
+    # Ctrl-C came while DuckDB read the rows of a registered Python object
     return "registered as '" in text and "KeyboardInterrupt" in text
 
 
@@ -231,7 +231,7 @@ def _watching(connections: tuple[duckdb.DuckDBPyConnection, ...]) -> Iterator[No
     finally:
         try:
             signal.set_wakeup_fd(before)
-        except OSError:  # it was closed in the meantime: a Ctrl-C came between two blocks
+        except OSError:  # it was closed before: a Ctrl-C came between two blocks
             signal.set_wakeup_fd(-1)
         woken.close()
         watcher.join()
@@ -250,7 +250,7 @@ def _interrupt(listening: socket.socket, connections: tuple[duckdb.DuckDBPyConne
         with contextlib.suppress(TimeoutError):
             received = listening.recv(64)
             if signal.SIGINT in received and is_own_process():
-                os._exit(130)  # the second Ctrl-C: within one function DuckDB does not hear the first
+                os._exit(130)  # a second Ctrl-C: within one function DuckDB does not react to the first
 
 
 @contextlib.contextmanager
@@ -278,7 +278,7 @@ def writing(path: Path, *connections: duckdb.DuckDBPyConnection) -> Iterator[Non
 
 
 def first_line(error: BaseException) -> str:
-    """The first line of a message, without the kind of error that DuckDB puts before it."""
+    """Return the first line of a message, without DuckDB's prefix."""
     line = (str(error).splitlines() or [""])[0]
     kind, separator, rest = line.partition(" Error: ")
     return rest if separator and len(kind) < 30 else line

@@ -1,6 +1,6 @@
-"""Parse a user's conditions with DuckDB, check every word, and write them anew from the syntax tree.
+"""Parse a user's conditions with DuckDB, check every word, and generate SQL from the syntax tree.
 
-A missing value makes every comparison false, and `not` inverts that: `x > 1`, `x <= 1` and `x != 1` leave out
+A comparison with a missing value is false, and `not` inverts that: `x > 1`, `x <= 1` and `x != 1` leave out
 an episode without x; `not x > 1` and `x not in (1, 2)` keep it.
 """
 
@@ -21,19 +21,19 @@ _DIRECTIONS = {"asc": False, "desc": True}
 
 
 class Expression(NamedTuple):
-    """A condition that has been checked."""
+    """A checked condition."""
 
     text: str
-    """As it was written."""
+    """As the user wrote it."""
     sql: str
-    """The same as SQL, over a relation with a column `column_name(name)` for each of `names`; no word of the
-    text stands in it unread."""
+    """The generated SQL, over a relation with a column `column_name(name)` for each of `names`. It contains
+    no unchecked word of the text."""
     names: tuple[str, ...]
     """The columns it needs, sorted."""
 
 
 class Order(NamedTuple):
-    """One of the things to sort by."""
+    """One expression to sort by."""
 
     expression: Expression
     is_descending: bool
@@ -45,18 +45,18 @@ class Order(NamedTuple):
 
 
 def parse(text: str, names: Names) -> Expression:
-    """Read a condition.
+    """Parse and check a condition.
 
     It is an SQL expression in which comparisons may be chained (`0 < avg < 1`) and `pass@4` is a name. Its
-    length, its depth, its patterns and the texts that it makes are bounded (`trajkit.store.syntax`): whatever
-    it says, its cost grows no faster than the episodes do.
+    length, its depth, its patterns and the size of texts that it makes are bounded (`trajkit.store.syntax`),
+    so that its cost grows no faster than the number of episodes.
 
     Args:
         text: The user's text.
         names: The names that it may use.
 
     Raises:
-        QueryError: It is not one expression, names what is not there, or asks for more than a value.
+        QueryError: It is not one expression, uses an unknown name, or something that is not allowed.
     """
     tokens = tokens_of(text)
     sql = as_sql(tokens)
@@ -77,14 +77,14 @@ def parse(text: str, names: Names) -> Expression:
 
 
 def parse_order(text: str, names: Names) -> tuple[Order, ...]:
-    """Read what to sort by: expressions with commas between them, each with `desc` after it or not.
+    """Parse what to sort by: expressions separated by commas, each optionally followed by `desc` or `asc`.
 
     Args:
         text: The user's text, such as `episode_return desc, n_steps`.
         names: The names that it may use.
 
     Raises:
-        QueryError: One of them is not an expression, or names what is not there.
+        QueryError: One of them is not an expression, or uses an unknown name.
     """
     found: list[Order] = []
     for piece in _pieces(text):
@@ -98,7 +98,7 @@ def parse_order(text: str, names: Names) -> tuple[Order, ...]:
 
 
 def _pieces(text: str) -> list[list[Token]]:
-    """The words between top-level commas."""
+    """Split the words at top-level commas."""
     pieces: list[list[Token]] = [[]]
     depth = 0
     for token in tokens_of(text):
@@ -114,7 +114,7 @@ def require_boolean(expression: Expression, connection: duckdb.DuckDBPyConnectio
     """Bind a condition without reading anything.
 
     Raises:
-        QueryError: Its types do not fit, or what it gives is not a yes or no.
+        QueryError: Its types do not fit, or it is not boolean.
     """
     try:
         described = connection.sql(f"SELECT {expression.sql} AS condition FROM {relation} LIMIT 0")
@@ -130,8 +130,8 @@ def require_boolean(expression: Expression, connection: duckdb.DuckDBPyConnectio
 def _tree(connection: duckdb.DuckDBPyConnection, sql: str, text: str) -> dict[str, Any]:
     tree = syntax_tree(connection, f"SELECT ({sql}\n)")
     if tree.get("error") or len(tree.get("statements", ())) != 1:
-        said = str(tree.get("error_message", "")).splitlines()
-        raise QueryError(f"{text!r} is not a condition: {said[0] if said else 'not one expression'}")
+        lines = str(tree.get("error_message", "")).splitlines()
+        raise QueryError(f"{text!r} is not a condition: {lines[0] if lines else 'not one expression'}")
     return tree
 
 

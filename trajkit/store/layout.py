@@ -20,7 +20,7 @@ class Column(NamedTuple):
     is_digested: bool = True
     """Whether the content digest covers it."""
     is_closed: bool = False
-    """JSON whose fields trajkit's own models define: every writer gives them in the models' order."""
+    """Whether trajkit's models define the fields of this JSON: every writer keeps the models' order."""
 
 
 METRICS = "METRICS"
@@ -60,7 +60,7 @@ STEPS = (
     Column("messages", "JSON", is_closed=True),
     Column("tools", "JSON"),
     Column("completion", "JSON", is_closed=True),
-    # the gateway's source of the messages; each of its databases spells it in another way
+    # the gateway's source of the messages, which each of its databases spells differently
     Column("input", "JSON", is_digested=False),
     Column("observation", "VARCHAR"),
     Column("action", "JSON"),
@@ -115,12 +115,12 @@ _LEVEL = {"episodes": MetricLevel.EPISODE, "steps": MetricLevel.INFERENCE}
 
 
 def quoted(name: str) -> str:
-    """A name as an SQL identifier."""
+    """Write a name as an SQL identifier."""
     return '"' + name.replace('"', '""') + '"'
 
 
 def metrics_type(metrics: Sequence[Metric], level: MetricLevel) -> str | None:
-    """The struct of the metrics of one level, fields in the order of their names; None when there is none."""
+    """Return the struct of the metrics of one level, sorted by name; None when there is none."""
     fields = [
         f"{quoted(metric.name)} {'BOOLEAN' if metric.kind == FeedbackKind.BOOLEAN else 'DOUBLE'}"
         for metric in sorted(metrics, key=lambda metric: metric.name)
@@ -130,7 +130,7 @@ def metrics_type(metrics: Sequence[Metric], level: MetricLevel) -> str | None:
 
 
 def columns(table: str, metrics: Sequence[Metric]) -> tuple[Column, ...]:
-    """The columns of a table of a store that has these metrics, types resolved, without `content_hash`."""
+    """Return the columns of a table in a store with these metrics, types resolved, without `content_hash`."""
     resolved = []
     for column in TABLES[table]:
         if column.sql_type != METRICS:

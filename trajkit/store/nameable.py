@@ -13,12 +13,12 @@ class Names:
     """The names that a condition may use.
 
     Args:
-        plain: Every name that stands by itself, to the column it means.
+        plain: Names without a prefix, to the column of each.
         patterns: Patterns of further names, each the column of that name.
-        prefixes: Names with something after them, such as `tags`, to what may follow.
-        open_prefixes: Names after which anything may follow: `tags.x` is then the column `tags.x`.
-        singles: Columns in single precision: what they are compared with is rounded to that.
-        where: Of what, for messages, such as the store's path.
+        prefixes: Prefixes, such as `tags`, to the names that may follow.
+        open_prefixes: Prefixes that any name may follow: `tags.x` is then the column `tags.x`.
+        singles: Columns in single precision: a number that is compared with one is rounded to that.
+        where: Where the columns are, for messages, such as the store's path.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Names:
         ]
 
     def column(self, parts: list[str]) -> str | None:
-        """The column that a name stands for, in its own case or else in any; None when there is none."""
+        """Return the column of a name, preferring its own case; None when there is none."""
         if len(parts) == 1:
             name = parts[0].lower()
             is_like = any(pattern.fullmatch(name) for pattern in self._patterns)
@@ -62,12 +62,12 @@ class Names:
         return column in self._singles
 
     def missing(self, name: str, place: str) -> QueryError:
-        """The error that says which names are near."""
+        """Return the error of an unknown name, with the nearest names."""
         return QueryError(f"no column {name!r} in {self.where} ({place})", hint=nearest(name, self._known))
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint with the names that look alike, else with all of them."""
+    """Return a hint with the names that look alike, else with all of them."""
     by_lower = {each.lower(): each for each in known}
     near = difflib.get_close_matches(name.lower(), list(by_lower), n=3, cutoff=0.6)
     if near:
@@ -76,14 +76,14 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 def column_name(name: str) -> str:
-    """The name of a column inside an expression: no two of these differ by their case only.
+    """Return the name of a column inside an expression: no two of these differ only by case.
 
-    DuckDB would take one for the other, and tags differ by case.
+    DuckDB ignores the case of names, and tags may differ only by case.
     """
     folded = name.lower()
     return name if name == folded else f"{folded} {name.encode().hex()}"
 
 
 def _by_case(columns: Mapping[str, str]) -> dict[str, str]:
-    """Columns by their names, and by their names in lower case where no other column has that name."""
+    """Return columns by name, and by lower-case name where no other column has that name."""
     return {name.lower(): column for name, column in columns.items()} | dict(columns)

@@ -19,33 +19,33 @@ STEP = "step."
 _SINGLE_SOURCE = "tensorzero"
 
 LISTS = {"function": "function_names", "variant": "variant_names"}
-"""Names for the list of what played, as one text: its distinct names in order, with `+` between them."""
+"""Names for the functions or variants of an episode as one text: sorted, joined with `+`."""
 
 
 def joined(names: str) -> str:
-    """SQL for a list of names as one text; null when there is none."""
+    """Return SQL of a list of names as one text; null when there is none."""
     return f"nullif(array_to_string({names}, '+'), '')"
 
 
 def episode_metrics(store: Store) -> list[Metric]:
-    """The metrics of episodes."""
+    """Return the metrics of episodes."""
     return [metric for metric in store.manifest.metrics if metric.level == MetricLevel.EPISODE]
 
 
 def tag_sql(key: str) -> str:
-    """SQL over `episodes` for a tag, whatever characters its key has."""
+    """Return SQL over `episodes` of a tag, whatever characters its key has."""
     return f"CAST(tags AS MAP(VARCHAR, VARCHAR))[{literal(key)}]"
 
 
 def episode_columns(store: Store) -> dict[str, str]:
-    """SQL over `episodes` for every column that a condition may name, but for tags."""
+    """Return SQL over `episodes` of every column that a condition may name, except tags."""
     found = {column.name: quoted(column.name) for column in TABLES["episodes"] if column.sql_type != METRICS}
     found |= {name: joined(names) for name, names in LISTS.items()}
     return found | {f"metrics.{metric.name}": _metric_sql(store, metric) for metric in episode_metrics(store)}
 
 
 def step_columns(store: Store) -> dict[str, str]:
-    """SQL over `steps` for every column of steps that a condition may name; each begins with `step.`."""
+    """Return SQL over `steps` of every column that a condition may name; names begin with `step.`."""
     found = {
         f"{STEP}{column.name}": quoted(column.name)
         for column in TABLES["steps"]
@@ -64,17 +64,18 @@ def names_of(
     patterns: Sequence[re.Pattern[str]] = (),
     with_steps: bool = False,
 ) -> tuple[Names, dict[str, str]]:
-    """The names that a condition on episodes may use, and the SQL over `episodes` of each column.
+    """Return the names that a condition on episodes may use, and the SQL over `episodes` of each column.
 
-    A bare name is a column, else one of `more`, else a metric; `metrics.NAME` and `tags.KEY` say which.
+    A bare name is a column, else one of `more`, else a metric; `metrics.NAME` and `tags.KEY` are never
+    ambiguous.
 
     Args:
-        store: Whose episodes.
+        store: The store.
         connection: Has its view `episodes`; the keys of the tags are read from it.
-        more: Other names, to the column that each means.
+        more: Other names, to the column of each.
         patterns: Patterns of other names.
-        with_steps: Whether it may also name what single steps have: `step.NAME`, and their metrics. That is
-            then SQL over `steps`.
+        with_steps: Whether columns of single steps may be named, too: `step.NAME`, and their metrics. Their
+            SQL is over `steps`.
     """
     sql = episode_columns(store)
     own = {name: name for name in sql if not name.startswith("metrics.")}
@@ -108,7 +109,7 @@ def _step_metrics(store: Store) -> list[Metric]:
 
 
 def _is_single(store: Store, metric: Metric) -> bool:
-    """Whether a metric was kept in single precision where it came from."""
+    """Whether the source of a metric has it in single precision."""
     source = str(store.manifest.source.get("kind"))
     return metric.kind == FeedbackKind.FLOAT and source.startswith(_SINGLE_SOURCE)
 

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 _MOST_ROWS = 5
 _MOST_METRICS = 4
 _ID = 13
-"""Characters of an id that are shown: the time in a UUIDv7, which tells most of them apart."""
+"""Shown characters of an id: the time in a UUIDv7, which distinguishes most ids."""
 
 
 def dataset_html(dataset: Dataset) -> str:
-    """HTML to stand among other things."""
+    """Return HTML for the output of a notebook cell."""
     return html.framed(_dataset(dataset))
 
 
@@ -65,7 +65,7 @@ def _table(rows: list[dict[str, Any]]) -> str:
 
 
 def entry_html(entry: LineageEntry, path: Path | None) -> str:
-    """The counts of a verb as a table: seen, left by reason, kept."""
+    """Show the counts of a verb as a table: seen, left by reason, kept."""
     rows = [("seen", entry.n_episodes_in, entry.n_steps_in)]
     rows += [(f"left: {left.reason}", left.n_episodes, left.n_steps) for left in entry.left]
     rows += [("kept", entry.n_episodes_out, entry.n_steps_out)]

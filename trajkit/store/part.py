@@ -1,6 +1,6 @@
 """Write one Parquet file of a store batch by batch: DuckDB makes the rows, pyarrow writes them.
 
-pyarrow writes these wide texts several times faster than DuckDB's COPY does (measured: bench/export.py).
+pyarrow writes wide texts several times faster than DuckDB's COPY (measured: bench/export.py).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SCALARS: dict[str, pa.DataType] = {
     "TIMESTAMPTZ": pa.timestamp("us", tz="UTC"),
     "JSON": pa.json_(pa.string()),
 }
-# Columns with few distinct values, which a dictionary makes small. For long texts it would not pay.
+# Columns with few distinct values, which dictionary encoding makes small; it does not help for long texts.
 _REPEATING = (
     "episode_id",
     "source",
@@ -58,23 +58,23 @@ _SEARCHED = ("episode_id", "step_index", "inference_id", "feedback_id")
 
 
 def arrow_schema(table: str, metrics: Sequence[Metric], extra: Sequence[Column] = ()) -> pa.Schema:
-    """The Arrow types of a table's columns."""
+    """Return the Arrow types of a table's columns."""
     return pa.schema(
         [(column.name, _arrow_type(column, metrics)) for column in (*columns(table, metrics), *extra)]
     )
 
 
 def refuse_other_columns(path: Path, table: str, metrics: Sequence[Metric], n_rows: int) -> None:
-    """Refuse a file that lacks a column of its table or has one of another kind; only its end is read.
+    """Refuse a file that lacks a column of its table or has one of another type; only its footer is read.
 
     Args:
         path: The file, from any writer.
-        table: Of which table it is a part.
-        metrics: The store's.
+        table: The table that it is a part of.
+        metrics: The store's metrics.
         n_rows: How many rows it must have.
 
     Raises:
-        StoreError: It is not Parquet, or is not such a part; the message names the file and the column.
+        StoreError: It is not Parquet, or not such a part; the message names the file and the column.
     """
     try:
         with pq.ParquetFile(path) as file:
@@ -84,7 +84,7 @@ def refuse_other_columns(path: Path, table: str, metrics: Sequence[Metric], n_ro
     if n_found != n_rows:
         raise _refused(f"{path} has {n_found} rows; the manifest says {n_rows}")
     for field in arrow_schema(table, metrics, (CONTENT_HASH,) if table == "episodes" else ()):
-        at = found.get_field_index(field.name)  # -1 also where two have the name
+        at = found.get_field_index(field.name)  # -1 also if two columns have the name
         if at < 0:
             raise _refused(f"{path} has no column {field.name}")
         if not _is_like(kind := found.field(at).type, field.type):
@@ -93,11 +93,11 @@ def refuse_other_columns(path: Path, table: str, metrics: Sequence[Metric], n_ro
 
 @functools.lru_cache(maxsize=256)
 def refuse_twice(paths: tuple[Path, ...], sums: tuple[str, ...]) -> None:
-    """Refuse episodes without an id, and two of the same: every verb finds steps and feedback by it.
+    """Refuse episodes without an id, and repeated ids: steps and feedback are joined by it.
 
     Args:
         paths: The parts of `episodes`.
-        sums: Their checksums: what was read once in this process is not read again.
+        sums: Their checksums, so that the cache of this process skips unchanged parts.
 
     Raises:
         StoreError: There is such an episode; the message names the file and the row.
@@ -124,7 +124,7 @@ def _refused(message: str) -> StoreError:
 
 
 def _is_like(found: pa.DataType, wanted: pa.DataType) -> bool:
-    """Whether every value of one type is one of another, however other writers spell that type."""
+    """Whether every value of one type is one of another, also if another writer names types differently."""
     kinds = pa.types
     if isinstance(wanted, pa.StructType):
         return isinstance(found, pa.StructType) and all(
@@ -170,15 +170,15 @@ def write_part(
         path: The file.
         schema: Its columns.
         batches: Its rows.
-        finished: Gives each batch, in order, its last columns.
-        is_alone: No other part is written at the same time: a thread may write one batch while the next
-            gets its last columns.
+        finished: Adds the last columns to each batch, in order.
+        is_alone: Whether no other part is written at the same time: then a thread writes one batch while the
+            next gets its last columns.
 
     Returns:
         The number of rows.
 
     Raises:
-        StoreError: The disk is full, or the folder cannot be written.
+        StoreError: The disk is full, or the folder is not writable.
         DataError: A value does not fit its column.
     """
     n_rows = 0
@@ -213,7 +213,7 @@ def _at_once(work: _Work) -> None:
 
 @contextlib.contextmanager
 def _behind() -> Iterator[Callable[[_Work], None]]:
-    """Runs tasks one after another in a thread; errors are raised here."""
+    """Run tasks one after another in a thread; their errors are raised here."""
     with ThreadPoolExecutor(1) as pool:
         pending: Future[None] | None = None
 
@@ -229,7 +229,7 @@ def _behind() -> Iterator[Callable[[_Work], None]]:
 
 
 def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns of the schema, in its order and types."""
+    """Return the columns of the schema, in its order and types."""
     return pa.RecordBatch.from_arrays(
         [_cast(batch.column(field.name), field.type) for field in schema], schema=schema
     )

@@ -1,16 +1,15 @@
-"""Query a store with a user's SQL behind a fence: it reaches the store's folder alone, and only reads.
+"""Run a user's SQL on a store behind a fence: it can read only the store's folder, and change nothing.
 
-Two walls, because one is not enough. DuckDB keeps file access inside the folder but allows writing there, and
-to its parser `WITH x AS (COPY …) SELECT` is a SELECT: so the syntax tree is also checked for anything that
-does more than read. Where a name is misspelt, the error suggests the nearest.
+There are two checks, because one is not enough. DuckDB restricts file access to the folder but allows writing
+there, and its parser takes `WITH x AS (COPY …) SELECT` for a SELECT: so the syntax tree is also checked for
+anything that does more than read. The error for a misspelt name suggests the nearest names.
 """
 
 from __future__ import annotations
 
 import contextlib
-import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,6 +30,7 @@ from trajkit.store.engine import (
     too_deep,
 )
 from trajkit.store.layout import METRICS, TABLES
+from trajkit.store.nameable import nearest
 from trajkit.store.reader import Store, verify
 from trajkit.store.view import columns_of, create_views
 
@@ -58,19 +58,19 @@ _ONE_SELECT = "one SELECT over episodes, steps, feedback and steps_full"
 
 @dataclass(frozen=True)
 class Answer:
-    """The columns of an answer; its rows come as they are read."""
+    """The columns of an answer; its rows are read lazily."""
 
     columns: tuple[str, ...]
     """Names, in order."""
     is_number: tuple[bool, ...]
-    """Which of them are numbers."""
+    """Whether each is a number."""
     is_json: tuple[bool, ...]
-    """Which of them hold JSON text."""
+    """Whether each is JSON text."""
     batches: Iterator[pa.RecordBatch]
-    """The rows, by columns; to be read inside the block of `ask`."""
+    """The rows in columns; to be read inside the block of `ask`."""
 
     def rows(self) -> Iterator[tuple[Any, ...]]:
-        """The rows as Python values."""
+        """Yield the rows as Python values."""
         for batch in self.batches:
             yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
@@ -87,14 +87,15 @@ def ask(
     """Run one SELECT over `episodes`, `steps`, `feedback` and `steps_full`; rows stream inside the block.
 
     Args:
-        store: The store that is queried.
-        sql: One SELECT. It can reach the store and nothing else, and change nothing.
-        limit_s: Seconds that the query may run, what is done with its rows not counted; None for no limit.
-        memory_limit: Such as `1GB`; None leaves DuckDB's own.
+        store: The store.
+        sql: One SELECT. It can read the store and nothing else, and change nothing.
+        limit_s: Seconds that the query may run, without the time that the block takes for its rows; None for
+            no limit.
+        memory_limit: Such as `1GB`; None for DuckDB's own limit.
         threads: None for one per core.
 
     Raises:
-        QueryError: It is not one SELECT that reads, names what is not there, or takes too long.
+        QueryError: It is not one SELECT that only reads, uses an unknown name, or takes too long.
         StoreError: The store is damaged, or memory ran out.
     """
     text = check_select(sql)
@@ -137,11 +138,11 @@ def explaining(store: Store, *connections: duckdb.DuckDBPyConnection) -> Iterato
     """Translate DuckDB's errors about a user's SQL into a `QueryError` that suggests the nearest names.
 
     Args:
-        store: The store that is queried.
+        store: The store.
         connections: The connections that the block uses, for Ctrl-C.
 
     Raises:
-        QueryError: The SQL names what is not there, or cannot be computed.
+        QueryError: The SQL uses an unknown name, or cannot be computed.
         StoreError: The store's files could not be read, or memory ran out.
     """
     try:
@@ -161,7 +162,7 @@ def explaining(store: Store, *connections: duckdb.DuckDBPyConnection) -> Iterato
 
 
 def metric_names(store: Store) -> list[str]:
-    """The metrics of episodes that a filter may name without `metrics.`: those no column is named like."""
+    """Return the metrics of episodes that no column is named like, so that they need no `metrics.`."""
     columns = {column.name.lower() for column in columns_of(store, "episodes")}
     return [m.name for m in store.manifest.metrics if m.level == "episode" and m.name.lower() not in columns]
 
@@ -171,11 +172,11 @@ def _explained(store: Store, error: Exception) -> QueryError:
     for pattern in _MISSPELT:
         if found := pattern.search(text):
             return QueryError(
-                f"no column {found[1]!r} in {store.path}", hint=_nearest(found[1], _column_names(store))
+                f"no column {found[1]!r} in {store.path}", hint=nearest(found[1], _column_names(store))
             )
     if found := _NO_TABLE.search(text):
         name = found[1].strip("\"'")
-        return QueryError(f"no table {name!r} in {store.path}", hint=_nearest(name, [*TABLES, "steps_full"]))
+        return QueryError(f"no table {name!r} in {store.path}", hint=nearest(name, [*TABLES, "steps_full"]))
     lines = [line for line in text.splitlines() if line.startswith("Did you mean")]
     return QueryError(first_line(error), hint=lines[0] if lines else None)
 
@@ -187,22 +188,16 @@ def _column_names(store: Store) -> list[str]:
     return [name for name in names if name != METRICS]
 
 
-def _nearest(name: str, known: Iterable[str]) -> str:
-    names = list(known)
-    near = difflib.get_close_matches(name.lower(), names, n=3, cutoff=0.6)
-    return f"nearest: {', '.join(near)}" if near else f"there are: {', '.join(names)}"
-
-
 def fenced(
     store: Store, *, memory_limit: str | None = None, threads: int | None = None
 ) -> duckdb.DuckDBPyConnection:
-    """A connection with the views `episodes`, `steps`, `feedback`, `steps_full`, and nothing else in reach.
+    """Open a connection with the views `episodes`, `steps`, `feedback` and `steps_full`, and no other data.
 
-    The store's checksums are verified first. A user's SQL goes through `check_select` before it runs.
+    The store's checksums are verified first. A user's SQL must pass `check_select` before it runs.
 
     Args:
-        store: The store that the views show.
-        memory_limit: Such as `1GB`; None leaves DuckDB's own.
+        store: The store.
+        memory_limit: Such as `1GB`; None for DuckDB's own limit.
         threads: None for one per core.
 
     Raises:
@@ -220,7 +215,7 @@ def fenced(
 
 
 def check_select(text: str) -> str:
-    """A user's SQL, if it is one statement that only reads.
+    """Return a user's SQL if it is one statement that only reads.
 
     Raises:
         QueryError: It is not SQL, more than one statement, or does more than read the store.

@@ -29,33 +29,33 @@ from trajkit.store.part import refuse_other_columns, refuse_twice
 _PART_PATH = re.compile(r"(episodes|steps|feedback)/part-[0-9]+\.parquet")
 _DAMAGED = "the store is damaged: copy or build it again"
 LAST_OPENED: deque[Store] = deque(maxlen=16)
-"""The stores that were opened last, for `damage.last_damage`. A command begins without any."""
+"""The stores that were opened last, for `damage.last_damage`. A command starts with none."""
 _HASHING = min(4, os.cpu_count() or 1)
-"""Parts whose bytes are checked side by side."""
+"""Number of parts that are hashed side by side."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """A folder of Parquet with its manifest: complete by size, not yet by checksum (`verify`)."""
+    """A folder of Parquet files with its manifest: sizes are checked, checksums are not (`verify`)."""
 
     path: Path
     """The folder, absolute."""
     manifest: Manifest
-    """What it says about itself."""
+    """Its manifest."""
 
     def parts(self, table: str) -> list[Path]:
-        """The Parquet files of a table, in the order in which they were written."""
+        """Return the Parquet files of a table, in the order in which they were written."""
         return [self.path / part.path for part in self.manifest.parts if part.path.startswith(f"{table}/")]
 
 
 def open_store(path: str | Path) -> Store:
-    """Open a store; every part is there and has its size.
+    """Open a store, and check that every part exists and has its size.
 
     Args:
         path: The folder, or `sample:NAME` for a store that comes with trajkit, such as `sample:babyai`.
 
     Raises:
-        StoreError: It is not a store, is of a newer version, or a part is missing or of another size.
+        StoreError: It is not a store, has a newer version, or a part is missing or of another size.
     """
     folder = _sample(str(path)) if str(path).startswith(SAMPLE_PREFIX) else Path(path)
     if not folder.is_dir():
@@ -69,11 +69,11 @@ def open_store(path: str | Path) -> Store:
     for table in TABLES:
         if not store.parts(table):
             raise StoreError(f"{folder / MANIFEST_NAME} lists no part of {table}", hint=_DAMAGED)
-        said = getattr(store.manifest.counts, f"n_{table}")
+        counted = getattr(store.manifest.counts, f"n_{table}")
         listed = sum(p.n_rows for p in store.manifest.parts if p.path.startswith(f"{table}/"))
-        if said != listed:
+        if counted != listed:
             raise StoreError(
-                f"{folder / MANIFEST_NAME} counts {said} {table}; its parts have {listed}", hint=_DAMAGED
+                f"{folder / MANIFEST_NAME} counts {counted} {table}; its parts have {listed}", hint=_DAMAGED
             )
     LAST_OPENED.append(store)
     return store
@@ -82,16 +82,16 @@ def open_store(path: str | Path) -> Store:
 def verify(store: Store, *, deep: bool = False) -> None:
     """Verify that every byte is as it was written.
 
-    A part whose size and time of change are those of an earlier call in this process is not read again. Parts
-    must have the columns of the layout, too, and each episode an id of its own.
+    A part with the same size and modification time as in an earlier call in this process is not read again.
+    Parts must also have the columns of the layout, and episodes unique ids.
 
     Args:
-        store: What to check.
-        deep: Also check every value and compute the content digest again, which reads and parses everything.
+        store: The store.
+        deep: Also check every value and recompute the content digest, which reads and parses everything.
 
     Raises:
-        StoreError: A part is missing or changed, a value is none that a store may have, or the content has
-            another digest; the message names it.
+        StoreError: A part is missing or changed, a value is invalid, or the content has another digest; the
+            message names it.
     """
     with verifying(store) as verified:
         verified()
@@ -112,26 +112,26 @@ def verify(store: Store, *, deep: bool = False) -> None:
 def verifying(store: Store) -> Iterator[Callable[[], None]]:
     """Run `verify` in parallel with a block.
 
-    The block must call the given function before its results may be used; at its end that is done for
-    it. An error in the block is raised only when no damage explains it.
+    The block must call the yielded function before it uses its results; at the end of the block it is called
+    anyway. An error of the block is raised only if no damage explains it.
 
     Args:
-        store: What to check.
+        store: The store.
 
     Returns:
-        A function that waits, and raises when the store is not what was written.
+        A function that waits, and raises if the store is not what was written.
 
     Raises:
         StoreError: A part is missing or changed.
     """
-    pool = ThreadPoolExecutor(_HASHING)  # hashing lets other threads run
+    pool = ThreadPoolExecutor(_HASHING)  # hashing releases the GIL
     try:
         found = [pool.submit(_verify_part, store, part) for part in store.manifest.parts]
         found.append(pool.submit(_refuse_ids, store))  # last: a damaged part is reported first
 
         def verified() -> None:
             for each in found:
-                each.result()  # the first of the parts that is wrong raises, in their order
+                each.result()  # raises the error of the first damaged part, in their order
 
         try:
             yield verified
@@ -144,12 +144,12 @@ def verifying(store: Store) -> Iterator[Callable[[], None]]:
 
 
 def recomputed_digest(store: Store) -> str:
-    """The content digest as the rows give it, whatever the manifest and `content_hash` say."""
+    """Compute the content digest from the rows, ignoring the manifest and `content_hash`."""
     hashes = ContentHashes()
     try:
         with connect() as connection, interruptible(connection):
             for table in TABLES:
-                for part in store.parts(table):  # part by part, as sorting takes memory
+                for part in store.parts(table):  # part by part, because sorting takes memory
                     select = f"SELECT * FROM {scan([part])}"
                     for batch in ordered_batches(connection, table, store.manifest.metrics, select):
                         hashes.update(batch, elements(table))

@@ -25,7 +25,7 @@ _SLICE_CHARACTERS = 200_000_000
 
 
 class Relations(NamedTuple):
-    """The SELECTs that give one part of each table."""
+    """SELECTs of one part of each table."""
 
     episodes: str
     steps: str
@@ -33,10 +33,10 @@ class Relations(NamedTuple):
 
 
 class Spool:
-    """Takes episodes one by one and hands them back as relations with typed metrics, a part at a time.
+    """Collects episodes one by one and returns them as relations with typed metrics, a part at a time.
 
     Args:
-        goal: The store that is being made; the rows wait in a hidden folder beside it.
+        goal: The store that is being written; the rows are kept in a hidden folder beside it.
     """
 
     def __init__(self, goal: Path) -> None:
@@ -45,7 +45,7 @@ class Spool:
         self._metrics: dict[tuple[MetricLevel, str], FeedbackKind] = {}
         self._rows: dict[str, list[Row]] = {table: [] for table in TABLES}
         self._n_characters = 0
-        # per table, per part to be, the files that hold its rows
+        # per table and future part: the files that have its rows
         self._files: dict[str, list[list[Path]]] = {table: [[]] for table in TABLES}
         self._n_files = 0
         self._load = 0.0
@@ -67,10 +67,10 @@ class Spool:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def add(self, episode: Episode) -> None:
-        """Take one episode.
+        """Add one episode.
 
         Raises:
-            DataError: A metric is a number here and was a yes or no before, or the other way round.
+            DataError: A metric is a float here and a boolean in an earlier episode, or the other way round.
             StoreError: The disk is full.
         """
         self._learn(MetricLevel.EPISODE, episode.metrics, episode.episode_id)
@@ -79,7 +79,7 @@ class Spool:
         self.add_rows(rows_of(episode))
 
     def add_rows(self, rows_by_table: Mapping[str, list[Row]]) -> None:
-        """Take the rows of one episode as `rows_of` makes them; columns that are not there are null.
+        """Add the rows of one episode, as `rows_of` makes them; missing columns are null.
 
         Raises:
             StoreError: The disk is full.
@@ -100,10 +100,10 @@ class Spool:
                     self._files[table].append([])
 
     def metrics(self) -> tuple[Metric, ...]:
-        """Every metric that had a value, by level and name.
+        """Return every metric that had a value, by level and name.
 
         Raises:
-            DataError: A name cannot be a metric's.
+            DataError: A name is not valid for a metric.
         """
         found = sorted(self._metrics.items())
         try:
@@ -112,10 +112,10 @@ class Spool:
             raise DataError(f"a metric's name cannot be used: {error.errors()[0]['msg']}") from error
 
     def parts(self, metrics: tuple[Metric, ...]) -> Iterator[Relations]:
-        """The relations of each part, oldest first; their memory is bounded, whatever came in.
+        """Yield the relations of each part, oldest first; memory is bounded.
 
         Raises:
-            DataError: An episode has a value for a metric that is not among these, or of another kind.
+            DataError: An episode has a value of a metric that is not among these, or of another kind.
         """
         known = {(metric.level, metric.name): metric.kind for metric in metrics}
         for (level, name), kind in self._metrics.items():
@@ -154,7 +154,7 @@ class Spool:
         selected = [quoted(c.name) for c in TABLES[table] if c.sql_type != METRICS]
         if "metrics" in present:
             selected.append(f"{_struct([m for m in metrics if m.level == level])} AS metrics")
-        files = self._files[table][number] or [self._write(table, [])]  # without rows it is a table, too
+        files = self._files[table][number] or [self._write(table, [])]  # the relation must exist without rows
         return f"SELECT {', '.join(selected)} FROM {scan(files)}"
 
 

@@ -23,9 +23,9 @@ TOKEN_TRUE = (
     "(prompt_token_ids IS NOT NULL AND len(completion_token_ids) > 0 "
     "AND len(logprobs) IS NOT DISTINCT FROM len(completion_token_ids))"
 )
-"""SQL that is true of a step with its tokens as they were sampled, and their log-probabilities."""
+"""SQL that is true of a step with its sampled token ids and their log-probabilities."""
 MOST_GROUPS = 30
-"""Most tasks and variants that are listed; the others are only counted."""
+"""Most listed tasks and variants; the others are only counted."""
 
 
 class GroupSummary(Model):
@@ -34,15 +34,15 @@ class GroupSummary(Model):
     name: str | None
     """The task (with its environment) or the variant; None when unknown."""
     n_episodes: int
-    """Episodes of it; one with several variants counts for each."""
+    """Its episodes; one with several variants counts for each."""
     n_steps: int
-    """Steps of it."""
+    """Its steps."""
     n_success: int
-    """Those of the episodes whose outcome is a success."""
+    """Its successful episodes."""
 
 
 class MetricSummary(Model):
-    """What is known of one metric."""
+    """Statistics of one metric."""
 
     name: str
     """Its name."""
@@ -51,40 +51,40 @@ class MetricSummary(Model):
     kind: str
     """`float` or `boolean`."""
     n: int
-    """How many episodes or steps were measured."""
+    """Number of measured episodes or steps."""
     least: float | None
-    """Smallest value; of a boolean 0 or 1. None when nothing was measured."""
+    """Smallest value; 0 or 1 for a boolean. None if nothing was measured."""
     mean: float | None
-    """Mean of the measured values; of a boolean the share that is true."""
+    """Mean of the measured values; for a boolean the share of true."""
     most: float | None
     """Largest value."""
 
 
 class Summary(Model, Result):
-    """What `trajkit info` says about a store whose checksums and digest match."""
+    """Description of a store whose checksums and digest match, as `trajkit info` shows it."""
 
     path: Path
-    """Where it is."""
+    """Path of the store."""
     kind: str
-    """What made it."""
+    """The command that made it."""
     digest: str
     """Digest of its content."""
     format_version: int
     """Version of its layout."""
     counts: Counts
-    """Rows."""
+    """Numbers of rows."""
     n_bytes: int
     """Size of its parts on disk."""
     created_at: UtcTime
     """When it was written."""
     as_of: UtcTime | None
-    """The newest moment the source was read at."""
+    """Time at which the source was read."""
     trajkit_version: str
-    """What wrote it."""
+    """The trajkit that wrote it."""
     split: str | None
-    """Which side of a split it is."""
+    """Name of the side of a split that it is."""
     source: JsonObject
-    """Where its episodes came from."""
+    """Source of its episodes."""
     purposes: dict[str, int]
     """Episodes by purpose."""
     outcomes: dict[str, int]
@@ -92,36 +92,36 @@ class Summary(Model, Result):
     tasks: tuple[GroupSummary, ...]
     """By environment and task, most episodes first."""
     n_tasks: int
-    """How many tasks there are; more than are listed when there are many."""
+    """Number of tasks; more than are listed if there are many."""
     variants: tuple[GroupSummary, ...]
     """By variant, most episodes first."""
     n_variants: int
-    """How many variants there are."""
+    """Number of variants."""
     metrics: tuple[MetricSummary, ...]
     """By level and name."""
     n_input_tokens: int | None
-    """Sum over the steps that were counted; None when none was."""
+    """Sum over the steps whose tokens were counted; None if there are none."""
     n_output_tokens: int | None
-    """Sum over the steps that were counted; None when none was."""
+    """Sum over the steps whose tokens were counted; None if there are none."""
     n_steps_uncounted: int
-    """Steps whose tokens nobody counted."""
+    """Steps whose tokens were not counted."""
     n_sampled: int
     """Steps with the id of an inference: a model answered them."""
     n_token_true: int
-    """Those of them with the ids of prompt and completion as they were sampled, and a log-probability for
-    each token of the completion."""
+    """Steps with the sampled token ids of prompt and completion, and a log-probability for each token of the
+    completion."""
     n_model_versions: int
-    """Different weights that answered, as far as known."""
+    """Number of distinct known versions of the weights that answered."""
     lineage: tuple[LineageEntry, ...]
-    """What was done, oldest first."""
+    """Lineage, oldest entry first."""
     published: tuple[Published, ...]
     """Where it was published, oldest first."""
     is_recomputed: bool
-    """Whether every value was checked and the digest computed from them; else it is that of the hashes which
-    the store keeps of its episodes."""
+    """Whether every value was checked and the digest computed from the values; otherwise it was computed from
+    the stored hashes of the episodes."""
 
     def to_json(self) -> dict[str, Any]:
-        """Its fields."""
+        """Return all fields."""
         return self.model_dump(mode="json")
 
     def __str__(self) -> str:
@@ -135,11 +135,11 @@ def summarize(store: Store, *, deep: bool = False) -> Summary:
     """Verify a store's checksums and its digest, and describe it.
 
     Args:
-        store: What is described.
-        deep: Check every value, and compute the digest from them and not from the hashes of the episodes.
+        store: The store.
+        deep: Check every value, and compute the digest from the values instead of the hashes of the episodes.
 
     Raises:
-        StoreError: A part is missing or changed, or the digest is another one.
+        StoreError: A part is missing or changed, or the digest differs.
     """
     manifest = store.manifest
     if deep:
@@ -233,7 +233,7 @@ def _metric(connection: duckdb.DuckDBPyConnection, metric: Metric) -> MetricSumm
 
 
 def text(summary: Summary) -> str:
-    """A store as `trajkit info` prints it."""
+    """Return a store's description as `trajkit info` prints it."""
     tables = (
         _group_lines("task", summary.tasks, summary.n_tasks),
         _group_lines("variant", summary.variants, summary.n_variants),
@@ -255,8 +255,8 @@ def _lines(summary: Summary) -> Iterator[str]:
     as_of = f", source read at {_time(summary.as_of)}" if summary.as_of else ""
     yield f"written   {_time(summary.created_at)} by trajkit {summary.trajkit_version}{as_of}"
     if summary.source:
-        said = "  ".join(f"{name}={value}" for name, value in summary.source.items())
-        yield f"source    {said}"
+        source = "  ".join(f"{name}={value}" for name, value in summary.source.items())
+        yield f"source    {source}"
     if summary.split:
         yield f"split     {summary.split}"
     yield f"purpose   {_tally_text(summary.purposes)}"

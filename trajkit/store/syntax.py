@@ -1,9 +1,9 @@
 """Check the syntax tree of a condition, and replace the user's names by columns.
 
-Only the nodes on the lists below pass: no other table, no subquery, no file, no function that does more than
-compute a value from its arguments. DuckDB bounds neither the texts that functions make nor the time of a
-pattern, and cannot be interrupted within a function. So the texts that a condition makes and the size of its
-patterns are bounded here, before it runs.
+Only the nodes on the lists below are allowed: no other table, no subquery, no file, no function that does
+more than compute a value from its arguments. DuckDB bounds neither the size of texts that functions make nor
+the time of a pattern, and cannot be interrupted within a function. So the size of texts and patterns is
+bounded here, before the condition runs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _REFUSED = {
     "STAR": "name a column",
 }
 _AGGREGATES = _words("avg count count_star max mean median min sum")
-# DuckDB has functions of their own for these: the same, and what stands for it without the word `not`
+# DuckDB's parser has names for negated functions: each is replaced by `not` and the function named here
 _NEGATED = {"!~~": "~~", "!~~*": "~~*", "not_like_escape": "like_escape", "not_ilike_escape": "ilike_escape"}
 _COMPARING = _words("BETWEEN COMPARISON")
 _PATTERNED = _words("regexp_extract regexp_full_match regexp_matches regexp_replace")
@@ -73,15 +73,15 @@ _MAKING_TEXT = _words(
     """
 )
 _MOST_TEXT = 64
-"""Most text that a condition may make, in multiples of the text of its columns. DuckDB holds that of 2,048
-episodes at a time: 1.7 GB in one thread, measured, where each has 10,000 characters."""
+"""Most text that a condition may make, in multiples of the text of its columns. DuckDB holds the text of
+2,048 episodes at a time: measured with 10,000 characters each, 1.7 GB in one thread."""
 _COLUMN = 100
-"""Characters of a constant that count as much as a column."""
+"""Characters of a constant that count as one column."""
 _AS_TEXT = 8
-"""How much longer a list of short texts is when written as one text."""
+"""Growth of a list of short texts when it is cast to text."""
 _MOST_PATTERN = 500
-"""Characters of a pattern, with its repetitions written out. Measured (DuckDB 2.0.0): the slowest of 500 take
-1 µs for a character of text, of 1,000 up to 80 µs."""
+"""Most characters of a pattern, with its repetitions written out. Measured (DuckDB 2.0.0): the slowest
+pattern of 500 characters takes 1 µs per character of text, of 1,000 up to 80 µs."""
 _REPEATED = re.compile(r"(\)?)\{([0-9]+)?,?([0-9]+)?\}")
 _NOWHERE = {"alias": "", "query_location": 18446744073709551615, "query_location_length": 0}
 _FALSE = {
@@ -103,7 +103,7 @@ _FLOAT = {
 
 
 class Checker:
-    """Walks one syntax tree: refuses what is not listed, and puts columns in the place of names."""
+    """Walks one syntax tree, refuses nodes that are not listed, and replaces names by columns."""
 
     def __init__(self, text: str, tokens: Sequence[Token], names: Names, seen: set[str]) -> None:
         self._text = text
@@ -114,10 +114,10 @@ class Checker:
         self._n_texts = 0.0
 
     def refuse_much_text(self) -> None:
-        """Refuse a condition that builds too long texts from the columns it names.
+        """Refuse a condition that builds too long texts from its columns.
 
         Raises:
-            QueryError: It does.
+            QueryError: It makes too much text.
         """
         if self._n_texts > _MOST_TEXT:
             raise QueryError(
@@ -126,7 +126,7 @@ class Checker:
             )
 
     def checked(self, node: dict[str, Any]) -> dict[str, Any]:
-        """The node with the columns that its names stand for."""
+        """Return the node with columns for its names."""
         kind = node["class"]
         if kind == "COLUMN_REF":
             return self._column(node)
@@ -156,7 +156,7 @@ class Checker:
         return self._in_single_precision(made) if is_comparing else made
 
     def _in_single_precision(self, node: dict[str, Any]) -> dict[str, Any]:
-        """A comparison with a column in single precision: the other side is rounded as the column was."""
+        """Round the other side of a comparison with a column in single precision as the column was."""
         sides = {"children": node["children"]} if node["type"] == "COMPARE_IN" else node
         flat = [each for value in sides.values() for each in (value if isinstance(value, list) else [value])]
         if not any(self._is_single(each) for each in flat):
@@ -222,7 +222,7 @@ class Checker:
             )
 
     def _size(self, node: Any) -> float:
-        """An upper bound of the length of this node's text, in multiples of the longest column."""
+        """Return an upper bound of the length of this node's text, in multiples of the longest column."""
         if isinstance(node, list):
             return sum(self._size(item) for item in node)
         if not isinstance(node, dict):
@@ -236,10 +236,10 @@ class Checker:
             between = len(node["arguments"]) * self._size(_arguments(node)[0]) if name == "concat_ws" else 0
             return between + _size_factor(node) * sum(self._size(value) for value in node.values())
         text, old, new = _arguments(node)[:3]
-        if (put_in := _constant(new)) is None:
+        if (replacement := _constant(new)) is None:
             raise QueryError(f"what {name} at {self._place(name)} puts in is not a text in quotes")
-        is_no_longer = name == "replace" and len(put_in) <= len(_constant(old) or "")
-        return (1 if is_no_longer else 1 + len(put_in)) * self._size(text)
+        is_no_longer = name == "replace" and len(replacement) <= len(_constant(old) or "")
+        return (1 if is_no_longer else 1 + len(replacement)) * self._size(text)
 
     def _column(self, node: dict[str, Any]) -> dict[str, Any]:
         parts = [str(part) for part in node["column_names"]]
@@ -256,7 +256,7 @@ class Checker:
             raise QueryError(f"{what} has no place in the condition {self._text!r}")
 
     def _place(self, name: str) -> str:
-        """Where a name stands in what the user wrote."""
+        """Return the place of a name in the user's text."""
         for token in self._tokens:
             if token.text.strip('"').lower() == name.lower():
                 return at(self._text, token.position)
@@ -264,12 +264,12 @@ class Checker:
 
 
 def _arguments(node: dict[str, Any]) -> list[Any]:
-    """The arguments of a function, and None for three that it does not have."""
+    """Return the arguments of a function, padded with three times None."""
     return [*(each["expression"] for each in node["arguments"]), None, None, None]
 
 
 def _size_factor(node: dict[str, Any]) -> int:
-    """How much longer a cast makes a text."""
+    """Return the factor by which a cast may lengthen a text."""
     is_text = str(node.get("type_expr", {}).get("type_name", "")).upper() in (
         "JSON",
         "STRING",
@@ -280,14 +280,14 @@ def _size_factor(node: dict[str, Any]) -> int:
 
 
 def _constant(node: Any) -> str | None:
-    """The text of a constant; None when the node is something else."""
+    """Return the text of a constant; None for another node."""
     if not isinstance(node, dict) or node.get("class") != "CONSTANT":
         return None
     return str(node["literal"].get("text", ""))
 
 
 def _pattern_size(pattern: str) -> int:
-    """An upper bound of the characters that a pattern has with its repetitions written out."""
+    """Return an upper bound of a pattern's characters with its repetitions written out."""
     n_characters, factor = len(pattern), 1
     for is_group, least, most in _REPEATED.findall(pattern):
         n_times = max(int(least or 1), int(most or 1))
@@ -299,7 +299,7 @@ def _pattern_size(pattern: str) -> int:
 
 
 def _or_false(node: dict[str, Any]) -> dict[str, Any]:
-    """The node, or false where it has no answer because something is missing."""
+    """Return a node that is false where the given one is null."""
     return {"class": "OPERATOR", "type": "OPERATOR_COALESCE", **_NOWHERE, "children": [node, _FALSE]}
 
 

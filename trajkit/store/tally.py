@@ -1,4 +1,4 @@
-"""Count the episodes that went into a verb, those it kept, and those it left out by reason."""
+"""Count a command's episodes: in, kept, and left out by reason."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Tally:
-    """The verbs applied since the source, oldest first. As text: a block per verb."""
+    """The commands since the source, oldest first. As text: a block per command."""
 
     entries: tuple[LineageEntry, ...]
-    """One per verb."""
 
     def __iter__(self) -> Iterator[LineageEntry]:
         return iter(self.entries)
@@ -30,7 +29,7 @@ class Tally:
 
 
 def lines_of(entry: LineageEntry) -> list[str]:
-    """A verb as lines: what went in and out, then a line per reason."""
+    """Write an entry as lines: episodes and steps in and out, then a line per reason."""
     lines = [
         f"{entry.verb}: {entry.n_episodes_in:,} episodes in, {entry.n_episodes_out:,} out; "
         f"{entry.n_steps_in:,} steps in, {entry.n_steps_out:,} out"
@@ -43,11 +42,11 @@ def lines_of(entry: LineageEntry) -> list[str]:
 
 
 def tally_text(entry: LineageEntry, *more: tuple[str, str, str]) -> str:
-    """The table of a tally: seen, left by reason, kept.
+    """Write an entry as a table: seen, left by reason, kept.
 
     Args:
-        entry: What was done.
-        more: Further rows, below those that were kept.
+        entry: The lineage entry.
+        more: Further rows, below the kept ones.
     """
     rows = [("seen", count(entry.n_episodes_in), count(entry.n_steps_in))]
     rows += [(f"left: {left.reason}", count(left.n_episodes), count(left.n_steps)) for left in entry.left]

@@ -25,26 +25,26 @@ _TOKEN = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
-# tokens that end one side of a comparison, and tokens that cannot be in a chain of them
+# tokens that end one side of a comparison, and tokens that must not be in a chain of comparisons
 _ENDS = frozenset({"and", "or", "not", "case", "when", "then", "else", "end", ","})
 _APART = frozenset({"in", "like", "ilike", "between", "is", "similar", "glob", "escape", ":", "->"})
 
 
 class Token(NamedTuple):
-    """One word of a condition."""
+    """One token of a condition."""
 
     kind: str
     text: str
     position: int
-    """Of its first character, from 0."""
+    """Offset of its first character."""
 
 
 def tokens_of(text: str) -> list[Token]:
-    """The words of a condition, spaces left out.
+    """Return the tokens of a condition, without spaces.
 
     Raises:
-        QueryError: A character cannot be part of one, a text does not end, brackets do not match, or there
-            are too many of either.
+        QueryError: A character is not allowed, a text does not end, brackets do not match, or the text is too
+            long or nested too deep.
     """
     if len(text) > MOST_CHARACTERS:
         raise QueryError(f"the condition has {len(text):,} characters; at most {MOST_CHARACTERS:,} are read")
@@ -77,19 +77,19 @@ def tokens_of(text: str) -> list[Token]:
 
 
 def at(text: str, position: int) -> str:
-    """A place in a condition, for a message."""
+    """Name a place in a condition, for a message."""
     return f"character {position + 1} of {text if len(text) <= 300 else f'{text[:300]}…'!r}"
 
 
 def as_sql(tokens: Sequence[Token]) -> str:
-    """The words as SQL: chains of comparisons taken apart, `pass@4` quoted."""
+    """Write the tokens as SQL, with chains of comparisons split, and `pass@4` quoted."""
     sql, end = _level(tokens, 0)
     assert end == len(tokens)  # brackets were matched by tokens_of
     return sql
 
 
 def _level(tokens: Sequence[Token], start: int) -> tuple[str, int]:
-    """The words up to a closing bracket or the end, and where that is."""
+    """Write the tokens up to a closing bracket or the end, and return its index."""
     done: list[str] = []
     sides: list[list[str]] = [[]]
     comparisons: list[str] = []
@@ -113,7 +113,7 @@ def _level(tokens: Sequence[Token], start: int) -> tuple[str, int]:
 
 
 def _unchained(sides: list[list[str]], comparisons: list[str]) -> str:
-    """`a < b < c` as `(a < b AND b < c)`; one comparison, or none, as it is."""
+    """Rewrite `a < b < c` as `(a < b AND b < c)`; one comparison, or none, stays as it is."""
     is_plain = len(comparisons) < 2 or any(word.lower() in _APART for side in sides for word in side)
     texts = [" ".join(side) for side in sides]
     if is_plain:
@@ -121,7 +121,7 @@ def _unchained(sides: list[list[str]], comparisons: list[str]) -> str:
         for comparison, side in zip(comparisons, texts[1:], strict=True):
             words += [comparison, side]
         return " ".join(words)
-    # what stands between two comparisons is written twice, and at each depth of brackets again
+    # a side between two comparisons is written twice, and at each depth of brackets again
     if sum(map(len, texts)) > MOST_CHARACTERS // 2:
         raise QueryError("the comparisons of the condition are chained too deep", hint="write it with `and`")
     pairs = [f"{texts[i]} {comparison} {texts[i + 1]}" for i, comparison in enumerate(comparisons)]

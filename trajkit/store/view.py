@@ -1,4 +1,4 @@
-"""The views over a store's parts: its three tables, and the steps with their full prompts."""
+"""Create the views over a store's parts: its three tables, and the steps with their full prompts."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from trajkit.store.layout import CONTENT_HASH, TABLES, Column, columns, quoted
 from trajkit.store.reader import Store
 
 PROMPT = Column("prompt", "JSON", is_digested=False)
-"""The last column of `steps_full`: every message that the model saw; null when unknown."""
+"""The last column of `steps_full`: all messages that the model saw; null if unknown."""
 
 _STEPS_AT_ONCE = 25_000
 
-# A message written at step s and position j of the prompt lives until the next step u > s that keeps no more
-# than j messages. Steps that keep nothing stand alone and are not joined with anything; a run of steps that
-# keep something, with the step that it starts from, is a segment, and no message outlives its segment.
+# A message written at step s and position j of the prompt is in every later prompt before the next step u > s
+# that keeps no more than j messages. Steps that keep nothing need no join. A run of steps that keep
+# something, with the step that it starts from, is a segment, and a message occurs only in its segment.
 _FULL_STEPS = """
     WITH given AS (SELECT * FROM {steps}), chain AS (
         SELECT episode_id, step_index, n_prompt_kept, messages, completion,
@@ -58,15 +58,15 @@ _FULL_STEPS = """
 
 
 def full_steps(steps: str) -> str:
-    """A SELECT of the rows of `steps`, which holds whole episodes, with the column `prompt`; in no order."""
+    """Return a SELECT of `steps`, which has whole episodes, with the column `prompt`; in no order."""
     return _FULL_STEPS.format(steps=steps)
 
 
 def spans(connection: duckdb.DuckDBPyConnection) -> list[str]:
-    """Conditions on `episode_id` that together hold for every row of `steps`, each for a bounded number.
+    """Return conditions on `episode_id` that split `steps` into spans of a bounded number of rows.
 
-    Prompts are many times as long as their stored parts: code that needs all prompts reads them in these
-    spans, each of which has whole episodes.
+    Prompts are many times as long as their stored parts: code that needs all prompts reads them span by span.
+    A span has whole episodes.
     """
     found = connection.execute(
         "SELECT min(episode_id), max(episode_id) FROM (SELECT episode_id, "
@@ -78,7 +78,7 @@ def spans(connection: duckdb.DuckDBPyConnection) -> list[str]:
 
 
 def columns_of(store: Store, table: str) -> tuple[Column, ...]:
-    """The columns of a table or view of a store, in order."""
+    """Return the columns of a table or view of a store, in order."""
     if table == "steps_full":
         return (*columns("steps", store.manifest.metrics), PROMPT)
     extra = (CONTENT_HASH,) if table == "episodes" else ()
@@ -104,7 +104,7 @@ def create_views(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
 
 
 def create_empty(connection: duckdb.DuckDBPyConnection, store: Store) -> None:
-    """Create the same names with no rows, to try an expression without reading anything."""
+    """Create empty tables of the same names, to bind an expression without reading anything."""
     for table in TABLES:
         names = ", ".join(f"{quoted(column.name)} {column.sql_type}" for column in columns_of(store, table))
         connection.execute(f"CREATE TABLE {table} ({names})")

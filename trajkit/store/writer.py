@@ -38,12 +38,12 @@ class StoreWriter:
     """Writes one store. Use as a context manager; without `finish()` nothing is left behind.
 
     Args:
-        goal: The folder that exists afterwards. It must not exist before.
-        kind: What made it, such as `rollout` or `export`.
+        goal: The folder to write. It must not exist before.
+        kind: The command that makes it, such as `rollout` or `export`.
         metrics: The metrics that get a column.
-        source: Where the episodes came from; never a password.
-        as_of: The newest moment the source was read at.
-        split: Which side of a split it is.
+        source: Source of the episodes; never a password.
+        as_of: Time at which the source was read.
+        split: Name of the side of a split that it is.
 
     Raises:
         StoreError: `goal` exists, or its folder cannot be written (on entering the block).
@@ -76,7 +76,7 @@ class StoreWriter:
             folder.mkdir()
             for table in TABLES:
                 (folder / table).mkdir()
-        except BaseException as error:  # Ctrl-C too: no `with` block has begun that would clean up
+        except BaseException as error:  # also Ctrl-C: the `with` block has not begun and cannot clean up
             self._discard()
             if isinstance(error, OSError):
                 raise StoreError(f"{self._goal} cannot be written: {error.strerror or error}") from error
@@ -97,18 +97,18 @@ class StoreWriter:
         feedback: str,
         late: Late | None = None,
     ) -> None:
-        """Write whole episodes as one part of each table. Several threads may, each with a cursor of its own.
+        """Write whole episodes as one part of each table. Thread-safe if each thread has its own cursor.
 
-        Each relation is read once, sorted by DuckDB and written by columns. The memory it takes is that of
-        sorting the part, so what does not fit comes in several calls.
+        Each relation is read once, sorted by DuckDB and written by columns. Sorting needs memory for one
+        part: more episodes need several calls.
 
         Args:
-            connection: Holds the relations; no result of it may be open.
+            connection: Has the relations; no result of it may be open.
             episodes: Name of a table or view, or a SELECT in brackets, with the columns of the layout by
                 name, in any order, of types that can be cast to the layout's.
             steps: The same for the steps of these episodes, all of them.
             feedback: The same for the feedback on these episodes.
-            late: Makes some columns of the steps; what the relation has in them is what it is given.
+            late: Computes some columns of the steps from those of the relation.
 
         Raises:
             StoreError: The disk is full, or the folder cannot be written.
@@ -126,7 +126,7 @@ class StoreWriter:
         feedback: str,
         late: Late | None = None,
     ) -> Rows:
-        """The rows of whole episodes as `write` takes them. The arguments are those of `add`."""
+        """Return the rows of whole episodes for `write`. The arguments are those of `add`."""
         batches = {
             "episodes": self._ordered(connection, "episodes", episodes),
             "steps": self._ordered(connection, "steps", steps, late),
@@ -135,16 +135,16 @@ class StoreWriter:
         return Rows(batches, late)
 
     def next_number(self) -> int:
-        """The number of the next part, for callers that write several at a time."""
+        """Return the number of the next part, for callers that write several at a time."""
         return next(self._numbers)
 
     def write(self, rows: Rows, number: int | None = None) -> None:
         """Write the rows of whole episodes as one part of each table.
 
         Args:
-            rows: Of `rows`.
-            number: The part's, of `next_number`, where others are written at the same time; None for the
-                next one.
+            rows: Result of `rows`.
+            number: Result of `next_number`, if other parts are written at the same time; None for the next
+                one.
 
         Raises:
             StoreError: The disk is full, or the folder cannot be written.
@@ -171,7 +171,7 @@ class StoreWriter:
         self._write("episodes", number, _with_hashes(of_episodes, hashes.table()))
 
     def keep(self, rows: Mapping[str, pa.Table]) -> None:
-        """Write rows of whole episodes that a store has, with the hashes that it has of them.
+        """Write rows of whole episodes of an existing store, with their existing hashes.
 
         Args:
             rows: By table, with all columns, in the order of a part of that store, whose metrics are those of
@@ -188,14 +188,14 @@ class StoreWriter:
         """Copy the parts of a store unchanged, with the hashes of their episodes.
 
         Args:
-            store: Its checksums have been verified, and its metrics are those of this writer.
-            name: Of the parts that are taken over, such as `part-00000.parquet`; None for all.
+            store: Its checksums must have been verified, and its metrics be those of this writer.
+            name: Name of the parts to copy, such as `part-00000.parquet`; None for all.
 
         Raises:
             StoreError: The disk is full, or the folder cannot be written.
         """
         folder = self._open_folder()
-        # without any rows, `finish` makes a part
+        # empty parts are not copied: `finish` writes one if a table has no part
         written = [part for part in store.manifest.parts if part.n_rows and name in (None, _name(part))]
         number_by_name = {name: self.next_number() for name in sorted({_name(part) for part in written})}
         with writing(self._goal):
@@ -214,14 +214,14 @@ class StoreWriter:
         """Check everything, write the manifest and give the folder its name.
 
         Args:
-            lineage: What was done, oldest first.
-            connection: To check with: one without tables of the store's names that is used for nothing else
-                after this, and has a limit of memory and a place to spill to. None for a new one.
-            expected: The digest that it must have; None for any.
+            lineage: The lineage, oldest entry first.
+            connection: A connection for the checks, with a memory limit and a folder to spill to, without
+                tables of the store's names, and not used afterwards. None for a new one.
+            expected: The digest that the store must have; None for any.
 
         Raises:
-            DataError: What was added is not a store: an episode twice, steps or feedback without their
-                episode, steps missing, a value that no episode may have.
+            DataError: The added rows are not a store: an episode twice, steps or feedback without their
+                episode, missing steps, an invalid value.
             StoreError: The disk is full, the goal appeared meanwhile, or the digest is not `expected`.
         """
         folder = self._open_folder()
@@ -246,7 +246,7 @@ class StoreWriter:
         return manifest
 
     def _checked(self, connection: duckdb.DuckDBPyConnection, folder: Path) -> str:
-        """Check what was written; its digest."""
+        """Check the written parts, and return their digest."""
         connection.execute("SET parquet_metadata_cache = true")
         for table in ORDER:
             if not any(part.path.startswith(f"{table}/") for part in self._parts):
@@ -290,7 +290,7 @@ class StoreWriter:
     def _ordered(
         self, connection: duckdb.DuckDBPyConnection, table: str, relation: str, late: Late | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a relation in the order of the table, with the columns that `late` asks for."""
+        """Return the rows of a relation in the order of the table, with the columns that `late` needs."""
         keys, order, spelled, absent = (
             (late.keys, late.order, late.spelled, late.absent) if late else ((), (), (), ())
         )
@@ -312,7 +312,7 @@ class StoreWriter:
         even_if_empty: bool = False,
         is_alone: bool = True,
     ) -> None:
-        """Write a part; one without rows only where the table would have none at all."""
+        """Write a part; one without rows is removed, unless `even_if_empty`."""
         path = self._open_folder() / table / f"part-{number:05}.parquet"
         schema = arrow_schema(table, self._metrics, (CONTENT_HASH,) if table == "episodes" else ())
         n_rows = write_part(path, schema, batches, finished, is_alone=is_alone)
@@ -340,20 +340,20 @@ def write_episodes(
     lineage: Sequence[LineageEntry] = (),
     metrics: Sequence[Metric] | None = None,
 ) -> Manifest:
-    """Write a store from `Episode` objects, taken one at a time: memory does not grow with their number.
+    """Write a store from `Episode` objects, one at a time: memory does not grow with their number.
 
     Args:
-        goal: The folder that exists afterwards.
-        episodes: Any order; each id once.
-        kind: What made it.
-        source: Where they came from; never a password.
-        as_of: The newest moment the source was read at.
-        lineage: What was done, oldest first.
-        metrics: The metrics that get a column; None for every metric that an episode has a value for.
+        goal: The folder to write.
+        episodes: In any order; each id once.
+        kind: The command that makes it.
+        source: Source of the episodes; never a password.
+        as_of: Time at which the source was read.
+        lineage: The lineage, oldest entry first.
+        metrics: The metrics that get a column; None for every metric that an episode has a value of.
 
     Raises:
         StoreError: `goal` exists, or the disk is full.
-        DataError: Two episodes have one id, or a metric is a number in one and a yes or no in another.
+        DataError: Two episodes have one id, or a metric is a float in one and a boolean in another.
     """
     goal = Path(goal).absolute()
     refuse_existing(goal)
@@ -364,28 +364,28 @@ def write_episodes(
         with StoreWriter(goal, kind=kind, metrics=chosen, source=source, as_of=as_of) as writer:
             for part in spool.parts(chosen):
                 writer.add(spool.connection, **part._asdict())
-            # a connection takes longer to make than a small store to check
+            # opening a new connection takes longer than checking a small store
             spool.connection.execute(f"SET memory_limit = '{CHECKING_MEMORY}'")
             return writer.finish(lineage=lineage, connection=spool.connection)
 
 
 def _name(part: Part) -> str:
-    """Its file's name, which the parts of the tables that were written together share."""
+    """Return the name of its file, which is the same for tables written together."""
     return part.path.rpartition("/")[2]
 
 
 def _cast(column: Column, *, is_spelled: bool) -> str:
     name = quoted(column.name)
     if is_spelled:
-        return f"CAST({name} AS VARCHAR) AS {name}"  # as JSON it would be parsed once more
+        return f"CAST({name} AS VARCHAR) AS {name}"  # a cast to JSON would parse it again
     if column.is_closed:
-        # the order of its fields is fixed: with one spelling, too, the text itself can be hashed
+        # the order of its fields is fixed: with a normalised spelling the text itself can be hashed
         return f"CAST(nullif(CAST(json(CAST({name} AS VARCHAR)) AS VARCHAR), 'null') AS JSON) AS {name}"
     return f"CAST({name} AS {column.sql_type}) AS {name}"
 
 
 def _with_hashes(batches: Iterable[pa.RecordBatch], hashes: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Rows of `episodes`, each with its finished hash."""
+    """Yield rows of `episodes` with their hashes."""
     for batch in batches:
         found = pc.index_in(batch.column("episode_id"), hashes.column("episode_id"))
         values = hashes.column("content_hash").take(found).combine_chunks()
@@ -395,7 +395,7 @@ def _with_hashes(batches: Iterable[pa.RecordBatch], hashes: pa.Table) -> Iterato
 
 
 def _refuse_twins(metrics: Sequence[Metric]) -> None:
-    """DuckDB compares the fields of a struct without regard to case."""
+    """Refuse metrics whose names differ only by case, because DuckDB ignores the case of struct fields."""
     seen: dict[tuple[str, str], str] = {}
     for metric in metrics:
         other = seen.setdefault((metric.level, metric.name.lower()), metric.name)

@@ -117,7 +117,7 @@ def test_episodes_that_measure_a_model_on_the_way_are_counted(
     ]
     (model.parent / "events.jsonl").write_text("".join(f"{json.dumps(event)}\n" for event in events), "utf-8")
     assert lab.reinforced("rl", results.MODEL, 2) == ("rl-0", 5000, 168)
-    assert asked[asked.index("--seeds") + 1] == "4:12"  # worlds after those of `played`
+    assert asked[asked.index("--seeds") + 1] == "5000:5008"  # other worlds than those of `played`
 
 
 def test_random_rewards_say_nothing_of_the_episode(

@@ -168,7 +168,7 @@ def test_together_takes_no_two_results_in_a_row(check: Check) -> None:
 def test_trl_takes_arguments_as_an_object_and_hears_no_weights(check: Check) -> None:
     row = called(arguments={"to": "north"})
     row["messages"][1] |= {"weight": 1, "content": ""}
-    assert found(check, row, "trl") == {"$.messages[1].weight weight is not heard"}
+    assert found(check, row, "trl") == {"$.messages[1].weight weight is ignored"}
     assert any("not an object" in kind for kind in found(check, called(), "trl"))
 
 

@@ -34,7 +34,7 @@ BAD = {
     "not a list": json.dumps({**TALK, "tools": {"name": "x"}}).encode(),
     "not openai-chat": b'{"rows": []}',
     "sharegpt and not openai-chat": b'{"conversations": [{"from": "human", "value": "x"}]}',
-    "no chat message": said({"role": "narrator", "content": "x"}),
+    "not a chat message": said({"role": "narrator", "content": "x"}),
     "an answer that says nothing": said({"role": "assistant", "content": None}),
     "a tool call id that is there twice": said(
         {"role": "assistant", "content": None, "tool_calls": [CALL, CALL]}

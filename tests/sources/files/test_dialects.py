@@ -272,6 +272,23 @@ def test_a_call_of_sharegpt_may_be_tagged(text: str) -> None:
     assert (call.name, json.loads(call.arguments)) == ("look", {"at": "1"})
 
 
+@pytest.mark.parametrize("column", ["messages", "conversation"])
+def test_calls_in_the_text_of_a_chat_stay_text_and_are_counted(
+    column: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    called = {
+        "role": "assistant",
+        "content": "I look.\n<function=look>\n<parameter=at>1</parameter>\n</function>",
+    }
+    row = {"messages": [ASKED, called, {"role": "user", "content": "OBSERVATION: x"}, ANSWERED]}
+    if column == "conversation":
+        row["instance_id"] = "i"  # more than OpenAI's columns: a table of Hugging Face messages
+    (episode,) = episodes(row)
+    assert episode.steps[0].completion is not None
+    assert episode.steps[0].completion.content == (TextBlock(text=called["content"]),)
+    assert "1 answer with <function=NAME> stay text" in capsys.readouterr().err
+
+
 MINE = """
 from trajkit.formats.base import Document, EpisodeFormat
 from trajkit.schema import Episode, Transition, message

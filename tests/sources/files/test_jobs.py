@@ -192,7 +192,7 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path):
 @pytest.mark.parametrize("reward", ["high", True, [1]])
 def test_a_reward_that_is_no_number_is_named(reward, tmp_path):
     folder = trial(tmp_path / "t", document(USER, DONE), verifier_result={"rewards": {"reward": reward}})
-    with pytest.raises(DataError, match=r"verifier_result\.rewards\.reward: a reward that is no number"):
+    with pytest.raises(DataError, match=r"verifier_result\.rewards\.reward: a reward that is not a number"):
         import_files(folder, tmp_path / "store", Wish())
 
 

@@ -106,12 +106,12 @@ def test_addresses_with_passwords_are_not_kept(tmp_path):
     [
         (ROWS, HEADER, {"num_steps": 9}, "num_steps: the CSV file has 3 rows 9"),
         (ROWS, [*HEADER[:-1], "End"], {}, "line 1: columns are missing Done"),
-        ([[0, "x", "go", "", "much", False]], HEADER, {}, "rows.0.Reward: no number 'much'"),
-        ([[0, "x", "go", "", "nan", False]], HEADER, {}, "rows.0.Reward: no number 'nan'"),
+        ([[0, "x", "go", "", "much", False]], HEADER, {}, "rows.0.Reward: not a number 'much'"),
+        ([[0, "x", "go", "", "nan", False]], HEADER, {}, "rows.0.Reward: not a number 'nan'"),
         ([[5, "x", "go", "", 0, False]], HEADER, {}, "rows.0.Step: not 0 '5'"),
         ([[0, "x", "go", "", 0, "perhaps"]], HEADER, {}, "rows.0.Done: neither True nor False 'perhaps'"),
         ([[0, "x", "go"]], HEADER, {}, "rows.0: a row with another number of columns"),
-        (ROWS, HEADER, {"progression": "all"}, "progression: no number 'all'"),
+        (ROWS, HEADER, {"progression": "all"}, "progression: not a number 'all'"),
         (ROWS, HEADER, {"seed": "soon"}, "seed"),
     ],
 )

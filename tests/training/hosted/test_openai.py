@@ -202,7 +202,7 @@ def test_a_failed_job_is_created_anew_only_after_another_yes(
     service.error = {"code": None, "message": "out of luck", "param": None}
     assert sft("--yes") == 1
     assert run(["jobs", "resume"]) == 2
-    assert "a new one would be paid for" in capsys.readouterr().err
+    assert "a new one would cost again" in capsys.readouterr().err
     service.statuses = ["succeeded"]
     service.jobs["ftjob-1"]["looks"] = 0
     assert sft() == 2  # nobody is here to ask
@@ -278,7 +278,7 @@ def test_an_upload_that_is_cut_off_goes_on_with_resume(
     service.broken[UPLOAD] = 3  # the client tries three times
     assert sft("--yes") == 4
     said = capsys.readouterr().err
-    assert "the upload was cut off" in said
+    assert "the upload was interrupted" in said
     assert f"trajkit jobs resume {JOB}" in said
     assert run(["jobs", "resume"]) == 0
     assert len(service.jobs) == 1
@@ -533,7 +533,13 @@ def test_pairs_become_a_job_of_direct_preference_optimisation(
     assert len(rows) == 12
     assert {row["preferred_output"][0]["content"] for row in rows} == {"left"}
     assert (only_job().method, only_job().function) == ("dpo", "act")
-    assert run(["sft", "openai", *asked[:4], "--train", "pairs", "--val-fraction", "0", "--yes"]) == 1
+    service_of = asked[:4]
+    assert run(["dpo", "openai", *service_of, "--val-fraction", "0.1", "--beta", "0.2", "--yes"]) == 0
+    (learned,) = Path("stores").glob("pairs-*/train")
+    capsys.readouterr()
+    assert run(["dpo", "openai", *service_of, "--train", str(learned), "--dry-run"]) == 0
+    assert f"measured by {learned.with_name('val')}, of the same split" in capsys.readouterr().err
+    assert run(["sft", "openai", *service_of, "--train", "pairs", "--val-fraction", "0", "--yes"]) == 1
     assert "pairs is not a store" in capsys.readouterr().err
     assert run(["dpo", "openai", *asked, "--train", "played", "--yes"]) in (1, 2)
     assert "played" in capsys.readouterr().err

@@ -44,7 +44,7 @@ _OUTSIDE = {
 _SCRIPTED = ("expert", "noisy-expert", "random", "local")
 """Policies that ask nobody outside of this process."""
 _HOSTED = "sends the rows to a service, which bills them"
-_TRAINING = ("sft ", "dpo ", "kto ")
+_TRAINING = ("sft ", "dpo ", "kto ", "rl ")
 
 
 class PlannedStep(NamedTuple):

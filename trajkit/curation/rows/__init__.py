@@ -1,1 +1,1 @@
-"""Training rows: what the steps of a store teach, as lines of somebody's training file."""
+"""Training rows: the learned steps of a store as lines of a training file."""

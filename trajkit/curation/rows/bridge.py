@@ -1,7 +1,7 @@
-"""From numpy to Arrow and back without a copy.
+"""Convert between numpy and Arrow without a copy and without pandas.
 
-And without pandas: pyarrow imports it, where it is installed, as soon as it is given a value of Python's or
-an array of numpy's, and that takes longer than the rows of a small store.
+If pandas is installed, pyarrow imports it as soon as it gets a Python value or a numpy array, and that takes
+longer than writing the rows of a small store.
 """
 
 from __future__ import annotations
@@ -13,53 +13,53 @@ import numpy as np
 import pyarrow as pa
 
 Numbers = np.ndarray[Any, np.dtype[Any]]
-"""An array of numbers, or of yes and no."""
+"""An array of numbers or booleans."""
 
 
 def bytes_in(buffer: Any) -> Numbers:
-    """The bytes of a buffer; none of one that is not there."""
+    """Return the bytes of a buffer; none for None."""
     return np.frombuffer(b"" if buffer is None else buffer, np.uint8)
 
 
 def numbers_in(buffer: Any) -> Numbers:
-    """Whole numbers of 64 bits as they lie in a buffer."""
+    """Return a buffer as 64-bit integers."""
     return np.frombuffer(buffer, np.int64)
 
 
 def bounds_in(column: pa.Array[Any]) -> Numbers:
-    """Where each text of a column begins, and where the last one ends."""
+    """Return the offset of each text of a column, and the end of the last one."""
     offsets: Any = column.buffers()[1]
     return np.frombuffer(offsets, np.int32, len(column) + 1, 4 * column.offset).astype(np.int64)
 
 
 def reals_in(column: pa.Array[Any]) -> Numbers:
-    """The numbers of a column; where it is null there is any number."""
+    """Return the numbers of a column; where it is null, the number is arbitrary."""
     reals = column.cast(pa.float64())
     values: Any = reals.buffers()[1]
     return np.frombuffer(values, np.float64, len(column), 8 * reals.offset)
 
 
 def numbers_of(values: Numbers, is_known: Numbers | None = None) -> pa.Array[Any]:
-    """A column of whole numbers; null where they are not known."""
+    """Make a column of integers; null where they are not known."""
     validity = None if is_known is None else _bits(is_known)
     whole = np.ascontiguousarray(values, np.int64)
     return pa.Array.from_buffers(pa.int64(), len(whole), [validity, buffer_of(whole)])
 
 
 def flags_in(column: pa.Array[Any]) -> Numbers:
-    """Yes and no of a column that has no nulls."""
+    """Return the booleans of a column without nulls."""
     numbers = column.cast(pa.uint8())
     values: Any = numbers.buffers()[1]
     return np.frombuffer(values, np.bool_, len(column), numbers.offset)
 
 
 def flags_of(values: Numbers) -> pa.Array[Any]:
-    """A column of yes and no."""
+    """Make a column of booleans."""
     return pa.Array.from_buffers(pa.bool_(), len(values), [None, _bits(values)])
 
 
 def texts_of(texts: Sequence[str]) -> pa.Array[Any]:
-    """A column of texts."""
+    """Make a column of texts."""
     encoded = [text.encode() for text in texts]
     bounds = np.cumsum([0, *map(len, encoded)], dtype=np.int32)
     buffers = [None, buffer_of(bounds), buffer_of(b"".join(encoded))]
@@ -67,19 +67,19 @@ def texts_of(texts: Sequence[str]) -> pa.Array[Any]:
 
 
 def lines_of(data: Any, bounds: Numbers, is_there: Numbers) -> pa.Array[Any]:
-    """A column of texts that lie one after the other.
+    """Make a column of texts that are concatenated in memory.
 
     Args:
         data: Their bytes.
-        bounds: Where each begins, and where the last one ends.
-        is_there: The others are null.
+        bounds: The offset of each text, and the end of the last one.
+        is_there: Texts for which this is false are null.
     """
     validity = None if bool(is_there.all()) else _bits(is_there)
     return pa.Array.from_buffers(pa.large_string(), len(is_there), [validity, buffer_of(bounds), data])
 
 
 def buffer_of(values: Any) -> Any:
-    """An array's memory, or bytes, as Arrow takes them; they live as long as the buffer."""
+    """Return an array's memory, or bytes, as an Arrow buffer that keeps them alive."""
     return pa.py_buffer(values)
 
 

@@ -1,4 +1,4 @@
-"""What the calls of a row lack: ids, and the declaration of the tools that they call."""
+"""Complete the tool calls of a row: missing ids, and declarations of the called tools."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from trajkit.schema import Block, Message, Role, ToolCallBlock, ToolResultBlock
 from trajkit.schema.base import JsonObject
 
 FROM_CALLS = "from-calls"
-"""The value of `--tools` that declares each tool as its calls use it."""
+"""The value of `--tools` that declares each tool from its calls."""
 
 
 class Calls:
-    """Completes rows as one format needs them, and checks them by the rules of those it is for.
+    """Completes rows for a target, and checks them by its rules.
 
     Args:
-        target: Whose rules (`trajkit.formats.validation.target`); None where none are known.
-        tools: `from-calls`, or a file of tools that rows without any declare; None: rows stay as they are.
+        target: Name of a target (`trajkit.formats.validation.target`); None to check nothing.
+        tools: `from-calls`, or a file of tools for rows that declare none; None to leave rows as they are.
 
     Raises:
-        RequestError: The file cannot be read, or holds no list of tools.
+        RequestError: The file cannot be read, or contains no list of tools.
     """
 
     def __init__(self, target: str | None, tools: str | None) -> None:
@@ -40,17 +40,17 @@ class Calls:
 
     @property
     def declares_tools(self) -> bool:
-        """Whether rows without calls get tools too."""
+        """Whether rows without calls get tools, too."""
         return bool(self._given)
 
     def with_ids(self, messages: tuple[Message, ...]) -> tuple[Message, ...]:
-        """The messages, with an id for each call that has none, where the target asks for one."""
+        """Return the messages, with ids for all calls if the target requires them."""
         return with_ids(messages) if self._target and self._target.needs_call_ids else messages
 
     def with_tools(
         self, tools: tuple[JsonObject, ...], messages: Iterable[Message]
     ) -> tuple[JsonObject, ...]:
-        """The tools of a row, and those that its messages call, as far as they are to be declared."""
+        """Return the declared tools of a row, completed by the tools that its messages call."""
         if not tools and self._given:
             return self._given
         declared = {tool.get("name") for tool in tools}
@@ -61,7 +61,7 @@ class Calls:
         return (*tools, *(tool for tool in self._given if tool.get("name") in names))
 
     def checked(self, row: Row) -> Row:
-        """The row, with the problems that `trajkit validate` would find in it."""
+        """Return the row with the problems that `trajkit validate` would report."""
         if row.problems or self._target is None:
             return row
         return row._replace(
@@ -74,14 +74,14 @@ class Calls:
 
 
 def _dotted(path: str) -> str:
-    """A place such as `$.messages[2].content` as problems write it."""
+    """Rewrite a path such as `$.messages[2].content` as problems write it."""
     return path.removeprefix("$.").replace("[", ".").replace("]", "")
 
 
 def with_ids(messages: Sequence[Message]) -> tuple[Message, ...]:
-    """The messages, with an id for each call that has none, and for the results that answer it.
+    """Return the messages, with new ids for calls without one and for their results.
 
-    Results without an id answer the calls before them in order, by the name of the tool.
+    Results without an id are matched with the calls before them in order, by the name of the tool.
     """
     blocks = [block for message in messages for block in message.content]
     known = {block.id for block in blocks if isinstance(block, ToolCallBlock | ToolResultBlock)}
@@ -99,7 +99,7 @@ def with_ids(messages: Sequence[Message]) -> tuple[Message, ...]:
 
 
 def _with_id(block: Block, free: Iterator[str], waiting: list[ToolCallBlock]) -> Block:
-    """The block, with an id. `waiting` are the calls that got one and have no result yet."""
+    """Return the block with an id. `waiting` are the calls that got one and have no result yet."""
     if isinstance(block, ToolCallBlock) and not block.id:
         block = block.model_copy(update={"id": next(free)})
         waiting.append(block)
@@ -112,7 +112,7 @@ def _with_id(block: Block, free: Iterator[str], waiting: list[ToolCallBlock]) ->
 
 
 def declared_by(calls: Iterable[ToolCallBlock]) -> Iterator[JsonObject]:
-    """A tool for each name that is called, with the arguments that its calls have, by name and type."""
+    """Yield a tool for each called name, with the names and types of its calls' arguments."""
     types: dict[str, dict[str, set[str]]] = {}
     for call in calls:
         of_tool = types.setdefault(call.name, {})
@@ -139,7 +139,7 @@ def _arguments(call: ToolCallBlock) -> dict[str, Any]:
 
 
 def _type(value: Any) -> str:
-    """What JSON Schema calls the type of a value."""
+    """Return the JSON Schema type of a value."""
     match value:
         case None:
             return "null"

@@ -1,4 +1,4 @@
-"""SQL that gives steps their lines where a prompt keeps messages of the one before."""
+"""SQL of the lines of steps whose prompts keep messages of the previous step."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _STEPS = """
     FROM {steps}
 """
 
-# A run of steps is a conversation: each prompt is the one before with its answer and more. What a step adds
-# to it (the answer before, then the new messages) is a piece: the prompt of a step is the pieces up to it.
+# A run of steps is a conversation: each prompt is the previous one with its answer and more. A step adds a
+# piece (the previous answer, then the new messages), and the prompt of a step is the pieces up to it.
 _RUNS = """
     WITH given AS MATERIALIZED (
         SELECT *, {reason} AS reason, {has_tools} AS has_tools,
@@ -77,26 +77,22 @@ _LAST_PROMPT = """
 
 
 def raw_steps(steps: str) -> str:
-    """SQL for the steps of which Python writes all lines.
-
-    Args:
-        steps: SQL for the steps.
-    """
+    """Return SQL of steps without lines: Python writes all of them."""
     return _STEPS.format(reason=_REASON, steps=steps, raw=", ".join(RAW))
 
 
 def conversations(plain: PlainText, steps: str, *, merges: bool) -> str:
-    """SQL for the steps with their lines, as far as they are plain text.
+    """Return SQL of the steps with their lines, where they are plain text.
 
     Args:
         plain: How the format writes messages of one text.
-        steps: SQL for the steps, whole episodes of them.
-        merges: A row has all answers of a conversation that are learned, else one.
+        steps: SQL of the steps of whole episodes.
+        merges: Whether a row has all learned answers of a conversation, or one.
     """
     has_context = "assistant" in plain.before
     context, learned = literal(plain.before.get("assistant", "")), literal(plain.learned)
     fits = ["true"]
-    if not has_context:  # an answer that is only context would be learned
+    if not has_context:  # the format would learn an answer that is only context
         fits.append("(reason IS NULL OR NOT has_answer)" if merges else "NOT goes_on")
     if plain.alternates:
         fits.append("has_answer AND new_text <> ''")

@@ -1,4 +1,4 @@
-"""What a conversion wrote, and what it did not."""
+"""The result of a conversion: its file, counts and losses."""
 
 from __future__ import annotations
 
@@ -11,70 +11,70 @@ from trajkit._core import console
 from trajkit._core.result import Result
 from trajkit.curation.rows.request import Options
 from trajkit.curation.rows.tally import plural
-from trajkit.formats.base import EpisodeFormat, ExperienceFormat, Format, TableFormat, Unit
+from trajkit.formats.base import Format, JudgedFormat, PreferenceFormat, SftFormat, Unit
 from trajkit.schema import Model
 
 
 class Saving(Model):
-    """What merging the steps of conversations saves."""
+    """Size that is saved by merging the steps of conversations."""
 
     measure: str
     """`tokens`, or `characters` of the messages as the store spells them."""
     n: int
-    """As many the rows have."""
+    """Size of the rows."""
     n_by_step: int
-    """As many as a row for each step would have."""
+    """Size of the rows if each step had its own."""
 
 
 class Conversion(Result, Model):
-    """What a training file holds, and what it does not."""
+    """The contents of a training file, and counts of what it lacks."""
 
     path: Path
     """The file, or the folder."""
     data: Path
-    """The file with the rows: `path`, or in it."""
+    """The file with the rows: `path`, or a file in it."""
     provenance: Path | None = None
-    """The file that says where each row is from; None where the rows say it themselves."""
+    """The file with the origin of each row; None if the rows contain it themselves."""
     format: str
-    """Its format."""
+    """Name of the format."""
     unit: Unit | None = None
-    """What a row is; None where it is neither."""
+    """Whether a row is a step or an episode; None if neither."""
     n_rows: int
-    """How many there are."""
+    """Number of rows."""
     n_bytes: int
-    """Size of the rows' file, or of all files where each row is one."""
+    """Size of the rows' file; of all files if each row has its own."""
     sha256: str
-    """Of its bytes; of files, over their names and sums in order."""
+    """Hash of the rows' file; of several files, over their names and hashes in order."""
     store: Path
-    """Where the steps came from."""
+    """The store, or the pairs."""
     store_digest: str
-    """The content digest of that store, or of the pairs."""
+    """Content digest of the store, or of the pairs."""
     n_episodes: int
-    """Episodes that were looked at."""
+    """Episodes that were read."""
     n_steps: int
-    """Their steps; of preferences, the pairs."""
+    """Their steps; for preferences, the pairs."""
     n_learned: int
     """Steps that the rows teach; with `left` they add up to `n_steps`."""
     n_evaluation_episodes: int = 0
-    """Those of the episodes that were played for evaluation."""
+    """Episodes that were played for evaluation."""
     left: dict[str, int] = {}
     """Steps that are in no row, by reason."""
     losses: dict[str, int] = {}
-    """What the rows do not say although the steps did, by kind."""
+    """Contents of steps that the format cannot carry, by kind."""
     n_stripped: int = 0
     """Thoughts that were left out as asked."""
     n_trimmed: int = 0
     """Rows that lost their oldest turns."""
     n_turns_trimmed: int = 0
-    """How many turns that were."""
+    """Number of these turns."""
     n_tokens: int | None = None
-    """Tokens of all rows; None when they were not counted."""
+    """Tokens of all rows; None if they were not counted."""
     is_exact: bool = False
-    """Whether these are the tokens that the training sees; else they are an estimate."""
+    """Whether the training sees exactly these tokens; else they are an estimate."""
     saving: Saving | None = None
-    """What merging saves; None where no steps are merged."""
+    """Size saved by merging; None if no steps are merged."""
     warnings: tuple[str, ...] = ()
-    """What a user should know before using the file."""
+    """Warnings to read before using the file."""
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
@@ -92,7 +92,7 @@ class Conversion(Result, Model):
 
 
 def facts(made: Conversion, asked: Options) -> dict[str, Any]:
-    """What was done, for the provenance: without the names of files, which may be moved."""
+    """Return the counts and options for the provenance, without file names, which may change."""
     return {
         "conversion": made.model_dump(mode="json", exclude={"path", "data", "provenance"}),
         "options": asked.model_dump(mode="json"),
@@ -101,14 +101,14 @@ def facts(made: Conversion, asked: Options) -> dict[str, Any]:
 
 
 def warnings_of(form: Format, n_rows: int, n_evaluation: int) -> Iterator[str]:
-    """What a user should know before using a file.
+    """Yield warnings about a file.
 
     Args:
         form: Its format.
-        n_rows: How many rows it has.
-        n_evaluation: Evaluation episodes that are in it.
+        n_rows: Its number of rows.
+        n_evaluation: Evaluation episodes in it.
     """
-    least = 1 if isinstance(form, TableFormat | ExperienceFormat | EpisodeFormat) else form.min_rows
+    least = form.min_rows if isinstance(form, SftFormat | PreferenceFormat | JudgedFormat) else 1
     if n_rows < least:
         yield f"{plural(n_rows, 'row')}: {form.name} wants at least {least}, or the file is refused"
     if n_evaluation:

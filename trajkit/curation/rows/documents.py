@@ -1,4 +1,4 @@
-"""Whole episodes as documents of another tool: the lines of one file, or a file each."""
+"""Write whole episodes as documents of another tool: as lines of one file, or a file each."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ def write_documents(
     """Write each episode as a document, in the dataset's order.
 
     Args:
-        dataset: Whose episodes.
-        goal: The file that exists afterwards; a folder where each document is a file.
+        dataset: The episodes.
+        goal: The file to write, or a folder if each document is a file.
         form: The format.
-        asked: What was asked for.
-        progress: Is told how far it is.
+        asked: The options.
+        progress: Gets the episodes done, and how many there are.
 
     Raises:
-        RequestError: The goal is a file and the format makes many, or the other way round; or trainers read
+        RequestError: The goal is a file and the format writes many, or the other way round; or trainers read
             the format, and there are evaluation episodes.
-        DataError: Something is lost, and this was not to be.
+        DataError: Something is lost, and `strict`.
         NothingMatched: There is no episode.
         StoreError: `goal` exists or cannot be written, or the store cannot be read.
     """
@@ -125,7 +125,7 @@ class _Output:
 
 
 def _name(episode_id: str) -> str:
-    """A file name that no other id has: the id itself where it can be one."""
+    """Return a unique file name: the id itself if possible."""
     name = quote(episode_id, safe=" @+=,.")
     if name.startswith("."):  # hidden, or the folder itself
         name = f"%2E{name[1:]}"

@@ -1,4 +1,4 @@
-"""Write rows to train a policy on, made by columns alone."""
+"""Write rows for training a policy, by SQL over columns alone."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _NOUNS = {
     "top_p": "top-p",
     "is_masked": "mask",
 }
-"""What a format may not carry, as its losses are called."""
+"""Columns that a format may not carry, with the names of their losses."""
 
 
 def write_experience(
@@ -50,13 +50,13 @@ def write_experience(
     """Write the rows of the steps with sampled tokens.
 
     Args:
-        dataset: Whose steps.
-        steps: The same, open.
+        dataset: The dataset.
+        steps: The dataset's steps, open.
         form: The format.
-        asked: The unit, and whether something may be lost.
+        asked: The options, of which the unit and `strict` count.
         place: Where the file goes.
-        work: The folder in which it grows.
-        progress: Is told how far it is.
+        work: Folder for temporary files.
+        progress: Gets the steps done, and how many there are.
 
     Raises:
         DataError: The format cannot carry something, and `strict`.
@@ -122,7 +122,7 @@ def _lines(connection: duckdb.DuckDBPyConnection, form: ExperienceFormat) -> pa.
 
 
 def _lost(form: ExperienceFormat, batch: pa.RecordBatch) -> Iterator[tuple[str, int]]:
-    """How many rows have a value that the format does not carry."""
+    """Yield the names of columns that the format does not carry, and how many rows have a value there."""
     for name, noun in _NOUNS.items():
         if name not in form.carries and (n := batch.num_rows - batch.column(name).null_count):
             yield noun, n

@@ -1,4 +1,4 @@
-"""Write a training file from the steps of a dataset: whole or not at all, with a tally of what it lacks."""
+"""Write a training file from the steps of a dataset, atomically, and count what it lacks."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from trajkit.curation.rows.place import Place, is_folder
 from trajkit.curation.rows.provenance import Provenance
 from trajkit.curation.rows.request import FileKind, Options, checked
 from trajkit.curation.rows.spool import Spool, Written, write_parquet
+from trajkit.curation.rows.start import write_starts
 from trajkit.curation.rows.steps import Steps
 from trajkit.curation.rows.table import write_table
 from trajkit.curation.rows.tally import Tally, evaluation, nothing, refuse_what_is_wrong, sorted_counts
@@ -31,6 +32,7 @@ from trajkit.formats.base import (
     PlainText,
     PreferenceFormat,
     SftFormat,
+    StartFormat,
     TableFormat,
     Training,
     Unit,
@@ -39,31 +41,31 @@ from trajkit.formats.text import TEXT
 from trajkit.store.dataset import Dataset
 
 Progress = Callable[[int, int], None]
-"""Is told how many steps are done, and of how many."""
+"""Gets how many steps are done, and how many there are."""
 
 
 def convert(
     dataset: Dataset, goal: Path, *, to: str | Format, progress: Progress | None = None, **options: Any
 ) -> Conversion:
-    """Write rows to train on, or whole episodes in somebody's format.
+    """Write rows to train on, or whole episodes in another tool's format.
 
     A step is learned when its weight is above 0, its prompt is known and it has an answer. Rows are in the
     order of episode id and step. They are streamed: memory does not grow with their number.
 
-    Without a unit, the unit or the format is taken that carries the answers, and a warning names it.
+    Without a unit, trajkit chooses one that the format can carry without learning other answers, or else
+    another format; a warning names the choice.
 
     Args:
-        dataset: Whose steps.
-        goal: The file that exists afterwards, or the folder. It must not exist before.
-        to: The format, or the name of one.
-        progress: Is told how far it is.
+        dataset: The dataset.
+        goal: The file or folder to write. It must not exist before.
+        to: The format, or its name.
+        progress: Gets the steps done, and how many there are.
         **options: The fields of `trajkit.curation.rows.request.Options`.
 
     Raises:
-        RequestError: There is no such format, an option makes no sense with it, or the dataset has evaluation
+        RequestError: The format does not exist, an option does not fit it, or the dataset has evaluation
             episodes.
-        DataError: A row would be refused by those the file is for, or is too long, or something is lost and
-            `strict`.
+        DataError: The target would refuse a row, a row is too long, or something is lost and `strict`.
         NothingMatched: No step is learned.
         StoreError: `goal` exists or cannot be written, or the store cannot be read.
         MissingExtra: The tokenizer's package is not installed.
@@ -89,6 +91,8 @@ def convert(
                 return write_table(dataset, steps, form, place, work, progress)
             if isinstance(form, ExperienceFormat):
                 return write_experience(dataset, steps, form, asked, place, work, progress)
+            if isinstance(form, StartFormat):
+                return write_starts(dataset, steps, form, asked, place, work)
             made = _write(dataset, steps, form, asked, place, work, progress, is_free=is_free)
     if made is not None:
         return made
@@ -110,7 +114,7 @@ def _write(
     *,
     is_free: bool,
 ) -> Conversion | None:
-    """Write the rows; None, and no file, where another format is to carry them (`SftFormat.otherwise`)."""
+    """Write the rows; None, and no file, if the format named by `SftFormat.otherwise` must be used."""
     tally = Tally()
     lengths = lengths_of(asked, is_text=form is TEXT, tally=tally)
     with contextlib.ExitStack() as stack:
@@ -144,7 +148,7 @@ def _write(
 
 
 def _plain(form: SftFormat | JudgedFormat, asked: Options) -> PlainText | None:
-    """How SQL writes rows of plain text; None where the format has no way to say it."""
+    """Return how SQL writes rows of plain text; None if the format declares no way."""
     if isinstance(form, JudgedFormat) or form.plain is None:
         return None
     return form.plain(asked.unit)
@@ -161,7 +165,7 @@ def _lines(
     if isinstance(form, SftFormat):
         return SftLines(form, asked, calls, lengths, tally)
     good = asked.good or "outcome = 'success'"
-    # not `not`: an episode that lacks what is asked about is neither good nor bad
+    # not `not`: an episode without a value for the condition is neither good nor bad
     bad = f"({asked.good}) = false" if asked.good else "outcome IN ('failure', 'truncated')"
     verdicts: dict[str, bool] = {}
     for condition, verdict in ((good, True), (bad, False)):
@@ -185,7 +189,7 @@ def _other_files(
         data=place.data.name,
         unit=asked.unit,
         model=asked.model,
-        # a token has at least one byte, but for those around messages: no row is longer than this
+        # a token has at least one byte, except those around messages: no row is longer than this
         max_tokens=asked.max_length or taught.n_longest_tokens or n_longest,
         columns=frozenset(columns),
     )
@@ -235,7 +239,7 @@ def _conversion(
 def _about_units(
     form: SftFormat | JudgedFormat, unit: Unit, taught: Taught, *, is_free: bool
 ) -> Iterator[str]:
-    """The unit that was taken for itself, or that is no other than a row for each step."""
+    """Yield warnings about a unit that was chosen automatically, or that has no effect."""
     if unit == Unit.STEP or not isinstance(form, SftFormat):
         return
     if not taught.is_merged:
@@ -247,4 +251,4 @@ def _about_units(
                 "rows of later steps would teach the answers before them again"
             )
     elif not is_free:
-        yield "no prompt goes on from the one before it: each step is a row of its own"
+        yield "no prompt continues the previous one: each step is a row of its own"

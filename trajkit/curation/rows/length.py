@@ -1,4 +1,4 @@
-"""Rows that are longer than the training takes: an error, left out, or without their oldest turns."""
+"""Handle rows with too many tokens: raise, leave them out, or trim their oldest turns."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from trajkit.formats.trl import TRL_MESSAGES
 from trajkit.schema import Role, ToolResultBlock
 
 TRIMMED = "trimmed with the history before it"
-"""Why an answer is not learned that was in a turn which had to go."""
+"""Reason for which an answer in a trimmed turn is not learned."""
 
 
 class Fitted(NamedTuple):
     """An example that fits."""
 
     example: Example | None
-    """What is left of it; None when nothing is."""
+    """The example or its rest; None if nothing is left."""
     n_learned: int
     """How many of its answers are still learned: the last ones."""
     reason: str | None
-    """Why the others are not."""
+    """Why the others are not learned."""
     n_tokens: int
-    """Its tokens."""
+    """Number of tokens."""
 
 
 class Lengths:
-    """Counts tokens, and sees to it that no row has too many.
+    """Counts tokens, and enforces the most tokens of a row.
 
     Args:
-        tokenizer: Counts them.
-        max_length: Most tokens of a row; None for any number.
-        overlong: What becomes of rows with more.
-        is_text: Rows are texts for a base model: its chat template, if it has one, is not used.
-        tally: Is added to.
+        tokenizer: The tokenizer.
+        max_length: Most tokens of a row; None for no limit.
+        overlong: What to do with longer rows.
+        is_text: Whether rows are texts for a base model: then no chat template is used.
+        tally: Counts the rows left out and trimmed.
     """
 
     def __init__(
@@ -57,15 +57,15 @@ class Lengths:
 
     @property
     def is_exact(self) -> bool:
-        """Whether these are the tokens that the training sees."""
+        """Whether the training sees exactly these tokens."""
         return self._tokenizer.is_exact
 
     def fit(self, example: Example, place: Step) -> Fitted:
-        """The example, as much of it as fits.
+        """Return the example, trimmed if it must be.
 
         Args:
-            example: What to teach.
-            place: For whom it may concern.
+            example: The example.
+            place: Its last step, for messages.
         """
         n_learned = len(example.learned)
         try:
@@ -79,13 +79,13 @@ class Lengths:
         return Fitted(None, 0, self._tally.too_long(place, n_tokens, self._max_length), n_tokens)
 
     def _count(self, example: Example) -> int:
-        if self._is_text:  # and the token that ends it
+        if self._is_text:  # one more for the token that ends the text
             return sum(map(self._tokenizer.count, TEXT.row(example).value.values())) + 1
         row = TRL_MESSAGES.row(example).value
         return self._tokenizer.render(row["messages"], row.get("tools")).n_tokens
 
     def _trimmed(self, example: Example, place: Step, n_tokens: int, max_length: int) -> Fitted:
-        """The example without as few of its oldest turns as possible."""
+        """Return the example without as few of its oldest turns as possible."""
         turns = history(example)
         fewest, most = 1, len(turns)
         best: tuple[Example, int] | None = None
@@ -105,10 +105,10 @@ class Lengths:
 
 
 def history(example: Example) -> list[range]:
-    """The turns that may go, oldest first, as positions of their messages.
+    """Return the turns that may be trimmed, oldest first, as ranges of messages.
 
-    A turn is an answer and what follows it. Not among them: the first system message, the task (the first
-    message of the user), the newest observation, with the tool call that it answers, and the last answer.
+    A turn is an answer and the messages after it. Never trimmed are the first system message, the task (the
+    first user message), the newest observation with the tool call that it answers, and the last answer.
     """
     messages = example.messages
     end = len(messages) - 1
@@ -123,7 +123,7 @@ def history(example: Example) -> list[range]:
 
 
 def without(example: Example, turns: list[range]) -> Example:
-    """The example without some of its messages."""
+    """Return the example without some of its messages."""
     gone = {position for turn in turns for position in turn}
     kept = [position for position in range(len(example.messages)) if position not in gone]
     return example._replace(
@@ -133,15 +133,10 @@ def without(example: Example, turns: list[range]) -> Example:
 
 
 def lengths_of(asked: Options, *, is_text: bool, tally: Tally) -> Lengths | None:
-    """What counts tokens; None where nobody asked.
-
-    Args:
-        asked: What was asked for.
-        is_text: Rows are texts for a base model.
-        tally: Is added to.
+    """Return a counter of tokens; None if no tokenizer was given.
 
     Raises:
-        RequestError: There is no such tokenizer.
+        RequestError: The tokenizer does not exist.
         MissingExtra: Its package is not installed.
     """
     if asked.tokenizer is None:

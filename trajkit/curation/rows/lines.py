@@ -1,4 +1,4 @@
-"""The lines that Python writes: of steps that are not plain text, and wherever tokens are counted."""
+"""Write lines in Python: for steps that are not plain text, and wherever tokens are counted."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from trajkit.schema import Message, Role, ThoughtBlock
 
 @dataclass
 class Outcome:
-    """What became of a step."""
+    """Result of a step."""
 
     reason: str | None
-    """Why it is in no row; None when it is in one."""
+    """Why it is in no row; None if it is in one."""
     line: str | None = None
-    """The row, without line break, at the last step that it teaches."""
+    """The row, without line break; set at the last step that the row teaches."""
     n_characters: int = 0
-    """Size of its prompt and its answer in the store."""
+    """Size of its prompt and answer in the store."""
     n_tokens: int | None = None
-    """Tokens of the row at its last step, where they are counted."""
+    """Tokens of the row at its last step, if counted."""
 
 
 class Lines(Protocol):
     """Makes the lines of an episode."""
 
     columns: set[str]
-    """Columns that a row had so far."""
+    """Columns that a row has had so far."""
 
     def of(self, rows: Sequence[dict[str, Any]]) -> list[Outcome]:
-        """What becomes of the steps of an episode, one by one."""
+        """Return the result of each step of an episode."""
 
 
 class SftLines:
@@ -45,10 +45,10 @@ class SftLines:
 
     Args:
         form: The format.
-        options: What was asked for.
-        calls: Completes the calls of rows, and checks rows.
-        lengths: Counts tokens; None where nobody asked.
-        tally: Is added to.
+        options: The options.
+        calls: Completes tool calls, and checks rows.
+        lengths: Counts tokens, if asked for.
+        tally: Counts losses and problems.
     """
 
     def __init__(
@@ -64,10 +64,10 @@ class SftLines:
         self.columns: set[str] = set()
 
     def of(self, rows: Sequence[dict[str, Any]]) -> list[Outcome]:
-        """What becomes of the steps of an episode, one by one.
+        """Return the result of each step of an episode.
 
         Raises:
-            DataError: A prompt or an answer in the store is not made of messages.
+            DataError: A prompt or an answer in the store is not valid.
         """
         steps = said(rows, self._change)
         outcomes = [Outcome(step.reason, n_characters=step.n_characters) for step in steps]
@@ -111,11 +111,11 @@ class JudgedLines:
 
     Args:
         form: The format.
-        options: What was asked for.
-        calls: Completes the calls of rows, and checks rows.
-        verdicts: By episode id, whether it is good; what is not there is unknown.
-        lengths: Counts tokens; None where nobody asked.
-        tally: Is added to.
+        options: The options.
+        calls: Completes tool calls, and checks rows.
+        verdicts: Returns whether an episode is good; None if unknown.
+        lengths: Counts tokens, if asked for.
+        tally: Counts losses and problems.
     """
 
     def __init__(
@@ -136,10 +136,10 @@ class JudgedLines:
         self.columns: set[str] = set()
 
     def of(self, rows: Sequence[dict[str, Any]]) -> list[Outcome]:
-        """What becomes of the steps of an episode, one by one.
+        """Return the result of each step of an episode.
 
         Raises:
-            DataError: A prompt or an answer in the store is not made of messages.
+            DataError: A prompt or an answer in the store is not valid.
         """
         verdict = self._verdict(rows[0]["episode_id"])
         steps = said(rows, self._change)
@@ -171,18 +171,18 @@ class JudgedLines:
 
 
 def completed(example: Example, calls: Calls) -> Example:
-    """The example with the ids and the tools that its calls lack."""
+    """Return the example with call ids and tool declarations."""
     messages = calls.with_ids(example.messages)
     return example._replace(messages=messages, tools=calls.with_tools(example.tools, messages))
 
 
 def merges(form: SftFormat, unit: Unit) -> bool:
-    """Whether a row of the format has all answers of a conversation, where a row is an episode."""
+    """Whether a row of the format has all learned answers of an episode's conversation."""
     return unit == Unit.EPISODE and form.masks[unit] != Mask.LAST
 
 
 def changing(thoughts: Thoughts, tally: Tally) -> Callable[[Message], Message]:
-    """What is done to each message before it is written, counted."""
+    """Return the function that rewrites the thoughts of a message and counts those it strips."""
 
     def change(message: Message) -> Message:
         if thoughts == Thoughts.STRIP:
@@ -193,7 +193,7 @@ def changing(thoughts: Thoughts, tally: Tally) -> Callable[[Message], Message]:
 
 
 def answers_of_context(example: Example) -> Iterator[Problem]:
-    """The answers that are only context, where the training would learn them."""
+    """Yield a problem for each answer that is only context, if the training would learn it."""
     for position, (message, weight) in enumerate(zip(example.messages, example.weights, strict=True)):
         if message.role == Role.ASSISTANT and weight <= 0:
             yield Problem(CONTEXT_ANSWER, f"messages.{position}")

@@ -1,4 +1,4 @@
-"""The examples of an episode: one per step, or one per conversation that only grows."""
+"""Make the examples of an episode: one per step, or one per conversation that only grows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trajkit.schema import Message, TextBlock, ToolCallBlock
 from trajkit.schema.base import JsonObject
 
 EMPTY_ANSWER = "empty answer"
-"""Why a step whose answer has neither text nor a tool call is not learned."""
+"""Reason for which a step is not learned whose answer has neither text nor a tool call."""
 
 _MESSAGES = TypeAdapter(tuple[Message, ...])
 
@@ -26,17 +26,16 @@ class Said(NamedTuple):
     """A step with its whole prompt."""
 
     place: Step
-    """Which."""
     prompt: tuple[Message, ...] | None
-    """Every message that the model saw; None when unknown."""
+    """All messages that the model saw; None if unknown."""
     answer: Message | None
-    """What it said; None when no model did."""
+    """None if there is none."""
     tools: tuple[JsonObject, ...]
-    """Tools that it could call."""
+    """Tools that the model could call."""
     weight: float
-    """How much it counts; 0 when it is not learned."""
+    """Loss weight; 0 if the step is not learned."""
     reason: str | None
-    """Why it is not learned; None when it is."""
+    """Why it is not learned; None if it is."""
     n_characters: int
     """Size of the prompt and the answer, as the store spells them."""
 
@@ -45,20 +44,20 @@ class Lesson(NamedTuple):
     """An example, and the steps that it teaches."""
 
     example: Example
-    """What a row will say."""
+    """Content of the row."""
     steps: tuple[int, ...]
     """Positions in the episode of the steps that are learned, in the order of its answers."""
 
 
 def said(rows: Sequence[dict[str, Any]], change: Callable[[Message], Message]) -> list[Said]:
-    """The steps of an episode with their prompts, put together from what is new in each.
+    """Return the steps of an episode with whole prompts, each rebuilt from the new messages of the steps.
 
     Args:
-        rows: Of `Steps.rows`: all steps of an episode, or some that keep nothing of the step before.
-        change: Is applied to each message.
+        rows: Rows of `Steps.rows`: all steps of an episode, or some that keep nothing of the previous step.
+        change: Applied to each message.
 
     Raises:
-        DataError: A prompt or an answer in the store is not made of messages.
+        DataError: A prompt or an answer in the store is not valid.
     """
     steps = []
     before: tuple[Message, ...] = ()
@@ -85,7 +84,7 @@ def said(rows: Sequence[dict[str, Any]], change: Callable[[Message], Message]) -
 
 
 def lessons(steps: Sequence[Said]) -> Iterator[Lesson]:
-    """One lesson for each step that is learned."""
+    """Yield one lesson for each learned step."""
     for position, step in enumerate(steps):
         if step.reason is None and step.prompt is not None and step.answer is not None:
             messages = (*step.prompt, step.answer)
@@ -94,9 +93,9 @@ def lessons(steps: Sequence[Said]) -> Iterator[Lesson]:
 
 
 def merged_lessons(steps: Sequence[Said]) -> Iterator[Lesson]:
-    """One lesson for each conversation in which every prompt is the one before, its answer, and more.
+    """Yield one lesson for each conversation, whose prompts each extend the previous prompt and answer.
 
-    A prompt that is otherwise, or other tools, begin a new one; what was copied into it is context there.
+    Another prompt, or other tools, begin a new conversation, in which copied messages are context.
     """
     conversation = _Conversation(())
     for position, step in enumerate(steps):
@@ -112,7 +111,7 @@ def merged_lessons(steps: Sequence[Said]) -> Iterator[Lesson]:
 
 
 class _Conversation:
-    """A conversation as it grows."""
+    """A growing conversation."""
 
     def __init__(self, tools: tuple[JsonObject, ...]) -> None:
         self._tools = tools
@@ -158,7 +157,7 @@ def _parsed(adapter: TypeAdapter[Any], text: str | None, place: Step) -> Any:
 
 
 def says_something(answer: Message) -> bool:
-    """Whether there is something to learn in an answer: text, or the call of a tool."""
+    """Whether an answer has text or a tool call to learn."""
     return any(
         isinstance(block, ToolCallBlock) or (isinstance(block, TextBlock) and block.text)
         for block in answer.content
@@ -167,5 +166,5 @@ def says_something(answer: Message) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def _tools(text: str) -> tuple[JsonObject, ...]:
-    """The tools of a step, which are mostly those of the step before."""
+    """Parse the tools of a step; most steps have those of the previous one."""
     return tuple(json.loads(text) or ())

@@ -1,4 +1,4 @@
-"""Write a training file from preference pairs: rows of preferences, or of answers that are good or bad."""
+"""Write a training file from preference pairs: rows of preferences, or of good and bad answers."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ _TYPES: dict[str, pa.DataType] = {
     "reason": pa.string(),
 }
 PAIR_SCHEMA = pa.schema(_TYPES)
-"""Columns of the provenance: `side` is null where a row has both."""
+"""Columns of the provenance. `side` is null if a row has both."""
 
 _ROWS_AT_ONCE = 1000
 OTHER_PROMPT = "the two sides were given different prompts"
-"""Why a pair teaches nothing: an answer is better or worse only after the same prompt."""
+"""Reason for which a pair is in no row: an answer is better only after the same prompt."""
 
 
 class _Taught(NamedTuple):
-    """A row that a pair may give."""
+    """A row of a pair, or the reason why there is none."""
 
     side: str | None
     row: Row | None
@@ -76,20 +76,20 @@ def convert_pairs(
 ) -> Conversion:
     """Write rows of preferences from pairs.
 
-    Of a pair whose sides have several turns, the first answers that differ are learned. A pair whose sides
-    were given different prompts is in no row, and counted.
+    If the sides of a pair have several turns, the first answers that differ are learned. A pair whose sides
+    have different prompts is in no row, and is counted.
 
     Args:
-        pairs: Such as `trajkit.curation.pair_file.Pairs`; may be gone through twice.
-        goal: The file that exists afterwards. It must not exist before.
-        to: The format, or the name of one.
-        source: Where the pairs are.
-        digest: Of the pairs.
+        pairs: Such as `trajkit.curation.pair_file.Pairs`; iterated twice.
+        goal: The file to write. It must not exist before.
+        to: The format, or its name.
+        source: Path of the pairs.
+        digest: Digest of the pairs.
         **options: The fields of `trajkit.curation.rows.request.Options`.
 
     Raises:
-        RequestError: The format is not made of pairs, or an option makes no sense with it.
-        DataError: A row would be refused, or is too long, or something is lost and `strict`.
+        RequestError: The format does not take pairs, or an option does not fit it.
+        DataError: The target would refuse a row, a row is too long, or something is lost and `strict`.
         NothingMatched: No pair gives a row.
         StoreError: `goal` exists or cannot be written.
         MissingExtra: The tokenizer's package is not installed.
@@ -143,7 +143,7 @@ def convert_pairs(
 
 
 class _Writer:
-    """Writes the rows of pairs, and counts."""
+    """Writes the rows of pairs, and counts them."""
 
     def __init__(
         self, form: PreferenceFormat | JudgedFormat, asked: Options, lengths: Lengths | None, tally: Tally
@@ -151,7 +151,7 @@ class _Writer:
         self._form = form
         self._calls = Calls(form.target, asked.tools)
         self._change = changing(asked.thoughts, tally)
-        self._look = changing(asked.thoughts, Tally())  # what is only looked at is not counted
+        self._look = changing(asked.thoughts, Tally())  # `_judge` reads all pairs first, and must not count
         self._lengths = lengths
         self._tally = tally
         self._verdicts: dict[_Key, set[bool]] = {}
@@ -192,14 +192,14 @@ class _Writer:
         return Written(n_rows, n_bytes, digest.hexdigest(), n_longest)
 
     def _judge(self, pairs: Iterable[Pair]) -> None:
-        """Take note of what is good and what is bad, as an answer may be both in different pairs."""
+        """Collect the verdicts on each answer, which may be good in one pair and bad in another."""
         for pair in pairs:
             parted = part(pair, self._look)
             for _, key, judged in _keys(pair, parted):
                 self._verdicts.setdefault(key, set()).add(judged.is_good)
 
     def _taught(self, pair: Pair, parted: Parted) -> Iterator[_Taught]:
-        """The rows that a pair gives: one, or one for each side."""
+        """Yield the rows of a pair: one, or one for each side."""
         if isinstance(self._form, PreferenceFormat):
             yield self._preference(self._form, pair, parted)
             return
@@ -231,7 +231,7 @@ class _Writer:
         return taught
 
     def _completed(self, given: Preference) -> Preference:
-        """The preference with the ids and the tools that its calls lack."""
+        """Return the preference with call ids and tool declarations."""
         chosen = self._calls.with_ids((*given.prompt, given.chosen))
         rejected = self._calls.with_ids((*given.prompt, given.rejected))
         tools = self._calls.with_tools(given.tools, (*chosen, rejected[-1]))
@@ -256,7 +256,7 @@ class _Writer:
     def _fit(
         self, prompt: tuple[Message, ...], answers: tuple[Message, ...], tools: Any, step: Step
     ) -> tuple[tuple[Message, ...] | None, str | None, int | None]:
-        """The prompt, as much of it as fits with each of the answers."""
+        """Return as much of the prompt as fits with each of the answers."""
         n_tokens = None
         if self._lengths is None:
             return prompt, None, None
@@ -270,7 +270,7 @@ class _Writer:
 
 
 class _Key(NamedTuple):
-    """An answer that may be a row of its own. Of a demonstration the step is that of the worse answer."""
+    """An answer that may be a row of its own. A demonstration has the step of the worse answer."""
 
     episode_id: str
     step_index: int
@@ -278,7 +278,7 @@ class _Key(NamedTuple):
 
 
 def _keys(pair: Pair, parted: Parted) -> Iterator[tuple[str, _Key, Judged]]:
-    """Both sides of a pair; none where it teaches nothing."""
+    """Yield both sides of a pair; none if the pair is not learned."""
     if parted.sides is None:
         return
     better, worse = parted.sides
@@ -304,7 +304,7 @@ def _origin(pair: Pair, parted: Parted, taught: _Taught, number: int | None) -> 
 
 
 def _finish(spooled: Path, goal: Path, made: Conversion, asked: Options) -> None:
-    """The provenance with what was done in its metadata."""
+    """Write the provenance with counts and options in its metadata."""
     schema = PAIR_SCHEMA.with_metadata({METADATA_KEY: json.dumps(facts(made, asked)).encode()})
     with pq.ParquetFile(spooled) as file, pq.ParquetWriter(goal, schema, compression="zstd") as writer:
         for batch in file.iter_batches():
@@ -319,29 +319,24 @@ def _nothing(source: Path, tally: Tally) -> Exception:
 
 
 class Parted(NamedTuple):
-    """Where the two sides of a pair part."""
+    """The first different answers of a pair."""
 
     preference: Preference | None
-    """What it teaches; None when nothing."""
+    """The preference to learn; None if there is none."""
     reason: str | None
-    """Why nothing."""
+    """Why there is none."""
     chosen_step: int
-    """The step of the better side."""
+    """Step of the better answer."""
     rejected_step: int
-    """The step of the worse one."""
+    """Step of the worse answer."""
     sides: tuple[Judged, Judged] | None = None
-    """The better answer and the worse one, each after its own prompt; None where one of them is not known."""
+    """The better and the worse answer, each with its own prompt; None if one of them is unknown."""
     n_later: int = 0
-    """Turns after those, which no row can say."""
+    """Number of later turns, which a row cannot contain."""
 
 
 def part(pair: Pair, change: Callable[[Message], Message]) -> Parted:
-    """Find where the two sides say something else.
-
-    Args:
-        pair: The pair.
-        change: Is applied to each message.
-    """
+    """Find the first different answers of a pair, after applying `change` to each message."""
     sides = (_turns(pair.prompt, pair.chosen, change), _turns(pair.prompt, pair.rejected, change))
     for number, (better, worse) in enumerate(zip(*sides, strict=False)):
         place = (better.step_index, worse.step_index)
@@ -379,7 +374,7 @@ class _Turn(NamedTuple):
 def _turns(
     prompt: tuple[Message, ...], turns: Iterable[Turn], change: Callable[[Message], Message]
 ) -> Iterator[_Turn]:
-    """The turns of a side with their prompts."""
+    """Yield the turns of a side with their prompts."""
     before = tuple(map(change, prompt))
     for turn in turns:
         answer = None if turn.completion is None else change(turn.completion)
@@ -393,7 +388,7 @@ def _turns(
 
 
 def _sense(answer: Message) -> list[Any]:
-    """What an answer says: thoughts and the ids of calls make no difference."""
+    """Return an answer without thoughts and ids of calls."""
     return [
         block.model_copy(update={"id": ""}) if isinstance(block, ToolCallBlock) else block
         for block in answer.content

@@ -1,7 +1,7 @@
-"""The steps of one part of a store as they lie there: from Parquet to lines without a query.
+"""Read the steps of one part of a store from Parquet and write their lines, without a query.
 
-This is for steps whose prompts are whole. Where a prompt keeps messages of the step before, DuckDB puts the
-conversations together (`steps`).
+This is for steps whose prompts are whole. If a prompt keeps messages of the previous step, DuckDB rebuilds
+the conversations (`steps`).
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from trajkit.curation.rows.plain_line import PlainLines
 from trajkit.formats.base import PlainText
 
 RAW = ("n_prompt_kept", "messages", "completion", "tools")
-"""The columns of a step that its row is made of."""
+"""The columns of a step that make its row."""
 READ = ("episode_id", "step_index", "inference_id", "loss_weight", "mask_reason", *RAW)
 """The columns that are read."""
 
-# larger ones take new memory each time, and that takes longer than what is done in it
+# larger batches take new memory each time, which costs more than the work in it
 _BYTES_PER_BATCH = 5_000_000
 _MOST_STEPS = 2048
 _THREADS = max(1, min(4, os.cpu_count() or 1))
-_AT_ONCE = _THREADS + 1  # one waits for the first thread that is free
+_AT_ONCE = _THREADS + 1  # one batch waits for the first free thread
 _NULL = texts_of(["null"])
 _NO_TOOLS = texts_of(["[]", "null"])
-_MOST_BYTES = 4  # of these
+_MOST_BYTES = 4  # longest of _NULL and _NO_TOOLS
 _REASONS = texts_of(["negative weight", "weight 0", "no answer", "prompt unknown"])
 _HANDED_OVER = ("episode_id", "step_index", "inference_id", "loss_weight", *RAW)
 
@@ -66,16 +66,13 @@ class PartSteps:
                 n_kept = n_kept.filter(is_chosen)
                 self._is_chosen = np.concatenate([flags_in(chunk) for chunk in is_chosen.chunks])
         self.is_chained = (pc.max(n_kept).as_py() or 0) > 0
-        """Some prompt keeps messages of the one before."""
+        """Whether some prompt keeps messages of the previous step."""
 
     def tables(self, plain: PlainText | None) -> Iterator[pa.Table]:
-        """The steps, a bounded number at a time.
+        """Yield the steps with the columns of `Steps.tables`, a bounded number at a time.
 
         Args:
-            plain: How the format writes rows of plain text; None where Python writes all.
-
-        Returns:
-            The columns of `Steps.tables`.
+            plain: How the format writes rows of plain text; None if Python writes all.
         """
         lines = [None if plain is None else PlainLines(plain) for _ in range(_AT_ONCE)]
         pending: deque[Future[pa.Table]] = deque()
@@ -83,13 +80,13 @@ class PartSteps:
             for number, batch in enumerate(self._batches(file)):
                 if len(pending) == _AT_ONCE:
                     yield pending.popleft().result()
-                # whose lines are used again are done: tables are taken in the order of their batches
+                # these `lines` are free again: tables are taken in the order of their batches
                 pending.append(makers.submit(_with_lines, batch, lines[number % _AT_ONCE]))
             while pending:
                 yield pending.popleft().result()
 
     def _batches(self, file: pq.ParquetFile) -> Iterator[pa.RecordBatch]:
-        """The chosen steps as they are stored."""
+        """Yield the chosen steps as they are stored."""
         n_rows = max(1, min(_MOST_STEPS, int(_BYTES_PER_BATCH / max(1.0, bytes_per_step(file)))))
         groups, is_mine = self._groups(file)
         batches = file.iter_batches(n_rows, row_groups=groups, columns=list(READ), use_threads=False)
@@ -102,7 +99,7 @@ class PartSteps:
                 yield mine
 
     def _groups(self, file: pq.ParquetFile) -> tuple[list[int], Numbers | None]:
-        """The row groups in which there are chosen steps, and which of their rows are; None for all."""
+        """Return the row groups with chosen steps, and a mask of their chosen rows; None for all."""
         everything = list(range(file.num_row_groups))
         if self._is_chosen is None:
             return everything, None
@@ -113,7 +110,7 @@ class PartSteps:
 
 
 def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The batches; in another thread the next is read while one is used."""
+    """Yield the batches; another thread reads the next one meanwhile."""
     with ThreadPoolExecutor(1) as reader:
         pending = reader.submit(next, batches, None)
         while (batch := pending.result()) is not None:
@@ -122,7 +119,7 @@ def _ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def bytes_per_step(file: pq.ParquetFile, columns: Collection[str] = RAW) -> float:
-    """How much a step of a part has on average in some columns."""
+    """Return the mean size of a step in some columns."""
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
     n_bytes = sum(
         column.total_uncompressed_size
@@ -156,13 +153,13 @@ def _with_lines(batch: pa.RecordBatch, lines: PlainLines | None) -> pa.Table:
 
 
 def _text(column: pa.Array[Any]) -> pa.Array[Any]:
-    """JSON as text, whatever its column is called."""
+    """Cast JSON to text."""
     stored = column.storage if isinstance(column, pa.ExtensionArray) else column
     return stored if stored.type == pa.string() else stored.cast(pa.string())
 
 
 def _is(column: pa.Array[Any], values: pa.Array[Any]) -> Numbers:
-    """Whether each text is null or one of some, which are short."""
+    """Whether each text is null or one of some short values."""
     is_none: Numbers = flags_in(column.is_null())
     if (np.diff(bounds_in(column))[~is_none] <= _MOST_BYTES).any():
         is_none = is_none | flags_in(pc.is_in(column, value_set=values))
@@ -172,14 +169,14 @@ def _is(column: pa.Array[Any], values: pa.Array[Any]) -> Numbers:
 def _reasons(
     columns: dict[str, Any], weight: Numbers, is_there: Numbers, given: pa.Array[Any]
 ) -> pa.Array[Any]:
-    """Why each step is not learned; null where it is. `steps` says the same in SQL."""
+    """Return why each step is not learned; null if it is. `steps` has the same in SQL."""
     is_masked = is_there & (weight <= 0)
     has_no_answer, has_no_prompt = (_is(columns[name], _NULL) for name in ("completion", "messages"))
     is_known = is_masked | has_no_answer | has_no_prompt
     if not is_known.any():
         return pa.nulls(len(weight), pa.string())
     which = np.select([is_masked & (weight < 0), is_masked, has_no_answer], [0, 1, 2], 3)
-    said = _REASONS.take(numbers_of(which, is_known))
+    known_reasons = _REASONS.take(numbers_of(which, is_known))
     has_own = flags_of(is_masked & flags_in(given.is_valid()))
-    reasons: pa.Array[Any] = pc.if_else(has_own, given.cast(pa.string()), said)
+    reasons: pa.Array[Any] = pc.if_else(has_own, given.cast(pa.string()), known_reasons)
     return reasons

@@ -1,4 +1,4 @@
-"""Where the files of a conversion go: each has its name only when all of them are whole."""
+"""Write the files of a conversion under temporary names, and rename them when all are complete."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _SUFFIXES = (".jsonl", ".json", ".parquet")
 
 
 class Place:
-    """The goal of a conversion, and a folder beside it in which its files grow.
+    """The goal of a conversion, and a folder beside it for its temporary files.
 
     Args:
-        goal: The file or folder that exists afterwards.
+        goal: The file or folder to write.
         kind: How rows are stored.
-        is_folder: The goal is a folder with the rows and more.
+        is_folder: Whether the goal is a folder with the rows and other files.
 
     Raises:
-        StoreError: The goal exists, or a file in the place of its provenance that is no such.
+        StoreError: The goal exists, or another file has the name of its provenance.
     """
 
     def __init__(self, goal: Path, kind: FileKind, *, is_folder: bool) -> None:
@@ -35,16 +35,16 @@ class Place:
         self.data = goal / _NAMES[kind] if is_folder else goal
         """The file with the rows."""
         self.provenance = provenance_path(self.data)
-        """The file that says where they are from."""
+        """The file with the origin of the rows."""
         refuse_existing(goal)
         if not is_folder and not is_ours(self.provenance):
             refuse_existing(self.provenance)
         self.work = temporary_beside(goal)
-        """The folder beside it."""
+        """The folder for temporary files."""
 
     @contextlib.contextmanager
     def open(self) -> Iterator[Path]:
-        """Make the folder; it is gone afterwards, whatever happens.
+        """Create the folder, and remove it afterwards in any case.
 
         Raises:
             StoreError: Something cannot be written.
@@ -59,11 +59,11 @@ class Place:
             shutil.rmtree(self.work, ignore_errors=True)
 
     def settle(self, rows: Path, provenance: Path | None, others: Mapping[str, str]) -> None:
-        """Give the finished files their names.
+        """Give the complete files their names.
 
         Args:
             rows: The file with the rows.
-            provenance: The file that says where they are from; None when there is none.
+            provenance: The file with their origin; None without one.
             others: Texts of the other files of a folder, by name.
         """
         refuse_existing(self.goal)
@@ -87,5 +87,5 @@ class Place:
 
 
 def is_folder(goal: Path) -> bool:
-    """Whether a goal of a format with more than one file is a folder, by its name."""
+    """Whether the name of a goal is a folder's, for formats with more than one file."""
     return goal.suffix not in _SUFFIXES

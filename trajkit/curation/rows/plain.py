@@ -1,9 +1,9 @@
-"""What a step adds to a conversation of plain text, in SQL: only what stands around its texts is replaced.
+"""Write plain-text steps of a conversation in SQL, replacing only the text between the messages' texts.
 
 In a store a message of one text is always spelled `{"role":"…","content":[{"type":"text","text":"…"}]}`, and
-within a text every quotation mark has a backslash before it. So what follows one text and precedes the next
-can be found by searching, and nothing is parsed. Whatever is spelled otherwise keeps a `"type"` and is no
-plain row; Python writes it. Where no prompt keeps messages of another, `plain_line` does without SQL.
+every quotation mark in a text has a backslash before it. So the text between two messages can be found by
+searching, and nothing is parsed. A step that is spelled otherwise keeps a `"type"` and is not plain; Python
+writes it. If no prompt keeps messages of another, `plain_line` does the same without SQL.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ def _start(role: str) -> str:
 
 
 def fragment(plain: PlainText, messages: str, *, is_first: bool) -> str:
-    """SQL for the messages that a step adds to a conversation; null where they are not plain.
+    """Return SQL of the messages that a step adds to a conversation; null if they are not plain.
 
     Args:
         plain: How the format writes messages of one text.
-        messages: SQL for their JSON; the empty list gives no text.
-        is_first: They begin the row, so that what the row begins with is there too.
+        messages: SQL of their JSON; the empty list gives no text.
+        is_first: Whether they begin the row, with the row's own beginning.
     """
     replaced = _replaced("given", [*_between(plain, is_first=is_first), *_starts(plain, is_first=is_first)])
     replaced = f"replace({replaced}, {literal(_END + ']')} || {_NEWLINE}, {literal(plain.after)})"
@@ -42,7 +42,7 @@ def fragment(plain: PlainText, messages: str, *, is_first: bool) -> str:
 
 
 def answer_text(plain: PlainText, answer: str) -> str:
-    """SQL for the text of an answer as JSON without its quotation marks; null where it is not plain."""
+    """Return SQL of an answer's text as JSON without its quotation marks; null if it is not plain."""
     replaced = f"replace({_replaced('given', [(_ANSWER, '')])}, {literal(_END)} || {_NEWLINE}, '')"
     return f"""list_transform([{answer} || {_NEWLINE}], lambda given: CASE
         WHEN starts_with(given, {literal(_ANSWER)}) AND {_is_taken(plain, "given")}
@@ -57,18 +57,18 @@ def _replaced(sql: str, pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def _between(plain: PlainText, *, is_first: bool) -> list[tuple[str, str]]:
-    """What stands between two messages, by the role of the second."""
-    if plain.system is not None and is_first:  # then the system message is the only one before another
+    """Return what to replace between two messages, by the role of the second."""
+    if plain.system is not None and is_first:  # the only message before another is then the system message
         return [(f"{_END},{_start('user')}", plain.system[1] + plain.head + plain.before["user"])]
     return [
         (f"{_END},{_start(role)}", plain.after + plain.between + plain.before[role])
         for role in _ROLES
-        if role in plain.before and role != "system"  # trainers refuse it there, which Python says
+        if role in plain.before and role != "system"  # trainers refuse a later one, and Python reports it
     ]
 
 
 def _starts(plain: PlainText, *, is_first: bool) -> list[tuple[str, str]]:
-    """What stands before the first message, by its role."""
+    """Return what to replace before the first message, by its role."""
     head = plain.opening + plain.head if is_first else ""
     starts = [
         (f"[{_start(role)}", head + plain.before[role])
@@ -81,18 +81,18 @@ def _starts(plain: PlainText, *, is_first: bool) -> list[tuple[str, str]]:
 
 
 def _is_taken(plain: PlainText, sql: str) -> str:
-    """Nothing in it that Python has to look at, such as control codes, which are spelled in two ways."""
+    """Return SQL that is false if Python must look at the text, as for control codes with two spellings."""
     refused = ["\\u", '"text":""', *plain.refused, '"content":[]']
     return " AND ".join(f"NOT contains({sql}, {literal(text)})" for text in refused)
 
 
 def _is_done(sql: str) -> str:
-    """Every message was found: the type of a block is not left anywhere."""
+    """Return SQL that is true if every message was found: no type of a block is left."""
     return f"""NOT contains({sql}, '"type"')"""
 
 
 def _takes_turns(plain: PlainText, sql: str, *, is_first: bool) -> str:
-    """Where turns must alternate: only a system message (at the beginning) and one of the user."""
+    """Return SQL that is true if turns alternate: one user message, after a system message or none."""
     if not plain.alternates:
         return "true"
     users = literal(f"{_END},{_start('user')}")

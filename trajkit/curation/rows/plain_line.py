@@ -1,7 +1,7 @@
-"""Rows of plain text by columns: their texts are JSON already, only what stands around them is another.
+"""Write plain-text rows from columns: their texts are JSON already, only the text around them differs.
 
-No text is copied but once, into the file's bytes: a row is a list of pieces of the store's columns and of
-constants, which Arrow puts together.
+Each text is copied once, into the file's bytes: a row is a list of pieces of the store's columns and of
+constants, which Arrow concatenates.
 """
 
 from __future__ import annotations
@@ -30,47 +30,47 @@ class PlainLines:
 
     def __init__(self, plain: PlainText) -> None:
         self._plain = plain
-        # control codes, which are spelled in two ways, are for Python to write
+        # Python writes control codes, because they have two spellings
         self._finder = Finder([b"\\u", *(text.encode() for text in plain.refused)])
 
     def of(self, prompts: pa.Array[Any], answers: pa.Array[Any], is_wanted: Numbers) -> pa.Array[Any]:
-        """The lines, each with its line break; null where one is not plain.
+        """Return the lines, each with its line break; null if a row is not plain.
 
         Args:
-            prompts: Their JSON, as text.
+            prompts: The prompts' JSON.
             answers: The answers' JSON.
-            is_wanted: Which rows shall have one.
+            is_wanted: Whether each row needs a line.
         """
-        said = self._finder.spans(prompts, is_list=True)
+        prompted = self._finder.spans(prompts, is_list=True)
         answered = self._finder.spans(answers, is_list=False)
-        is_plain = is_wanted & _is_plain(self._plain, said) & (answered.counts == 1)
+        is_plain = is_wanted & _is_plain(self._plain, prompted) & (answered.counts == 1)
         is_plain[np.flatnonzero(answered.counts)[answered.roles != _ASSISTANT]] = False
         if not is_plain.any():
             return pa.nulls(len(prompts), pa.large_string())
-        return _joined(self._plain, _only(said, is_plain), _only(answered, is_plain), is_plain)
+        return _joined(self._plain, _only(prompted, is_plain), _only(answered, is_plain), is_plain)
 
 
-def _is_plain(plain: PlainText, said: Spans) -> Numbers:
-    """The prompts whose messages the format can say with texts alone."""
-    rows = np.repeat(np.arange(len(said.counts)), said.counts)
-    is_first = np.arange(len(rows)) == (np.cumsum(said.counts) - said.counts)[rows]
-    is_known = np.array([role in plain.before for role in ROLES])[said.roles]
-    is_known &= is_first | (said.roles != _SYSTEM)  # trainers refuse a later one, which Python says
+def _is_plain(plain: PlainText, prompted: Spans) -> Numbers:
+    """Return which prompts the format can write from their texts alone."""
+    rows = np.repeat(np.arange(len(prompted.counts)), prompted.counts)
+    is_first = np.arange(len(rows)) == (np.cumsum(prompted.counts) - prompted.counts)[rows]
+    is_known = np.array([role in plain.before for role in ROLES])[prompted.roles]
+    is_known &= is_first | (prompted.roles != _SYSTEM)  # trainers refuse a later one, and Python reports it
     if plain.system is not None:
-        is_known |= is_first & (said.roles == _SYSTEM)
-    is_plain: Numbers = said.counts > 0
+        is_known |= is_first & (prompted.roles == _SYSTEM)
+    is_plain: Numbers = prompted.counts > 0
     is_plain[rows[~is_known]] = False
-    if plain.system is not None:  # what follows the system message closes it
-        is_plain[rows[is_first & (said.roles == _SYSTEM) & (said.counts[rows] == 1)]] = False
-    if plain.alternates:  # a message of the user, and before it a system message or none
-        is_plain &= said.counts <= 2
-        right = np.where(is_first & (said.counts[rows] > 1), _SYSTEM, _USER)
-        is_plain[rows[said.roles != right]] = False
+    if plain.system is not None:  # the next message closes the system message
+        is_plain[rows[is_first & (prompted.roles == _SYSTEM) & (prompted.counts[rows] == 1)]] = False
+    if plain.alternates:  # one user message, after a system message or none
+        is_plain &= prompted.counts <= 2
+        right = np.where(is_first & (prompted.counts[rows] > 1), _SYSTEM, _USER)
+        is_plain[rows[prompted.roles != right]] = False
     return is_plain
 
 
 def _only(spans: Spans, is_kept: Numbers) -> Spans:
-    """The texts of some rows."""
+    """Return the spans of some rows."""
     if bool(is_kept.all()):
         return spans
     texts = np.repeat(is_kept, spans.counts)
@@ -78,10 +78,10 @@ def _only(spans: Spans, is_kept: Numbers) -> Spans:
 
 
 def _constants(plain: PlainText) -> list[bytes]:
-    """What stands around the texts.
+    """Return the texts around the messages' texts.
 
-    That is: before a first message, before another one and before one after a system message that stands
-    elsewhere, each by its role; before the answer; and after it.
+    By role: before a first message, before a later one, and before one after a system message that the format
+    writes elsewhere. Then the text before the answer, and after it.
     """
     first, other, after_system = [], [], []
     for role in ROLES:
@@ -95,43 +95,43 @@ def _constants(plain: PlainText) -> list[bytes]:
     return [text.encode() for text in (*first, *other, *after_system, *around)]
 
 
-def _joined(plain: PlainText, said: Spans, answered: Spans, is_plain: Numbers) -> pa.Array[Any]:
-    """The lines of the plain rows, from texts of theirs alone."""
+def _joined(plain: PlainText, prompted: Spans, answered: Spans, is_plain: Numbers) -> pa.Array[Any]:
+    """Concatenate the lines of the plain rows; the spans have no other rows."""
     constants = _constants(plain)
     fixed = bytes_in(b"".join(constants))
     sizes = np.array([len(text) for text in constants])
     of_constants = _views(fixed, np.cumsum(sizes) - sizes, sizes, buffer=2)
-    n_pieces = np.where(is_plain, 2 * said.counts + 3, 0)
+    n_pieces = np.where(is_plain, 2 * prompted.counts + 3, 0)
     bounds = np.concatenate(([0], np.cumsum(n_pieces)))
     views = np.empty((bounds[-1], 4), np.int32)
-    # of each text of a prompt: the place among the pieces of what stands before it
-    before_texts = np.cumsum(said.counts) - said.counts
-    rows = np.repeat(np.arange(len(is_plain)), said.counts)
+    # for each text of a prompt: the index of the piece before it
+    before_texts = np.cumsum(prompted.counts) - prompted.counts
+    rows = np.repeat(np.arange(len(is_plain)), prompted.counts)
     position = np.arange(len(rows)) - before_texts[rows]
     places = bounds[rows] + 2 * position
     kind = np.where(position == 0, _FIRST, _OTHER)
     if plain.system is not None:
-        kind[np.flatnonzero((position == 0) & (said.roles == _SYSTEM)) + 1] = _AFTER_SYSTEM
-    views[places] = of_constants[kind + said.roles]
-    views[places + 1] = _views(said.data, said.starts, said.sizes, buffer=0)
+        kind[np.flatnonzero((position == 0) & (prompted.roles == _SYSTEM)) + 1] = _AFTER_SYSTEM
+    views[places] = of_constants[kind + prompted.roles]
+    views[places + 1] = _views(prompted.data, prompted.starts, prompted.sizes, buffer=0)
     ends = bounds[1:][is_plain]
     views[ends - 3] = of_constants[_BEFORE_ANSWER]
     views[ends - 2] = _views(answered.data, answered.starts, answered.sizes, buffer=1)
     views[ends - 1] = of_constants[_AFTER_ANSWER]
-    buffers = [None, *map(buffer_of, (views, said.data, answered.data, fixed))]
+    buffers = [None, *map(buffer_of, (views, prompted.data, answered.data, fixed))]
     pieces = pa.Array.from_buffers(pa.binary_view(), len(views), buffers).cast(pa.large_binary())
     _, offsets, data = pieces.buffers()
     return lines_of(data, numbers_in(offsets)[bounds], is_plain)
 
 
 def _views(data: Numbers, starts: Numbers, sizes: Numbers, *, buffer: int) -> Numbers:
-    """Arrow's views of pieces of some bytes, one of four numbers each.
+    """Return Arrow's binary views of pieces of a buffer, four numbers each.
 
     Args:
         data: The bytes.
         starts: Where the pieces begin.
-        sizes: How long they are.
-        buffer: Which of the array's buffers the bytes are.
+        sizes: Their lengths.
+        buffer: Index of the bytes among the array's buffers.
     """
     views = np.empty((len(starts), 4), np.int32)
     views[:, 1:] = pieces_at(data, starts, _INLINE).view(np.int32).reshape(-1, _INLINE // 4)

@@ -1,7 +1,8 @@
-"""Where each row of a training file is from: a file beside it, since a service would refuse the row for it.
+"""Record where each row of a training file is from, in a file beside it: services refuse unknown fields.
 
-One row per step that was looked at: its ids, its weight, the row that learns it, or why none does. The steps
-of a row are in the order of the answers that are learned in it. What was done is in the file's metadata.
+The file has one row per step that was read: its ids, its weight, the row that learns it, or the reason why
+none does. The steps of a training row are in the order of its learned answers. The file's metadata has the
+counts and options of the conversion.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from trajkit.curation.rows.bridge import flags_in, numbers_of
 from trajkit.store.engine import connect, interruptible, scan
 
 METADATA_KEY = b"trajkit.conversion"
-"""Key of the file's metadata under which a JSON object says what was done."""
+"""Key of the JSON object with counts and options in the file's metadata."""
 
 _TYPES: dict[str, pa.DataType] = {
     "row": pa.int64(),
@@ -30,24 +31,24 @@ _TYPES: dict[str, pa.DataType] = {
     "reason": pa.string(),
 }
 SCHEMA = pa.schema(_TYPES)
-"""Columns of the file: `row` counts from 0 and is null where `reason` says why the step is in none."""
+"""Columns of the file. `row` counts from 0 and is null if the step is in no row; `reason` then says why."""
 
 _SPOOLED = pa.schema([*(SCHEMA.field(i) for i in range(1, len(SCHEMA))), pa.field("is_line", pa.bool_())])
 _ROWS_PER_GROUP = 65_536
 _SORTING = "100MB"
-"""Memory for putting the steps in order; what is more goes to the disk."""
+"""Memory limit for sorting the steps; DuckDB spills the rest to disk."""
 
 
 def provenance_path(goal: Path) -> Path:
-    """The file beside a training file."""
+    """Return the path of the provenance of a training file."""
     return goal.with_name(f"{goal.stem}.provenance.parquet")
 
 
 class Provenance:
-    """Takes what is known of steps as they come; use `finish` or `close`.
+    """Collects the origin of steps; end it with `finish` or `close`.
 
     Args:
-        path: A file for it to wait in.
+        path: A temporary file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,16 +56,16 @@ class Provenance:
         self._writer = pq.ParquetWriter(path, _SPOOLED, compression="zstd")
 
     def add(self, steps: pa.Table) -> None:
-        """Append steps, with the columns of `SCHEMA` but `row`, and `is_line`: a row ends with the step."""
+        """Append steps, with the columns of `SCHEMA` but `row`, and `is_line`: whether a row ends here."""
         self._writer.write_table(steps.select(_SPOOLED.names).cast(_SPOOLED))
 
     def finish(self, goal: Path, facts: dict[str, Any], *, is_in_order: bool) -> None:
-        """Leave the rows in `goal`, by episode id and step, with the number of the row of each step.
+        """Write the rows into `goal`, by episode id and step, with the number of the training row of each.
 
         Args:
-            goal: The file that exists afterwards.
-            facts: What was done.
-            is_in_order: The steps came in that order.
+            goal: The file to write.
+            facts: Counts and options of the conversion.
+            is_in_order: Whether the steps were added in that order.
         """
         self._writer.close()
         schema = SCHEMA.with_metadata({METADATA_KEY: json.dumps(facts).encode()})
@@ -81,7 +82,7 @@ class Provenance:
         self._path.unlink()
 
     def _sorted(self, is_in_order: bool) -> Iterator[pa.Table]:
-        """What was appended, as many rows at a time as become a row group."""
+        """Yield the steps in order, one row group at a time."""
         if is_in_order:
             with pq.ParquetFile(self._path) as file:
                 for batch in file.iter_batches(_ROWS_PER_GROUP):
@@ -94,13 +95,13 @@ class Provenance:
                 yield pa.Table.from_batches([batch])
 
     def close(self) -> None:
-        """Remove what is left."""
+        """Remove the temporary file."""
         self._writer.close()
         self._path.unlink(missing_ok=True)
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is the provenance of some training file: left behind by one that is gone, it may go."""
+    """Whether a file is a provenance: one that was left behind without its training file may be replaced."""
     try:
         return METADATA_KEY in (pq.read_schema(path).metadata or {})
     except (OSError, pa.ArrowInvalid):
@@ -108,7 +109,7 @@ def is_ours(path: Path) -> bool:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """What was done, from the file beside a training file."""
+    """Read the counts and options from a provenance."""
     metadata = pq.read_schema(path).metadata or {}
     facts: dict[str, Any] = json.loads(metadata[METADATA_KEY])
     return facts

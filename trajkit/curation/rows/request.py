@@ -1,4 +1,4 @@
-"""What a conversion is asked for."""
+"""The options of a conversion."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from trajkit.formats.base import (
     Mask,
     PreferenceFormat,
     SftFormat,
+    StartFormat,
     TableFormat,
     Unit,
 )
@@ -26,7 +27,7 @@ from trajkit.formats.think import Thoughts
 from trajkit.schema import Model
 
 DEFAULT_MODEL = "Qwen/Qwen3-0.6B"
-"""What the settings beside the rows train, where nobody says."""
+"""Default model in the settings that are written beside the rows."""
 
 _LENGTHS = frozenset({"max_length", "overlong", "tokenizer"})
 _USED: dict[type[Format], frozenset[str]] = {
@@ -35,21 +36,22 @@ _USED: dict[type[Format], frozenset[str]] = {
     PreferenceFormat: frozenset({"thoughts", "tools"}) | _LENGTHS,
     TableFormat: frozenset(),
     ExperienceFormat: frozenset({"unit"}),
+    StartFormat: frozenset(),
     EpisodeFormat: frozenset(),
 }
 _ALWAYS = frozenset({"include_eval", "strict", "skip_bad", "kind"})
 
 
 class Overlong(StrEnum):
-    """What becomes of a row that is too long."""
+    """What happens to a row that is too long."""
 
     ERROR = "error"
-    """Nothing is written, and the first few are named."""
+    """An error names the first few, and nothing is written."""
     DROP = "drop"
-    """It is left out and counted."""
+    """The row is left out and counted."""
     TRIM_HISTORY = "trim-history"
-    """Its oldest turns go, until it fits. What must stay: the system message, the task (the first message of
-    the user), the newest observation and the answer. A row that does not fit even so is left out."""
+    """The oldest turns are removed until the row fits. The system message, the task (the first user message),
+    the newest observation and the answer stay. A row that still does not fit is left out."""
 
 
 class FileKind(StrEnum):
@@ -58,37 +60,37 @@ class FileKind(StrEnum):
     JSONL = "jsonl"
     """A JSON object per line."""
     PARQUET = "parquet"
-    """Columns."""
+    """A Parquet file."""
 
 
 class Options(Model):
     """How rows are made."""
 
     unit: Unit = Unit.STEP
-    """What becomes a row."""
+    """What a row is."""
     thoughts: Thoughts = Thoughts.KEEP
-    """What becomes of thoughts."""
+    """What happens to thoughts."""
     max_length: Annotated[int, Field(gt=0)] | None = None
-    """Most tokens of a row; None for any number. Needs `tokenizer`."""
+    """Most tokens of a row; None for no limit. Needs `tokenizer`."""
     overlong: Overlong = Overlong.ERROR
-    """What becomes of rows that have more."""
+    """What happens to longer rows."""
     tokenizer: str | None = None
-    """What counts tokens: a folder with a Hugging Face tokenizer, or `tiktoken:NAME`."""
+    """Tokenizer that counts tokens: a folder with one of Hugging Face, or `tiktoken:NAME`."""
     good: str | None = None
-    """Of judged answers: an SQL condition on episodes that says which are good; None for their outcome."""
+    """For judged answers: an SQL condition on episodes that says which are good; None uses their outcome."""
     tools: str | None = None
-    """Tools for rows that declare none, or call one that they do not declare: a file with a list of tools, or
-    `from-calls` to declare them as they are called; None: such rows stay as they are."""
+    """Tools for rows that declare none, or call undeclared ones: a file with a list of tools, or `from-calls`
+    to declare them from their calls; None leaves such rows as they are."""
     model: str = DEFAULT_MODEL
     """The model in the settings beside the rows."""
     include_eval: bool = False
-    """Take episodes that were played for evaluation as well."""
+    """Also take episodes that were played for evaluation."""
     strict: bool = False
-    """Fail when a row cannot say all that the step does."""
+    """Fail if a row cannot carry everything of its step."""
     skip_bad: bool = False
-    """Leave out rows that would be refused, and count them, instead of failing."""
+    """Leave out rows that the target would refuse, and count them, instead of failing."""
     kind: FileKind | None = None
-    """How rows are stored; None: by the name of the file."""
+    """How rows are stored; None derives it from the name of the file."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -99,17 +101,17 @@ class Options(Model):
         return self
 
     def kind_of(self, goal: Path) -> FileKind:
-        """How the rows of this file are stored."""
+        """Return how the rows of this file are stored."""
         if self.kind is not None:
             return self.kind
         return FileKind.PARQUET if goal.suffix == ".parquet" else FileKind.JSONL
 
 
 def options_of(**given: object) -> Options:
-    """The options, checked.
+    """Validate options.
 
     Raises:
-        RequestError: A value is not one of those there are, or one needs another.
+        RequestError: A value is invalid, or an option needs another.
     """
     try:
         return Options.model_validate(given)
@@ -118,13 +120,13 @@ def options_of(**given: object) -> Options:
 
 
 def checked(form: Format, options: Mapping[str, Any]) -> Options:
-    """The options, all of which the format has a use for.
+    """Validate options, and refuse those that the format does not use.
 
-    Without a unit a row is a step, or a conversation where the format learns every answer of a row: there a
-    row of a later step would teach the answers before it again.
+    The default unit is a step, or an episode if the format learns every answer of a row: then rows of later
+    steps would teach the earlier answers again.
 
     Raises:
-        RequestError: A value is not one of those there are, or an option makes no sense with the format.
+        RequestError: A value is invalid, or the format does not use an option.
     """
     asked = options_of(**options)
     for name in sorted(asked.model_fields_set - _USED[type(form)] - _ALWAYS):

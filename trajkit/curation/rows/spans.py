@@ -1,9 +1,9 @@
-"""Where the texts of messages lie in a column of their JSON, found by looking at its bytes as one array.
+"""Find the texts of messages in a column of JSON, by searching its bytes as one array.
 
 In a store a message of one text is always spelled `{"role":"…","content":[{"type":"text","text":"…"}]}`, and
-within a text every quotation mark has a backslash before it. So an object begins wherever a brace has a bare
-quotation mark after it, and nothing is parsed: each message begins in one of three ways and ends where the
-next begins. A row in which anything else begins is not plain; Python reads it.
+every quotation mark in a text has a backslash before it. So an object begins wherever a brace precedes a bare
+quotation mark, and nothing is parsed: a message begins in one of three ways and ends where the next begins.
+A row with any other beginning is not plain; Python reads it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow as pa
 from trajkit.curation.rows.bridge import Numbers, bounds_in, bytes_in
 
 ROLES = ("system", "user", "assistant")
-"""The roles of plain messages; a role is its position among them."""
+"""The roles of plain messages; roles are indices of this tuple."""
 
 _BEGINNINGS = [f'{{"role":"{role}","content":[{{"type":"text","text":"'.encode() for role in ROLES]
 _END = b'"}]}'
@@ -34,40 +34,40 @@ class Spans(NamedTuple):
     data: Numbers
     """The column's bytes."""
     counts: Numbers
-    """By row, how many texts it has; 0 where it is not plain."""
+    """Per row: its number of texts; 0 if it is not plain."""
     roles: Numbers
-    """By text, whose it is."""
+    """Per text: the role of its message."""
     starts: Numbers
-    """By text, where it begins in the bytes."""
+    """Per text: its offset in the bytes."""
     sizes: Numbers
-    """By text, how many bytes it has; at least one."""
+    """Per text: its number of bytes; at least one."""
 
 
 class Finder:
     """Finds the texts of one column after another.
 
     Args:
-        refused: What no plain row has in it.
+        refused: Byte strings that no plain row contains.
     """
 
     def __init__(self, refused: Sequence[bytes] = ()) -> None:
         self._refused = refused
-        # kept: memory that is new each time costs more than what is done in it
+        # kept between calls: new memory each time costs more than the comparison
         self._marks = np.empty((2, _BLOCK), bool)
 
     def spans(self, column: pa.Array[Any], *, is_list: bool) -> Spans:
         """Find the texts of a column.
 
         Args:
-            column: JSON as text: a list of messages in each row, or one message.
-            is_list: Which of them.
+            column: JSON as text.
+            is_list: Whether each row is a list of messages, or one message.
         """
         data, bounds = _bytes_of(column)
         if len(data) < _SHORTEST:
             return Spans(data, np.zeros(len(column), np.int64), *(np.zeros(0, np.int64) for _ in range(3)))
-        words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))  # at each place eight bytes
+        words = np.ndarray((len(data) - _WORD + 1,), "<u8", data, strides=(1,))  # eight bytes at each offset
         objects = self._places(data, b'{"')
-        objects = objects[objects < len(words)]  # what is nearer to the end is the brace that ends a text
+        objects = objects[objects < len(words)]  # a brace nearer to the end closes a text
         begun = words[objects]
         is_role, is_type = begun == _number(b'{"role":'), begun == _number(b'{"type":')
         is_text = (begun & 0xFFFFFF) == _number(b'{"}')
@@ -89,9 +89,9 @@ class Finder:
         return Spans(data, np.where(is_plain, counts, 0), role[kept], begins[kept], ends[kept] - begins[kept])
 
     def _places(self, data: Numbers, text: bytes) -> Numbers:
-        """Where a text of at least two bytes stands."""
+        """Return the offsets of a text of at least two bytes."""
         counts = np.bincount(data[:_SAMPLE], minlength=256)
-        # the rarest of its bytes is looked for everywhere; where even that is not rare, a neighbour too
+        # search for its rarest byte; if that one is frequent, for a neighbour, too
         rare = min(range(len(text)), key=lambda position: int(counts[text[position]]))
         other = None if counts[text[rare]] <= _FEW else rare + 1 if rare + 1 < len(text) else rare - 1
         found = []
@@ -105,7 +105,7 @@ class Finder:
                 np.logical_and(is_rare, is_other, out=is_rare)
             if is_rare.any():
                 found.append(np.flatnonzero(is_rare) + (begin - rare))
-        ends = (-rare, len(data) - 1 - rare)  # what has no neighbour on one side
+        ends = (-rare, len(data) - 1 - rare)  # offsets without a neighbour on one side
         places = np.concatenate([np.array(ends[:1]), *found, np.array(ends[1:])])
         places = places[(places >= 0) & (places + len(text) <= len(data))]
         for position, byte in enumerate(text):
@@ -114,7 +114,7 @@ class Finder:
 
 
 def pieces_at(data: Numbers, places: Numbers, size: int) -> Numbers:
-    """The bytes from each place on, as many as asked for, or as there are."""
+    """Return up to `size` bytes from each place on."""
     whole = np.ndarray((max(0, len(data) - size + 1),), f"S{size}", data, strides=(1,))
     is_whole = places < len(whole)
     if bool(is_whole.all()):
@@ -127,7 +127,7 @@ def pieces_at(data: Numbers, places: Numbers, size: int) -> Numbers:
 
 
 def _bytes_of(column: pa.Array[Any]) -> tuple[Numbers, Numbers]:
-    """The bytes of a column of texts, and where its rows begin in them, the last one's end included."""
+    """Return the bytes of a column of texts, and the offset of each row and of the end."""
     bounds = bounds_in(column)
     return bytes_in(column.buffers()[2])[bounds[0] : bounds[-1]], bounds - bounds[0]
 
@@ -144,7 +144,7 @@ def _end_well(words: Numbers, ends: Numbers, text: bytes) -> Numbers:
 
 
 def _beginnings(data: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
-    """The role of each message, -1 where it does not begin as a plain one does; and where its text begins."""
+    """Return each message's role, -1 if it does not begin like a plain one, and where its text begins."""
     role = np.full(len(places), -1)
     begins = places.copy()
     for code, text in enumerate(_BEGINNINGS):
@@ -157,7 +157,7 @@ def _beginnings(data: Numbers, places: Numbers) -> tuple[Numbers, Numbers]:
 def _ends(
     words: Numbers, places: Numbers, counts: Numbers, bounds: Numbers, *, is_list: bool
 ) -> tuple[Numbers, Numbers]:
-    """Where the text of each message ends, and whether what stands around the message is right."""
+    """Return where each message's text ends, and whether its surroundings are those of plain messages."""
     last = np.cumsum(counts)[counts > 0] - 1
     first = last - counts[counts > 0] + 1
     ends = np.empty(len(places), np.int64)
@@ -165,6 +165,6 @@ def _ends(
     ends[last] = bounds[1:][counts > 0] - len(_END) - is_list
     follows = np.ones(len(places), bool)
     follows[:-1] = words[np.maximum(ends[:-1], 0).clip(max=len(words) - 1)] == _number(_END + b',{"r')
-    follows[last] = True  # the end of the row has been looked at
+    follows[last] = True  # `_end_well` has checked the end of the row
     follows[first] &= places[first] == bounds[:-1][counts > 0] + is_list
     return ends, follows

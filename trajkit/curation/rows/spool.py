@@ -1,8 +1,8 @@
-"""Lines as they are made, part by part, and put in the order of the episodes at the end.
+"""Collect lines part by part, and put them in the order of the episodes at the end.
 
-A store's parts have no order among them, and a training file shall not depend on how many there are. So lines
-go into a file beside the goal as they come, with a note of where each episode is. Where they came in order
-the file is done; else it is copied episode by episode.
+The parts of a store are not ordered, and a training file must not depend on their number. So lines are
+appended to a temporary file, with the place of each episode. If they came in order the file is complete; else
+it is copied episode by episode.
 """
 
 from __future__ import annotations
@@ -28,23 +28,20 @@ _SPARE = 1024
 
 
 class Written(NamedTuple):
-    """What a file of lines is."""
+    """Size and hash of a file of lines."""
 
     n_rows: int
-    """Its lines."""
     n_bytes: int
-    """Its size."""
     sha256: str
-    """Of its bytes."""
     n_longest: int
     """Bytes of the longest line."""
 
 
 class Spool:
-    """Takes the lines of episodes in any order of theirs.
+    """Collects the lines of episodes in any order.
 
     Args:
-        path: The file that takes them.
+        path: A temporary file.
     """
 
     def __init__(self, path: Path) -> None:
@@ -55,10 +52,10 @@ class Spool:
         self._hasher = ThreadPoolExecutor(1)
         self._n_bytes = self._n_rows = self._n_longest = 0
         self.is_in_order = True
-        """Whether the lines came in the order of the episodes' ids; known when they are finished."""
+        """Whether the lines came in the order of the episodes' ids; known after `finish`."""
 
     def add(self, table: pa.Table) -> None:
-        """Append lines, each with its line break; null where there is none.
+        """Append lines, each with its line break; a null adds no line.
 
         Args:
             table: Columns `episode_id` and `line`; the rows of an episode are neighbours.
@@ -70,13 +67,13 @@ class Spool:
         bounds = numbers_in(lines.buffers()[1])[lines.offset : lines.offset + len(lines) + 1]
         first, last = bounds[[0, -1]].tolist()
         if last > first:
-            # no line is null with bytes of its own: Arrow gives what is null no length
+            # a null line has no bytes of its own: Arrow gives it the length 0
             piece = memoryview(lines.buffers()[2])[first:last]
             hashed = self._hasher.submit(self._digest.update, piece)
             self._file.write(piece)
             hashed.result()
             self._n_longest = max(self._n_longest, int(np.diff(bounds).max()))
-        # grouping would not keep the order, in which the lines lie
+        # run-end encoding keeps the order of the lines, which grouping would not
         runs: Any = pc.run_end_encode(  # type: ignore[attr-defined]  # the stubs do not know it
             episode_ids, run_end_type=pa.int64()
         )
@@ -87,14 +84,14 @@ class Spool:
         self._n_rows += len(lines) - lines.null_count
 
     def finish(self, goal: Path) -> Written:
-        """Leave the lines in `goal` in the order of the episodes' ids, and nothing of the spool."""
+        """Write the lines into `goal` in the order of the episodes' ids, and remove the temporary file."""
         self._file.close()
         if not self._places:
             self._path.replace(goal)
             return self._written()
         places = pa.concat_tables(self._places)
         self._places.clear()
-        # an episode may come in several batches, which are neighbours: equal ids keep their order
+        # an episode may come in several consecutive batches: equal ids keep their order
         ids = places.column("episode_id")
         order = numbers_in(pc.sort_indices(ids).buffers()[1]).astype(np.int64)[: len(ids)]
         self.is_in_order = bool((np.diff(order) > 0).all())
@@ -113,7 +110,7 @@ class Spool:
         return self._written()
 
     def close(self) -> None:
-        """Remove what is left of the spool."""
+        """Remove the temporary file."""
         self._hasher.shutdown()
         self._file.close()
         self._path.unlink(missing_ok=True)
@@ -123,7 +120,7 @@ class Spool:
 
 
 def _runs(starts: np.ndarray[Any, Any], sizes: np.ndarray[Any, Any]) -> Iterator[tuple[int, int]]:
-    """Stretches of the file, neighbours joined."""
+    """Yield stretches of the file, with neighbours joined."""
     begin = end = 0
     for start, size in zip(starts.tolist(), sizes.tolist(), strict=True):
         if start != end:
@@ -144,13 +141,13 @@ def _pieces(source: BinaryIO, start: int, size: int) -> Iterator[bytes]:
 
 
 def write_parquet(lines: Path, written: Written, goal: Path, columns: Mapping[str, str]) -> Written:
-    """Write JSON lines as a Parquet file, streamed; columns that no row has are left out.
+    """Write JSON lines as a Parquet file, streamed; columns without values are left out.
 
     Args:
         lines: The file with the lines.
-        written: What is known of it.
-        goal: The file that exists afterwards.
-        columns: Their types in DuckDB's words, by name.
+        written: Size of that file.
+        goal: The file to write.
+        columns: DuckDB types by column name.
     """
     wanted = dict(columns)
     types = ", ".join(f"{quoted(name)}: {literal(kind)}" for name, kind in wanted.items())

@@ -1,4 +1,4 @@
-"""The steps that a dataset teaches, as columns, some thousand at a time; why the others are not learned."""
+"""Read the chosen steps of a dataset in columns, some thousand at a time, with reasons not to learn some."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ class Chunk(NamedTuple):
     """Some episodes of one part, whole."""
 
     part: Path
-    """The file that has their steps."""
+    """The file with their steps."""
     lowest_id: str
     """Smallest of their ids."""
     highest_id: str
     """Largest of their ids."""
     is_chained: bool
-    """Some prompt keeps messages of the one before."""
+    """Whether some prompt keeps messages of the previous step."""
 
 
 class Steps:
-    """The steps of the episodes that a dataset's verbs choose. Use as a context manager.
+    """The steps of the episodes that a dataset chooses. Use as a context manager.
 
     Args:
-        dataset: Chooses the episodes.
+        dataset: The dataset.
 
     Raises:
         StoreError: A part is missing or changed.
@@ -56,7 +56,7 @@ class Steps:
     def __init__(self, dataset: Dataset) -> None:
         self._store = dataset.store
         self._has_all = not dataset.verbs
-        # No text of the user's runs in this connection: the dataset applies the filters in its own.
+        # No text of a user runs in this connection: the dataset applies its filters in another one.
         with Chosen(dataset.store, dataset.verbs) as chosen:
             self._chosen = chosen.columns(_CHOSEN)
 
@@ -82,32 +82,31 @@ class Steps:
 
     @property
     def n_episodes(self) -> int:
-        """How many episodes are chosen."""
+        """Number of chosen episodes."""
         return self._chosen.num_rows
 
     @property
     def n_steps(self) -> int:
-        """How many steps they have."""
+        """Number of their steps."""
         return int(pc.sum(self._chosen.column("n_steps")).as_py() or 0)
 
     @property
     def n_evaluation(self) -> int:
-        """How many of them were played for evaluation."""
+        """Number of chosen episodes that were played for evaluation."""
         counts: Any = pc.value_counts(self._chosen.column("purpose"))
         return sum(found["counts"] for found in counts.to_pylist() if found["values"] == Purpose.EVAL)
 
     def tables(self, plain: PlainText | None, *, merges: bool) -> Iterator[pa.Table]:
-        """The steps, a bounded number at a time; those of an episode are neighbours in their order.
+        """Yield the steps, a bounded number at a time; the steps of an episode are adjacent and in order.
+
+        The columns are `episode_id, step_index, inference_id, loss_weight, reason, line, is_raw,
+        n_characters`, and those that Python needs if `is_raw`. `reason` says why a step is not learned. A
+        line (with its line break) is at the last step that it teaches. `n_characters` is the size of the
+        conversation up to the step, null if no rows are merged.
 
         Args:
-            plain: How the format writes rows of plain text; None where Python writes all.
-            merges: A row has all answers of a conversation that are learned, else one.
-
-        Returns:
-            Columns `episode_id, step_index, inference_id, loss_weight, reason, line, is_raw, n_characters`,
-            and those of the store that Python needs where `is_raw`. `reason` says why a step is not learned.
-            A line (with its line break) stands at the last step that it teaches. `n_characters` is the size
-            of the conversation up to the step, null where no rows are merged.
+            plain: How the format writes rows of plain text; None if Python writes all.
+            merges: Whether a row has all learned answers of a conversation, or one.
 
         Raises:
             StoreError: The parts cannot be read.
@@ -126,7 +125,7 @@ class Steps:
                 if table is None:
                     break
                 yield table
-            # the C library keeps what is free between small pieces: each part would leave as much again
+            # the C library keeps freed memory between small pieces, and each part would add as much again
             pa.default_memory_pool().release_unused()
 
     @functools.cached_property
@@ -134,7 +133,7 @@ class Steps:
         return self._chosen.column("episode_id").combine_chunks()
 
     def chunks(self, columns: Collection[str] = RAW) -> Iterator[Chunk]:
-        """The chosen episodes, part by part as they lie, so that each file is read once.
+        """Yield the chosen episodes in chunks, part by part, so that each file is read once.
 
         Args:
             columns: The columns of steps whose size bounds a chunk.
@@ -158,10 +157,10 @@ class Steps:
         return self._read(sql, chunk)
 
     def table(self, chunk: Chunk, columns: Sequence[str]) -> pa.Table:
-        """Rows of a table of steps, by episode and position: `episode_id`, and a `line` with its line break.
+        """Return a line, with its line break, for each step, by episode and position.
 
         Args:
-            chunk: Which episodes.
+            chunk: The episodes.
             columns: SQL expressions with their names, over `s` (`steps_full`) and `e` (`episodes`).
         """
         steps = self.rows_of(chunk)
@@ -179,7 +178,7 @@ class Steps:
         return f"(SELECT {names} FROM {scan([chunk.part])} WHERE {_within(chunk)})"
 
     def read(self, sql: str, chunk: Chunk | None = None) -> pa.Table:
-        """The rows of a SELECT, which may read `rows_of` the chunk.
+        """Return the rows of a SELECT, which may read `rows_of` the chunk.
 
         Raises:
             StoreError: The parts cannot be read.
@@ -198,7 +197,7 @@ class Steps:
             self.connection.execute(sql, _bounds(chunk))
 
     def rows_of(self, chunk: Chunk) -> str:
-        """SQL of the chosen rows of a chunk, for `read` and `run`."""
+        """Return SQL of the chosen rows of a chunk, for `read` and `run`."""
         return f"(SELECT * FROM {scan([chunk.part])} WHERE {_within(chunk)})"
 
     def _read(self, sql: str, chunk: Chunk) -> pa.Table:
@@ -214,14 +213,14 @@ class Steps:
 
 
 def _ordered(table: pa.Table) -> pa.Table:
-    """The table by episode and step, as a part lies: sorting the texts would cost as much as making them."""
+    """Sort a table by episode and step if it is not: sorting the texts would cost as much as making them."""
     order = pc.sort_indices(table, [("episode_id", "ascending"), ("step_index", "ascending")])
     in_order: bool = pc.all(pc.equal(order, pa.array(range(len(order)), pa.uint64()))).as_py()
     return table if in_order else table.take(order)
 
 
 def _cut(part: Path, found: Sequence[tuple[str, int, bool]], n_bytes: float) -> Iterator[Chunk]:
-    """Episodes of a part in runs that fit into memory; of chains fewer, as their prompts are long."""
+    """Cut a part's episodes into chunks that fit into memory; chained ones count more, as they are longer."""
     most = min(_MOST_STEPS, _BYTES_PER_CHUNK / max(1.0, n_bytes))
     run: list[tuple[str, int, bool]] = []
     n_steps = 0
@@ -244,5 +243,5 @@ def _bounds(chunk: Chunk | None) -> dict[str, str]:
 
 
 def _within(chunk: Chunk) -> str:
-    # the bounds let DuckDB skip the row groups that cannot hold these episodes
+    # the bounds let DuckDB skip row groups without these episodes
     return "episode_id BETWEEN $lowest AND $highest AND episode_id IN (SELECT episode_id FROM chosen)"

@@ -1,4 +1,4 @@
-"""Steps as a table, made by columns alone."""
+"""Write steps as a table, by SQL over columns alone."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def write_table(
     """Write a row for each step, learned or not.
 
     Args:
-        dataset: Whose steps.
-        steps: The same, open.
+        dataset: The dataset.
+        steps: The dataset's steps, open.
         form: The format.
         place: Where the file goes.
-        work: The folder in which it grows.
-        progress: Is told how far it is.
+        work: Folder for temporary files.
+        progress: Gets the steps done, and how many there are.
     """
     columns = [f"{quoted(name)} := {sql}" for name, sql in form.columns.items()]
     spool = Spool(work / "spool")
@@ -76,7 +76,7 @@ def write_table(
 
 
 def _types(connection: duckdb.DuckDBPyConnection, form: TableFormat) -> dict[str, str]:
-    """The columns with their types."""
+    """Return the DuckDB types of the columns."""
     names = ", ".join(f"{sql} AS {quoted(name)}" for name, sql in form.columns.items())
     relation = connection.sql(f"SELECT {names} FROM steps_full s JOIN episodes e USING (episode_id)")
     return dict(zip(relation.columns, map(str, relation.types), strict=True))

@@ -1,4 +1,4 @@
-"""Go through the steps of a store, chunk by chunk, and hand their lines to the spool."""
+"""Read the steps of a store chunk by chunk, and write their lines."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ _RAW = (
 
 @dataclass
 class Taught:
-    """What was learned, and what was not."""
+    """Counts of the steps and rows."""
 
     left: Counter[str] = field(default_factory=Counter)
     """Steps that are in no row, by reason."""
     n_learned: int = 0
-    """Steps that are in one."""
+    """Steps that are in a row."""
     n_tokens: int | None = None
-    """Tokens of all rows; None when they were not counted."""
+    """Tokens of all rows; None if they were not counted."""
     n_longest_tokens: int = 0
-    """Tokens of the longest row; 0 when they were not counted."""
+    """Tokens of the longest row; 0 if they were not counted."""
     n_characters: int = 0
     """Size of the rows' messages in the store."""
     n_characters_by_step: int = 0
-    """As many would a row for each step have."""
+    """Size of the messages if each step had a row of its own."""
     is_merged: bool = False
-    """Rows have several answers."""
+    """Whether rows have several answers."""
 
     @property
     def saving(self) -> Saving | None:
-        """What merging saves; None where no steps are merged."""
+        """The size saved by merging; None if no steps are merged."""
         if not self.is_merged:
             return None
         return Saving(measure="characters", n=self.n_characters, n_by_step=self.n_characters_by_step)
@@ -65,13 +65,13 @@ def teach(
     """Write the lines of all steps.
 
     Args:
-        steps: Where they come from.
-        lines: Writes what SQL cannot.
-        plain: How SQL writes rows of plain text; None where it writes none.
-        spool: Takes the lines.
-        provenance: Takes what is known of the steps.
-        merges: A row has all answers of a conversation.
-        progress: Is told how far it is.
+        steps: The steps.
+        lines: Writes lines that SQL cannot.
+        plain: How SQL writes rows of plain text; None if it writes none.
+        spool: Collects the lines.
+        provenance: Collects the origin of the steps.
+        merges: Whether a row has all learned answers of a conversation.
+        progress: Gets the steps done, and how many there are.
     """
     taught = Taught(is_merged=merges)
     n_steps, n_done = steps.n_steps, 0
@@ -80,7 +80,7 @@ def teach(
         spool.add(table)
         provenance.add(table)
 
-    with ThreadPoolExecutor(1) as writer:  # what is done is written while the next is made
+    with ThreadPoolExecutor(1) as writer:  # one table is written while the next is made
         pending: Future[None] | None = None
         for given in steps.tables(plain, merges=merges):
             table = _completed(given, lines, taught)
@@ -97,7 +97,7 @@ def teach(
 
 
 def _completed(table: pa.Table, lines: Lines, taught: Taught) -> pa.Table:
-    """The table with what Python writes, and the columns of the provenance."""
+    """Add the lines that Python writes, and the columns of the provenance."""
     columns: dict[str, Any] = {name: table.column(name) for name in ("reason", "line", "n_characters")}
     places: list[Any] = pc.indices_nonzero(table.column("is_raw")).to_pylist()
     if places:
@@ -117,7 +117,7 @@ def _completed(table: pa.Table, lines: Lines, taught: Taught) -> pa.Table:
             taught.n_longest_tokens = max(taught.n_longest_tokens, *counts)
     return pa.table(
         {
-            # parts that DuckDB reads have large strings here, the others do not
+            # parts that DuckDB reads have large strings here, other parts have not
             "episode_id": table.column("episode_id").cast(pa.string()),
             "step_index": table.column("step_index"),
             "inference_id": table.column("inference_id").cast(pa.string()),
@@ -136,7 +136,7 @@ def _outcomes(rows: list[dict[str, Any]], lines: Lines) -> list[Outcome]:
 
 
 def _replaced(column: pa.ChunkedArray[Any], is_other: pa.Array[Any], values: list[Any]) -> pa.Array[Any]:
-    """The column with other values at some places."""
+    """Return the column with new values where `is_other`."""
     made: pa.Array[Any] = pa.array(values, column.type)
     if len(made) == len(column):
         return made

@@ -1,1 +1,1 @@
-"""What a training file holds, told before somebody refuses it or learns the wrong thing from it."""
+"""Check a training file before a service refuses it, or a model learns the wrong thing from it."""

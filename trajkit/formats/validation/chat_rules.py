@@ -1,4 +1,4 @@
-"""What is wrong with a row that is a conversation: `{"messages": […], "tools": […]}`, and with its texts."""
+"""Find flaws of a row that is a conversation: `{"messages": […], "tools": […]}`, and of its texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trajkit.formats.validation.finding import Flaw, Severity, shown, wrong_type
 from trajkit.formats.validation.target import Target
 
 UNDECLARED = "call of a tool that the row does not declare"
-"""The kind of flaw for which `trajkit convert --tools` is the way out."""
+"""The kind of flaw that `trajkit convert --tools` repairs."""
 _PARTNERS = {
     "tool result without its call": "put it right after the message with the call, once",
     "two tool calls with one id": "give each an id of its own",
@@ -27,7 +27,7 @@ _DATA_URL = re.compile(r"data:(?P<type>[^;,]+)(?P<is_base64>;base64)?,(?P<data>.
 
 
 def row_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
-    """Everything for which a row of supervised fine-tuning is refused, in the order of the row."""
+    """Yield the flaws for which a row of supervised fine-tuning is refused, in the order of the row."""
     yield from key_flaws(row, ROW_KEYS | ({"weight"} if target.has_row_weights else set()), target)
     if target.has_row_weights and "weight" in row:
         yield from _row_weight_flaws(row["weight"])
@@ -41,11 +41,11 @@ def row_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
 
 
 def key_flaws(row: dict[str, Any], known: frozenset[str] | set[str], target: Target) -> Iterator[Flaw]:
-    """Keys that the target does not know."""
+    """Yield keys that the target does not know."""
     for key in row.keys() - known:
         if target.takes_extra_keys:
             yield Flaw(
-                "the key is passed over",
+                "the key is ignored",
                 f"$.{key}",
                 f"{target.name} does not read it; weights and ids belong in a file beside this one",
                 shown(row[key]),
@@ -60,13 +60,13 @@ def key_flaws(row: dict[str, Any], known: frozenset[str] | set[str], target: Tar
 def conversation_flaws(
     messages: Sequence[Any], path: str, target: Target, *, tools: Any = None
 ) -> Iterator[Flaw]:
-    """What is wrong with messages: each by itself, their order, and calls with their results.
+    """Yield flaws of messages: of each alone, of their order, and of calls and results.
 
     Args:
         messages: The messages, of any type.
-        path: Where they are.
-        target: Whose rules.
-        tools: What the row declares as its tools.
+        path: Their place.
+        target: The target whose rules apply.
+        tools: The tools that the row declares.
     """
     are_read = True
     for position, message in enumerate(messages):
@@ -87,7 +87,7 @@ def conversation_flaws(
 
 
 def message_flaws(message: dict[str, Any], where: str, target: Target) -> Iterator[Flaw]:
-    """What is wrong with one message by itself."""
+    """Yield the flaws of one message alone."""
     role = message.get("role")
     if not isinstance(role, str) or role not in MESSAGE_KEYS:
         hint = f"one of {', '.join(MESSAGE_KEYS)}"
@@ -131,9 +131,9 @@ def _weight_flaws(message: dict[str, Any], where: str, target: Target) -> Iterat
     if isinstance(weight, bool) or weight not in (0, 1):
         yield Flaw("weight other than 0 and 1", at, "0 is context, 1 is learned", shown(weight))
     elif not target.has_message_weights:
-        hint = f"{target.name} hears no weights: convert for it, so that only what shall be learned is"
+        hint = f"{target.name} ignores weights: `trajkit convert` writes rows that teach the same without"
         severity = Severity.WARNING if target.takes_extra_keys else Severity.ERROR
-        yield Flaw("weight is not heard", at, hint, shown(weight), severity)
+        yield Flaw("weight is ignored", at, hint, shown(weight), severity)
 
 
 def _row_weight_flaws(weight: Any) -> Iterator[Flaw]:
@@ -183,13 +183,13 @@ def _argument_flaws(arguments: Any, path: str, target: Target) -> Iterator[Flaw]
 
 
 def name_flaws(name: Any, path: str) -> Iterator[Flaw]:
-    """What is wrong with the name of a function."""
+    """Yield a flaw if the name of a function is not valid."""
     if not isinstance(name, str) or not FUNCTION_NAME.fullmatch(name):
         yield Flaw("not a function name", path, "1 to 64 letters, digits, _ and -", shown(name))
 
 
 def tool_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
-    """What is wrong with the tools that a row declares."""
+    """Yield the flaws of the tools that a row declares."""
     parallel = row.get("parallel_tool_calls")
     if parallel is not None and not isinstance(parallel, bool):
         yield wrong_type("$.parallel_tool_calls", "true or false", parallel)
@@ -216,8 +216,8 @@ def tool_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
         if parameters is not None and not isinstance(parameters, dict):
             yield wrong_type(f"{where}.function.parameters", "a JSON Schema (an object)", parameters)
         elif parameters is not None:
-            said = json.dumps(parameters, ensure_ascii=False)
-            yield from text_flaws(said, f"{where}.function.parameters", target)
+            text = json.dumps(parameters, ensure_ascii=False)
+            yield from text_flaws(text, f"{where}.function.parameters", target)
         if isinstance(function.get("description"), str):
             yield from text_flaws(function["description"], f"{where}.function.description", target)
 
@@ -249,7 +249,7 @@ def _calls(message: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def schema_flaws(messages: Sequence[dict[str, Any]], path: str, tools: Any) -> Iterator[Flaw]:
-    """Every tool that is called must be declared: else the model learns to call what it is not offered."""
+    """Yield calls of undeclared tools: the model would learn to call tools that it is not offered."""
     declared = {
         tool["function"].get("name")
         for tool in (tools if isinstance(tools, list) else ())
@@ -264,7 +264,7 @@ def schema_flaws(messages: Sequence[dict[str, Any]], path: str, tools: Any) -> I
 
 
 def _last_flaws(messages: Sequence[Any], target: Target) -> Iterator[Flaw]:
-    """A row ends with an answer, and at least one answer is learned."""
+    """Yield flaws if a row does not end with an answer, or no answer is learned."""
     if not messages or not all(isinstance(message, dict) for message in messages):
         return
     answers = [message for message in messages if message.get("role") == "assistant"]
@@ -285,14 +285,14 @@ def _last_flaws(messages: Sequence[Any], target: Target) -> Iterator[Flaw]:
 def content_flaws(
     content: Any, path: str, role: str, target: Target, *, may_be_empty: bool
 ) -> Iterator[Flaw]:
-    """What is wrong with the content of a message of this role.
+    """Yield the flaws of the content of a message.
 
     Args:
-        content: A text, a list of parts, or whatever stands there.
-        path: Where it is.
+        content: A text, a list of parts, or any other value.
+        path: Its place.
         role: The message's role.
-        target: Whose rules.
-        may_be_empty: Whether the message says something without it.
+        target: The target whose rules apply.
+        may_be_empty: Whether the message has something besides its content.
     """
     if isinstance(content, str):
         if not content and not may_be_empty:
@@ -362,7 +362,7 @@ def _data_flaws(url: str, at: str) -> Iterator[Flaw]:
 
 
 def n_images(messages: Any) -> int:
-    """How many images a list of messages has."""
+    """Count the images in a list of messages."""
     return sum(
         1
         for message in (messages if isinstance(messages, list) else ())
@@ -373,7 +373,7 @@ def n_images(messages: Any) -> int:
 
 
 def text_flaws(text: str, path: str, target: Target) -> Iterator[Flaw]:
-    """What is wrong with a text by itself."""
+    """Yield the flaws of a single text."""
     if target.refuses_special_tokens and (found := SPECIAL_TOKEN.search(text)):
         yield Flaw(
             "special token", path, "the service refuses such texts: leave the row out", shown(found[0])

@@ -1,4 +1,4 @@
-"""Validate a training file: every rule on every row, with place, value and the way out, or the repair."""
+"""Validate a training file: check all rules on all rows, name place, value and remedy, or repair the rows."""
 
 from __future__ import annotations
 
@@ -24,45 +24,45 @@ from trajkit.formats.validation.target import Bom, Shape, Target, target_named
 from trajkit.schema import Model
 
 MOST_SHOWN = 5
-"""Findings of one kind that are kept; the others are counted."""
+"""Most kept findings of one kind; the others are counted."""
 _MAX_SUFFIX = 64
 
 
 class Validation(Result, Model):
-    """What is wrong with a file."""
+    """Result of a validation."""
 
     path: Path
     """The file."""
     target: str
-    """Who it is for."""
+    """The target that it is for."""
     shape: str | None
-    """The kind of its rows; None when not even the first is of a kind."""
+    """The kind of its rows; None if no row has a known kind."""
     n_rows: int
     """Lines that are not blank."""
     n_bytes: int
     """Its size."""
     n_errors: int
-    """Findings for which it is refused."""
+    """Findings for which the target refuses the file."""
     n_warnings: int
-    """Findings for which it is taken, and something else is learned."""
+    """Findings for which the target accepts the file but learns something else."""
     counts: dict[str, int]
     """Findings by kind."""
     findings: tuple[Finding, ...]
     """The first few of each kind, in the order of the file."""
     repairs: dict[str, int]
-    """What was changed in the copy, by kind; empty without one."""
+    """Changes in the copy, by kind; empty without a copy."""
     repaired_path: Path | None
     """The copy; None without one."""
     loss: LossReport | None
-    """What is learned; None when no tokenizer was given."""
+    """Counts of learned tokens; None without a tokenizer."""
 
     @property
     def exit_code(self) -> int:
-        """1 where the file would be refused."""
+        """1 if the target would refuse the file."""
         return 1 if self.n_errors else 0
 
     def to_json(self) -> dict[str, Any]:
-        """All fields."""
+        """Return all fields."""
         return self.model_dump(mode="json")
 
     def __str__(self) -> str:
@@ -89,33 +89,32 @@ def validate(
     repair_to: Path | None = None,
     on_progress: Callable[[int, int], None] = lambda n_done, n_total: None,
 ) -> Validation:
-    """Check a file by the rules of those it is for. It is streamed: memory follows its longest line.
+    """Check a file by the rules of its target. It is streamed: memory grows only with the longest line.
 
     Args:
         path: JSONL, or Parquet.
         target: One of `TARGETS`.
-        suffix: The name that the tuned model is to get, checked as well.
-        tokenizer: Counts what is learned, see `load_tokenizer`; None to leave that out.
-        max_length: The trainer's limit of tokens in a row; None for none.
-        repair_to: Write a copy with what can be repaired safely; None for no copy. The findings are then
-            those of the copy.
-        on_progress: Told how many bytes are read, and of how many.
+        suffix: The suffix for the tuned model's name, which is checked, too.
+        tokenizer: Tokenizer for the loss report, see `load_tokenizer`; None for no report.
+        max_length: The trainer's limit of tokens in a row; None without one.
+        repair_to: Write a copy with safe repairs; None for no copy. The findings are then those of the copy.
+        on_progress: Gets how many bytes are read, and how many there are.
 
     Raises:
-        RequestError: There is no such target or tokenizer, or a Parquet file is to be repaired.
+        RequestError: The target or the tokenizer does not exist, or a Parquet file is to be repaired.
         MissingExtra: The tokenizer's package is not installed.
         DataError: The file cannot be read, or is in another encoding.
         StoreError: The copy exists.
     """
-    whom = target_named(target)
+    rules = target_named(target)
     if not path.is_file():
-        raise DataError(f"{path} is no file")
+        raise DataError(f"{path} is not a file")
     if repair_to is not None and path.suffix == ".parquet":
         raise RequestError("only JSONL files are repaired", hint="convert the store again")
     loss = None if tokenizer is None else LossCount(load_tokenizer(tokenizer), max_length)
-    check = _Check(path, whom, loss)
+    check = _Check(path, rules, loss)
     check.look_at_file(suffix, is_repaired=repair_to is not None)
-    with _copy(repair_to, whom) as copy:
+    with _copy(repair_to, rules) as copy:
         for line in read_lines(path):
             check.look_at(line, copy)
             on_progress(check.n_read, check.n_bytes)
@@ -146,12 +145,12 @@ def _as_it_is(line: Line, path: Path) -> bytes:
 def _written(row: dict[str, Any]) -> bytes:
     try:
         return json.dumps(row, ensure_ascii=False).encode("utf-8") + b"\n"
-    except UnicodeEncodeError:  # half of a character: only an escape can say it
+    except UnicodeEncodeError:  # half of a surrogate pair can only be written as an escape
         return json.dumps(row).encode("ascii") + b"\n"
 
 
 class _Check:
-    """What is known of a file so far; bounded, whatever its size."""
+    """Findings and counts so far; their memory is bounded, whatever the file's size."""
 
     def __init__(self, path: Path, target: Target, loss: LossCount | None) -> None:
         self._path, self._target, self._loss = path, target, loss
@@ -165,7 +164,7 @@ class _Check:
         self.n_bytes = path.stat().st_size
 
     def look_at_file(self, suffix: str | None, *, is_repaired: bool) -> None:
-        """What is wrong with the file as such."""
+        """Check the file as a whole, before its lines."""
         target = self._target
         is_text = self._path.suffix != ".parquet"
         if is_text and has_bom(self._path) != (target.bom == Bom.WANTED):
@@ -178,7 +177,7 @@ class _Check:
                     Flaw("no byte order mark", "", f"{target.name} wants UTF-8 with one: --fix puts it in"),
                 )
             else:
-                hint = f"{target.name} takes line 1 for no JSON because of it: --fix takes it out"
+                hint = f"{target.name} cannot read line 1 as JSON because of it: --fix takes it out"
                 self._add(None, Flaw("a byte order mark", "", hint))
         if target.max_bytes is not None and self.n_bytes > target.max_bytes:
             hint = f"{target.name} takes at most {target.max_bytes / 1e6:,.0f} MB: split it"
@@ -198,7 +197,7 @@ class _Check:
             )
 
     def look_at(self, line: Line, copy: BinaryIO | None) -> None:
-        """What is wrong with a line; the copy gets it as it is then."""
+        """Check a line, and write it to the copy, repaired."""
         self.n_read += line.n_bytes
         if line.is_blank and copy is not None:
             self._repairs["blank line taken out"] += 1
@@ -224,7 +223,8 @@ class _Check:
         for flaw in flaws_of(row, self._target, self._shape):
             self._add(number, flaw)
             is_good = is_good and flaw.severity != Severity.ERROR
-        if self._loss is not None and shape is not None and is_good:
+        # what a start teaches is known when it is played
+        if self._loss is not None and shape is not None and shape != Shape.START and is_good:
             for flaw in self._loss.add(row, shape):
                 self._add(number, flaw)
 
@@ -237,7 +237,7 @@ class _Check:
             self._add(number, Flaw("too many images", "$.messages", hint, str(found)))
 
     def look_back(self) -> None:
-        """What only the whole file tells."""
+        """Check what needs counts of all lines."""
         target = self._target
         if self._n_rows < target.min_rows:
             hint = f"{target.name} wants at least {target.min_rows}"
@@ -272,7 +272,7 @@ class _Check:
             )
 
     def result(self, repaired_path: Path | None) -> Validation:
-        """What was found."""
+        """Return the findings and counts."""
         return Validation(
             path=self._path,
             target=self._target.name,
@@ -290,13 +290,13 @@ class _Check:
 
 
 def repaired(row: dict[str, Any], shape: Shape | None, target: Target, done: Counter[str]) -> dict[str, Any]:
-    """The row, repaired where that is safe.
+    """Return the row with safe repairs.
 
     Args:
         row: Changed in place.
-        shape: Its kind; None for none that is known, which is left as it is.
-        target: Who it is for.
-        done: Gets what was done.
+        shape: Its kind; a row of unknown kind (None) is not changed.
+        target: The target of the file.
+        done: Counts the repairs.
     """
     known = {
         Shape.CHAT: ROW_KEYS | ({"weight"} if target.has_row_weights else set()),
@@ -319,7 +319,7 @@ def repaired(row: dict[str, Any], shape: Shape | None, target: Target, done: Cou
 
 
 def _messages(value: Any) -> Iterator[dict[str, Any]]:
-    """Every message of a row, wherever its kind has them."""
+    """Yield all messages of a row, in whichever keys its kind has them."""
     if isinstance(value, dict):
         for name in (
             "messages",

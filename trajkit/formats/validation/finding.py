@@ -1,4 +1,4 @@
-"""One thing that is wrong with a training file: where, what stands there, and how to mend it."""
+"""A flaw of a training file: its place, the wrong value, and how to correct it."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ _MOST_SHOWN = 60
 
 
 class Severity(StrEnum):
-    """What comes of it."""
+    """Consequence of a finding."""
 
     ERROR = "error"
-    """The file is refused, or the job fails."""
+    """The target refuses the file, or the job fails."""
     WARNING = "warning"
-    """The file is taken, and something else is learned than the row says."""
+    """The target accepts the file, and learns something else than the row says."""
 
 
 class Flaw(NamedTuple):
     """A finding in one row, before it has a line number."""
 
     kind: str
-    """What is wrong, the same words for the same rule."""
+    """What is wrong, in the same words for the same rule."""
     path: str
     """JSON path in the row, such as `$.messages[2].content`; `$` is the row itself."""
     hint: str
-    """How to mend it."""
+    """How to correct it."""
     value: str = ""
-    """What stands there, shortened; empty where nothing does."""
+    """The wrong value, shortened; empty if there is none."""
     severity: Severity = Severity.ERROR
 
 
@@ -44,11 +44,11 @@ class Finding(Model):
     kind: str
     """What is wrong."""
     value: str
-    """What stands there, shortened."""
+    """The wrong value, shortened."""
     hint: str
-    """How to mend it."""
+    """How to correct it."""
     severity: Severity
-    """Whether the file is refused for it."""
+    """Whether the target refuses the file for it."""
 
     def __str__(self) -> str:
         place = "file" if self.line is None else f"line {self.line}"
@@ -57,13 +57,13 @@ class Finding(Model):
 
 
 def shown(value: Any) -> str:
-    """A value as JSON, shortened so that a line of a terminal holds it."""
+    """Write a value as JSON, shortened to fit on a line of a terminal."""
     text = json.dumps(value, ensure_ascii=False, default=repr)
     return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 1] + "…"
 
 
 def kind_of(value: Any) -> str:
-    """What JSON calls a value's type."""
+    """Return the name of a value's JSON type."""
     match value:
         case None:
             return "null"
@@ -80,5 +80,5 @@ def kind_of(value: Any) -> str:
 
 
 def wrong_type(path: str, wanted: str, value: Any) -> Flaw:
-    """A value of another type than the rule wants."""
+    """Return the flaw of a value of the wrong type."""
     return Flaw(f"{wanted} is wanted, not {kind_of(value)}", path, f"make it {wanted}", shown(value))

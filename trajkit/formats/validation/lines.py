@@ -1,4 +1,4 @@
-"""The rows of a training file one at a time, whatever is wrong with it: no bad line raises."""
+"""Read the rows of a training file one at a time; a bad line becomes a flaw and never an exception."""
 
 from __future__ import annotations
 
@@ -15,30 +15,29 @@ from trajkit.formats.validation.finding import Flaw, kind_of, shown
 
 BOM = b"\xef\xbb\xbf"
 MAX_LINE_BYTES = 256_000_000
-"""Longer lines are not parsed: they would take ten times that in memory."""
+"""Longer lines are not parsed: that would take ten times their size in memory."""
 _OTHER_ENCODINGS = {b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
 _ROWS_PER_BATCH = 256
 
 
 class Line(NamedTuple):
-    """A line of a file, and what came of reading it."""
+    """A line of a file, parsed."""
 
     number: int
     """From 1."""
     n_bytes: int
-    """With its end."""
+    """Including the line break."""
     row: dict[str, Any] | None
-    """The object in it; None when there is none, and `flaws` says why."""
+    """The object in it; None if there is none, and `flaws` tells why."""
     flaws: tuple[Flaw, ...] = ()
-    """What is wrong with the line as such."""
+    """Flaws of the line itself."""
     is_blank: bool = False
-    """Whether there is nothing in it."""
     raw: bytes | None = None
-    """The bytes of a line that could not be read, while they are few enough to hold."""
+    """The bytes of a line that could not be parsed, if they are not too many."""
 
 
 class _Twice(Exception):
-    """A key that an object has twice."""
+    """A repeated key of an object."""
 
 
 def has_bom(path: Path) -> bool:
@@ -55,10 +54,10 @@ def has_bom(path: Path) -> bool:
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """The lines of a JSONL file, or the rows of a Parquet file as if each were one.
+    """Yield the lines of a JSONL file, or the rows of a Parquet file as lines.
 
     Raises:
-        DataError: It is not a file of rows at all.
+        DataError: It is not a file of rows.
     """
     if path.suffix == ".parquet":
         yield from _parquet_rows(path)
@@ -91,7 +90,7 @@ def _line(raw: bytes, number: int) -> Line:
         flaw = Flaw(
             "not UTF-8",
             "$",
-            f"byte {error.start} of the line is none",
+            f"byte {error.start} of the line is not UTF-8",
             repr(raw[error.start : error.start + 4]),
         )
     except _Twice as error:
@@ -103,12 +102,12 @@ def _line(raw: bytes, number: int) -> Line:
     else:
         if isinstance(row, dict):
             return Line(number, len(raw), row)
-        flaw = Flaw("the line is no JSON object", "$", f"it is {kind_of(row)}", shown(row))
+        flaw = Flaw("the line is not a JSON object", "$", f"it is {kind_of(row)}", shown(row))
     return Line(number, len(raw), None, (flaw,), raw=raw)
 
 
 def parsed(raw: bytes) -> Any:
-    """The JSON of a line, taken strictly: no NaN, no key twice."""
+    """Parse the JSON of a line strictly: without NaN and repeated keys."""
     return json.loads(raw.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_once)
 
 
@@ -147,7 +146,7 @@ def _parquet_rows(path: Path) -> Iterator[Line]:
                 number += 1
                 yield _parquet_row(row, names, number)
     except pa.ArrowException as error:
-        raise DataError(f"{path} is no Parquet file: {error}") from error
+        raise DataError(f"{path} is not a Parquet file: {error}") from error
 
 
 def _parquet_row(row: dict[str, Any], json_names: list[str], number: int) -> Line:
@@ -158,13 +157,13 @@ def _parquet_row(row: dict[str, Any], json_names: list[str], number: int) -> Lin
                 row[name] = parsed(row[name].encode())
             except (ValueError, RecursionError, _Twice) as error:
                 flaws.append(Flaw("not JSON", f"$.{name}", "write the column again", str(error)))
-    # a column that is null is a key that is not there
-    there = {name: _without_nulls(value) for name, value in row.items() if value is not None}
-    return Line(number, 0, None if flaws else there, tuple(flaws))
+    # a null column stands for a missing key
+    present = {name: _without_nulls(value) for name, value in row.items() if value is not None}
+    return Line(number, 0, None if flaws else present, tuple(flaws))
 
 
 def _without_nulls(value: Any) -> Any:
-    """Structs of Parquet have every field in every row: those that are null are not said."""
+    """Remove null fields: Parquet's structs have every field in every row."""
     match value:
         case dict():
             return {name: _without_nulls(item) for name, item in value.items() if item is not None}

@@ -1,4 +1,4 @@
-"""The loss report: what a trainer learns from each row of a file, and what a length limit takes away."""
+"""The loss report: which tokens a trainer learns from each row of a file, and which a limit removes."""
 
 from __future__ import annotations
 
@@ -16,38 +16,38 @@ _IGNORED = -100
 
 
 class LossReport(Model):
-    """Tokens of a file."""
+    """Counts of tokens in a file."""
 
     tokenizer: str
-    """What counted."""
+    """Name of the tokenizer."""
     is_exact: bool
-    """Whether it counts as the trainer does; else these are estimates."""
+    """Whether the trainer sees exactly these tokens; else they are estimates."""
     max_length: int | None
-    """The limit; None for none."""
+    """The length limit; None without one."""
     n_rows: int
-    """Rows that were counted: those without an error."""
+    """Counted rows: those without an error."""
     n_tokens: int
     """All tokens."""
     n_within: int
-    """Tokens that are within the limit."""
+    """Tokens within the limit."""
     n_learned: int
     """Tokens that carry loss."""
     n_kept: int
-    """Those of them that are left when the limit has cut the end off."""
+    """Tokens that carry loss, within the limit."""
     quantiles: dict[str, int]
     """Tokens of a row: `p50`, `p95`, `max`."""
     n_without_loss: int
     """Rows in which nothing is learned."""
     n_cut: int
-    """Rows that are longer than the limit."""
+    """Rows longer than the limit."""
     n_answers_cut: int
-    """Rows of which the limit takes learned tokens."""
+    """Rows that lose learned tokens to the limit."""
     n_answers_gone: int
-    """Rows of which it takes all of them: trainers drop these without a word."""
+    """Rows that lose all learned tokens: trainers drop these silently."""
     n_endless: int | None
-    """Rows whose answer is learned without the token that ends it; None when that cannot be told."""
+    """Rows whose answer is learned without the token that ends it; None if unknown."""
     notes: tuple[str, ...]
-    """What a user should know about the trainer."""
+    """Notes about the trainer."""
 
     def __str__(self) -> str:
         limit = "" if self.max_length is None else f" of at most {count(self.max_length)} tokens"
@@ -73,11 +73,11 @@ class LossReport(Model):
 
 
 class LossCount:
-    """Adds rows up; bounded by the length of the longest row.
+    """Counts the tokens of rows; memory is bounded by the longest row.
 
     Args:
-        tokenizer: Counts.
-        max_length: The limit in tokens; None for none.
+        tokenizer: The tokenizer.
+        max_length: The limit in tokens; None without one.
     """
 
     def __init__(self, tokenizer: Tokenizer, max_length: int | None) -> None:
@@ -88,7 +88,7 @@ class LossCount:
         self._can_tell_ends = True
 
     def add(self, row: Mapping[str, Any], shape: Shape) -> Iterator[Flaw]:
-        """Count a row without an error; what is wrong with its loss comes back."""
+        """Count a row without an error, and yield flaws of its loss."""
         self._shape = shape
         try:
             found = row_tokens(row, shape, self._tokenizer, self._max_length)
@@ -125,7 +125,7 @@ class LossCount:
         )
 
     def report(self) -> LossReport:
-        """What was counted."""
+        """Return the counts."""
         n_rows = self._lengths.total()
         return LossReport(
             tokenizer=self._tokenizer.name,
@@ -158,7 +158,7 @@ class LossCount:
 
 
 def _quantiles(lengths: Counter[int]) -> dict[str, int]:
-    """The shortest lengths that at least half, and 95 %, of the rows do not pass; and the longest."""
+    """Return the least lengths that at least half, and 95 %, of the rows do not exceed, and the longest."""
     if not lengths:
         return {}
     n_rows, seen, found = lengths.total(), 0, {}
@@ -171,28 +171,28 @@ def _quantiles(lengths: Counter[int]) -> dict[str, int]:
 
 
 class RowTokens(NamedTuple):
-    """The tokens of one row; of a preference, both conversations together."""
+    """Token counts of one row; for a preference, of both conversations together."""
 
     n_tokens: int
-    """All that the model reads."""
+    """All tokens."""
     n_learned: int
-    """Those that carry loss."""
+    """Tokens that carry loss."""
     n_learned_kept: int
-    """Those of them that are left when the end is cut off at the limit."""
+    """Tokens that carry loss, within the limit."""
     ends_learned: bool | None
-    """Whether the last learned token ends the turn; None when that cannot be told."""
+    """Whether the last learned token ends the turn; None if unknown."""
 
 
 def row_tokens(
     row: Mapping[str, Any], shape: Shape, tokenizer: Tokenizer, max_length: int | None
 ) -> RowTokens:
-    """Count a row that has no flaw.
+    """Count the tokens of a row that has no flaw.
 
     Args:
         row: The row.
         shape: Its kind.
-        tokenizer: Counts.
-        max_length: What is beyond is cut off; None for no limit.
+        tokenizer: The tokenizer.
+        max_length: The limit beyond which tokens are cut off; None without one.
 
     Raises:
         RequestError: The chat template cannot write it.
@@ -213,7 +213,7 @@ def row_tokens(
         case Shape.TOKENS:
             parts = [_given(row)]
         case Shape.TEXT:
-            n_tokens = tokenizer.count(row["text"]) + 1  # trainers put the end of text behind it
+            n_tokens = tokenizer.count(row["text"]) + 1  # trainers append the end of text
             parts = [_Part(n_tokens, ((0, n_tokens),), True)]
     return _sum(parts, max_length)
 
@@ -239,7 +239,7 @@ def _sum(parts: Sequence[_Part], max_length: int | None) -> RowTokens:
 
 
 def _conversation(messages: Sequence[Mapping[str, Any]], tools: Any, tokenizer: Tokenizer) -> _Part:
-    """The answers but those of weight 0."""
+    """Count a conversation, in which all answers but those of weight 0 are learned."""
     rendered = tokenizer.render(messages, tools)
     answers = [message for message in messages if message.get("role") == "assistant"]
     return _learned(rendered, [message.get("weight") != 0 for message in answers])
@@ -248,7 +248,7 @@ def _conversation(messages: Sequence[Mapping[str, Any]], tools: Any, tokenizer: 
 def _answer(
     prompt: Sequence[Mapping[str, Any]], answer: Sequence[Mapping[str, Any]], tools: Any, tokenizer: Tokenizer
 ) -> _Part:
-    """Only what comes after the prompt."""
+    """Count a prompt and an answer, of which only the answer is learned."""
     rendered = tokenizer.render([*prompt, *answer], tools)
     n_before = sum(message.get("role") == "assistant" for message in prompt)
     return _learned(rendered, [position >= n_before for position in range(len(rendered.spans))])
@@ -263,7 +263,7 @@ def _learned(rendered: Rendered, is_learned: Sequence[bool]) -> _Part:
 
 
 def _continued(row: Mapping[str, Any], completion: Any, tokenizer: Tokenizer) -> _Part:
-    """A prompt and what follows it, both texts or both messages; without a prompt all is learned."""
+    """Count a prompt and its continuation, texts or messages; without a prompt everything is learned."""
     prompt = row.get("prompt")
     if isinstance(completion, list):
         return _answer(prompt or [], completion, row.get("tools"), tokenizer)

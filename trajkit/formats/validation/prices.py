@@ -1,4 +1,4 @@
-"""What tuning a model costs and when the model ends: one dated file, which the user's own may go over."""
+"""Prices of tuning and end dates of models: one dated file, which a file of the user can override."""
 
 from __future__ import annotations
 
@@ -18,39 +18,39 @@ _TUNED = "ft:"
 
 
 class TunableModel(Model):
-    """A model of a service, and what tuning it means."""
+    """A model of a service, with price and dates of tuning."""
 
     name: Name
-    """What the service calls it."""
+    """Its name at the service."""
     aliases: tuple[Name, ...] = ()
-    """Other names of the same."""
+    """Other names of the same model."""
     encoding: Name | None = None
-    """Name of its tokenizer in tiktoken; None when that is not public."""
+    """Name of its tokenizer in tiktoken; None if it is not public."""
     usd_per_million_tokens: float | None = Field(default=None, ge=0)
-    """Price of a million trained tokens; None when it is not known."""
+    """Price of a million trained tokens; None if unknown."""
     max_tokens: int | None = Field(default=None, gt=0)
-    """Longest row; what is beyond is cut off. None when nothing is said."""
+    """Longest row; further tokens are cut off. None if unknown."""
     last_job_on: date | None = None
-    """Last day on which a job can be created; None when nothing is said."""
+    """Last day on which a job can be created; None if unknown."""
     shutdown_on: date | None = None
-    """Day on which the model and all that was tuned from it end; None when nothing is said."""
+    """Day on which the model and those tuned from it end; None if unknown."""
     sources: tuple[Name, ...] = ()
-    """Where this is from: keys of `Prices.sources`."""
+    """Sources: keys of `Prices.sources`."""
 
 
 class Prices(Model):
     """A file of models."""
 
     as_of: date
-    """When it was true."""
+    """Date of the facts."""
     sources: Mapping[Name, Text] = {}
-    """What the models' `sources` mean."""
+    """The sources that models refer to."""
     models: tuple[TunableModel, ...] = ()
     """The models."""
 
     def find(self, name: str) -> TunableModel | None:
-        """The model of this name, an alias of it, or one that was tuned from it; None for an unknown one."""
-        # `ft:gpt-4.1-mini-2025-04-14:my-org::id`: what was tuned costs and counts like what it was tuned from
+        """Return the model with this name or alias, or the base of a tuned model; None if unknown."""
+        # `ft:gpt-4.1-mini-2025-04-14:my-org::id`: a tuned model has price and tokenizer of its base
         base = name.removeprefix(_TUNED).partition(":")[0] if name.startswith(_TUNED) else name
         for model in self.models:
             if base == model.name or base in model.aliases:
@@ -59,21 +59,21 @@ class Prices(Model):
 
 
 def load_prices(path: Path | None = None) -> Prices:
-    """The models that trajkit knows, and over them those of the user's file.
+    """Return the models that trajkit knows, and before them those of the user's file.
 
     Args:
-        path: A YAML file of the shape of `Prices`; None for none.
+        path: A YAML file of the shape of `Prices`; None without one.
 
     Raises:
-        RequestError: The file cannot be read, or is of another shape.
+        RequestError: The file cannot be read, or has another shape.
     """
     text = resources.files("trajkit.formats.validation").joinpath("models.yaml").read_text(encoding="utf-8")
     known = Prices.model_validate(yaml_from_outside(text, where="models.yaml"))
     if path is None:
         return known
-    said = text_from_outside(path, error=RequestError)
+    own_text = text_from_outside(path, error=RequestError)
     try:
-        own = Prices.model_validate(yaml_from_outside(said, where=str(path), error=RequestError))
+        own = Prices.model_validate(yaml_from_outside(own_text, where=str(path), error=RequestError))
     except ValidationError as error:
         hint = "as_of, and models with name and prices"
         raise RequestError(f"{path}: {problem_of(error)}", hint=hint) from error

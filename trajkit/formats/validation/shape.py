@@ -1,7 +1,7 @@
-"""Which kind of row a file has, told by its keys, and the rules of rows that are no conversation.
+"""Determine the kind of a row by its keys, and check rows that are not conversations.
 
-The traps are TRL 1.16's, each seen: a completion of several turns teaches what the user said in it; a prompt
-that ends with a space melts into the completion; a row without an answer is dropped without a word.
+The pitfalls are TRL 1.16's, each observed: a completion of several turns teaches the user's messages in it; a
+prompt that ends with a space merges with the completion; a row without an answer is dropped silently.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ANSWERS = ("preferred_output", "non_preferred_output")
 
 
 def text_row_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
-    """A row of plain text."""
+    """Yield the flaws of a row of plain text."""
     text = row.get("text")
     if not isinstance(text, str) or not text:
         yield wrong_type("$.text", "a text that is not empty", text)
@@ -38,7 +38,7 @@ def text_row_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
 
 
 def completion_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
-    """A prompt with its completion, both texts or both lists of messages."""
+    """Yield the flaws of a prompt with its completion, both texts or both lists of messages."""
     prompt, completion = row.get("prompt"), row.get("completion")
     if type(prompt) is not type(completion) or not isinstance(prompt, str | list):
         yield Flaw(
@@ -70,7 +70,7 @@ def _prompt_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
 
 
 def _preferred_flaws(row: dict[str, Any], name: str, target: Target) -> Iterator[Flaw]:
-    """The messages that a trainer learns."""
+    """Yield the flaws of messages that a trainer learns."""
     path, answer = f"$.{name}", row[name]
     yield from conversation_flaws(answer, path, target, tools=row.get("tools"))
     roles = [message.get("role") for message in answer if isinstance(message, dict)]
@@ -82,7 +82,7 @@ def _preferred_flaws(row: dict[str, Any], name: str, target: Target) -> Iterator
 
 
 def chosen_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
-    """A better and a worse answer, with their prompt or with it in both."""
+    """Yield the flaws of a better and a worse answer, with a separate prompt or with it in both."""
     prompt, chosen, rejected = row.get("prompt"), row.get("chosen"), row.get("rejected")
     if type(chosen) is not type(rejected) or not isinstance(chosen, str | list):
         kinds = f"{kind_of(chosen)} and {kind_of(rejected)}"
@@ -112,14 +112,33 @@ def chosen_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
 
 
 def judged_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
-    """A prompt with a completion that is good or bad."""
+    """Yield the flaws of a prompt with a completion that is good or bad."""
     if not isinstance(row.get("label"), bool):
         yield wrong_type("$.label", "true or false", row.get("label"))
     yield from completion_flaws(row, target)
 
 
+def start_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    """Where an episode begins: TRL appends the first observation to a prompt that ends with the user."""
+    prompt = row["prompt"]
+    if not isinstance(prompt, list):
+        yield wrong_type("$.prompt", "a list of messages", prompt)
+    else:
+        yield from _prompt_flaws(row, target)
+        last = prompt[-1] if prompt else None
+        if isinstance(last, dict) and last.get("role") != "user":
+            hint = "end it with a message of the user: the first observation is appended to it"
+            yield Flaw("the prompt does not end with the user", "$.prompt", hint, shown(last.get("role")))
+    for name in ("environment", "task"):
+        if not isinstance(row.get(name), str) or not row[name]:
+            yield wrong_type(f"$.{name}", "a text that is not empty", row.get(name))
+    seed = row.get("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        yield wrong_type("$.seed", "a whole number from 0", seed)
+
+
 def token_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
-    """Tokens that are ready: the masks must be as long, and something must be learned."""
+    """Yield the flaws of tokenized rows: masks must have their length, and something must be learned."""
     tokens = row.get("input_ids")
     if not isinstance(tokens, list) or not tokens or not all(isinstance(token, int) for token in tokens):
         yield Flaw(
@@ -143,7 +162,7 @@ def token_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
 
 
 def preference_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
-    """Everything for which a row of preference tuning is refused."""
+    """Yield the flaws for which a row of preference tuning is refused."""
     yield from key_flaws(row, PREFERENCE_KEYS, target)
     given = row.get("input")
     if not isinstance(given, dict):
@@ -206,6 +225,7 @@ _KEYS: Mapping[Shape, frozenset[str]] = {
     Shape.JUDGED: frozenset({"prompt", "completion", "label"}),
     Shape.COMPLETION: frozenset({"prompt", "completion"}),
     Shape.CHOSEN: frozenset({"chosen", "rejected"}),
+    Shape.START: frozenset({"prompt", "environment"}),
     Shape.TOKENS: frozenset({"input_ids"}),
     Shape.TEXT: frozenset({"text"}),
 }
@@ -215,28 +235,29 @@ _RULES = {
     Shape.COMPLETION: completion_flaws,
     Shape.CHOSEN: chosen_flaws,
     Shape.JUDGED: judged_flaws,
+    Shape.START: start_flaws,
     Shape.TEXT: text_row_flaws,
     Shape.TOKENS: token_flaws,
 }
 
 
 def shape_of(row: Mapping[str, Any], target: Target) -> Shape | None:
-    """The kind of a row, of those that the target takes; None when it is none of them."""
+    """Return the kind of a row, of those that the target accepts; None if it has none of them."""
     taken = target.shapes
     whole = [shape for shape in taken if row.keys() >= _KEYS[shape]]
     if whole:
         return whole[0]
-    # a row that lost a key is told by the others
+    # a row that lacks a key is recognised by its other keys
     part = [shape for shape in taken if row.keys() & _KEYS[shape]]
     return part[0] if part else None
 
 
 def flaws_of(row: Mapping[str, Any], target: Target, of_file: Shape | None) -> Iterator[Flaw]:
-    """What is wrong with a row of a file.
+    """Yield the flaws of a row of a file.
 
     Args:
         row: The row.
-        target: Who it is for.
+        target: The target of the file.
         of_file: The kind of the rows before it; None for the first row.
     """
     shape = shape_of(row, target)

@@ -1,4 +1,4 @@
-"""Who a training file is for: the limits of its rows, and for a hosted service its address and its key.
+"""Targets of training files: the limits of their rows, and for a hosted service its address and its key.
 
 This is the only file with such facts. Sources, all read 2026-11: OpenAI's API reference, its fine-tuning and
 vision guides and its published row schema; Azure OpenAI's fine-tuning page and its REST reference of models;
@@ -19,7 +19,7 @@ MB = 1_000_000
 
 
 class Bom(StrEnum):
-    """Whether a file begins with the three bytes of a UTF-8 byte order mark."""
+    """Whether a file must begin with the three bytes of a UTF-8 byte order mark, or must not."""
 
     REFUSED = "refused"
     WANTED = "wanted"
@@ -33,42 +33,43 @@ class Shape(StrEnum):
     COMPLETION = "prompt and completion"
     CHOSEN = "chosen and rejected"
     JUDGED = "prompt, completion and label"
+    START = "prompt, environment, task and seed"
     TEXT = "text"
     TOKENS = "input_ids"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """What a service or a trainer takes."""
+    """The rows that a service or a trainer accepts."""
 
     name: str
-    """What the user calls it."""
+    """Its name for users."""
     shapes: tuple[Shape, ...] = (Shape.CHAT, Shape.PREFERENCE)
-    """The kinds of rows that it takes; of several that fit, the first."""
+    """The kinds of rows that it accepts; if several fit, the first counts."""
     min_rows: int = 1
-    """A file with fewer rows is refused."""
+    """Least rows of a file."""
     max_rows: int | None = None
-    """A file with more is refused; None when nothing is said."""
+    """Most rows of a file; None if unknown."""
     max_bytes: int | None = None
-    """A larger file is refused; None when nothing is said."""
+    """Largest size of a file; None if unknown."""
     bom: Bom = Bom.REFUSED
-    """What it does with a byte order mark."""
+    """Whether it refuses or requires a byte order mark."""
     arguments: Literal["text", "object"] = "text"
     """How the arguments of a tool call are written."""
     has_message_weights: bool = True
-    """Whether `weight` of an assistant message, 0 or 1, is heard."""
+    """Whether it uses `weight` of an assistant message, 0 or 1."""
     has_row_weights: bool = False
     """Whether a row may have a `weight` of its own."""
     takes_extra_keys: bool = False
-    """Whether keys that it does not know are passed over instead of refused."""
+    """Whether unknown keys are ignored instead of refused."""
     must_alternate: bool = False
-    """Whether user and assistant must take turns."""
+    """Whether user and assistant must alternate."""
     has_thoughts: bool = False
-    """Whether `reasoning_content` of an assistant message is taken."""
+    """Whether it accepts `reasoning_content` of an assistant message."""
     refuses_special_tokens: bool = True
-    """Whether a text with a token such as <|im_start|> is refused."""
+    """Whether it refuses a text with a token such as <|im_start|>."""
     max_images: int | None = None
-    """Most images in a row; None when it takes none."""
+    """Most images in a row; None if it accepts none."""
     max_image_rows: int | None = None
     """Most rows with images."""
     suffix_has_dots: bool = True
@@ -76,49 +77,49 @@ class Target:
 
     @property
     def needs_call_ids(self) -> bool:
-        """Whether every call and its result have an id. Chat templates pair them by their order."""
+        """Whether calls and their results need ids; chat templates pair them by their order."""
         return self.arguments == "text"
 
 
 @dataclass(frozen=True, kw_only=True)
 class HostedService:
-    """A service that tunes models: where it is, where its key is found, and how its API differs."""
+    """A service that tunes models: its address, the place of its key, and the peculiarities of its API."""
 
     name: str
-    """What the user calls it, and the gateway (`NAME::MODEL`)."""
+    """Its name for users, and for the gateway (`NAME::MODEL`)."""
     rows: Target
-    """What rows it takes."""
+    """The rows that it accepts."""
     key_variable: str
     """Environment variable with its key. No other key is ever sent to it."""
     api: str = "openai"
-    """Module of `trajkit.training.hosted` that speaks its API."""
+    """Module of `trajkit.training.hosted` for its API."""
     url: str | None = None
-    """Address of the API; None where each account or region has its own."""
+    """Address of the API; None if each account or region has its own."""
     url_variable: str | None = None
-    """Environment variable that names another address."""
+    """Environment variable for another address."""
     hosts: tuple[str, ...] = ()
-    """How the names of its hosts end."""
+    """Ends of the names of its hosts."""
     chat_path: str = ""
-    """Where its models answer, under `url`."""
+    """Path of its chat API under `url`."""
     keys_at: str = ""
-    """The page where keys are made."""
+    """The page where keys are created."""
     default_model: str | None = None
-    """Tuned where the user names none; None: the user must."""
+    """The model that is tuned by default; None if the user must name one."""
     has_metadata: bool = True
-    """Whether jobs carry words of ours. Without them a job is found again by its file."""
+    """Whether jobs carry metadata. Without it a job is recognised by its file."""
     has_method: bool = True
-    """Whether hyperparameters stand in `method` of OpenAI's API; else at the top, as they did before."""
+    """Whether hyperparameters are in `method` of OpenAI's API; else at the top level, as formerly."""
     parts_from: int = 512 * MB
-    """Files of this size and above are sent in parts, over OpenAI's API."""
+    """Files from this size on are sent in parts, over OpenAI's API."""
     note: str | None = None
-    """What a user should know before paying."""
+    """A note for the user before paying."""
 
     def is_at(self, host: str | None) -> bool:
         """Whether a host is one of its own."""
         return (host or "").endswith(self.hosts)
 
 
-# 512 MB at once, and more in parts, as `trajkit sft openai` sends it
+# 512 MB in one request, and more in parts, as `trajkit sft openai` sends it
 _OPENAI = Target(name="openai", min_rows=MIN_ROWS, max_bytes=8_000 * MB, max_images=10, max_image_rows=50_000)
 HOSTED = {
     service.name: service
@@ -170,7 +171,7 @@ HOSTED = {
             has_metadata=False,
             note="Bedrock documents this interface for reinforcement fine-tuning alone: it may refuse others",
         ),
-        # any other that speaks OpenAI's API
+        # any other service with OpenAI's API
         HostedService(
             name="other", rows=_OPENAI, key_variable="OPENAI_API_KEY", url_variable="OPENAI_BASE_URL"
         ),
@@ -217,7 +218,15 @@ HOSTED = {
 """The services by name."""
 _TRL = Target(
     name="trl",
-    shapes=(Shape.CHAT, Shape.JUDGED, Shape.COMPLETION, Shape.CHOSEN, Shape.TOKENS, Shape.TEXT),
+    shapes=(
+        Shape.CHAT,
+        Shape.JUDGED,
+        Shape.COMPLETION,
+        Shape.CHOSEN,
+        Shape.START,
+        Shape.TOKENS,
+        Shape.TEXT,
+    ),
     arguments="object",
     has_message_weights=False,
     takes_extra_keys=True,
@@ -225,14 +234,14 @@ _TRL = Target(
     refuses_special_tokens=False,
 )
 TARGETS = {target.name: target for target in (*(service.rows for service in HOSTED.values()), _TRL)}
-"""Whoever takes rows, by name."""
+"""The targets by name."""
 
 
 def target_named(name: str) -> Target:
-    """The target of this name.
+    """Return the target of this name.
 
     Raises:
-        RequestError: There is none; the hint lists them.
+        RequestError: It does not exist; the hint lists the targets.
     """
     if name not in TARGETS:
         raise RequestError(f"no target {name!r}", hint=f"targets: {', '.join(TARGETS)}")

@@ -1,4 +1,4 @@
-"""Count the tokens of a training file, and say what tuning a model on it costs in money or time."""
+"""Count the tokens of a training file, and estimate the price or the time of tuning a model on it."""
 
 from __future__ import annotations
 
@@ -26,37 +26,37 @@ _ROWS = 4
 
 
 class TokenCount(Result, Model):
-    """What a file holds and what it costs."""
+    """Tokens of a file, and their cost."""
 
     path: Path
     """The file."""
     model: str
-    """Which model is tuned."""
+    """The model to tune."""
     loss: LossReport
     """The tokens."""
     n_epochs: int
-    """How often the file is gone through."""
+    """Number of passes over the file."""
     n_trained_tokens: int
     """Tokens that the service bills or the trainer reads: each row up to the limit, times the epochs."""
     n_learned_tokens: int
-    """Those of them that carry loss."""
+    """Tokens of these that carry loss."""
     cost_usd: float | None
-    """Price of it; None when no price is known, 0 for a model on this machine."""
+    """Price; None if unknown, 0 for a model on this machine."""
     price_as_of: date | None
-    """When that price was true."""
+    """Date of that price."""
     price_sources: tuple[str, ...]
-    """Where it is from, and the dates below."""
+    """Sources of the price, and of the dates below."""
     last_job_on: date | None
     """Last day on which a job can be created."""
     shutdown_on: date | None
-    """Day on which the model and what was tuned from it end."""
+    """Day on which the model and those tuned from it end."""
     seconds: float | None
-    """Expected time on this machine; None where a service does it, or nothing was measured."""
+    """Expected time on this machine; None for a service, or if nothing was measured."""
     notes: tuple[str, ...]
-    """What a user should know before spending money."""
+    """Notes to read before spending money."""
 
     def to_json(self) -> dict[str, Any]:
-        """All fields."""
+        """Return all fields."""
         return self.model_dump(mode="json")
 
     def __str__(self) -> str:
@@ -88,18 +88,18 @@ def count_tokens(
 
     Args:
         path: JSONL or Parquet.
-        target: Whose rows they are, see `validate`; rows that it would refuse are not counted.
+        target: The target of the file, see `validate`; rows that it would refuse are not counted.
         model: A hosted model that `prices` knows, or a folder or an id of a model on this machine.
-        prices: What is known of hosted models.
-        n_epochs: How often the file is gone through.
-        tokenizer: Counts; None for the model's own.
-        max_length: Limit of tokens in a row; None for the model's own, or none.
-        measure: Gives the tokens that this machine trains in a second on a model; None to promise no time.
+        prices: Facts about hosted models.
+        n_epochs: Number of passes over the file.
+        tokenizer: Name of a tokenizer; None for the model's own.
+        max_length: Limit of tokens in a row; None for the model's own, if any.
+        measure: Return the tokens that this machine trains per second on a model; None to estimate no time.
         today: Decides which dates are past.
-        on_progress: Told how many bytes are read, and of how many.
+        on_progress: Gets how many bytes are read, and how many there are.
 
     Raises:
-        RequestError: Nothing is known of the model and no tokenizer was named.
+        RequestError: The model is unknown and no tokenizer was named.
     """
     known = prices.find(model)
     counter, notes = _counter(model, known, tokenizer)
@@ -135,7 +135,7 @@ def _duration(seconds: float) -> str:
 
 
 def _counter(model: str, known: TunableModel | None, tokenizer: str | None) -> tuple[Tokenizer, list[str]]:
-    """The tokenizer that was asked for, or the model's own; an estimate where its vocabulary is not here."""
+    """Return the named tokenizer, or the model's own; an estimate if its vocabulary is not available."""
     if tokenizer is not None:
         return load_tokenizer(tokenizer), []
     if known is None:
@@ -172,17 +172,17 @@ def _warnings(known: TunableModel | None, model: str, today: date, *, is_here: b
 
 
 def trained_tokens_per_second(model: str) -> float:
-    """Train a model for about three seconds on tokens of no meaning; nothing is kept.
+    """Train a model for about three seconds on arbitrary tokens; nothing is kept.
 
     Args:
         model: The folder of a causal language model, or `sample:NAME`.
 
     Returns:
-        Tokens in a second, forward and backward, over all weights in 32 bits. LoRA takes about two thirds of
+        Tokens per second, forward and backward, over all weights in 32 bits. LoRA takes about two thirds of
         the time.
 
     Raises:
-        RequestError: The folder holds no such model.
+        RequestError: The folder has no such model.
         MissingExtra: torch or transformers is not installed.
     """
     torch = need("torch", extra="local")
@@ -194,7 +194,7 @@ def trained_tokens_per_second(model: str) -> float:
     learner.to("cuda" if torch.cuda.is_available() else "cpu").train()
     length = min(_TOKENS_PER_ROW, getattr(learner.config, "max_position_embeddings", _TOKENS_PER_ROW))
     rows = torch.zeros((_ROWS, length), dtype=torch.long, device=learner.device)
-    _step(learner, rows)  # the first one makes room and compiles
+    _step(learner, rows)  # the first step allocates memory and compiles
     started, n_tokens = time.perf_counter(), 0
     while time.perf_counter() - started < _SECONDS:
         _step(learner, rows)

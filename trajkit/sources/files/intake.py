@@ -16,7 +16,17 @@ from trajkit.formats.atif_rows import Rows
 from trajkit.formats.base import Problem
 from trajkit.formats.document import BadDocument, Reading, renamed, shown
 from trajkit.formats.sanity import problems
-from trajkit.schema import Episode, Left, LineageEntry, Manifest, Model, Outcome, Purpose
+from trajkit.schema import (
+    Episode,
+    Left,
+    LineageEntry,
+    Manifest,
+    Message,
+    Model,
+    Outcome,
+    Purpose,
+    TextBlock,
+)
 from trajkit.schema.base import Name, Text
 from trajkit.schema.success import Success, finite_number
 from trajkit.sources.files.found import Found, Unread
@@ -62,6 +72,8 @@ class Imported(Model):
     """Their steps."""
     n_exact: int
     """Documents that trajkit wrote, which are the very episodes that they were."""
+    n_text_calls: int = 0
+    """Answers that call a tool in their text, as `<function=NAME>`; they stay text."""
     left: dict[str, int]
     """Documents that are not in the store, by reason."""
     unread: dict[str, int]
@@ -72,6 +84,12 @@ class Imported(Model):
     """The store that now exists."""
     digest: str
     """Its content."""
+
+
+def _calls_in_text(answer: Message | None) -> bool:
+    return answer is not None and any(
+        isinstance(block, TextBlock) and "<function=" in block.text for block in answer.content
+    )
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -96,6 +114,7 @@ class Intake:
         self._found: set[str] = set()  # places that were asked for
         self._measured: set[str] = set()
         self._n_documents = self._n_bad = self._n_exact = self._n_episodes = self._n_steps = 0
+        self._n_text_calls = 0
 
     def take(self, found: Found | Unread) -> Sequence[Episode | dict[str, list[Row]]]:
         """The episodes of a document that go into the store, or the rows of the one that it is."""
@@ -129,6 +148,7 @@ class Intake:
             self._refuse(found.place, error.problem)
             return ()
         self._n_exact += found.reading.is_exact
+        self._n_text_calls += sum(_calls_in_text(step.completion) for one in episodes for step in one.steps)
         return wished if self._counts(len(episodes), sum(episode.n_steps for episode in episodes)) else ()
 
     def _take_rows(self, rows: Rows, found: Found) -> Sequence[dict[str, list[Row]]]:
@@ -284,6 +304,7 @@ class Intake:
             n_episodes=self._n_episodes,
             n_steps=self._n_steps,
             n_exact=self._n_exact,
+            n_text_calls=self._n_text_calls,
             left=dict(sorted(self._left.items())),
             unread=dict(sorted(self._unread.items())),
             problems=tuple(self._shown),
