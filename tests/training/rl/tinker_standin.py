@@ -10,6 +10,7 @@ import copy
 import itertools
 import json
 import threading
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
@@ -31,7 +32,7 @@ class TinkerStandIn:
         from tinker.proto import tinker_public_pb2
 
         self._proto, self._base = tinker_public_pb2, base
-        self.network = transformers.AutoModelForCausalLM.from_pretrained(base).eval()
+        self.network: Any = transformers.AutoModelForCausalLM.from_pretrained(base)
         self._lock, self._ids = threading.Lock(), itertools.count()
         self._results: dict[str, Any] = {}
         self.models: dict[str, tuple[Any, torch.optim.Adam]] = {}
@@ -91,7 +92,8 @@ class TinkerStandIn:
         if name.startswith("samplers/"):
             return 200, {"sampler_id": name[9:], "base_model": self._base}
         with self._lock:
-            return getattr(self, f"_{name}")(body)
+            answer: Callable[[Any], tuple[int, Any]] = getattr(self, f"_{name}")
+            return answer(body)
 
     def _future(self, result: Any, **more: Any) -> tuple[int, Any]:
         request_id = str(next(self._ids))
@@ -165,7 +167,8 @@ class TinkerStandIn:
         asked = self._proto.ForwardBackwardRequest()
         asked.ParseFromString(body)
         network, _ = self.models[asked.model_id]
-        outputs, total = [], torch.zeros(())
+        outputs: list[Any] = []
+        total: Any = torch.zeros(())
         for datum in asked.data:
             assert set(datum.loss_fn_inputs) == {"target_tokens", "logprobs", "advantages"}
             tokens = np.frombuffer(datum.model_input[0].encoded_text.tokens, dtype=np.int32)
