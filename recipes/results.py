@@ -89,6 +89,13 @@ class Lab:
     model = MODEL
     recipe: Sequence[str] = RECIPE
     """Options of every training."""
+    playing: Sequence[str] = (
+        *("--task", ",".join(TWO), "--config", str(CONFIG), "--function", "act", "--variant", VARIANT),
+        *("--max-new-tokens", "24"),
+    )
+    """What reinforcement learning plays, and how the model is asked."""
+    apart = APART
+    """Between the training worlds of two training seeds."""
     evaluation: Sequence[str] = ("--config", str(CONFIG), "--template-variant", VARIANT)
     """Options of every evaluation."""
 
@@ -123,7 +130,7 @@ class Lab:
         """Keep worlds for measuring: whoever would play or learn them is refused."""
         self.trajkit(
             *("reserve", self.environment, *self.settings, *repeated("--task", tasks)),
-            *("--seeds", _seeds(worlds)),
+            *("--seeds", seeds_of(worlds)),
         )
 
     def played(self, name: str, tasks: Sequence[str], *policy: str) -> Path:
@@ -157,20 +164,19 @@ class Lab:
         assert found.train is not None  # a store was learned
         return job, found.train.n_learned
 
-    def reinforced(self, name: str, model: str, iterations: int, *world: str) -> Reinforced:
+    def reinforced(self, name: str, model: str, iterations: int, *options: str) -> Reinforced:
         """A model tuned by what it plays, on worlds after those of `played`.
 
         Args:
             name: Of the job.
             model: What it starts from.
             iterations: How often it plays and learns.
-            world: What it plays.
+            options: More of `trajkit rl local`.
         """
-        job, first = f"{name}-{self.seed}", self.seed * APART + self.size.episodes
+        job, first = f"{name}-{self.seed}", self.seed * self.apart + self.size.episodes
         folder = self.folder / "runs" / job
         self.trajkit(
-            *("rl", "local", *world, "--task", ",".join(TWO), "--model", model),
-            *("--config", CONFIG, "--function", "act", "--variant", VARIANT, "--max-new-tokens", 24),
+            *("rl", "local", *self.playing, "--model", model, *options),
             *("--iterations", iterations, "--seeds", f"{first}:{first + PER_ITERATION * iterations}"),
             *("--seed", self.seed, "--name", job, "--runs", "runs", "--yes"),
             leaves=folder / "model" / "adapter_config.json",
@@ -190,14 +196,15 @@ class Lab:
         self.trajkit(
             *("evaluate", self.environment, *self.settings, "--variants", f"{model.name}={model.model}"),
             *(*repeated("--task", tasks), *self.evaluation),
-            *(*repeated("--decoding", decodings), "--seeds", _seeds(worlds)),
+            *(*repeated("--decoding", decodings), "--seeds", seeds_of(worlds)),
             *("--run-seed", self.seed, "--runs", "runs", "--quiet", "-o", store),
             leaves=store,
         )
         return store
 
 
-def _seeds(worlds: range) -> str:
+def seeds_of(worlds: range) -> str:
+    """Worlds as the command line takes them."""
     return f"{worlds.start}:{worlds.stop}"
 
 
@@ -238,7 +245,7 @@ def rl(lab: Lab) -> Iterator[Model]:
 
     random = lab.reinforced("random", MODEL, ITERATIONS, "--env", "random_rewards:RandomRewards")
     yield Model(f"RL, {ITERATIONS} iterations, random rewards (control)", "control", *random)
-    world = ("--env", "babyai", "--eval-seeds", _seeds(worlds))
+    world = ("--env", "babyai", "--eval-seeds", seeds_of(worlds))
     yield Model(
         f"RL, {ITERATIONS} iterations", "rl", *lab.reinforced("rl", MODEL, ITERATIONS, *world), "control"
     )

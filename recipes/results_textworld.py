@@ -1,13 +1,13 @@
-"""Make the table of docs/results.md again: TextWorldExpress, with a tiny model that is made first.
+"""Make the tables of docs/results.md again: TextWorldExpress, with a tiny model that is made first.
 
 needs    trajkit[textworld,local], Java 17 or newer; no key, no network, no GPU
-minutes  20 to 40 on two cores; what is done is not done again
+minutes  20 to 40 a table on two cores; what is done is not done again
 cost     none
-leaves   the folder of -o: the base, every store, model and evaluation, and the table as Markdown and JSON
+leaves   the folder of -o: the base, every store, model and evaluation, and each table as Markdown and JSON
 
-Run as `python recipes/results_textworld.py textworld -o results`. Each step is a command of trajkit,
-printed before it runs. The rules are those of `recipes/results.py`: the temperatures are chosen on the
-development fold, and the table shows worlds of the test fold.
+Run as `python recipes/results_textworld.py textworld -o results`; without a table it says which there are.
+Each step is a command of trajkit, printed before it runs. The rules are those of `recipes/results.py`: the
+temperatures are chosen on the development fold, and the tables show worlds of the test fold.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from results import Experiment, Lab, Worlds, main, repeated
+from results import IMITATION, ITERATIONS, Experiment, Lab, Worlds, main, repeated, seeds_of
 from results_table import Model
 from tiny_textworld import GAME, HISTORY, PARAMETERS
 
@@ -26,6 +26,8 @@ APART = 200
 """Between the training worlds of two training seeds."""
 MOST_STEPS = 20
 """The expert takes 7 to 13."""
+CHECKPOINTS = 900
+"""The first world that chooses the checkpoint of reinforcement learning; of the training fold."""
 PLAY = ("--history", str(HISTORY), "--max-steps", str(MOST_STEPS), "--concurrency", "10")
 
 
@@ -36,6 +38,12 @@ class Kitchen(Lab):
     settings = repeated("--env-set", (f"{name}={value}" for name, value in PARAMETERS.items()))
     model = "cook"
     recipe = ("--learning-rate", "5e-3", "--max-steps", "120", "--per-device-train-batch-size", "16")
+    playing = (
+        *("--env", "textworld", *settings, "--game", GAME, "--history", str(HISTORY)),
+        *("--max-episode-steps", str(MOST_STEPS), "--max-new-tokens", "24", "--set", "play.json_mode=schema"),
+        *("--seeds-per-iteration", "8", "--learning-rate", "1e-3", "--per-device-train-batch-size", "16"),
+    )
+    apart = APART
     evaluation = (*PLAY, *repeated("--policy-set", ("json_mode=schema", "max_new_tokens=24")))
 
     def shown(self) -> Path:
@@ -49,17 +57,37 @@ class Kitchen(Lab):
         )
         return store
 
+    def imitated(self) -> tuple[str, int]:
+        """The base tuned on them: its job, and how many answers it learned."""
+        goal = self.folder / self.model
+        if not goal.exists():
+            print("$ python recipes/tiny_textworld.py", goal, flush=True)
+            subprocess.run([sys.executable, str(HERE / "tiny_textworld.py"), str(goal)], check=True)
+        return self.tuned("expert", self.shown(), "--merge")
+
 
 def expert(lab: Kitchen) -> Iterator[Model]:
     """Cookingworld: demonstrations of the expert."""
-    goal = lab.folder / lab.model
-    if not goal.exists():
-        print("$ python recipes/tiny_textworld.py", goal, flush=True)
-        subprocess.run([sys.executable, str(HERE / "tiny_textworld.py"), str(goal)], check=True)
-    yield Model("expert demonstrations", "expert", *lab.tuned("expert", lab.shown()))
+    yield Model("expert demonstrations", "expert", *lab.imitated())
 
 
-TABLES = {"textworld": Experiment(expert, Worlds([f"{GAME}-test"], 20_500), Worlds([f"{GAME}-dev"], 10_500))}
+def rl(lab: Kitchen) -> Iterator[Model]:
+    """Cookingworld: demonstrations of the expert, and reinforcement learning after them."""
+    imitated, n_learned = lab.imitated()
+    yield Model("expert demonstrations", IMITATION, imitated, n_learned, lab.size.episodes)
+    worlds = lab.size.others(CHECKPOINTS)
+    lab.reserved([GAME], worlds)
+    for algorithm in ("grpo", "ppo"):
+        options = ("--algorithm", algorithm, "--eval-seeds", seeds_of(worlds))
+        more = lab.reinforced(algorithm, f"runs/{imitated}/merged", ITERATIONS, *options)
+        both = (more.job, n_learned + more.n_learned, lab.size.episodes + more.n_played)
+        yield Model(f"the same; then RL by {algorithm}, {ITERATIONS} iterations", algorithm, *both, IMITATION)
+
+
+TABLES = {
+    "textworld": Experiment(expert, Worlds([f"{GAME}-test"], 20_500), Worlds([f"{GAME}-dev"], 10_500)),
+    "textworld-rl": Experiment(rl, Worlds([f"{GAME}-test"], 20_600), Worlds([f"{GAME}-dev"], 10_600)),
+}
 
 
 if __name__ == "__main__":

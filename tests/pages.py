@@ -5,12 +5,17 @@ from __future__ import annotations
 import doctest
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import warm
+
 BIN = Path(sys.executable).parent
+_SHELL = re.compile(r"[|&;<>$`*?{#~]")
+"""What a shell would do something about, were it not quoted."""
 _SAME = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -36,13 +41,21 @@ def console(page: str) -> list[Shown]:
     return shown
 
 
-def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a line as a shell would, both streams together as on a terminal."""
+def run(
+    command: str, folder: Path, *, is_warm: bool = False, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a line as a shell would, both streams together as on a terminal.
+
+    `is_warm` is for pages whose commands load models: they need not import what does.
+    """
     path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, **environment}
+    if is_warm and command.startswith("trajkit ") and not _SHELL.search(command):
+        return warm.trajkit(shlex.split(command)[1:], folder, environment, is_together=True)
     return subprocess.run(
         ["bash", "-c", command],
         cwd=folder,
-        env={**os.environ, "PATH": path, **environment},
+        env=environment,
         text=True,
         check=False,
         stdout=subprocess.PIPE,
@@ -50,7 +63,7 @@ def run(command: str, folder: Path, **environment: str) -> subprocess.CompletedP
     )
 
 
-def printed(page: str, folder: Path, **environment: str) -> list[Shown]:
+def printed(page: str, folder: Path, *, is_warm: bool = False, **environment: str) -> list[Shown]:
     """Run every command in one folder; each must end well and print what is shown, `...` for what differs.
 
     Returns:
@@ -58,7 +71,7 @@ def printed(page: str, folder: Path, **environment: str) -> list[Shown]:
     """
     found = []
     for command, output in console(page):
-        done = run(command, folder, **environment)
+        done = run(command, folder, is_warm=is_warm, **environment)
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         is_same = doctest.OutputChecker().check_output(output, done.stdout, _SAME)
         assert is_same, f"$ {command}\nshown:\n{output}\nprinted:\n{done.stdout}"

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import pty
 import re
 import struct
-import subprocess
-import sys
 import termios
+import threading
 from pathlib import Path
+
+from tests import warm
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -20,26 +22,20 @@ def seen(arguments: list[str], *, columns: int, lines: int = 24, folder: Path, *
     outer, inner = pty.openpty()
     fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
     inherited = {name: text for name, text in os.environ.items() if name not in ("COLUMNS", "NO_COLOR")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "trajkit", *arguments],
-        stdin=inner,
-        stdout=inner,
-        stderr=inner,
-        cwd=folder,
-        env={**inherited, "TERM": "xterm-256color", **environment},
-    )
+    printed = bytearray()
+
+    def read() -> None:
+        with contextlib.suppress(OSError):  # Linux ends a pseudo-terminal with an error
+            while piece := os.read(outer, 65536):
+                printed.extend(piece)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    name = os.ttyname(inner)
+    warm.call(arguments, folder, {**inherited, "TERM": "xterm-256color", **environment}, (name, name, name))
     os.close(inner)
-    printed = b""
-    while True:
-        try:
-            piece = os.read(outer, 65536)
-        except OSError:  # Linux ends a pseudo-terminal with an error
-            break
-        if not piece:
-            break
-        printed += piece
+    reader.join(30)
     os.close(outer)
-    process.wait(30)
     return printed.decode().replace("\r", "")
 
 

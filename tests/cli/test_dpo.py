@@ -31,6 +31,7 @@ def pairs(store: None, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("pairs")
 def test_the_last_pairs_become_a_tuned_model(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["dpo", "local", "--model", base, "--beta", "0.2", "--name", "better", *QUICK]) == 0

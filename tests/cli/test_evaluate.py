@@ -154,7 +154,7 @@ def test_the_table_has_a_row_per_variant_and_the_difference_to_the_first(
         (["a=b", "--through", "gateway"], "a=b names a model", "--through process"),
         (["baseline", "--template-variant", "history"], "--template-variant is for models", ""),
         (["baseline", "--policy-set", "temperature=1"], "--policy-set is for models", ""),
-        (["baseline", "--decoding", "hot"], "'hot' is no decoding", "greedy"),
+        (["baseline", "--decoding", "hot"], "'hot' is not a decoding", "greedy"),
         (["baseline", "--through", "process"], "the model agent (rule-player-not-a-language-model) of", ""),
         (["histry", "--through", "process"], "no variant 'histry'", "nearest: history"),
     ],
@@ -556,7 +556,7 @@ def test_an_agent_asks_models_at_a_server_by_their_names_or_their_jobs(
         (["--variants", "a=sample:tiny-base", "--policy-set", "hat=1"], "no setting 'hat'"),
         (
             ["--variants", "a=sample:tiny-base", "--policy-set", "model=gpt"],
-            "the agent asks the model 'gpt', and 'sample:tiny-base' is measured",
+            "the agent calls the model 'gpt', but 'sample:tiny-base' is evaluated",
         ),
         (["--variants", "a=x", "--policy", "expert"], "--policy expert is no agent of your own"),
     ],

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.terminal import seen
+from tests.matrix import daily
 from trajkit.cli.main import run
 from trajkit.schema import Episode, Feedback, LineageEntry, Transition, message
 from trajkit.schema.manifest import Left
@@ -162,17 +163,20 @@ def test_no_command_prints_control_characters_of_a_hostile_store(
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["info"],
-        ["show", "0"],
-        ["stats"],
-        ["query", "select * from steps"],
-        ["select", "--top", "3", "-o", f"out {NASTY}"],
-        ["merge", "-o", f"out {NASTY}"],
-        ["push", "me/it", "--dry-run"],
-        ["report", "--metric", NASTY],
-        [NASTY],
-    ],
+    daily(
+        [
+            ["show", "0"],
+            ["select", "--top", "3", "-o", f"out {NASTY}"],
+            ["push", "me/it", "--dry-run"],
+            [NASTY],
+            ["info"],
+            ["stats"],
+            ["query", "select * from steps"],
+            ["merge", "-o", f"out {NASTY}"],
+            ["report", "--metric", NASTY],
+        ],
+        4,
+    ),
     ids=lambda words: repr(" ".join(words))[:40],
 )
 def test_on_a_terminal_neither_text_nor_progress_does(arguments: list[str], hostile: Path) -> None:

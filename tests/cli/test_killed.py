@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.matrix import daily
 from trajkit._core.files import sha256_file
 from trajkit.cli import main
 from trajkit.store.reader import open_store
@@ -59,7 +60,7 @@ def contents(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.parametrize("verb", _VERBS)
+@pytest.mark.parametrize("verb", daily(_VERBS, 1))
 def test_the_command_that_was_killed_between_two_renames_leaves_both_when_it_runs_again(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

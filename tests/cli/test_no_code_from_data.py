@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.matrix import daily
 from trajkit._core.samples import model_path
 from trajkit.cli.main import run
 from trajkit.schema import Episode, LineageEntry, message
@@ -75,7 +76,7 @@ def store(path: str, env_id: str, env_settings: dict[str, str] | None = None) ->
     return path
 
 
-@pytest.mark.parametrize("env_id", NAMES)
+@pytest.mark.parametrize("env_id", daily(NAMES, {"stores.theirs.evil:Env", "gym:evil_mod:Maze-v0"}))
 def test_no_command_runs_the_environment_that_a_store_names(mark: Path, env_id: str) -> None:
     theirs = store("stores/theirs/data", env_id)
     Path("recipe.yaml").write_text(

@@ -116,7 +116,9 @@ _FORMS = [
 
 
 @pytest.mark.parametrize("tools", [(), ("--tools", "from-calls")], ids=["", "from-calls"])
-@pytest.mark.parametrize("is_chained", [True, False], ids=["chained", "whole"])
+@pytest.mark.parametrize(
+    "is_chained", [True, pytest.param(False, marks=pytest.mark.full)], ids=["chained", "whole"]
+)
 @pytest.mark.parametrize("form", _FORMS, ids=lambda form: form.name)
 def test_validate_finds_no_error_in_what_convert_writes(
     form: SftFormat | JudgedFormat,

@@ -58,7 +58,7 @@ def test_a_dataset_that_is_not_there_is_a_wrong_request(
     standin: HubStandin, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(["pull", "org/none", "-o", "store"]) == 2
-    assert "A private one needs HF_TOKEN" in capsys.readouterr().err
+    assert "a private dataset needs HF_TOKEN" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="module")

@@ -49,7 +49,7 @@ def test_the_last_job_is_registered_without_a_word_and_taken_back(capsys: pytest
 
     changed = CONFIG.read_text()
     assert run(["register", "--yes"]) == 0
-    assert "is there already" in capsys.readouterr().err
+    assert "exists already" in capsys.readouterr().err
     assert CONFIG.read_text() == changed
 
     assert run(["register", "other", "--undo", "--yes"]) == 2
@@ -162,7 +162,7 @@ def test_what_the_steps_are_of_must_be_clear(capsys: pytest.CaptureFixture[str])
 def test_a_model_tuned_elsewhere_is_registered_by_its_name(capsys: pytest.CaptureFixture[str]) -> None:
     elsewhere = ("register", "--model", "my-model", "--function", "act", "--template-variant", "baseline")
     assert run([*elsewhere, "--yes"]) == 2
-    assert "nobody can tell from 'my-model'" in capsys.readouterr().err
+    assert "the provider of 'my-model' is not clear" in capsys.readouterr().err
     assert (
         run([*elsewhere, "--api-base", "http://box:9/v1/", "--api-key-location", "env::BOX_KEY", "--yes"])
         == 0
@@ -204,7 +204,7 @@ def test_a_job_without_a_model_says_why(
     [
         (("--function", "acts"), "nearest: act"),
         (("--template-variant", "histo"), "nearest: history"),
-        (("--variant", "baseline"), "says something else"),
+        (("--variant", "baseline"), "with other settings"),
         (("--config", "nothing.toml"), "no configuration at nothing.toml"),
         (("--traffic", "200%"), "a share of 2"),
         (("--traffic", "much"), "is no share"),

@@ -89,6 +89,7 @@ def test_a_job_trains_in_its_own_process_and_keeps_what_it_played(
     assert len(events("end")) == 1
 
 
+@pytest.mark.full
 def test_a_killed_job_goes_on(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert rl(base, "--iterations", "400", "--eval-every", "400", "--detach", "--yes") == 0
     deadline = time.monotonic() + 120

@@ -10,7 +10,6 @@ import io
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -21,6 +20,7 @@ from urllib.parse import quote
 import pyarrow.parquet as pq
 import pytest
 
+from tests import warm
 from trajkit.cli.main import run
 
 ROOT = Path(__file__).parents[2]
@@ -38,15 +38,7 @@ ROLLOUT = ["rollout", "babyai", "--task", "goto", "--episodes", "1", "--policy",
 
 def trajkit(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     clean = {name: text for name, text in os.environ.items() if not name.endswith(("_KEY", "_TOKEN", "_URL"))}
-    return subprocess.run(
-        [sys.executable, "-m", "trajkit", *command],
-        cwd=folder,
-        env=clean | {"PYTHONPATH": str(ROOT)} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    return warm.trajkit(command, folder, clean | {"PYTHONPATH": str(ROOT)} | environment)
 
 
 def trajkit_here(folder: Path, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -100,7 +92,7 @@ def echoes(reply: Callable[[str], Any]) -> Any:
     return server
 
 
-@pytest.mark.parametrize("debug", [False, True])
+@pytest.mark.parametrize("debug", [False, pytest.param(True, marks=pytest.mark.full)])
 @pytest.mark.parametrize(
     "reply",
     [

@@ -49,7 +49,7 @@ def test_a_store_becomes_a_tuned_model(
         "price     unknown",
     ):
         assert words in printed.err
-    assert " USD, says the service" in printed.err
+    assert "the service's price of the job: " in printed.err
 
     assert run(["jobs", "list", "--json"]) == 0
     (job,) = json.loads(capsys.readouterr().out)
@@ -99,4 +99,4 @@ def test_nothing_is_sent_without_a_model_a_key_or_a_yes(
     assert run([*asked, "--yes"]) == 2
     assert f"{service.upper()}_API_KEY is not set" in capsys.readouterr().err
     assert run([*asked, "--dry-run"]) == 0
-    assert "the service was not asked" in capsys.readouterr().err
+    assert "the service could not be asked" in capsys.readouterr().err

@@ -245,8 +245,8 @@ _spaced = st.lists(_texts, min_size=1, max_size=3).flatmap(
 )
 
 
-@portions(4)
-@settings(max_examples=25, deadline=None)
+@portions(10)
+@settings(max_examples=10, deadline=None)
 @given(_spaced)
 def test_texts_are_the_same_exactly_when_they_are_after_normalisation(
     portion: int,
@@ -269,8 +269,8 @@ def shingles(text: str, n: int) -> set[tuple[str, ...]]:
 _words = st.lists(st.sampled_from(["a", "b", "Be", "c_1", "é", ",", "."]), max_size=9).map(" ".join)
 
 
-@portions(2)
-@settings(max_examples=50, deadline=None)
+@portions(5)
+@settings(max_examples=20, deadline=None)
 @given(st.lists(_words, min_size=1, max_size=5), st.integers(1, 4), st.integers(0, 2))
 def test_runs_of_words_have_equal_hashes_when_they_are_equal(
     portion: int, texts: list[str], n: int, skipped: int

@@ -14,7 +14,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "experience.md").read_text(encoding
 def test_the_page_prints_what_is_shown_and_its_program_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert len(printed(PAGE, tmp_path)) == 3
+    assert len(printed(PAGE, tmp_path)) == 4
     monkeypatch.chdir(tmp_path)
     (program,) = blocks(PAGE, "python")
     exec(program, {})

@@ -99,8 +99,8 @@ _rows = st.lists(
 ).map(lambda rows: [(f"e{place:02}", *row) for place, row in enumerate(rows)])
 
 
-@portions(4)
-@settings(max_examples=10, deadline=None)
+@portions(8)
+@settings(max_examples=5, deadline=None)
 @given(_rows, st.randoms(use_true_random=False))
 def test_statistics_are_the_plain_ones_and_the_same_for_any_order_of_rows(
     portion: int, rows: list[Row], random: object

@@ -348,8 +348,8 @@ def _expected(one: Episode) -> list[str | None]:
     return found
 
 
-@portions(3)
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(6)
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), runs=st.lists(st.lists(_STEP, min_size=1, max_size=6), min_size=1, max_size=4))
 def test_masks_follow_the_rules_in_any_layout_and_the_tally_adds_up(
     portion: int,

@@ -537,8 +537,8 @@ _RUN = st.tuples(
 )
 
 
-@portions(2)
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(5)
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), runs=st.lists(_RUN, min_size=2, max_size=6))
 def test_pairs_are_first_divergences_in_any_layout(
     portion: int,

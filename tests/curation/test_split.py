@@ -100,8 +100,8 @@ _worlds = st.lists(
 _RATIOS = [{"a": 0.5, "b": 0.3, "c": 0.2}, {"a": 0.4, "b": 0.4}, {"a": 3, "b": 2}, {"a": 1, "b": 1, "c": 1}]
 
 
-@portions(2)
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(4)
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     worlds=_worlds,
     n_first=st.integers(4, 30),

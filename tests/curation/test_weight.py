@@ -340,8 +340,8 @@ _OPTIONS: list[dict[str, Any]] = [
 ]
 
 
-@portions(2)
-@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@portions(4)
+@settings(max_examples=2, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data(), runs=st.lists(_RUN, min_size=1, max_size=6), options=st.sampled_from(_OPTIONS))
 def test_weights_are_finite_and_do_not_depend_on_the_order_of_rows(
     portion: int,

@@ -13,11 +13,15 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.wrappers import TimeLimit
 
+from trajkit.curation.rows.file import convert
 from trajkit.environments import make
 from trajkit.environments.adapters import gymnasium_env, trl_factory, trl_rows
 from trajkit.environments.base import HasExpert
 from trajkit.environments.gym import as_text
 from trajkit.errors import RequestError, RolloutError
+from trajkit.schema import Episode
+from trajkit.store.dataset import open_dataset
+from trajkit.store.writer import write_episodes
 
 EXAMPLE = Path(__file__).parents[2] / "docs" / "examples" / "guess_number.py"
 
@@ -109,6 +113,9 @@ def test_an_unknown_task_is_told(guess: str) -> None:
         trl_rows(guess, [1], tasks=["hardest"])
     with pytest.raises(RequestError, match="a row of the dataset has no seed"):
         trl_factory(guess)().reset(prompt=[])
+    (row,) = trl_rows("babyai", [1], tasks=["goto"])
+    with pytest.raises(RequestError, match="environment babyai, and adapted_guess:GuessNumber is played"):
+        trl_factory(guess)().reset(**row)
 
 
 def test_a_tool_of_trl_says_what_the_environment_says(guess: str) -> None:
@@ -128,10 +135,10 @@ def test_a_tool_of_trl_says_what_the_environment_says(guess: str) -> None:
 
 @pytest.fixture
 def trainer_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Played], Any]:
-    """Make TRL's trainer, whose model says what a script says; all else is TRL's own."""
+    """Make TRL's trainer on a converted store, whose model says what a script says; all else is TRL's own."""
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     import trl
-    from datasets import Dataset
+    from datasets import load_dataset
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     base = Path(__file__).parents[2] / "data" / "tiny-base"
@@ -145,6 +152,10 @@ def trainer_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pla
             for action in one.actions
         ]
         said = iter([*turns, "Done."])
+        logged = {"source": "test", "env_id": "babyai", "task": one.task, "seed": one.seed}
+        episodes = [Episode.model_validate({"episode_id": name, "steps": [], **logged}) for name in "ab"]
+        write_episodes(tmp_path / "store", episodes, kind="test")
+        rows = convert(open_dataset(tmp_path / "store"), tmp_path / "starts.jsonl", to="trl-grpo")
 
         class Scripted(trl.GRPOTrainer):  # type: ignore[misc]
             def _generate_single_turn(self, prompt_ids: Any, *_: Any, **__: Any) -> Any:
@@ -154,7 +165,9 @@ def trainer_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pla
         return Scripted(
             model=AutoModelForCausalLM.from_pretrained(base),
             processing_class=tokenizer,
-            train_dataset=Dataset.from_list(trl_rows("babyai", [one.seed], tasks=[one.task])),
+            train_dataset=load_dataset(
+                "json", data_files=str(rows.path), split="train", cache_dir=str(tmp_path / "cache")
+            ),
             environment_factory=trl_factory("babyai"),
             args=trl.GRPOConfig(
                 output_dir=str(tmp_path),
@@ -176,9 +189,12 @@ def trainer_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Pla
 
 # what transformers renames, TRL still calls by the old name
 @pytest.mark.filterwarnings("ignore:.*deprecated and will be removed in v6:FutureWarning")
-def test_a_trainer_of_trl_plays_the_same_world(trainer_of: Callable[[Played], Any]) -> None:
+def test_a_trainer_of_trl_plays_the_same_world_from_a_converted_store(
+    trainer_of: Callable[[Played], Any],
+) -> None:
     one = played("babyai", "goto", 3)
     trainer = trainer_of(one)
+    assert list(trainer.train_dataset) == trl_rows("babyai", [one.seed], tasks=[one.task])
     trainer.train()
     log = trainer.state.log_history[0]
     assert log["rewards/babyai/mean"] == pytest.approx(sum(one.rewards))

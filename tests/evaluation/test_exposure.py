@@ -94,7 +94,9 @@ def test_a_store_that_is_gone_or_another_one_leaves_a_doubt(tmp_path: Path) -> N
     assert found.overlaps == ()
     assert "another one now" in found.unsure[0].reason
     doubt = Seen(variant="tuned", model="ft:x", how="learned", doubt="it was tuned elsewhere")
-    assert str(look(doubt).unsure[0]) == "nobody can say what ft:x (tuned) learned: it was tuned elsewhere"
+    assert (
+        str(look(doubt).unsure[0]) == "the training data of ft:x (tuned) is unknown: it was tuned elsewhere"
+    )
 
 
 def test_the_worlds_of_pairs_are_known_too(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def test_it_says_how_the_data_was_made_split_and_compared(sides: Path, tmp_path:
     for said in (
         "trajkit rollout babyai --variant baseline",
         "trajkit split ",
-        "`train` was compared with `val`. They share nothing that spoils a measurement.",
+        "`train` was compared with `val`. No leak was found.",
         "trajkit pull me/data -o data",
         "- **Licence: unknown.**",
         "| `action_executed` | varchar | The action that the environment executed",
@@ -81,7 +81,7 @@ def test_it_names_no_path_of_this_machine(sides: Path, tmp_path: Path) -> None:
 
 def test_it_says_what_was_played_again(tmp_path: Path) -> None:
     replay("sample:babyai", tmp_path / "replayed", only_verified=True)
-    assert "every value of 55 of 55 episodes was the environment's" in card(
+    assert "55 of 55 episodes matched the environment exactly" in card(
         tmp_path / "repo", tmp_path / "replayed"
     )
 
@@ -96,11 +96,11 @@ def test_it_counts_what_a_search_found_and_never_shows_it(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("wish", "said"),
     [
-        ({"license": "My licence"}, "no identifier of a licence"),
-        ({"languages": ("Klingon",)}, "no code of a language"),
-        ({"languages": ("en-US",)}, "no code of a language"),
-        ({"tags": ("a\nb",)}, "has to be one line"),
-        ({"pretty_name": " "}, "has to be one line"),
+        ({"license": "My licence"}, "not the identifier of a licence"),
+        ({"languages": ("Klingon",)}, "not a language code"),
+        ({"languages": ("en-US",)}, "not a language code"),
+        ({"tags": ("a\nb",)}, "must be one line"),
+        ({"pretty_name": " "}, "must be one line"),
     ],
 )
 def test_metadata_that_the_hub_would_refuse_is_told(wish: dict[str, Any], said: str) -> None:

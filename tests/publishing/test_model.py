@@ -84,7 +84,7 @@ def test_the_card_says_base_digest_licence_and_evaluation(adapter: Path) -> None
 
 
 def test_a_model_without_an_evaluation_says_so(adapter: Path) -> None:
-    assert "**None.** Nobody measured" in (contents(adapter).folder / "README.md").read_text()
+    assert "**None.** No evaluation was given" in (contents(adapter).folder / "README.md").read_text()
 
 
 def test_a_model_without_a_card_gets_one(adapter: Path) -> None:

@@ -86,7 +86,7 @@ def test_what_is_in_other_files_is_read_as_the_hub_converted_it(
     standin: HubStandin, hub: Hub, tmp_path: Path
 ) -> None:
     standin.put("dataset", NAME, {"chats.csv": b"a,b\n", "chats.py": b"# a script\n"})
-    with pytest.raises(RequestError, match="no files that are read here"):
+    with pytest.raises(RequestError, match="no files that trajkit reads"):
         pull(hub, NAME, tmp_path / "none")
     branch = {
         "default/train/0000.parquet": parquet(CHAT),
@@ -99,7 +99,7 @@ def test_what_is_in_other_files_is_read_as_the_hub_converted_it(
     assert pull(hub, NAME, tmp_path / "train", splits=["train"]).stores[0].n_episodes == 2
     with pytest.raises(RequestError, match="no split 'val'"):
         pull(hub, NAME, tmp_path / "val", splits=["val"])
-    with pytest.raises(RequestError, match="only a beginning as Parquet: partial-train"):
+    with pytest.raises(RequestError, match="to Parquet: partial-train"):
         pull(hub, NAME, tmp_path / "other", configuration="other")
     part = pull(hub, NAME, tmp_path / "other", configuration="other", splits=["partial-train"])
     assert part.stores[0].n_episodes == 1
@@ -134,7 +134,7 @@ def test_a_revision_that_is_not_there_is_told(standin: HubStandin, hub: Hub, tmp
 
 def test_a_private_dataset_is_not_there_for_strangers(standin: HubStandin, tmp_path: Path) -> None:
     standin.put("dataset", NAME, {"a.jsonl": lines(CHAT)})
-    with pytest.raises(RequestError, match="is shown to you"):
+    with pytest.raises(RequestError, match="may not see it"):
         pull(Hub(None, endpoint=standin.url), NAME, tmp_path / "store")
     standin.dataset(NAME).private = False
     assert pull(Hub(None, endpoint=standin.url), NAME, tmp_path / "store").stores[0].n_episodes == 1

@@ -103,11 +103,11 @@ def test_without_rows_and_store_it_is_not_known(all_of_it: Store, tmp_path: Path
     shutil.rmtree(all_of_it.path)
     gone = uses_of(known)
     assert isinstance(gone, Unknown)
-    assert "not there any more" in gone.reason
+    assert "and the rows are gone" in gone.reason
     store(all_of_it.path, episode("z", 1))
     other = uses_of(known)
     assert isinstance(other, Unknown)
-    assert "another store now" in other.reason
+    assert "has other content now" in other.reason
 
 
 def test_an_episode_knows_the_models_that_saw_it(all_of_it: Store, tmp_path: Path) -> None:

@@ -114,7 +114,7 @@ def test_the_options_of_transformers_serve_are_those_that_it_has(tmp_path: Path)
     [
         ({"use_dora": True}, Server.VLLM, "DoRA"),
         ({"r": 1024}, Server.VLLM, "rank 1024"),
-        ({}, Server.TRANSFORMERS, "is an adapter, which `transformers serve` cannot load alone"),
+        ({}, Server.TRANSFORMERS, "is an adapter, and `transformers serve` loads only whole models"),
     ],
 )
 def test_what_a_server_cannot_load_is_said_with_the_way_out(

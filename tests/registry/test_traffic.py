@@ -71,12 +71,12 @@ def test_weights_are_kept_as_weights() -> None:
 
 
 def test_a_share_of_weights_that_are_all_nothing_is_refused() -> None:
-    with pytest.raises(ConfigError, match="nothing to have a share of"):
+    with pytest.raises(ConfigError, match="no share can be computed"):
         add(WEIGHTED.replace("weight = 3", "weight = 0"), 0.1)
 
 
 def test_weights_and_a_table_contradict_each_other() -> None:
-    with pytest.raises(ConfigError, match="says twice how its traffic goes") as caught:
+    with pytest.raises(ConfigError, match="sets its traffic twice") as caught:
         add(WEIGHTED + STATIC.removeprefix(EVEN))
     assert "weight of base, other" in caught.value.message
 
@@ -122,7 +122,7 @@ def test_a_share_is_changed_and_taken_away_later() -> None:
 def test_without_a_word_about_it_a_share_stays() -> None:
     made = add(add(EVEN, 0.05).configuration)
     assert share(made) == pytest.approx(0.05)
-    assert made.notes == ("variant 'tuned' is there already", "it gets 5% of the traffic")
+    assert made.notes == ("variant 'tuned' exists already", "it gets 5% of the traffic")
 
 
 def test_a_block_that_decides_by_itself_is_not_contradicted() -> None:
@@ -144,7 +144,8 @@ def test_a_block_that_takes_every_variant_names_those_it_had() -> None:
     made = add(uniform)
     assert block(made) == {"type": "uniform", "candidate_variants": ["base", "other"]}
     assert (
-        made.notes[0] == "[functions.act.experimentation] took every variant: now it names those that it had"
+        made.notes[0]
+        == "[functions.act.experimentation] sampled every variant: now it names the existing ones"
     )
     loud = add(uniform, 0.5)
     assert block(loud) == {
@@ -164,7 +165,7 @@ def test_a_variant_of_a_namespace_gets_no_share_of_everything() -> None:
         "[functions.act.variants.base]", '[functions.act.variants.base]\nnamespace = "eu"'
     )
     assert add(spaced).configuration.get("functions", "act", "variants", "tuned", "namespace") == "eu"
-    with pytest.raises(RequestError, match="for the namespace 'eu' alone"):
+    with pytest.raises(RequestError, match="for the namespace 'eu' only"):
         add(spaced, 0.1)
 
 

@@ -59,7 +59,7 @@ def test_twice_is_once() -> None:
     once = add(configuration(ONE), model=served, traffic=0.1)
     twice = add(once.configuration, model=served, traffic=0.1)
     assert list(changed_files(once.configuration, twice.configuration)) == []
-    assert twice.notes == ("variant 'tuned' is there already", "it gets 10% of the traffic")
+    assert twice.notes == ("variant 'tuned' exists already", "it gets 10% of the traffic")
 
 
 def test_a_model_behind_a_server_gets_a_block_without_a_key() -> None:
@@ -92,7 +92,7 @@ def test_the_variant_goes_into_the_file_of_its_template() -> None:
     [
         ({"function": "walk"}, "no function 'walk'", "there are: act"),
         ({"template_variant": "bas"}, "no variant 'bas'", "nearest: base"),
-        ({"variant": "other"}, "a variant 'other' that says something else", "--variant"),
+        ({"variant": "other"}, "a variant 'other' with other settings", "--variant"),
         ({"traffic": 1.0}, "a share of 1", "5%"),
         ({"model": ServedModel(name="openai::x", model_name="m", api_base="http://h/")}, "prefix", "--name"),
         (
@@ -101,7 +101,7 @@ def test_the_variant_goes_into_the_file_of_its_template() -> None:
                     name="x", model_name="m", api_base="http://h/", api_key_location="sk-not-a-place"
                 )
             },
-            "where the key is found",
+            "takes the place of the key",
             "env::",
         ),
     ],
@@ -113,7 +113,7 @@ def test_what_cannot_be_registered_is_said(options: dict[str, Any], message: str
 
 
 def test_a_taken_name_says_what_differs_and_shows_no_key() -> None:
-    with pytest.raises(RequestError, match=r"something else: model, temperature \('openai::gpt-4\.1', not"):
+    with pytest.raises(RequestError, match=r"other settings: model, temperature \('openai::gpt-4\.1', not"):
         add(configuration(ONE), variant="other")
 
 
@@ -148,7 +148,7 @@ input_wrappers.user = "wrapper.minijinja"
 def test_what_only_some_models_understand_is_said() -> None:
     made = add(configuration(ONE.replace("temperature = 0.5", 'reasoning_effort = "low"')))
     assert function(made)["variants"]["tuned"]["reasoning_effort"] == "low"
-    assert "taken from the template too: reasoning_effort, which not every model understands" in made.notes
+    assert "also copied from the template: reasoning_effort, which not every model supports" in made.notes
 
 
 def test_a_new_model_stands_after_the_others() -> None:
@@ -176,7 +176,7 @@ def test_a_hosted_model_gets_its_providers_prefix(name: str, wanted: str) -> Non
 
 
 def test_a_name_that_anybody_could_have_is_not_guessed() -> None:
-    with pytest.raises(RequestError, match="nobody can tell from 'me/mine'") as caught:
+    with pytest.raises(RequestError, match="the provider of 'me/mine' is not clear") as caught:
         hosted_name("me/mine")
     assert "--api-base" in (caught.value.hint or "")
 

@@ -303,7 +303,7 @@ def test_an_episode_that_the_environment_breaks_is_let_go_of(write):
         ("def act(observation, *, depth=1): ...", "act", {"dept": "2"}, "no setting 'dept'"),
         ("def act(observation, *, depth: int = 1): ...", "act", {"depth": "deep"}, "depth='deep'"),
         ("def act(observation, *, depth: int): ...", "act", {}, "needs the setting 'depth'"),
-        ("class A:\n    def act(self, o): ...\na = A()", "a", {"x": "1"}, "is made already"),
+        ("class A:\n    def act(self, o): ...\na = A()", "a", {"x": "1"}, "is an object already"),
         ("def act(observation): ...", "act", {"observation": "x"}, "takes no settings"),
         ("import nothing_of_this_name", "act", {}, "imports 'nothing_of_this_name'"),
         ("1 / 0", "act", {}, "cannot be imported: ZeroDivisionError"),
@@ -327,7 +327,7 @@ def test_a_module_that_is_not_there_and_a_name_without_one_are_refused(write):
 @pytest.mark.parametrize(
     ("value", "note"),
     [
-        ("None", "the agent answered nothing"),
+        ("None", "the agent answered None"),
         ("b'turn left'", "the agent answered bytes that is not JSON"),
         ("object()", "the agent answered object that is not JSON"),
         ("float('nan')", "the agent answered float that is not JSON"),
@@ -688,7 +688,7 @@ def test_a_service_that_is_down_from_the_start_stops_the_run(write, nobody):
 
 def test_without_a_model_or_a_gateway_the_run_stops_and_says_what_is_missing(write):
     code = "async def act(turn):\n    await turn.inference('act', {'messages': []})"
-    with pytest.raises(RequestError, match="the agent asks a gateway, and there is none"):
+    with pytest.raises(RequestError, match="the agent calls a gateway, and there is none"):
         episodes(f"{write(code)}:act")
     code = "async def act(turn):\n    await turn.chat([{'role': 'user', 'content': 'x'}])"
     plays = plan()

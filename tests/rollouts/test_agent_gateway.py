@@ -238,7 +238,7 @@ def test_what_the_gateway_refuses_is_an_error_of_the_agent_that_it_cannot_swallo
     for one in (lost, careless):
         assert (one.outcome, one.fault.kind) == (Outcome.ERROR, FaultKind.AGENT)
     assert "the gateway refused the request (404): Unknown function: no_such_function" in lost.fault.message
-    assert "this is no request: " in careless.fault.message
+    assert "invalid request: " in careless.fault.message
 
 
 def test_a_model_that_fails_behind_the_gateway_is_a_fault_of_its_own_kind(folder, tmp_path):
@@ -253,7 +253,7 @@ def test_an_agent_that_asks_for_a_gateway_where_there_is_none_stops_the_run(tmp_
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "alone.py").write_text(PAIR)
-    with pytest.raises(RequestError, match="the agent asks a gateway, and there is none"):
+    with pytest.raises(RequestError, match="the agent calls a gateway, and there is none"):
         episodes("alone:act")
 
 

@@ -150,7 +150,7 @@ def test_a_gateway_of_which_nothing_is_known_may_cost_money():
         function="act",
         prices=None,
     )
-    assert found.models == ("whatever the gateway at gateway:3000 asks",)
+    assert found.models == ("any model of the gateway at gateway:3000",)
     assert found.n_calls == 20
 
 
@@ -176,5 +176,5 @@ def test_an_agent_with_a_key_at_hand_may_ask_anything(monkeypatch):
     assert models(model="x").models == ("x at api.openai.com/v1",)
     monkeypatch.setenv("OPENAI_API_KEY", "sk-not-a-key")
     found = models()
-    assert found.models == ("whatever the agent asks at api.openai.com/v1",)
+    assert found.models == ("any model of the agent at api.openai.com/v1",)
     assert found.n_calls is None

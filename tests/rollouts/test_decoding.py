@@ -30,7 +30,7 @@ def test_a_decoding_is_read_and_written_as_it_is_typed(typed, parameters, shown)
               "temperature=nan", "temperature=1,temperature=2"],
 )  # fmt: skip
 def test_what_is_no_decoding_is_refused(typed):
-    with pytest.raises(RequestError, match="is no decoding"):
+    with pytest.raises(RequestError, match="is not a decoding"):
         as_decoding(typed)
 
 
@@ -73,5 +73,5 @@ def test_a_way_to_draw_is_played_once_and_by_those_who_draw():
     options = {"env_id": "babyai", "tasks": ("goto",), "seeds": "0:2"}
     local = {"policy": "local", "model": "sample:tiny-base", "decodings": ("greedy", "temperature=0")}
     assert prepare(Options.model_validate(options | local)).plan.decodings == (Decoding(temperature=0),)
-    with pytest.raises(RequestError, match="nobody tells the policy expert how to draw"):
+    with pytest.raises(RequestError, match="the policy expert takes no decoding"):
         prepare(Options.model_validate(options | {"policy": "expert", "decodings": ("greedy",)}))

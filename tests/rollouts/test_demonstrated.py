@@ -59,7 +59,7 @@ def test_or_the_one_of_a_variant_and_the_answer_fits_its_function() -> None:
 
 
 def test_one_variant_is_named_and_it_is_there() -> None:
-    with pytest.raises(RequestError, match="hold one prompt"):
+    with pytest.raises(RequestError, match="have one prompt"):
         prepare(options(config_file=CONFIG, variants=("history", "baseline")))
     with pytest.raises(RequestError, match="no variant 'none'"):
         prepare(options(config_file=CONFIG, variants=("none",)))

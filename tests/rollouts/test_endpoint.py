@@ -126,7 +126,7 @@ def test_what_is_not_counted_is_unknown_and_a_price_is_the_servers_or_ours(usage
     [
         (401, refused(f"wrong key {KEY}"), {}, "refused", True, None, "OPENAI_API_KEY holds the key"),
         (403, refused("not for you"), {}, "refused", True, None, "403: not for you; OPENAI_API_KEY"),
-        (404, refused("no such model"), {}, "refused", True, None, "is there a model 'm'"),
+        (404, refused("no such model"), {}, "refused", True, None, "check the model 'm'"),
         (429, refused("slow down"), {"Retry-After": "7"}, "rate limit", False, 7, "429: slow down"),
         (429, refused("slow down"), {"retry-after-ms": "1500"}, "rate limit", False, 1.5, "slow down"),
         (429, refused("Please try again in 1m30s."), {}, "rate limit", False, 90, "try again"),
@@ -257,7 +257,7 @@ def test_credentials_in_the_url_are_not_shown():
 
 @pytest.mark.parametrize("url", ["", "localhost:8000/v1", "http://", "no url"])
 def test_what_is_no_url_is_refused(url):
-    with pytest.raises(RequestError, match="is no address of a model server"):
+    with pytest.raises(RequestError, match="is not the address of a model server"):
         Endpoint(url, None, caller())
 
 

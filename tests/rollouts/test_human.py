@@ -179,7 +179,7 @@ def test_without_a_terminal_it_is_refused():
         [sys.executable, "-c", PLAY, "babyai", "goto", "0:1"], input="1\n", capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert "the policy human needs a terminal to type in" in done.stderr
+    assert "the policy human needs a terminal for input" in done.stderr
 
 
 def test_no_stdin_at_all_is_no_terminal(monkeypatch):

@@ -126,7 +126,7 @@ def test_a_second_process_is_refused_with_the_name_of_the_first(folder):
 
     with open_journal(plan(), ARGUMENTS):
         said = other()
-    assert said.startswith(f"process {multiprocessing.current_process().pid} plays this very run now")
+    assert said.startswith(f"process {multiprocessing.current_process().pid} already plays this run")
     assert "--shard I/N" in said
     assert other() == "mine\n"
 
@@ -134,7 +134,7 @@ def test_a_second_process_is_refused_with_the_name_of_the_first(folder):
 def test_the_same_process_cannot_open_it_twice_either():
     with (
         open_journal(plan(), ARGUMENTS),
-        pytest.raises(RolloutError, match="plays this very run now"),
+        pytest.raises(RolloutError, match="already plays this run"),
         open_journal(plan(), ARGUMENTS),
     ):
         pass

@@ -109,5 +109,5 @@ def test_a_full_disk_is_an_error_of_ours_and_leaves_no_half_line(tmp_path):
         env={"PYTHONPATH": str(Path(__file__).parents[2])},
     )
     assert done.stdout.startswith("9 the journal journal.jsonl cannot be written: File too large")
-    assert "goes on where this stopped" in done.stdout
+    assert "run the same command again to resume" in done.stdout
     assert loaded(tmp_path / "journal.jsonl")[1] == [*({"n": n} for n in range(9)), {"n": "small"}]

@@ -294,7 +294,7 @@ def test_a_limit_on_time_stops_a_run_cleanly_and_the_same_command_goes_on(folder
 
 def test_a_run_that_is_being_played_refuses_to_be_played_twice(folder: Path) -> None:
     made = session()
-    with open_run(made), pytest.raises(RolloutError, match=f"process {os.getpid()} plays this very run now"):
+    with open_run(made), pytest.raises(RolloutError, match=f"process {os.getpid()} already plays this run"):
         play(made)
 
 

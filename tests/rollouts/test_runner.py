@@ -288,7 +288,7 @@ def test_an_episode_that_takes_too_long_is_an_error_whoever_takes_the_time(world
     for task, policy in (("slow", None), ("endless", Slow("on"))):
         began = time.monotonic()
         (one,) = world(task, policy, seeds="0:1", episode_timeout_s=0.1)
-        assert one.fault == Fault(FaultKind.EPISODE_TIMEOUT, "not over after 0.1 s")
+        assert one.fault == Fault(FaultKind.EPISODE_TIMEOUT, "not finished after 0.1 s")
         assert (one.metrics, 2 < len(one.steps) < 12) == ({}, True)
         assert time.monotonic() - began < 30
 

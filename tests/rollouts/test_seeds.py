@@ -66,9 +66,9 @@ def test_a_seed_that_is_there_twice_is_refused(text):
 
 
 def test_seeds_said_twice_are_refused():
-    with pytest.raises(RequestError, match="say it again"):
+    with pytest.raises(RequestError, match="would give them again"):
         chosen_seeds(seeds="0:5", episodes=5)
-    with pytest.raises(RequestError, match="say it again"):
+    with pytest.raises(RequestError, match="would give them again"):
         chosen_seeds(seeds="0:5", seed=0)
 
 

@@ -340,9 +340,9 @@ def test_what_cannot_be_played_is_refused_before_anything_is(in_stack_folder, tm
         RequestError, "no variant 'zzz' in the function 'act'", variants=("zzz",)
     )
     assert "or all" in refused(RequestError, "which variant of 'act'", variants=())
-    refused(RequestError, "say it again", seeds="0:3", episodes=3)
-    refused(RequestError, "asks no gateway", policy="random")
-    refused(RequestError, "makes no slips", noise=0.5)
+    refused(RequestError, "would give them again", seeds="0:3", episodes=3)
+    refused(RequestError, "calls no gateway", policy="random")
+    refused(RequestError, "has no noise", noise=0.5)
     refused(StoreError, "exists already", store=tmp_path)
     refused(ConfigError, "there is no", config_file=tmp_path / "none.toml")
 
@@ -367,7 +367,7 @@ def test_without_any_gateway_it_says_what_to_start(tmp_path, monkeypatch):
         prepare(Options(env_id="babyai"))
     assert "trajkit up" in caught.value.hint
     monkeypatch.setenv("TENSORZERO_CLICKHOUSE_URL", "http://user:secret@127.0.0.1:1/tensorzero")
-    with pytest.raises(RequestError, match="no configuration is given") as caught:
+    with pytest.raises(RequestError, match="there is no configuration") as caught:
         prepare(Options(env_id="babyai"))
     assert "--config" in caught.value.hint
 

@@ -9,6 +9,7 @@ from typing import Any
 import duckdb
 import pytest
 
+from tests.matrix import daily
 from trajkit.cli.main import run as trajkit
 from trajkit.errors import DataError
 from trajkit.schema import ToolCallBlock
@@ -109,7 +110,7 @@ def test_numbers_beyond_64_bits_keep_every_digit_in_texts(rows: Any, run: Any) -
     assert float(second.action) == float(big)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("depth", [50, 400, DEEP])
+@pytest.mark.parametrize("depth", daily([400, DEEP, 50], 2))
 def test_deep_nesting_is_kept_and_what_cannot_follow_it_names_the_episode(
     folder: Path, rows: Any, capsys: pytest.CaptureFixture[str], depth: int
 ) -> None:
@@ -152,7 +153,7 @@ def test_deep_nesting_is_kept_and_what_cannot_follow_it_names_the_episode(
     assert "Traceback" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("where", ["input", "output", "prompt", "tag", "comment", "metric"])
+@pytest.mark.parametrize("where", daily(["input", "prompt", "metric", "output", "tag", "comment"], 3))
 def test_bytes_that_are_no_text_are_named_by_their_id_and_kept_on_request(
     folder: Path, rows: Any, client: Any, capsys: pytest.CaptureFixture[str], where: str
 ) -> None:

@@ -307,7 +307,7 @@ def a_filter(lot: random.Random, depth: int) -> Filter:
 
 
 @pytest.mark.timeout(900)  # 200 take half a minute on a machine that has nothing else to do
-@pytest.mark.parametrize("n_filters", [25, pytest.param(200, marks=pytest.mark.full)])
+@pytest.mark.parametrize("n_filters", [12, pytest.param(200, marks=pytest.mark.full)])
 def test_random_filters_select_what_tensorzero_lists(
     filled: Callable[[Logged], World], n_filters: int
 ) -> None:
@@ -359,9 +359,9 @@ def targets(world: World, name: str) -> set[str]:
     "leaf",
     [
         Filter("float", ("score", ">", 0.3)),
-        Filter("float", ("step_score", "<=", 0.3)),
-        Filter("boolean", ("won", True)),
         Filter("boolean", ("step_ok", False)),
+        pytest.param(Filter("float", ("step_score", "<=", 0.3)), marks=pytest.mark.full),
+        pytest.param(Filter("boolean", ("won", True)), marks=pytest.mark.full),
     ],
 )
 def test_the_negation_of_one_comparison_brings_what_was_not_measured(

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests.matrix import daily
 from trajkit.cli.main import run as trajkit
 from trajkit.errors import NothingMatched, ServiceError
 from trajkit.sources.access import Access
@@ -102,7 +103,7 @@ def kept_by_an_export(url: str, condition: MetricCondition) -> int:
     return tally.n_episodes_kept
 
 
-@pytest.mark.parametrize("name", ["episode_return", "waste", "success", "mistake", "step_score"])
+@pytest.mark.parametrize("name", daily(["waste", "success", "step_score", "episode_return", "mistake"], 3))
 def test_what_a_bound_keeps_is_what_an_export_with_it_brings(lived: Lived, name: str) -> None:
     metric = metric_of(looked(lived.url), name)
     assert metric.thresholds

@@ -87,7 +87,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 }
 
 
-REPEATED = ("what trains", "a bound below", "a moment", "tokens")
+REPEATED = ("what trains", "a bound below", "yes", "a variant", "tags", "a moment", "tokens")
 
 
 @pytest.mark.parametrize(

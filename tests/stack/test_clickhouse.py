@@ -197,7 +197,7 @@ def test_a_file_in_place_of_the_folder_is_an_error(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("user", [User("default", "x"), User("Ann", "x"), User("a><b", "x"), User("ann", "")])
 def test_a_user_that_cannot_be_is_refused_before_anything_starts(folder: Path, user: User) -> None:
-    with pytest.raises(StackError, match="cannot be a user"):
+    with pytest.raises(StackError, match="is not a valid user"):
         ClickHouse.start(folder, users=[user])
     assert ClickHouse.find(folder) is None
 

@@ -134,7 +134,7 @@ def test_another_model_where_no_variant_uses_the_stand_in_is_an_error(tmp_path: 
 def test_a_configuration_that_needs_the_model_server_says_how_to_get_one(
     tmp_path: Path, recipe: Path
 ) -> None:
-    with pytest.raises(ConfigError, match="and none runs") as caught:
+    with pytest.raises(ConfigError, match="and it does not run") as caught:
         prepare_config(recipe, tmp_path / "copy", model_url=None)
     assert caught.value.hint == "start it with `trajkit up`"
 

@@ -18,7 +18,7 @@ from trajkit.schema import Episode, Feedback, Message, Transition, message
 from trajkit.store.reader import Store, open_store
 from trajkit.store.writer import write_episodes
 
-settings.register_profile("store", max_examples=5, deadline=None)
+settings.register_profile("store", max_examples=3, deadline=None)
 
 START = datetime(2026, 3, 1, 12, 0, 0, 123456, tzinfo=UTC)
 

@@ -108,7 +108,7 @@ def oracle(episodes: list[Episode]) -> str:
     return sha256("".join(sorted(lines, key=str.encode)).encode())
 
 
-@portions(4)
+@portions(7)
 @settings(settings.get_profile("store"))
 @given(data=st.data())
 def test_the_digest_is_what_the_definition_says(
@@ -119,8 +119,8 @@ def test_the_digest_is_what_the_definition_says(
         assert write_episodes(Path(folder) / "store", episodes, kind="test").digest == oracle(episodes)
 
 
-@portions(5)
-@settings(max_examples=80, deadline=None)
+@portions(10)
+@settings(max_examples=40, deadline=None)
 @given(data=st.data())
 def test_json_has_one_spelling(portion: int, data: st.DataObject, any_json: st.SearchStrategy[Any]) -> None:
     value = data.draw(any_json)
@@ -128,8 +128,8 @@ def test_json_has_one_spelling(portion: int, data: st.DataObject, any_json: st.S
     assert _spelled(json.dumps(value, ensure_ascii=False, indent=1)) == canonical(value)
 
 
-@portions(5)
-@settings(max_examples=80, deadline=None)
+@portions(10)
+@settings(max_examples=40, deadline=None)
 @given(st.integers(0, 2**64 - 1).map(lambda bits: struct.unpack("<d", struct.pack("<Q", bits))[0]))
 def test_a_number_has_its_shortest_spelling(portion: int, value: float) -> None:
     if value - value == 0:  # finite

@@ -35,7 +35,7 @@ def expected_of(episodes: list[Episode]) -> dict[tuple[str, int], tuple[Message,
     }
 
 
-@portions(4)
+@portions(7)
 @settings(settings.get_profile("store"))
 @given(data=st.data())
 def test_the_full_prompts_are_those_of_the_episode(
@@ -66,7 +66,7 @@ def _chain(draw: st.DrawFn) -> list[Transition]:
     return steps
 
 
-@portions(4)
+@portions(7)
 @settings(settings.get_profile("store"))
 @given(st.lists(_chain(), min_size=1, max_size=3))
 def test_any_number_of_messages_may_be_kept(portion: int, chains: list[list[Transition]]) -> None:

@@ -29,7 +29,7 @@ from trajkit.store.writer import StoreWriter, write_episodes
 RETURN = Metric(name="episode_return", level="episode", kind="float")
 
 
-@portions(4)
+@portions(7)
 @settings(settings.get_profile("store"))
 @given(data=st.data())
 def test_what_was_written_is_what_is_read(

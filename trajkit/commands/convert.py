@@ -53,6 +53,7 @@ def convert(
         openai-dpo             preferences, from pairs, for OpenAI, Together and Fireworks
         trl-preference         preferences, from pairs, for TRL's DPOTrainer and RewardTrainer
         trl-kto                good and bad answers, from a store or pairs, for TRL's KTOTrainer
+        trl-grpo               starts of episodes, which TRL's GRPOTrainer plays anew: see docs/experience.md
         transitions            a table of steps: prompt, action, reward, done
         tinker verl prime-rl   sampled tokens with log-probabilities and advantages: see docs/experience.md
         atif adp sts           episodes whole, for other tools: see docs/formats.md

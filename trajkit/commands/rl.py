@@ -36,6 +36,10 @@ class _World(ModelOptions, total=False):
     """A setting of the environment; may be repeated."""
     task: TaskList
     """Tasks, or games, with commas. Default: all."""
+    policy: Annotated[str, Option(metavar="MODULE:NAME")]
+    """Agent of your own that plays with the model, such as `my_pkg.agent:MyAgent`; its calls are learned."""
+    policy_set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE")]
+    """A setting of the agent; may be repeated."""
     seeds: Annotated[str, Option(metavar="SEEDS")]
     """Seeds to learn from. Default: as many as are needed, from 0 on, without reserved ones."""
     eval_seeds: Annotated[str, Option(metavar="SEEDS")]
@@ -150,6 +154,7 @@ def _world(options: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "env": options["env"] or "",
         "env_settings": texts(options["env_set"]),
+        "policy_settings": texts(options["policy_set"]),
         "tasks": many(options["task"]),
     }
     config = options["config"] or (settings.config if options["variant"] else None)
@@ -171,7 +176,7 @@ def _plan(prepared: PreparedRl) -> Iterator[str]:
             f"played    {worlds}, seeds {world.seeds}: {plural(found.iterations, 'iteration')} of"
             f" {plural(found.n_groups, 'group')} of {plural(found.num_generations, 'attempt')}"
         )
-    prompts = (
+    prompts = world.policy or (
         f"{world.function}/{world.variant} of {near(Path(world.config))}" if world.config else "trajkit's own"
     )
     if world.env:

@@ -17,92 +17,93 @@ from trajkit.schema import Model
 from trajkit.schema.base import Count, Name
 
 FEWEST_PAIRS = 10
-"""Pairs without which a difference has no interval: resamples of fewer are too much alike."""
+"""The fewest pairs for which an interval is computed; a bootstrap of fewer pairs varies too little."""
 
 
 class Comparison(Model):
-    """How much a candidate differs from a baseline, over the worlds that both played."""
+    """The difference between a candidate and a baseline over the worlds that both played."""
 
     baseline: Name
-    """The group compared against."""
+    """Name of the group compared against."""
     candidate: Name
-    """The group compared with it."""
+    """Name of the group that is compared with it."""
     metric: Name
-    """What was measured."""
+    """Name of the measure."""
     task: str | None = None
-    """Of which task (`env_id/task`); None for all, each task with the same weight."""
+    """Task as `env_id/task`; None for the mean over all tasks, each with the same weight."""
     baseline_value: float
     """Mean of the baseline over these worlds."""
     candidate_value: float
-    """Mean of the candidate over the same."""
+    """Mean of the candidate over the same worlds."""
     difference: float
-    """Candidate less baseline."""
+    """Candidate minus baseline."""
     standard_error: float | None
-    """Of the difference; None where a task has a single pair."""
+    """Standard error of the difference; None where a task has a single pair."""
     low: float | None
-    """Lower bound of the difference; None where `note` says why there is none."""
+    """Lower bound of the difference; None where `note` gives the reason."""
     high: float | None
-    """Upper bound."""
+    """Upper bound of the difference."""
     n_pairs: Count
-    """Worlds (environment, task and seed) that both played and where both were measured."""
+    """Worlds (environment, task and seed) that both groups played and for which both have a value."""
     n_rooms: Count | None = None
-    """Rooms that they are, of which the interval is; None where each world is a room of its own."""
+    """Number of distinct rooms among these worlds, which the interval treats as the samples; None where each
+    world is a room of its own."""
     n_baseline_only: Count | None = None
-    """Of success: pairs in which the baseline alone succeeded; None where worlds were tried repeatedly."""
+    """For success: pairs in which only the baseline succeeded; None where worlds were played repeatedly."""
     n_candidate_only: Count | None = None
-    """Of success: pairs in which the candidate alone did."""
+    """For success: pairs in which only the candidate succeeded."""
     p_value: float | None = None
-    """Of success: McNemar's exact test, two-sided; None where `note` says why there is none."""
+    """For success: p-value of McNemar's exact two-sided test; None where `note` gives the reason."""
     note: str | None = None
-    """What could not be said, and why."""
+    """Reason why the interval or the test is missing."""
     n_models: Count = 1
-    """Models of the candidate that the interval is over: above 1 it is of the method that trained them, else
-    of this model."""
+    """Number of the candidate's models in the interval. Above 1, it is about the method that trained them;
+    otherwise it is about this model."""
 
 
 class Pairs(NamedTuple):
-    """The same worlds of two groups."""
+    """The values of two groups on the same worlds."""
 
     baseline: Mapping[str, Floats]
-    """By measure, a value for each world; NaN where nothing was measured."""
+    """Baseline values by measure, one per world; NaN where nothing was measured."""
     candidate: Mapping[str, Floats]
-    """The same of the candidate."""
+    """Candidate values, in the same shape."""
     places: Ints
-    """Which task each world is of."""
+    """Index of each world's task."""
     baseline_by_model: Mapping[str, Floats] = {}
-    """By measure, worlds by models, where several models of the baseline played them."""
+    """Baseline values by measure as worlds by models, where several of its models played them."""
     candidate_by_model: Mapping[str, Floats] = {}
-    """The same of the candidate."""
+    """Candidate values, in the same shape."""
     rooms: Ints | None = None
-    """The room of each world; None where each is one of its own."""
+    """Room of each world; None where each world is a room of its own."""
 
 
 class _Side(NamedTuple):
-    """One side of a comparison, on the worlds that count."""
+    """One side of a comparison, on the worlds where both sides have a value."""
 
     value: Floats
-    """A value for each world."""
+    """One value per world."""
     by_model: Floats | None
     """Worlds by models; None where there is one model."""
 
     def of(self, mask: npt.NDArray[np.bool_]) -> _Side:
-        """The same for some of the worlds."""
+        """Return the side restricted to the masked worlds."""
         return _Side(self.value[mask], None if self.by_model is None else self.by_model[mask])
 
 
 def compare(
     names: tuple[str, str], pairs: Pairs, tasks: Sequence[str], how: Resampling, metrics: Sequence[str]
 ) -> Iterator[Comparison]:
-    """The differences by measure: over all tasks, then task by task where there are several.
+    """Compute the differences by measure: over all tasks, then per task where there are several.
 
-    A measure that a group lacks, or that a task lacks, is left out.
+    A measure that a group lacks is left out, and so is a task without values for it.
 
     Args:
-        names: The baseline's and the candidate's.
-        pairs: What both measured.
-        tasks: The tasks' names, in order.
+        names: Names of the baseline and the candidate.
+        pairs: Values of both on the same worlds.
+        tasks: Task names, in the order of their indices.
         how: Resamples, seed and confidence.
-        metrics: What to compare.
+        metrics: Measures to compare.
     """
     for metric in metrics:
         one = _Side(pairs.baseline[metric], pairs.baseline_by_model.get(metric))
@@ -171,7 +172,7 @@ def _compared(
 
 
 def _within(bounds: Bounds, one: Floats, other: Floats) -> Bounds:
-    """The bounds of a difference of shares stay between -1 and 1."""
+    """Limit the bounds of a difference of shares to the range from -1 to 1."""
     if min(one.min(), other.min()) < 0 or max(one.max(), other.max()) > 1:
         return bounds
     assert bounds.low is not None
@@ -198,7 +199,7 @@ def _interval(
 
 
 def newcombe(one: Floats, other: Floats, strata: Ints, *, confidence: float) -> tuple[float, float]:
-    """The interval of a difference of paired shares that also holds where hardly any pair differs.
+    """Compute the interval of a difference of paired shares, valid also where hardly any pair differs.
 
     R. G. Newcombe, "Improved confidence intervals for the difference between binomial proportions based on
     paired data", Statistics in Medicine 17 (1998), 2635–2650, method 8: Wilson's bounds, squared and added
@@ -207,10 +208,10 @@ def newcombe(one: Floats, other: Floats, strata: Ints, *, confidence: float) -> 
     27 (2008).
 
     Args:
-        one: Shares of the baseline, a value for each world.
-        other: Those of the candidate.
-        strata: The stratum of each world, from 0 without gaps; each weighs the same.
-        confidence: Of the interval.
+        one: Shares of the baseline, one per world.
+        other: Shares of the candidate, one per world.
+        strata: Stratum of each world, from 0 without gaps; all strata weigh the same.
+        confidence: Confidence of the interval.
     """
     below, above, differences = [], [], []
     n_strata = int(strata.max()) + 1
@@ -233,33 +234,33 @@ def newcombe(one: Floats, other: Floats, strata: Ints, *, confidence: float) -> 
 
 
 def _correlation(one: Floats, other: Floats) -> float:
-    """Pearson's correlation; 0 where one of the two does not vary."""
+    """Return Pearson's correlation; 0 where one of the two does not vary."""
     a, b = one - one.mean(), other - other.mean()
     size = math.sqrt(float((a * a).sum()) * float((b * b).sum()))
     return max(-1.0, min(1.0, float((a * b).sum()) / size)) if size else 0.0
 
 
 def mcnemar(n_baseline_only: int, n_candidate_only: int) -> float:
-    """The exact p-value that both win alone equally often, two-sided.
+    """Compute the exact two-sided p-value of the hypothesis that both win alone equally often.
 
     Q. McNemar, "Note on the sampling error of the difference between correlated proportions", Psychometrika
     12 (1947), by the binomial distribution with 1/2.
 
     Args:
         n_baseline_only: Pairs in which the baseline alone succeeded.
-        n_candidate_only: Pairs in which the candidate alone did.
+        n_candidate_only: Pairs in which the candidate alone succeeded.
     """
     n, fewer = n_baseline_only + n_candidate_only, min(n_baseline_only, n_candidate_only)
     return min(1.0, 2 * sum(math.comb(n, k) for k in range(fewer + 1)) / (1 << n))
 
 
 def _tested(one: Floats, other: Floats, alpha: float) -> tuple[dict[str, float], str | None]:
-    """McNemar's test of paired successes, or the reason why it cannot be done."""
+    """Compute McNemar's test of paired successes, or return the reason why it cannot be computed."""
     if not np.isin(one, (0, 1)).all() or not np.isin(other, (0, 1)).all():
         return {}, "no test: worlds were tried repeatedly, with different ends"
     lost, won = int(((one == 1) & (other == 0)).sum()), int(((one == 0) & (other == 1)).sum())
     found: dict[str, float] = {"n_baseline_only": lost, "n_candidate_only": won}
-    # if all pairs that differ fell on one side, the p-value would be 2 / 2ⁿ
+    # the smallest possible p-value, when all pairs that differ fall on one side, is 2 / 2ⁿ
     needed = math.ceil(1 - math.log2(alpha))
     if lost + won < needed:
         few = f"{lost + won} of {len(one)} pairs differ"

@@ -2,7 +2,7 @@
 
 A world (environment, task and seed) counts once: several attempts at it are averaged, because they are not
 independent samples. Where several models of a group (training seeds of one method) played each world, the
-interval is about the method (`two_way`); else it is about this model.
+interval is about the method (`two_way`); otherwise it is about this model.
 """
 
 from __future__ import annotations
@@ -19,34 +19,36 @@ from trajkit.schema import Model
 from trajkit.schema.base import Count, Name
 
 SUCCESS = "success"
-"""The measure of how an episode ended: 1 for a success, 0 for any other end."""
+"""The measure of an episode's outcome: 1 for a success, 0 for a failure or truncation."""
 
 SHARES = frozenset({SUCCESS, "invalid"})
-"""Measures between 0 and 1: where all worlds are the same, Wilson's interval still measures chance."""
+"""Measures between 0 and 1. Wilson's interval covers them even where all worlds have the same value."""
 
 
 class Estimate(Model):
     """A mean of one group."""
 
     metric: Name
-    """What was measured."""
+    """Name of the measure."""
     task: str | None = None
-    """Of which task (`env_id/task`); None for all, each task with the same weight."""
+    """Task as `env_id/task`; None for the mean over all tasks, each with the same weight."""
     value: float
     """The mean."""
     standard_error: float | None
-    """Of the mean: √(Σ s²/n) / k over k tasks, s² over n - 1, and what the models differ by where there are
-    several; None where a task has a single world."""
+    """Standard error of the mean: √(Σ s²/n) / k over k tasks, with s² over n - 1, plus the variance between
+    models where there are several; None where a task has a single world."""
     low: float | None
-    """Lower bound; None where nothing can be said, as of worlds that are all the same."""
+    """Lower bound; None where there is no interval, such as for worlds that all have the same value."""
     high: float | None
     """Upper bound."""
     n: Count
-    """How many worlds were measured."""
+    """Number of worlds with a value."""
     n_rooms: Count | None = None
-    """Rooms that they are, of which the interval is; None where each world is a room of its own."""
+    """Number of distinct rooms among them, which the interval treats as the samples; None where each world is
+    a room of its own."""
     n_models: Count = 1
-    """Models that the interval is over: above 1 it is of the method that trained them, else of this model."""
+    """Number of models in the interval. Above 1, it is about the method that trained them; otherwise it is
+    about this model."""
 
 
 def estimates(
@@ -57,21 +59,21 @@ def estimates(
     by_model: Mapping[str, Floats] | None = None,
     rooms: Ints | None = None,
 ) -> Iterator[Estimate]:
-    """The means of one group: over all tasks, then task by task where there are several.
+    """Compute the means of one group: over all tasks, then per task where there are several.
 
-    Success has Wilson's score interval, others the percentiles of the bootstrap within tasks. Over several
-    tasks Wilson's takes as the number of trials the one that weighs as much, k² / Σ(1/n): E. L. Korn &
+    Success has Wilson's score interval; other measures have the percentiles of the bootstrap within tasks.
+    Over several tasks, Wilson's number of trials is the effective one, k² / Σ(1/n): E. L. Korn &
     B. I. Graubard, "Confidence intervals for proportions with small expected number of positive counts",
-    Survey Methodology 24 (1998). It holds where all succeed and where none does. Where worlds were tried
-    several times or share a room, and where several models played them, intervals are those of `two_way`.
+    Survey Methodology 24 (1998). It is valid also where all worlds succeed or none does. Where worlds were
+    played several times or share a room, and where several models played them, intervals are from `two_way`.
 
     Args:
-        values: By measure, a value for each world; NaN where nothing was measured.
-        tasks: The tasks' names, in order.
-        places: Which task each world is of.
+        values: Values by measure, one per world; NaN where nothing was measured.
+        tasks: Task names, in the order of their indices.
+        places: Index of each world's task.
         how: Resamples, seed and confidence.
-        by_model: By measure, worlds by models; None where there is one model.
-        rooms: The room of each world; None where each is one of its own.
+        by_model: Values by measure as worlds by models; None where there is one model.
+        rooms: Room of each world; None where each world is a room of its own.
     """
     if not len(places):
         return
@@ -109,17 +111,17 @@ def estimate(
     played: Floats | None = None,
     rooms: Ints | None = None,
 ) -> Estimate | None:
-    """One mean; None where a task has no value.
+    """Compute one mean; return None where a task has no value.
 
     Args:
         metric: Name of the measure.
-        task: Of which task, None for all.
-        value: A value for each world; NaN where nothing was measured.
-        strata: What each world is of.
+        task: Task that the estimate is labelled with; None for all tasks.
+        value: One value per world; NaN where nothing was measured.
+        strata: Stratum of each world.
         draws: Resampled means; None for success, which has Wilson's interval.
-        confidence: Of the interval.
-        played: Worlds by models; None where there is one model.
-        rooms: The room of each world; None where each is one of its own.
+        confidence: Confidence of the interval.
+        played: Values as worlds by models; None where there is one model.
+        rooms: Room of each world; None where each world is a room of its own.
     """
     known = np.isfinite(value)
     parts = [value[known & (strata == place)] for place in np.unique(strata)]
@@ -154,20 +156,20 @@ def estimate(
 
 
 def _is_repeated(metric: str, parts: Sequence[Floats]) -> bool:
-    """Whether attempts at the same world ended differently, so that a world is not a single trial."""
+    """Check whether attempts at the same world ended differently, so that a world is not a single trial."""
     return metric == SUCCESS and not all(np.isin(part, (0, 1)).all() for part in parts)
 
 
 def strata_of(places: Ints) -> Ints:
-    """The strata to resample: the tasks, or everything together where a task has a single world."""
+    """Return the strata to resample: the tasks, or one stratum where some task has a single world."""
     return places if np.bincount(places).min() > 1 else np.zeros_like(places)
 
 
 def mean_over(parts: Sequence[Floats]) -> float:
-    """The mean of the parts' means."""
+    """Return the mean of the parts' means."""
     return math.fsum(math.fsum(part.tolist()) / len(part) for part in parts) / len(parts)
 
 
 def is_constant(parts: Sequence[Floats]) -> bool:
-    """Whether all resamples would be equal, so that they do not measure chance."""
+    """Check whether all resamples would be equal, so that they cannot measure chance."""
     return all(bool((part == part[0]).all()) for part in parts)

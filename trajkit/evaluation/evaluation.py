@@ -1,4 +1,4 @@
-"""Play variants of an agent on the same held-out worlds: a rollout on seeds that no model has learned."""
+"""Play variants of an agent on the same held-out worlds: a rollout on seeds that no model was trained on."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from trajkit.rollouts.session import Run, Session
 from trajkit.schema import Purpose
 
 EVALUATION = "evaluation"
-"""Key in a store's source for what was compared, and how far the worlds were held out."""
+"""Key in a store's source for the compared variants and the result of the exposure check."""
 
 
 class Evaluation(NamedTuple):
@@ -31,11 +31,11 @@ class Evaluation(NamedTuple):
     session: Session
     """The rollout: every variant, with every decoding, on every task and seed."""
     exposure: Exposure
-    """The worlds that the models have seen; overlaps only where they were allowed."""
+    """Worlds that the models have seen; it has overlaps only where `allow_leak` permitted them."""
     is_reserved: bool
     """Whether the project keeps every world for evaluation."""
     other_prompts: tuple[str, ...] = ()
-    """Which models are given other prompts than they learned."""
+    """Models that are evaluated with other prompts than they were trained with, in words."""
 
 
 def evaluation(
@@ -46,18 +46,18 @@ def evaluation(
     other_prompts: Sequence[str] = (),
     allow_leak: bool = False,
 ) -> Evaluation:
-    """Make an evaluation from a prepared rollout.
+    """Prepare an evaluation from a prepared rollout.
 
     Args:
         session: From `trajkit.rollouts.session.prepare`, with the purpose `eval`.
-        seen: What the models behind the variants were trained and chosen on.
-        models: The models by variant, as far as they are known, for the store to say.
-        other_prompts: Which models are given other prompts than they learned, for the store to say.
-        allow_leak: Play also what a model has seen; the store says so.
+        seen: Training and selection data of the models behind the variants.
+        models: Known models by variant, recorded in the store.
+        other_prompts: Models that get other prompts than in training, recorded in the store.
+        allow_leak: Also play worlds that a model has seen. The store records them.
 
     Raises:
-        RequestError: The purpose is another, or a model has seen a world that it is to be measured on, or the
-            same room under another task.
+        RequestError: The purpose is not `eval`, or a model has seen one of the worlds, or the same room
+            under another task.
         RolloutError: The environment failed.
         ConfigError: A `trajkit.toml` cannot be used.
     """
@@ -70,7 +70,7 @@ def evaluation(
     if not allow_leak:
         refuse_overlap(found)
     kept = is_reserved(env_id, plan.tasks, plan.seeds)
-    said: dict[str, JsonValue] = {
+    remarks: dict[str, JsonValue] = {
         "variants": {name: (models or {}).get(name) for name in plan.variants},
         "decodings": [str(one) for one in plan.decodings],
         "is_reserved": kept,
@@ -78,11 +78,11 @@ def evaluation(
         "unsure": [str(one) for one in found.unsure],
         "other_prompts": list(other_prompts),
     }
-    return Evaluation(session._replace(remarks={EVALUATION: said}), found, kept, tuple(other_prompts))
+    return Evaluation(session._replace(remarks={EVALUATION: remarks}), found, kept, tuple(other_prompts))
 
 
 def _rooms(plan: Plan, opened: contextlib.ExitStack) -> RoomOf:
-    """The rooms of the plan's environment, which is started when it is first asked for one."""
+    """Return the room lookup of the plan's environment, which starts with the first lookup."""
     info = typed_environment(plan.env_id, plan.env_settings)
 
     @functools.cache
@@ -97,12 +97,12 @@ def _rooms(plan: Plan, opened: contextlib.ExitStack) -> RoomOf:
 
 
 def with_store(run: Run) -> Session:
-    """The session of a run, with a store to write: the one that was asked for, else one named by the run.
+    """Return the session of a run with its store: the requested one, otherwise one named after the run.
 
-    The same run has the same store, however often it is gone on with.
+    The name depends on the run only, so a resumed run writes the same store.
 
     Raises:
-        StoreError: Something else has that name.
+        StoreError: Something else already has that name.
     """
     session = run.session
     if session.options.store is not None:

@@ -20,45 +20,45 @@ from trajkit.store.reader import open_store
 
 
 class Seen(Model):
-    """Data that a compared model met before."""
+    """Data that a compared model has seen."""
 
     variant: Name
-    """What the model is compared as."""
+    """Variant that uses the model."""
     model: Name
-    """The model, or the job that made it."""
+    """The model, or the job that trained it."""
     how: Name
-    """What the data was to it, such as `learned`."""
+    """How the model used the data, such as `learned`."""
     store: Path | None = None
-    """The store, or the pairs; None where `seeds` says which worlds they were."""
+    """The store or the pairs; None where `seeds` lists the worlds."""
     digest: str = ""
-    """Digest of its content."""
+    """Digest of the store's content."""
     env: str = ""
-    """The environment that was played, where it is not a store."""
+    """The environment that was played, where the data is not a store."""
     tasks: tuple[str, ...] = ()
-    """Its tasks."""
+    """Tasks of that environment."""
     seeds: str = ""
-    """Their seeds."""
+    """Seeds of those tasks."""
     doubt: str | None = None
-    """Why nobody can say which data it was, in words; the fields before are then empty."""
+    """Why the data is unknown, in words; the fields from `store` to `seeds` are then empty."""
 
 
 class Overlap(Model):
-    """Worlds that a model has seen and is to be measured on."""
+    """Worlds of the evaluation that a model has already seen."""
 
     variant: Name
-    """What the model is compared as."""
+    """Variant that uses the model."""
     model: Name
-    """The model, or the job that made it."""
+    """The model, or the job that trained it."""
     how: Name
-    """What they were to it."""
+    """How the model used the worlds."""
     task: Name
-    """Task of the first of them."""
+    """Task of the first world."""
     seed: int
-    """Its seed: the smallest."""
+    """Seed of the first world: the smallest."""
     n_worlds: int
-    """How many there are."""
+    """Number of worlds."""
     learned_as: Name | None = None
-    """The task under which the model met the rooms of these worlds; None where it met the worlds."""
+    """The task under which the model saw these worlds' rooms; None where it saw the worlds themselves."""
 
     def __str__(self) -> str:
         others = f" and {self.n_worlds - 1:,} more" if self.n_worlds > 1 else ""
@@ -72,25 +72,25 @@ class Unsure(Model):
     """A model whose training data is unknown."""
 
     variant: Name
-    """What the model is compared as."""
+    """Variant that uses the model."""
     model: Name
     """The model."""
     reason: Name
-    """Why, in words."""
+    """Why the data is unknown, in words."""
 
     def __str__(self) -> str:
-        return f"nobody can say what {self.model} ({self.variant}) learned: {self.reason}"
+        return f"the training data of {self.model} ({self.variant}) is unknown: {self.reason}"
 
 
 class Exposure(NamedTuple):
-    """The training data that is known of all compared models."""
+    """The known training data of all compared models."""
 
     overlaps: tuple[Overlap, ...]
     unsure: tuple[Unsure, ...]
 
 
 RoomOf = Callable[[str, int], str]
-"""Hash of the room that a task and a seed begin in; empty where the environment does not say."""
+"""Return the hash of the room in which a task and a seed begin; empty where the environment gives none."""
 
 
 def exposure(
@@ -100,16 +100,16 @@ def exposure(
     seeds: Seeds,
     room_of: RoomOf = lambda task, seed: "",
 ) -> Exposure:
-    """Look for the worlds of an evaluation, and for their rooms, in what the compared models have seen.
+    """Find worlds of an evaluation, and their rooms, in the data that the compared models have seen.
 
-    Every episode of a training store counts, learned or not. A room is looked for under the same seed.
+    Every episode of a training store counts, learned or not. Rooms are compared under the same seed.
 
     Args:
         seen: The data behind the models.
         env_id: The environment, as episodes name it.
-        tasks: The tasks that are to be played, each on every seed.
-        seeds: Their seeds.
-        room_of: Called for the seeds that a model has seen under other tasks.
+        tasks: Tasks to play, each on every seed.
+        seeds: Seeds to play.
+        room_of: Room lookup, called for the seeds that a model has seen under other tasks.
     """
     overlaps: list[Overlap] = []
     unsure: list[Unsure] = []
@@ -144,10 +144,10 @@ def exposure(
 
 
 def refuse_overlap(found: Exposure) -> None:
-    """Refuse to measure a model on worlds that it has seen.
+    """Refuse to evaluate a model on worlds that it has seen.
 
     Raises:
-        RequestError: It was to be; the message names the seed and the job.
+        RequestError: There are such worlds; the message names the seed and the job.
     """
     if found.overlaps:
         raise RequestError(
@@ -157,7 +157,7 @@ def refuse_overlap(found: Exposure) -> None:
 
 
 def is_reserved(env_id: str, tasks: Sequence[str], seeds: Seeds) -> bool:
-    """Whether the project keeps every one of these worlds for evaluation.
+    """Check whether the project reserves every one of these worlds for evaluation.
 
     Raises:
         ConfigError: A `trajkit.toml` cannot be used.
@@ -179,7 +179,7 @@ def _has(seeds: Seeds, seed: int) -> bool:
 
 
 class _Known(NamedTuple):
-    """Tasks and seeds that were seen, and why the list may be incomplete."""
+    """Tasks and seeds that a model has seen, and the reason why the list may be incomplete."""
 
     worlds: set[tuple[str, int]]
     doubt: str | None = None

@@ -50,11 +50,11 @@ _EPISODES = """
 
 
 class Source(NamedTuple):
-    """A store, and the name for its episodes."""
+    """A store, and the name that the user gave its episodes."""
 
     store: Store
     name: str | None = None
-    """None leaves the name to the variants."""
+    """None names groups by their variants."""
 
 
 class Who(NamedTuple):
@@ -66,35 +66,35 @@ class Who(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The worlds that a variant was measured on, in the order of their tasks and seeds."""
+    """The worlds that a variant was evaluated on, in the order of their tasks and seeds."""
 
     name: str
-    """What it is called."""
+    """Displayed name."""
     who: Who
-    """Whose episodes they are."""
+    """Identity of the group."""
     places: Ints
-    """The task of each world: its place in the names of all tasks."""
+    """Index of each world's task in the list of all tasks."""
     worlds: tuple[tuple[str, int] | None, ...]
-    """Task and seed of each; None of an episode without a seed, which is a world of its own."""
+    """Task and seed of each world; None for an episode without a seed, which counts as its own world."""
     values: Mapping[str, Floats]
-    """By measure, the mean over the attempts at a world; NaN where nothing was measured."""
+    """Mean over the attempts at each world, by measure; NaN where nothing was measured."""
     by_model: Mapping[str, Floats] = {}
-    """The same for each of its models, worlds by models; empty where one model answered."""
+    """The same as worlds by models; empty where one model answered."""
     rooms: Ints | None = None
-    """The room of each world: what tasks have under one seed may be the same room, and counts as one."""
+    """Room of each world: worlds of several tasks under one seed may be the same room, which counts once."""
 
     @property
     def n_worlds(self) -> int:
-        """How many worlds there are."""
+        """Number of worlds."""
         return len(self.worlds)
 
 
 def sources_of(named: Sequence[str | Path]) -> list[Source]:
-    """Stores by their folders; `NAME=STORE` names what is in one, and a folder of stores stands for them.
+    """Open stores by path. `NAME=STORE` names a store's episodes; a folder of stores means all of them.
 
     Raises:
-        RequestError: None is named.
-        StoreError: One is no store, or is damaged.
+        RequestError: The list is empty.
+        StoreError: A path is not a store, or the store is damaged.
     """
     found = []
     for each in named:
@@ -113,17 +113,17 @@ def sources_of(named: Sequence[str | Path]) -> list[Source]:
 def read_episodes(
     connection: duckdb.DuckDBPyConnection, sources: Sequence[Source], more: Sequence[str] = ()
 ) -> list[str]:
-    """Make the table `e`, a row per episode with what was measured, and the views of each store.
+    """Create the table `e` with one row of measures per episode, and the views of each store.
 
-    Where any episode was played for evaluation, the others are left out, into the table `left_out`.
+    Where any episode was played for evaluation, the other episodes are moved to the table `left_out`.
 
     Args:
-        connection: Where. The views of store N are in the schema `storeN`.
-        sources: Whose episodes.
+        connection: The database. The views of store N are in the schema `storeN`.
+        sources: The stores to read.
         more: Further metrics of episodes.
 
     Returns:
-        The measures: success, the return, `MEASURES`, then what was asked for.
+        The measures: success, the return, `MEASURES`, then the further metrics.
 
     Raises:
         QueryError: No store has a metric.
@@ -150,10 +150,10 @@ def read_episodes(
 
 
 def name_groups(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> dict[Who, str]:
-    """Name the groups, in the order in which they were played; leave the table `g`: `e` with `group_name`.
+    """Name the groups in the order in which they were played, and create `g`: `e` with `group_name`.
 
     Args:
-        connection: Where `read_episodes` was.
+        connection: The database after `read_episodes`.
         sources: The stores.
 
     Raises:
@@ -174,12 +174,12 @@ def name_groups(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source]
 def read_groups(
     connection: duckdb.DuckDBPyConnection, names: Mapping[Who, str], measures: Sequence[str]
 ) -> tuple[list[Group], list[str]]:
-    """The groups that have episodes in `g`, and the names of all their tasks.
+    """Return the groups that have episodes in `g`, and the names of all their tasks.
 
     Args:
-        connection: Where `name_groups` was.
-        names: Its result.
-        measures: The result of `read_episodes`.
+        connection: The database after `name_groups`.
+        names: Result of `name_groups`.
+        measures: Result of `read_episodes`.
     """
     tasks = [task for (task,) in connection.execute("SELECT DISTINCT task_name FROM g ORDER BY 1").fetchall()]
     found = [_group(connection, who, name, tasks, measures) for who, name in names.items()]
@@ -187,12 +187,12 @@ def read_groups(
 
 
 def sql_of(measure: str) -> str:
-    """A measure as SQL over `e`."""
+    """Return the SQL of a measure over `e`."""
     return MEASURES.get(measure) or _column(measure)
 
 
 def _column(metric: str) -> str:
-    """The column of `e` for a metric, named so that no metric can hide another column."""
+    """Return the column of `e` for a metric; the prefix keeps it apart from all other columns."""
     return quoted(f"metric {metric}")
 
 
@@ -239,12 +239,12 @@ def _group(
 
 
 def _columns(rows: Sequence[Sequence[float | None]], n: int) -> Floats:
-    """Rows of measures as numbers; None becomes NaN."""
+    """Convert rows of measures to numbers; None becomes NaN."""
     return np.array(rows, dtype=np.float64).reshape(-1, n)
 
 
 def _names(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> dict[Who, str]:
-    """The name of each group: its variant, plus what distinguishes it from the others."""
+    """Name each group after its variant, plus the parts that distinguish it from the other groups."""
     played: dict[str, None] = {}
     for source in sources:
         for entry in source.store.manifest.lineage:
@@ -288,7 +288,7 @@ def _listed(value: object) -> Sequence[object]:
 
 
 def _scores(stores: Sequence[Store], more: Sequence[str]) -> list[str]:
-    """The return, by its name here, and the further requested metrics."""
+    """Return the name of the return in these stores, then the further requested metrics."""
     known = {m.name for store in stores for m in store.manifest.metrics if m.level == "episode"}
     score = RETURN_NAME if RETURN_NAME in known else TOTAL_REWARD
     for name in more:
@@ -324,7 +324,7 @@ def _check_once(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source]
 
 
 def paired(one: Group, other: Group) -> Pairs:
-    """The worlds that both groups played, in the order of the first."""
+    """Return the worlds that both groups played, in the order of the first group."""
     places = {world: place for place, world in enumerate(other.worlds) if world is not None}
     both = [(place, places[world]) for place, world in enumerate(one.worlds) if world in places]
     mine, theirs = (np.array([pair[side] for pair in both], dtype=np.int64) for side in (0, 1))

@@ -1,4 +1,4 @@
-"""Compute the cost of a success: the spending of all episodes over the number that succeeded."""
+"""Compute the cost of a success: the spending on all episodes over the number of successes."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ SPENT = {
 
 
 def per_success(connection: duckdb.DuckDBPyConnection, group: Group, how: Resampling) -> Iterator[PerSuccess]:
-    """The ratio of sums with the bootstrap of worlds within tasks; nothing where nothing was counted.
+    """Compute each ratio of sums with a bootstrap of worlds within tasks; unknown spending is left out.
 
     Args:
-        connection: Where `read_groups` was.
-        group: Whose.
+        connection: The database after `read_groups`.
+        group: The group to measure.
         how: Resamples, seed and confidence.
     """
     for of, spent in SPENT.items():

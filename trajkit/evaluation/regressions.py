@@ -10,11 +10,11 @@ from trajkit.evaluation.groups import Source
 from trajkit.evaluation.report_model import Moment, Played, Regression
 
 SHOWN = 10
-"""Most regressions of a comparison that are shown with steps; the others are only named."""
+"""Regressions of a comparison that are shown with steps; the others are only named."""
 _LAST_STEPS = 12
 _LONGEST_TEXT = 240
 
-# the first attempt at each world stands for it where there were several
+# the first attempt at each world represents it where there were several
 _WORLDS = """
     SELECT task_name, seed, min(episode_id) AS episode_id, arg_min(store, episode_id) AS store,
         arg_min(outcome, episode_id) AS outcome, arg_min(n_steps, episode_id) AS n_steps
@@ -37,13 +37,13 @@ _MOMENTS = """
 def changed(
     connection: duckdb.DuckDBPyConnection, sources: Sequence[Source], baseline: str, candidate: str
 ) -> tuple[list[Regression], int]:
-    """The worlds that got worse, by task and seed, and how many got better.
+    """Return the worlds that got worse, by task and seed, and the number that got better.
 
     Args:
-        connection: Where `read_groups` was.
+        connection: The database after `read_groups`.
         sources: The stores.
-        baseline: A group.
-        candidate: Another.
+        baseline: Name of the baseline group.
+        candidate: Name of the candidate group.
     """
     rows = connection.execute(_CHANGED, [baseline, candidate]).fetchall()
     worse = [row for row in rows if row[4] == "success"]
@@ -70,7 +70,7 @@ def changed(
 
 
 def _moments(connection: duckdb.DuckDBPyConnection, store: int, episode_id: str) -> Iterator[Moment]:
-    """The last steps of an episode, in order."""
+    """Return the last steps of an episode, in order."""
     query = _MOMENTS.format(schema=f"store{store}", limit=_LAST_STEPS)
     for observation, action, is_valid, reward in reversed(connection.execute(query, [episode_id]).fetchall()):
         yield Moment(observation=_cut(observation), action=_cut(action), is_valid=is_valid, reward=reward)

@@ -62,28 +62,28 @@ def report(
 ) -> Report:
     """Compare the variants in evaluation stores.
 
-    Means weigh tasks the same and count a world (environment, task and seed) once, however often it was
-    tried. Success has Wilson's interval, other means the bootstrap's within tasks; where tasks share seeds,
-    a seed counts as one room (`two_way`). Differences are taken pair by pair over the worlds that both
-    played. Where any episode was played for evaluation, the others are left out.
+    Means weigh all tasks the same and count a world (environment, task and seed) once, however often it was
+    played. Success has Wilson's interval, other means the bootstrap's within tasks; where tasks share seeds,
+    a seed counts as one room (`two_way`). Differences are computed pair by pair over the worlds that both
+    groups played. Where any episode was played for evaluation, the other episodes are left out.
 
     Args:
-        stores: Evaluation stores, or folders of them; `NAME=STORE` says what the episodes of one are called.
-        baseline: Groups that the others are compared with, or variants; none for the first of each decoding.
-        across_decodings: Compare also groups whose answers were drawn in different ways. Otherwise that is
-            done only where a baseline is alone with its decoding.
-        trained_on: Stores that the compared models learned from: results are also given on the worlds alone
-            that read like none of theirs.
-        trainings: What a model was trained on, for the learning curve, by the name of the group, the variant
+        stores: Evaluation stores, or folders of them; `NAME=STORE` names the episodes of one store.
+        baseline: Groups or variants that the others are compared with; none for the first of each decoding.
+        across_decodings: Also compare groups with different decodings. Otherwise they are compared only where
+            no other group has the baseline's decoding.
+        trained_on: Training stores of the compared models: the report adds results on only those worlds
+            whose text is in none of these stores.
+        trainings: Training data of a model, for the learning curve, by the name of the group, the variant
             or the model.
         metrics: Further metrics of episodes.
-        confidence: Of every interval, between 0 and 1.
-        resamples: Of each bootstrap.
-        seed: Of its draws.
-        threads: None for one per core; the numbers do not depend on it.
+        confidence: Confidence of every interval, between 0 and 1.
+        resamples: Resamples of each bootstrap.
+        seed: Seed of the bootstrap.
+        threads: Threads to use; None for one per core. The numbers do not depend on it.
 
     Raises:
-        StoreError: One is no store, or is damaged.
+        StoreError: A path is not a store, or the store is damaged.
         NothingMatched: There is no episode.
         QueryError: There is no such metric.
         RequestError: There is no such group, an episode is in two stores, or a number is out of its range.
@@ -130,7 +130,7 @@ class _Reading:
     def report(
         self, baselines: Sequence[str], learned: Sequence[Source], *, across_decodings: bool
     ) -> Report:
-        """All of it."""
+        """Compute the whole report."""
         compared = opponents(self._groups, baselines, across_decodings=across_decodings)
         results = tuple(self._results(self._groups))
         regressions, improved = [], {}
@@ -187,7 +187,7 @@ class _Reading:
             )
 
     def _counts(self, group: Group) -> dict[str, Any]:
-        """Episodes, how they ended, why the model stopped, and answers that named no action."""
+        """Count episodes, outcomes, the model's finish reasons, and answers that named no action."""
         ask = self._connection.execute
         n_episodes, n_judged, n_invalid = ask(
             "SELECT count(*), CAST(coalesce(sum(n_judged), 0) AS BIGINT), "
@@ -207,7 +207,7 @@ class _Reading:
         }
 
     def _steps(self, group: Group, column: str) -> list[tuple[str, int]]:
-        """The values of a column of its steps, the most frequent first."""
+        """Return the values of a column of the group's steps, the most frequent first."""
         steps = " UNION ALL ".join(
             f"SELECT {column} AS value FROM store{number}.steps SEMI JOIN "
             f"(SELECT episode_id FROM g WHERE group_name = $1 AND store = {number}) USING (episode_id)"
@@ -234,14 +234,14 @@ def _side(source: Source) -> StoreSide:
 
 
 class Aliases(NamedTuple):
-    """The overlap of an evaluation with the training stores."""
+    """The overlap between an evaluation and the training stores."""
 
     n_worlds: int
     """Worlds with environment, task and seed."""
     n_aliased: int
-    """Those that read at their start like an episode of a training store."""
+    """Worlds whose first text is also in an episode of a training store."""
     leaks: tuple[str, ...]
-    """Forbidden overlap, in words."""
+    """Forbidden overlaps, in words."""
 
 
 def leave_out(
@@ -250,7 +250,7 @@ def leave_out(
     """Find the aliased worlds, and delete their episodes from the table `g`.
 
     Args:
-        connection: Where `name_groups` was.
+        connection: The database after `name_groups`.
         learned: The training stores.
         sources: The evaluation stores.
     """
@@ -282,12 +282,12 @@ def leave_out(
 def notes_on(
     connection: duckdb.DuckDBPyConnection, groups: Sequence[Group], compared: Sequence[tuple[str, str]]
 ) -> Iterator[str]:
-    """A sentence each.
+    """Write the notes of a report, a sentence each.
 
     Args:
-        connection: Where `name_groups` was.
-        groups: All of them.
-        compared: Baselines with their candidates.
+        connection: The database after `name_groups`.
+        groups: All groups.
+        compared: Pairs of baseline and candidate.
     """
     ((n_left, n_not_marked),) = connection.execute(_OUTSIDE).fetchall()
     if n_left:
@@ -326,17 +326,16 @@ def notes_on(
 def opponents(
     groups: Sequence[Group], baselines: Sequence[str] = (), *, across_decodings: bool = False
 ) -> list[tuple[str, str]]:
-    """The pairs of baseline and candidate, by their names.
+    """Choose the pairs of baseline and candidate, by name.
 
-    A baseline is compared with every other group of its own decoding. Where no other
-    group has its decoding, it is compared with all groups if it was named. If there is no pair otherwise, the
-    first group is compared with all groups.
+    A baseline is compared with every other group of its decoding. A named baseline that is the only group
+    with its decoding is compared with all groups. Without any pair, the first group is compared with all.
 
     Args:
         groups: All groups, in their order.
-        baselines: Those that the others are compared with: groups, or variants, which stand for their groups
-            of every decoding. None takes the first group of each decoding.
-        across_decodings: Compare groups of different decodings too; without baselines, with the first alone.
+        baselines: Groups, or variants with any decoding, that the others are compared with. None takes the
+            first group of each decoding.
+        across_decodings: Compare groups of different decodings too; without baselines, only with the first.
 
     Raises:
         RequestError: There is no such group.
@@ -354,7 +353,7 @@ def opponents(
 
 
 def _pairs(baselines: Sequence[str], against: dict[str, list[str]]) -> list[tuple[str, str]]:
-    """Each baseline with each of the others that it is compared with; two baselines once."""
+    """Pair each baseline with the groups it is compared with; two baselines form one pair, not two."""
     found: dict[tuple[str, str], None] = {}
     for one in baselines:
         for other in against[one]:
@@ -364,7 +363,7 @@ def _pairs(baselines: Sequence[str], against: dict[str, list[str]]) -> list[tupl
 
 
 def _called(name: str, groups: Sequence[Group]) -> list[str]:
-    """The group of this name, or those of the variant, or of the store that is named so."""
+    """Return the group with this name, or the groups of the variant or of the store with this name."""
     names = [group.name for group in groups]
     if name in names:
         return [name]

@@ -45,7 +45,7 @@ _PLAIN = "#8a8a8a"
 _RARE = ("invalid", "cost_usd")
 _LONGEST_FILE = 60
 
-_SAID = {
+_DESCRIPTIONS = {
     "success": "Share of episodes that reached their goal.",
     "n_steps": "Mean steps of an episode.",
     "n_output_tokens": "Mean tokens that the model generated in an episode.",
@@ -66,19 +66,19 @@ class Drawn(NamedTuple):
     """A chart with its numbers."""
 
     name: str
-    """Of its files."""
+    """Base name of its files."""
     title: str
-    """Above it."""
+    """Title above the chart."""
     said: str
-    """Under the title."""
+    """Text under the title."""
     chart: Any
     """The `altair.LayerChart`."""
     table: Table
-    """Its numbers, and those of the tasks."""
+    """Table of its numbers and of the numbers per task."""
 
 
 def charts(report: ReportData) -> Iterator[Drawn]:
-    """Every chart of a report, in the order of the page.
+    """Draw every chart of a report, in the order of the page.
 
     Raises:
         MissingExtra: Altair is not installed.
@@ -93,7 +93,7 @@ def charts(report: ReportData) -> Iterator[Drawn]:
 
 
 def _drawable(value: Any) -> Any:
-    """The same with names that Vega can draw: not control characters, nor what each JavaScript object has."""
+    """Replace names that Vega cannot draw: control characters and names of JavaScript object properties."""
     if isinstance(value, str):
         return f"{value}\u00a0" if value in _OF_OBJECTS else visible(value)
     if isinstance(value, list | tuple):
@@ -103,7 +103,7 @@ def _drawable(value: Any) -> Any:
 
 def _estimates(report: ReportData) -> Iterator[Drawn]:
     for measure in report.measures:
-        said = _SAID.get(measure, "Mean of an episode.")
+        said = _DESCRIPTIONS.get(measure, "Mean of an episode.")
         title = heading(measure).capitalize()
         rows = [
             row_of(group.name, found.value, found.low, found.high, found.standard_error, measure)
@@ -162,7 +162,7 @@ def _differences(report: ReportData) -> Iterator[Drawn]:
 
 
 def _learning(report: ReportData) -> Drawn | None:
-    """Success over the size of what was learned; None without two sizes."""
+    """Draw success over the number of training episodes; None without two different numbers."""
     tuned = [group for group in report.groups if group.training is not None]
     if len({group.training.n_episodes for group in tuned if group.training}) < 2:
         return None
@@ -190,7 +190,7 @@ def _learning(report: ReportData) -> Drawn | None:
         shown.mark_rule(strokeWidth=2).encode(y=low, y2="high:Q", color=color, tooltip=tooltip(alt)),
         shown.mark_point(size=80, filled=True, opacity=1).encode(y=y, color=color, tooltip=tooltip(alt)),
     ).properties(width=WIDTH, height=260, description=title)
-    said = "Each tuned variant, and the baseline at 0; the line joins means of those with as many episodes."
+    said = "Each tuned variant, and the baseline at 0; the line joins the means at each number of episodes."
     said += _rest(len(rows), len(COLORS))
     return Drawn("learning-curve", title, said, chart, learning_table(report))
 
@@ -227,7 +227,7 @@ def _outcomes(report: ReportData) -> Drawn:
         )
         .properties(width=WIDTH, height=ROW * len(report.groups[:MOST_ROWS]), description=title)
     )
-    said = "Truncated: cut off by the step limit. An error says nothing of the variant."
+    said = "Truncated: cut off by the step limit. An error says nothing about the variant."
     return Drawn("ends", title, said, chart, outcome_table(report.groups))
 
 
@@ -240,7 +240,7 @@ def _per_success(report: ReportData) -> Iterator[Drawn]:
             if each.value is not None
         ]
         if any(row["value"] for row in rows):
-            said = "All that was spent, on failures too, over the successes; no bar where nothing succeeded."
+            said = "All spending, failures included, per success; no bar where nothing succeeded."
             table = per_success_table([group for group, _ in found])
             mine = Table(
                 table.headings, [row for row in table.rows if (row[1] == "tokens") == (of == "tokens")], 2
@@ -249,17 +249,17 @@ def _per_success(report: ReportData) -> Iterator[Drawn]:
 
 
 def _colors(report: ReportData) -> dict[str, str]:
-    """Each group's own color, the same in every chart."""
+    """Give each group its own color, the same in every chart."""
     return {group.name: COLORS[place % len(COLORS)] for place, group in enumerate(report.groups)}
 
 
 def _rest(n: int, most: int) -> str:
-    """The note about values that only the table shows."""
+    """Return a note about values that only the table shows."""
     return f" Here the first {most} of {n}; the table has all." if n > most else ""
 
 
 def _short(task: str | None, report: ReportData) -> str:
-    """A task without its environment where all are of the same."""
+    """Return a task without its environment where all tasks are of the same one."""
     if task is None:
         return "all tasks" if len(report.tasks) > 1 else (report.tasks[0] if report.tasks else ALL)
     is_one = len({each.partition("/")[0] for each in report.tasks}) == 1
@@ -268,7 +268,7 @@ def _short(task: str | None, report: ReportData) -> str:
 
 
 def _file(measure: str) -> str:
-    """A measure as the name of a file."""
+    """Return the file name of a measure."""
     named = {"n_steps": "length", "n_output_tokens": "generated-tokens", "n_input_tokens": "input-tokens"}
     words = "".join(c if c.isalnum() else " " for c in heading(measure).lower()).split()
     return named.get(measure) or "-".join(words)[:_LONGEST_FILE] or "measure"

@@ -24,7 +24,7 @@ _MOST_NAMED = 20
 
 
 def markdown(report: ReportData, pictures: Sequence[tuple[str, str]] = ()) -> str:
-    """The report as Markdown.
+    """Format the report as Markdown.
 
     Args:
         report: The report.
@@ -38,9 +38,9 @@ def _lines(report: ReportData, pictures: Sequence[tuple[str, str]]) -> Iterator[
     yield ""
     yield f"{report.n_episodes:,} episodes, {len(report.tasks):,} tasks. {said_of(report)}"
     yield ""
-    told = [*report.notes, *notes(report.comparisons), *filter(None, [caution(report)])]
-    yield from (f"- {_plain(text)}" for text in told)
-    yield from _section("Variants", group_table(report), is_first=not told)
+    remarks = [*report.notes, *notes(report.comparisons), *filter(None, [caution(report)])]
+    yield from (f"- {_plain(text)}" for text in remarks)
+    yield from _section("Variants", group_table(report), is_first=not remarks)
     if report.comparisons:
         yield from _section("Differences", difference_table(report.comparisons))
         if len(report.tasks) > 1:
@@ -112,6 +112,6 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _plain(text: str) -> str:
-    """A name from elsewhere on one line, without what Markdown or HTML would take for a mark."""
+    """Put a name from data on one line, without characters that are Markdown or HTML markup."""
     line = "".join(character if character.isprintable() else "\ufffd" for character in text)
     return line.replace("<", "&lt;")

@@ -11,25 +11,25 @@ from trajkit.evaluation.estimate import SHARES
 from trajkit.evaluation.report_text import interval, number
 
 COLORS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#8a8a8a", "#b59f00")
-"""Colors that all can distinguish, on white and black: M. Okabe & K. Ito, "Color universal design" (2008)."""
+"""Colors that color-blind readers can distinguish: M. Okabe & K. Ito, "Color universal design" (2008)."""
 
 ROW = 30
-"""Height of a row."""
+"""Height of a row, in pixels."""
 BY_TASK_ROW = 16
-"""Height of a variant within the row of a task."""
+"""Height of a variant within the row of a task, in pixels."""
 MOST_ROWS = 40
-"""Most rows of a chart; the table under it has all."""
+"""Most rows of a chart; the table under it has all rows."""
 
 WIDTH: Any = 620
-"""Width of charts in files; the page sets `container`."""
+"""Width of charts in files, in pixels; the page sets `container`."""
 
 _LONGEST_NAME = 22
 _CUTS = ((9, 12), (4, 17), (16, 5), (12, 9), (1, 20), (20, 1))
-"""Characters of a long name that are kept at its start and at its end."""
+"""Numbers of characters to keep at the start and at the end of a long name."""
 
 
 def means(rows: Sequence[Mapping[str, Any]], title: str, measure: str) -> Any:
-    """A row per group: a bar from zero, a thick line of ± one standard error, a thin one of the interval."""
+    """Draw a row per group: a bar from zero, a thick line of ± one standard error, a thin interval line."""
     alt = need("altair", extra="report")
     shown = rows[:MOST_ROWS]
     y = names_axis(alt, shown)
@@ -60,7 +60,7 @@ def grouped(
     *,
     is_gain: bool = False,
 ) -> Any:
-    """A row per task, in it a line per group: its interval, with a dot at the value."""
+    """Draw a row per task, in it a line per group: its interval, with a dot at the value."""
     alt = need("altair", extra="report")
     names = list(dict.fromkeys(row["name"] for row in rows))[: len(COLORS)]
     tasks = list(dict.fromkeys(row["task"] for row in rows))[:MOST_ROWS]
@@ -91,7 +91,7 @@ def grouped(
 
 
 def across(alt: Any, measure: str, title: str, *, is_gain: bool = False) -> Any:
-    """The axis of a measure: from zero; of a share to 100 %."""
+    """Return the axis of a measure: it starts at zero, and ends at 100 % for a share."""
     is_share = measure in SHARES
     return alt.X(
         "value:Q",
@@ -102,7 +102,7 @@ def across(alt: Any, measure: str, title: str, *, is_gain: bool = False) -> Any:
 
 
 def ticks(alt: Any) -> Any:
-    """How many numbers an axis has: fewer on a phone."""
+    """Return the number of ticks of an axis: fewer on a phone."""
     return alt.ExprRef("width < 300 ? 4 : 6")
 
 
@@ -116,7 +116,7 @@ def row_of(
     *,
     signed: bool = False,
 ) -> dict[str, Any]:
-    """The values behind the marks of one mean: its interval, ± one standard error, and a text of both."""
+    """Return the data of one mean's marks: its interval, ± one standard error, and a text of both."""
     spread = None if error is None else (value - error, value + error)
     said = number(value, measure, signed=signed)
     return {
@@ -131,30 +131,30 @@ def row_of(
 
 
 def _known(rows: Sequence[Mapping[str, Any]], field: str) -> list[Mapping[str, Any]]:
-    """The rows that have a field: Vega warns about axes without values."""
+    """Keep the rows that have a field: Vega warns about axes without values."""
     return [row for row in rows if row[field] is not None]
 
 
 def names_axis(alt: Any, rows: Sequence[Mapping[str, Any]]) -> Any:
-    """A row for each name, in their order."""
+    """Return an axis with a row for each name, in their order."""
     names = list(dict.fromkeys(row["name"] for row in rows))
     return alt.Y("name:N", title=None, sort=names, axis=alt.Axis(labelExpr=_shown(names)))
 
 
 def names_legend(alt: Any, names: Sequence[str]) -> Any:
-    """The names above a chart: two in a row, one on a phone."""
+    """Return a legend above the chart: two names in a row, one on a phone."""
     columns = alt.ExprRef("width < 400 ? 1 : 2")
     return alt.Legend(orient="top", columns=columns, symbolType="circle", labelExpr=_shown(names))
 
 
 def _shown(names: Sequence[str]) -> str:
-    """The label of each name, as a Vega expression."""
-    shown = short_names(names)  # two lists: as the name of a property, `__proto__` means something else
+    """Return a Vega expression for the label of each name."""
+    shown = short_names(names)  # two lists instead of an object: a property named `__proto__` is special
     return f"{json.dumps([*shown.values()])}[indexof({json.dumps([*shown])}, datum.label)]"
 
 
 def short_names(names: Sequence[str]) -> dict[str, str]:
-    """Names that fit beside a chart: long ones lose their middle where they still differ without it."""
+    """Shorten long names in their middle where they stay different, so that they fit beside a chart."""
     for begin, end in _CUTS:
         found = {
             name: name if len(name) <= _LONGEST_NAME else f"{name[:begin]}…{name[-end:]}" for name in names
@@ -165,10 +165,10 @@ def short_names(names: Sequence[str]) -> dict[str, str]:
 
 
 def tooltip(alt: Any) -> list[Any]:
-    """The tooltip of a mark."""
+    """Return the tooltip of a mark."""
     return [alt.Tooltip("name:N", title="variant"), alt.Tooltip("said:N", title="mean [interval]")]
 
 
 def inline(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Rows embedded in the chart."""
+    """Embed rows in the chart."""
     return need("altair", extra="report").Data(values=[dict(row) for row in rows])

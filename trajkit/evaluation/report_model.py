@@ -1,4 +1,4 @@
-"""What `trajkit report` says: how variants did, how they differ, what got worse, and how sure that is."""
+"""The data of a report: results of variants, their differences, regressions and intervals."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ class StoreSide(Model):
     """A store that was read."""
 
     path: Path
-    """Where it is."""
+    """Folder of the store."""
     digest: Sha256
     """Digest of its content."""
     name: Text | None = None
-    """What its episodes were to be called; None for their variants' names."""
+    """Name that the user gave its episodes; None where groups are named after their variants."""
 
 
 class Training(Model):
-    """What a variant's model was trained on."""
+    """The training data of a variant's model."""
 
     model: Name
     """The model, or its job."""
     n_episodes: Count
     """Episodes of the training store."""
     n_learned: Count
-    """Steps of it that were learned."""
+    """Steps of the training store whose completions were learned."""
 
 
 class PerSuccess(Model):
-    """What a success costs: everything that was spent, failures included, over the successes."""
+    """The cost of a success: all spending, failures included, over the number of successes."""
 
     of: Name
     """`tokens` (prompts and answers) or `cost_usd`."""
@@ -47,137 +47,137 @@ class PerSuccess(Model):
     n: Count
     """Episodes whose end and whose tokens or cost are known."""
     n_successes: Count
-    """Successes among them."""
+    """Successes among these episodes."""
 
 
 class GroupResult(Model):
-    """How one group did."""
+    """The results of one group."""
 
     name: Name
-    """What it is called: the variant, with whatever else tells it from the others."""
+    """The variant, plus the parts that distinguish the group from the others."""
     variant: Text | None
     """The variant or policy; None when unknown."""
     decoding: Text | None
-    """How answers were drawn; None when nobody fixed it."""
+    """Decoding settings of the answers; None when they were not fixed."""
     models: tuple[Text, ...] = ()
-    """The models that answered, as the store has them."""
+    """The models that answered, as the store names them."""
     n_episodes: Count
-    """Its episodes."""
+    """Episodes of the group."""
     n_worlds: Count
-    """Distinct environment, task and seed; an episode without a seed counts as one."""
+    """Distinct combinations of environment, task and seed; an episode without a seed counts as one."""
     estimates: tuple[Estimate, ...]
-    """Means by measure, over all tasks and task by task."""
+    """Means by measure, over all tasks and per task."""
     outcomes: dict[str, int]
-    """Episodes by how they ended: success, failure, truncated, error, unknown. The last two say nothing of
+    """Episodes by outcome: success, failure, truncated, error, unknown. The last two do not count for
     success."""
     finish_reasons: dict[str, int]
-    """Answers by why the model stopped, as its service said; empty where nobody did."""
+    """Answers by the finish reason that the model's service gave; empty where it gave none."""
     n_judged: Count
-    """Answers of which it is known whether they named an action."""
+    """Answers that are known to have named an action or not."""
     n_invalid: Count
-    """Those that named none."""
+    """Answers that named no action."""
     per_success: tuple[PerSuccess, ...]
-    """Tokens and cost per success, where they were counted."""
+    """Tokens and cost per success, where they are known."""
     training: Training | None = None
-    """What its model was trained on; None when unknown, or when it is not tuned."""
+    """Training data of the model; None when unknown, or when the model is not tuned."""
 
     def estimate(self, metric: str, task: str | None = None) -> Estimate | None:
-        """The mean of a measure; None where there is none."""
+        """Return the estimate of a measure; None where there is none."""
         return next((each for each in self.estimates if (each.metric, each.task) == (metric, task)), None)
 
 
 class Moment(Model):
-    """One step of an episode, as far as it helps to see what happened."""
+    """One step of an episode, shown in a regression."""
 
     observation: Text | None
-    """What the agent saw, cut where it is long."""
+    """Observation of the agent, shortened where it is long."""
     action: Text | None
-    """What it did."""
+    """Action of the agent."""
     is_valid: bool | None
-    """Whether its answer named an action; None when unknown."""
+    """Whether the answer named an action; None when unknown."""
     reward: float | None
-    """What it got for it."""
+    """Reward of the action."""
 
 
 class Played(Model):
     """An episode that a regression names."""
 
     group: Name
-    """Whose."""
+    """Group that played it."""
     episode_id: Name
-    """Which."""
+    """Id of the episode."""
     store: Path
-    """Where it is: `trajkit show STORE EPISODE` prints all of it."""
+    """Store of the episode: `trajkit show STORE EPISODE` prints all of it."""
     outcome: Name
-    """How it ended."""
+    """Outcome of the episode."""
     n_steps: Count
-    """Its steps."""
+    """Number of steps."""
     moments: tuple[Moment, ...] = ()
-    """The last of them; empty beyond the first regressions of a comparison."""
+    """The last steps; empty beyond the first regressions of a comparison."""
 
 
 class Regression(Model):
     """A world in which the baseline succeeded and the candidate did not."""
 
     baseline: Name
-    """The group compared against."""
+    """Name of the group compared against."""
     candidate: Name
-    """The group compared with it."""
+    """Name of the group that is compared with it."""
     task: Text
-    """`env_id/task`."""
+    """Task as `env_id/task`."""
     seed: int
-    """Its seed."""
+    """Seed of the world."""
     episodes: tuple[Played, ...]
-    """The baseline's, then the candidate's."""
+    """The baseline's episode, then the candidate's."""
 
 
 class Unaliased(Model):
-    """The results on worlds that read like none of the training stores."""
+    """The results on worlds whose text is in none of the training stores."""
 
     trained_on: tuple[StoreSide, ...]
-    """What was learned."""
+    """The training stores."""
     n_worlds: Count
     """Worlds of the evaluation."""
     n_aliased: Count
-    """Those whose mission and first text are also in a training store; they are left out here."""
+    """Worlds whose mission and first text are also in a training store; these results leave them out."""
     leaks: tuple[Text, ...]
-    """What the evaluation has in common with what was learned beyond such text; empty as it must be."""
+    """Forbidden overlaps between evaluation and training stores beyond such text; empty as it must be."""
     groups: tuple[GroupResult, ...]
-    """The groups on the other worlds; empty where none is left."""
+    """Results of the groups on the other worlds; empty where no world is left."""
     comparisons: tuple[Comparison, ...]
-    """Their differences."""
+    """Differences on the other worlds."""
 
 
 class ReportData(Model):
-    """Everything a report says; `report.json` is this."""
+    """The whole content of a report; `report.json` has this shape."""
 
     report_version: int = 1
     """Version of this shape."""
     trajkit_version: Name
-    """What wrote it."""
+    """Version of trajkit that wrote the report."""
     stores: tuple[StoreSide, ...]
-    """What was read."""
+    """The stores that were read."""
     confidence: float
-    """Of every interval."""
+    """Confidence of every interval."""
     resamples: Count
     """Resamples of each bootstrap."""
     seed: int
-    """Of its draws."""
+    """Seed of the bootstrap."""
     n_episodes: Count
     """Episodes in the groups."""
     tasks: tuple[Text, ...]
-    """All of them, as `env_id/task`."""
+    """All tasks, as `env_id/task`."""
     measures: tuple[Name, ...]
-    """What was measured at all: success, the return, then the others."""
+    """Measures with a value in any group: success, the return, then the others."""
     groups: tuple[GroupResult, ...]
-    """Each variant, in the order in which they were played."""
+    """Results of each group, in the order in which they were played."""
     comparisons: tuple[Comparison, ...]
-    """Each baseline with each other group: by measure, over all tasks and task by task."""
+    """Each baseline with each other group, by measure: over all tasks and per task."""
     regressions: tuple[Regression, ...]
     """Worlds that got worse."""
     n_improved: dict[str, int] = {}
-    """Worlds that got better, by `candidate against baseline`."""
+    """Number of worlds that got better, by `candidate against baseline`."""
     unaliased: Unaliased | None = None
-    """The results on worlds that read like nothing learned; None where no training store is named."""
+    """The results on worlds whose text is in no training store; None where no training store is named."""
     notes: tuple[Text, ...] = ()
-    """What a reader must know: what was left out, what could not be paired."""
+    """Notes for the reader, such as which episodes were left out or could not be paired."""

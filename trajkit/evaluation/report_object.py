@@ -1,4 +1,4 @@
-"""The Python object of a report: its numbers, and every way to display and to write them."""
+"""The Python object of a report: its numbers, and the ways to display and write them."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ PAGE, MARKDOWN, JSON, CHARTS = "report.html", "report.md", "report.json", "chart
 
 
 class Report(Result, ReportData):
-    """What evaluation stores say of the variants in them; notebooks show it with its charts.
+    """Results of the variants in evaluation stores; notebooks show them with charts.
 
     Its fields are those of `report.json`.
     """
 
     def markdown(self) -> str:
-        """Every table as Markdown."""
+        """Return every table as Markdown."""
         from trajkit.evaluation.report_markdown import markdown
 
         return markdown(self)
 
     def page(self) -> str:
-        """One page of HTML that needs nothing but itself.
+        """Return one self-contained page of HTML.
 
         Raises:
             MissingExtra: Altair or vl-convert is not installed.
@@ -47,19 +47,19 @@ class Report(Result, ReportData):
         """Write `report.html`, `report.md`, `report.json` and every chart as PNG and SVG.
 
         Args:
-            folder: Where; nothing may have that name.
+            folder: A new folder; nothing may have that name yet.
 
         Returns:
-            The files.
+            Paths of the files.
 
         Raises:
-            StoreError: Something has that name.
+            StoreError: The folder already exists.
             MissingExtra: Altair or vl-convert is not installed.
         """
         return save(self, Path(folder))
 
     def to_json(self) -> dict[str, Any]:
-        """What `report.json` holds."""
+        """Return the content of `report.json`."""
         return self.model_dump(mode="json")
 
     def __str__(self) -> str:
@@ -80,7 +80,7 @@ class Report(Result, ReportData):
 
 
 def report_schema() -> dict[str, Any]:
-    """The JSON Schema (2020-12) of `report.json`."""
+    """Return the JSON Schema (2020-12) of `report.json`."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": "urn:trajkit:v1:report",
@@ -89,7 +89,7 @@ def report_schema() -> dict[str, Any]:
 
 
 def notebook_html(report: ReportData) -> str:
-    """HTML to stand among other things; without the packages that draw, the tables alone."""
+    """Return HTML for a notebook cell; without the packages that draw charts, it has tables only."""
     return html.framed(_parts(report))
 
 
@@ -114,14 +114,14 @@ def _table(table: Table) -> str:
 
 
 def save(report: ReportData, goal: Path) -> list[Path]:
-    """Write all of them into a new folder, whole or not at all.
+    """Write all files of a report into a new folder, or nothing.
 
     Args:
         report: The report.
-        goal: The folder; nothing may have that name.
+        goal: The folder; nothing may have that name yet.
 
     Raises:
-        StoreError: Something has that name.
+        StoreError: The folder already exists.
         MissingExtra: Altair or vl-convert is not installed.
     """
     drawn = list(charts(report))

@@ -25,7 +25,7 @@ from trajkit.evaluation.report_text import (
 
 _MOST_OPEN = 10
 
-# no address but the page itself: a browser would refuse any other
+# the page loads nothing: the policy lets the browser refuse every other address
 _POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data:"
 )
@@ -60,7 +60,7 @@ show();
 
 
 def page(report: ReportData) -> str:
-    """The page as HTML text.
+    """Return the page as HTML text.
 
     Raises:
         MissingExtra: Altair or vl-convert is not installed.
@@ -92,13 +92,13 @@ def page(report: ReportData) -> str:
 
 
 def _names(report: ReportData) -> str:
-    """The compared variants; one with several decodings is listed once."""
+    """Return the compared variants; one with several decodings is listed once."""
     names = [group.name.removesuffix(f", {group.decoding or 'config'}") for group in report.groups]
     return ", ".join(dict.fromkeys(names))
 
 
 def _first(report: ReportData) -> Iterator[str]:
-    """The first section: the main results and the necessary caveats."""
+    """Write the first section: the main results and the necessary caveats."""
     lines = []
     for each in report.comparisons:
         if each.task is None and each.metric in ("success", *report.measures[1:2]):
@@ -113,9 +113,9 @@ def _first(report: ReportData) -> Iterator[str]:
             )
     if lines:
         yield _listed(lines)
-    told = [*report.notes, *notes(report.comparisons), *filter(None, [caution(report)])]
-    if told:
-        yield _listed([escape(text) for text in told])
+    remarks = [*report.notes, *notes(report.comparisons), *filter(None, [caution(report)])]
+    if remarks:
+        yield _listed([escape(text) for text in remarks])
     yield _html(group_table(report))
     if report.comparisons:
         yield "<h3>Differences</h3>"
@@ -133,7 +133,7 @@ def _regressions(report: ReportData) -> Iterator[str]:
     if not report.comparisons:
         return
     yield "<h2>What got worse</h2><p>Worlds in which the baseline succeeded and the candidate did not.</p>"
-    told: set[str] = set()
+    shown: set[str] = set()
     for pair, n_improved in report.n_improved.items():
         worse = [each for each in report.regressions if f"{each.candidate} against {each.baseline}" == pair]
         yield f"<h3>{escape(pair)}: {len(worse):,} worse, {n_improved:,} better</h3>"
@@ -145,8 +145,8 @@ def _regressions(report: ReportData) -> Iterator[str]:
         ends = []
         for each in worse:
             for played in each.episodes:
-                if played.moments and played.episode_id not in told:
-                    told.add(played.episode_id)
+                if played.moments and played.episode_id not in shown:
+                    shown.add(played.episode_id)
                     ends.append(_episode(each, played))
         if ends:
             inner = f'<div class="inner">{"".join(ends)}</div>'
@@ -169,7 +169,7 @@ def _link(played: Played) -> str:
 
 
 def _episode(regression: Regression, played: Played) -> str:
-    """The end of an episode."""
+    """Show the last steps of an episode."""
     rows = "".join(
         f"<tr><td>{played.n_steps - len(played.moments) + number}</td>"
         f'<td class="text">{escape(moment.observation or "-")}</td>'
@@ -214,7 +214,7 @@ def _stores(report: ReportData) -> Iterator[str]:
 
 
 def _html(table: Table) -> str:
-    """A table that scrolls where it is too wide, words to the left and numbers to the right."""
+    """Return a table that scrolls where it is too wide, with text to the left and numbers to the right."""
 
     def row(cells: Sequence[str], tag: str) -> str:
         inner = "".join(

@@ -17,7 +17,7 @@ _SCALE = 2
 
 
 def config(ink: str, soft: str, line: str, paper: str | None) -> dict[str, Any]:
-    """The colors of a chart in Vega-Lite's terms; None leaves the paper as it is."""
+    """Return the colors of a chart as Vega-Lite's config; without `paper` the background is transparent."""
     text = {"labelColor": soft, "titleColor": ink, "labelFontSize": 12, "titleFontSize": 12}
     return {
         "background": paper or "transparent",
@@ -43,18 +43,18 @@ LIGHT = config("#1c2430", "#5b6675", "#dfe3e8", None)
 """Colors of the page in light mode."""
 DARK = config("#e6e9ee", "#9aa5b3", "#333b46", None)
 """Colors of the page in dark mode."""
-# a reader's font may be wider than the one that labels were measured with
+# the font of a reader may be wider than the one that labels were measured with
 _PAPER = config("#1c2430", "#5b6675", "#dfe3e8", "#ffffff") | {
     "padding": {"left": 20, "top": 5, "right": 12, "bottom": 5}
 }
 
 
 def spec(drawn: Drawn, *, is_wide: bool = False) -> dict[str, Any]:
-    """The chart as Vega-Lite.
+    """Return the chart as Vega-Lite.
 
     Args:
-        drawn: Which.
-        is_wide: As wide as what it stands in.
+        drawn: The chart.
+        is_wide: Fill the width of the surrounding element.
     """
     found: dict[str, Any] = drawn.chart.to_dict(format="vega-lite")
     found.pop("config", None)  # Altair's own colors
@@ -64,11 +64,11 @@ def spec(drawn: Drawn, *, is_wide: bool = False) -> dict[str, Any]:
 
 
 def png(drawn: Drawn) -> bytes:
-    """The chart as a picture.
+    """Return the chart as PNG.
 
     Raises:
         MissingExtra: vl-convert is not installed.
-        DataError: A name is nothing that can be drawn.
+        DataError: A name cannot be drawn.
     """
     convert = need("vl_convert", extra="report")
     with _drawing(drawn):
@@ -77,11 +77,11 @@ def png(drawn: Drawn) -> bytes:
 
 
 def svg(drawn: Drawn) -> str:
-    """The chart as a drawing.
+    """Return the chart as SVG.
 
     Raises:
         MissingExtra: vl-convert is not installed.
-        DataError: A name is nothing that can be drawn.
+        DataError: A name cannot be drawn.
     """
     convert = need("vl_convert", extra="report")
     with _drawing(drawn):
@@ -91,7 +91,7 @@ def svg(drawn: Drawn) -> str:
 
 @contextlib.contextmanager
 def _drawing(drawn: Drawn) -> Iterator[None]:
-    """Name the chart that could not be drawn, without the renderer's stack trace."""
+    """Convert the renderer's failure to an error that names the chart."""
     try:
         yield
     except ValueError as error:
@@ -104,7 +104,7 @@ def _drawing(drawn: Drawn) -> Iterator[None]:
 
 @functools.cache
 def vega() -> str:
-    """The complete source of Vega for the browser; nothing is loaded from elsewhere.
+    """Return the complete source of Vega for the browser, which then loads nothing else.
 
     Raises:
         MissingExtra: vl-convert is not installed.
@@ -115,5 +115,5 @@ def vega() -> str:
 
 
 def script_json(value: Any) -> str:
-    """JSON that may stand in a script."""
+    """Return JSON that is safe inside a script element."""
     return json.dumps(value, ensure_ascii=False).replace("<", "\\u003c").replace("\u2028", "\\u2028")

@@ -21,7 +21,7 @@ HEADINGS = {
     "invalid": "invalid answers",
     "cost_usd": "cost (USD)",
 }
-"""Measures in words; other metrics go by their names."""
+"""Measures in words; other metrics are shown by their names."""
 
 ALL = "all"
 """All tasks together, each with the same weight."""
@@ -35,22 +35,22 @@ class Table(NamedTuple):
     headings: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
     n_text: int = 1
-    """How many columns are text; the others are numbers."""
+    """Number of leading text columns; the others are numbers."""
 
 
 def heading(measure: str) -> str:
-    """A measure in words."""
+    """Return a measure in words."""
     return HEADINGS.get(measure, measure)
 
 
 def number(value: float | None, measure: str = "", *, signed: bool = False, like: float | None = None) -> str:
-    """A value with three decimals where it is a share, a return or small; else what fits.
+    """Format a value: three decimals for a share, a return or a small value, otherwise fewer.
 
     Args:
-        value: None for `-`.
-        measure: What is measured.
-        signed: With a plus where it is above 0.
-        like: As many decimals as this value would have.
+        value: The value; None gives `-`.
+        measure: The measure of the value.
+        signed: Put a plus before a value above 0.
+        like: Use as many decimals as this value would have.
     """
     if value is None:
         return "-"
@@ -65,7 +65,7 @@ def number(value: float | None, measure: str = "", *, signed: bool = False, like
 
 
 def interval(low: float | None, high: float | None, measure: str = "", *, signed: bool = False) -> str:
-    """`[0.105, 0.348]`; `-` where there is none."""
+    """Format an interval as `[0.105, 0.348]`; `-` where there is none."""
     if low is None and high is None:
         return "-"
     ends = (
@@ -76,7 +76,7 @@ def interval(low: float | None, high: float | None, measure: str = "", *, signed
 
 
 def estimate_cells(found: Estimate | None, measure: str) -> tuple[str, str]:
-    """`0.200 ± 0.065` and `[0.105, 0.348]`."""
+    """Return the cells `0.200 ± 0.065` and `[0.105, 0.348]`."""
     if found is None:
         return "-", "-"
     error = found.standard_error
@@ -85,7 +85,7 @@ def estimate_cells(found: Estimate | None, measure: str) -> tuple[str, str]:
 
 
 def _with_interval(found: Estimate | None, measure: str) -> str:
-    """`0.200 [0.105, 0.348]`."""
+    """Return `0.200 [0.105, 0.348]`."""
     if found is None:
         return "-"
     bounds = "" if found.low is None else f" {interval(found.low, found.high, measure)}"
@@ -93,7 +93,7 @@ def _with_interval(found: Estimate | None, measure: str) -> str:
 
 
 def text(report: ReportData) -> str:
-    """The report as a terminal shows it: a sentence, then every table that has rows."""
+    """Format the report for a terminal: a sentence, then every table that has rows."""
     tables = [
         group_table(report),
         difference_table(report.comparisons),
@@ -119,7 +119,7 @@ def _as_text(tables: Iterable[Table]) -> Iterator[str]:
 
 
 def group_table(report: ReportData, groups: Sequence[GroupResult] | None = None) -> Table:
-    """A row per group, over all tasks: the mean of each measure with its interval."""
+    """Return a row per group, over all tasks: the mean of each measure with its interval."""
     shown = report.groups if groups is None else groups
     measures = [each for each in report.measures if any(group.estimate(each) for group in shown)]
     headings = ("variant", "episodes", *(heading(each) for each in measures))
@@ -135,7 +135,7 @@ def group_table(report: ReportData, groups: Sequence[GroupResult] | None = None)
 
 
 def measure_table(groups: Sequence[GroupResult], measure: str) -> Table:
-    """One measure: a row per group and task, then over all tasks."""
+    """Return the rows of one measure: a row per group and task, then one over all tasks."""
     rows = []
     for group in groups:
         mine = [each for each in group.estimates if each.metric == measure]
@@ -146,7 +146,7 @@ def measure_table(groups: Sequence[GroupResult], measure: str) -> Table:
 
 
 def difference_table(comparisons: Sequence[Comparison], *, is_by_task: bool = False) -> Table:
-    """A row per comparison: over all tasks, or one for each task."""
+    """Return a row per comparison: over all tasks, or one for each task."""
     rows = [
         (
             each.candidate,
@@ -169,12 +169,12 @@ def difference_table(comparisons: Sequence[Comparison], *, is_by_task: bool = Fa
 
 
 def p_text(value: float) -> str:
-    """`0.031`, `< 0.001`."""
+    """Format a p-value as `0.031` or `< 0.001`."""
     return "< 0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def outcome_table(groups: Sequence[GroupResult]) -> Table:
-    """A table of outcomes, and of answers that named no action."""
+    """Return a row per group: its outcomes, and its answers that named no action."""
     ends = [each for each in _OUTCOMES if any(group.outcomes.get(each) for group in groups)]
     reasons = list(dict.fromkeys(each for group in groups for each in group.finish_reasons))
     rows = [
@@ -190,7 +190,7 @@ def outcome_table(groups: Sequence[GroupResult]) -> Table:
 
 
 def per_success_table(groups: Sequence[GroupResult]) -> Table:
-    """Tokens and cost per success."""
+    """Return a row per group and spending: tokens and cost per success."""
     rows = [
         (
             group.name,
@@ -210,7 +210,7 @@ def _spent(each: PerSuccess) -> str:
 
 
 def learning_table(report: ReportData) -> Table:
-    """A table of each tuned variant's training data and result."""
+    """Return a row per tuned variant: its training data and result."""
     score = report.measures[1] if len(report.measures) > 1 else "success"
     rows = [
         (
@@ -227,7 +227,7 @@ def learning_table(report: ReportData) -> Table:
 
 
 def regression_table(regressions: Sequence[Regression]) -> Table:
-    """How many worlds got worse, by comparison and task."""
+    """Count the worlds that got worse, by comparison and task."""
     counted: dict[tuple[str, str, str], int] = {}
     for each in regressions:
         key = (each.candidate, each.baseline, each.task)
@@ -237,7 +237,7 @@ def regression_table(regressions: Sequence[Regression]) -> Table:
 
 
 def said_of(report: ReportData) -> str:
-    """Explain the intervals: how they were made, and whether they are about a model or its method."""
+    """Explain the intervals: their method, and whether they are about a model or its training method."""
     of_methods = [group.name for group in report.groups if any(each.n_models > 1 for each in group.estimates)]
     scope = (
         f"Those of {', '.join(of_methods)} are for the method, over worlds and models" if of_methods else ""
@@ -254,23 +254,24 @@ def said_of(report: ReportData) -> str:
 
 
 def caution(report: ReportData) -> str | None:
-    """A caution about many comparisons; None where there are few."""
+    """Return a caution about many comparisons; None where there are few."""
     n = sum(each.low is not None for each in report.comparisons)
     expected = n * (1 - report.confidence)
     if expected < 1:
         return None
     return (
-        f"{n:,} differences are told: about {expected:.0f} of them would exclude zero by chance alone, were "
-        "there none."
+        f"{n:,} differences are reported: about {expected:.0f} of them would exclude zero by chance alone if "
+        "no variant differed."
     )
 
 
 def notes(comparisons: Sequence[Comparison]) -> Iterator[str]:
-    """Notes on differences over all tasks that could not be computed; equal notes appear once."""
-    told: dict[tuple[str, str, str], list[str]] = {}
+    """Note the differences over all tasks that could not be computed; equal notes appear once."""
+    measures_by_note: dict[tuple[str, str, str], list[str]] = {}
     for each in comparisons:
         if each.note is not None and each.task is None:
             for why in each.note.split("; "):
-                told.setdefault((each.candidate, each.baseline, why), []).append(heading(each.metric))
-    for (candidate, baseline, why), measures in told.items():
+                key = (each.candidate, each.baseline, why)
+                measures_by_note.setdefault(key, []).append(heading(each.metric))
+    for (candidate, baseline, why), measures in measures_by_note.items():
         yield f"{candidate} against {baseline}, {', '.join(measures)}: {why}"

@@ -48,16 +48,16 @@ class Requirement(NamedTuple):
     text: str
     metric: str
     where: Mapping[str, str]
-    """`task`, `candidate`, `baseline`, `decoding`; without a task it is about all of them together."""
+    """Values of `task`, `candidate`, `baseline` and `decoding`; without a task, all tasks together."""
     field: str
     test: str
     value: float
 
     def of(self, report: ReportData) -> list[Comparison]:
-        """The comparisons that the requirement applies to.
+        """Return the comparisons that the requirement applies to.
 
         Raises:
-            QueryError: There is none.
+            QueryError: It applies to none.
         """
         ways = {group.name: group.decoding or "config" for group in report.groups}
         found = [each for each in report.comparisons if self._is_about(each, ways)]
@@ -65,8 +65,8 @@ class Requirement(NamedTuple):
             return found
         if not report.comparisons:
             raise QueryError(
-                f"--require {self.text!r}: nothing is compared, as there is one variant only",
-                hint="name the stores of two",
+                f"--require {self.text!r}: there is only one variant, so there is no comparison",
+                hint="name the stores of two variants",
             )
         known = {
             "measure": sorted({each.metric for each in report.comparisons}),
@@ -78,10 +78,10 @@ class Requirement(NamedTuple):
             _DECODING: sorted(set(ways.values())) if len(set(ways.values())) > 1 else [],
         }
         listed = "; ".join(f"{key}: {', '.join(names)}" for key, names in known.items() if names)
-        raise QueryError(f"--require {self.text!r} is about no comparison here", hint=listed)
+        raise QueryError(f"--require {self.text!r} matches no comparison of this report", hint=listed)
 
     def holds(self, comparison: Comparison) -> bool:
-        """Whether a comparison meets the requirement; False where the value is unknown."""
+        """Check whether a comparison meets the requirement; False where the value is unknown."""
         value = getattr(comparison, self.field)
         return value is not None and _TESTS[self.test](value, self.value)
 
@@ -101,15 +101,15 @@ def requirement(text: str) -> Requirement:
     """Parse a requirement.
 
     Raises:
-        QueryError: It is none.
+        QueryError: The text is not a requirement.
     """
     match = _FORM.fullmatch(text)
     if match is None:
-        raise QueryError(f"--require {text!r} is no requirement", hint=_HINT)
+        raise QueryError(f"--require {text!r} is not a requirement", hint=_HINT)
     if match["field"] not in _FIELDS:
         raise QueryError(
-            f"--require {text!r}: a comparison has no {match['field']!r}",
-            hint=f"there are: {', '.join(_FIELDS)}",
+            f"--require {text!r}: a comparison has no field {match['field']!r}",
+            hint=f"fields: {', '.join(_FIELDS)}",
         )
     where = _where(text, match["where"] or "")
     return Requirement(
@@ -122,11 +122,11 @@ def require(report: ReportData, wanted: Sequence[Requirement]) -> None:
 
     Args:
         report: The report.
-        wanted: The requirements, read.
+        wanted: The parsed requirements.
 
     Raises:
-        NotHeld: One does not; the message names the comparison and its value.
-        QueryError: One is about no comparison of the report.
+        NotHeld: A comparison does not meet one; the message names the comparison and its value.
+        QueryError: A requirement matches no comparison of the report.
     """
     found = [(each, one) for each in wanted for one in each.of(report)]
     for each, one in found:
@@ -143,12 +143,12 @@ def require(report: ReportData, wanted: Sequence[Requirement]) -> None:
 
 
 def _names(task: str, asked: str) -> bool:
-    """Whether a typed name means a task: `goto` or `babyai/goto`."""
+    """Check whether a typed name, such as `goto` or `babyai/goto`, means a task."""
     return asked in (task, task.partition("/")[2])
 
 
 def _where(text: str, inside: str) -> dict[str, str]:
-    """`goto`, or `task=goto, candidate=tuned`. A decoding may have a comma: `temperature=0.7,top_p=0.9`."""
+    """Parse `goto` or `task=goto, candidate=tuned`; a decoding may contain commas."""
     found: dict[str, str] = {}
     for piece in filter(None, (piece.strip() for piece in inside.split(","))):
         key, is_named, name = (part.strip() for part in piece.partition("="))
@@ -158,6 +158,6 @@ def _where(text: str, inside: str) -> dict[str, str]:
         if not is_named:
             key, name = "task", key
         if key not in _KEYS or key in found or not name:
-            raise QueryError(f"--require {text!r}: {piece!r} is no choice", hint=_HINT)
+            raise QueryError(f"--require {text!r}: {piece!r} is not a condition", hint=_HINT)
         found[key] = name
     return found

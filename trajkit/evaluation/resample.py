@@ -1,4 +1,4 @@
-"""Resample worlds within their tasks, to see how much means over tasks vary with other seeds."""
+"""Resample worlds within their tasks, to estimate how much means over tasks vary with other seeds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _DRAWS_AT_ONCE = 4_000_000
 
 
 class Resampling(NamedTuple):
-    """How intervals are drawn; the same values give the same bounds."""
+    """Settings of the bootstrap; the same settings give the same bounds."""
 
     resamples: int = 10_000
-    """How many resamples."""
+    """Number of resamples."""
     seed: int = 0
-    """Of the draws."""
+    """Seed of the draws."""
     confidence: float = 0.95
-    """Of the intervals, between 0 and 1."""
+    """Confidence of the intervals, between 0 and 1."""
 
 
 class Bounds(NamedTuple):
@@ -36,18 +36,18 @@ NOTHING = Bounds(None, None)
 
 
 def resampled(values: Floats, tasks: Ints, how: Resampling) -> Floats:
-    """Means of resamples drawn with replacement within each task.
+    """Compute means of resamples drawn with replacement within each task.
 
     B. Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7 (1979), with tasks as
     strata. All columns of a resample come from the same worlds.
 
     Args:
-        values: Worlds by measures; NaN where nothing was measured, which no mean counts.
+        values: Values as worlds by measures; NaN where nothing was measured, which every mean leaves out.
         tasks: The task of each world, from 0 without gaps.
-        how: Resamples and seed.
+        how: Number of resamples and seed.
 
     Returns:
-        Tasks by resamples by measures; NaN where a resample has no value.
+        Means as tasks by resamples by measures; NaN where a resample has no value.
     """
     chance = np.random.default_rng(how.seed)
     n_tasks = int(tasks.max()) + 1 if len(tasks) else 0
@@ -69,11 +69,11 @@ def resampled(values: Floats, tasks: Ints, how: Resampling) -> Floats:
 
 
 def percentiles(draws: Floats, confidence: float) -> Bounds:
-    """The percentile interval of resampled values; a resample without a value is left out."""
+    """Return the percentile interval of resampled values; a resample without a value is left out."""
     known = draws[~np.isnan(draws)]
     if not len(known):
         return NOTHING
-    # not interpolated: a value between a number and infinity has no meaning
+    # no interpolation: a value between a number and infinity has no meaning
     low, high = np.quantile(
         known, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf"
     ).tolist()

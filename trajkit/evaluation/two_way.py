@@ -26,16 +26,16 @@ class Spread(NamedTuple):
 
     variance: float
     degrees: float
-    """Degrees of freedom; above 0."""
+    """Degrees of freedom, above 0."""
 
     def bounds(self, mean: float, n: int, confidence: float, *, is_share: bool) -> Bounds:
-        """The interval of the mean.
+        """Return the interval of the mean.
 
         Args:
             mean: The mean itself.
-            n: Worlds or rooms, for a share whose worlds are all the same.
-            confidence: Of the interval.
-            is_share: The bounds stay between 0 and 1.
+            n: Number of worlds or rooms, for a share whose worlds all have the same value.
+            confidence: Confidence of the interval.
+            is_share: Keep the bounds between 0 and 1.
         """
         if is_share:
             return Bounds(*share_bounds(mean, self.variance, n, self.degrees, confidence=confidence))
@@ -44,11 +44,11 @@ class Spread(NamedTuple):
 
 
 def n_crossed(played: Floats | None, strata: Ints) -> int:
-    """How many models played at least two worlds of each stratum together; 1 where they did not.
+    """Count the models that together played at least two worlds of each stratum; 1 where they did not.
 
     Args:
-        played: Worlds by models; NaN where a model has no value. None where there is one model.
-        strata: The stratum of each world, from 0 without gaps.
+        played: Values as worlds by models; NaN where a model has no value. None where there is one model.
+        strata: Stratum of each world, from 0 without gaps.
     """
     if played is None or played.shape[1] < 2:
         return 1
@@ -57,7 +57,7 @@ def n_crossed(played: Floats | None, strata: Ints) -> int:
 
 
 def n_rooms(rooms: Ints | None) -> int | None:
-    """How many rooms there are; None where each world is a room of its own."""
+    """Count the rooms; None where each world is a room of its own."""
     found = None if rooms is None else len(np.unique(rooms))
     return None if rooms is None or found == len(rooms) else found
 
@@ -68,14 +68,14 @@ def spread(
     groups: Iterable[Floats | None] = (),
     rooms: Ints | None = None,
 ) -> Spread | None:
-    """The variance of a mean over strata that weigh the same.
+    """Compute the variance of a mean over strata that weigh the same.
 
     Args:
-        per_world: A value for each world: the mean over the models, or a difference of such means.
-        strata: The stratum of each world, from 0 without gaps.
-        groups: Worlds by models for each group that is in the mean, as `n_crossed` takes them; where that
-            is 1, a group adds nothing.
-        rooms: The room of each world; None where each is one of its own.
+        per_world: One value per world: the mean over the models, or a difference of such means.
+        strata: Stratum of each world, from 0 without gaps.
+        groups: Values as worlds by models for each group in the mean, as in `n_crossed`; a group for which
+            that is 1 adds nothing.
+        rooms: Room of each world; None where each world is a room of its own.
 
     Returns:
         None where a stratum has a single world.
@@ -100,7 +100,7 @@ def spread(
 
 
 def _between_rooms(per_world: Floats, strata: Ints, rooms: Ints) -> float:
-    """The variance of the mean where the worlds of a room move together: what each room adds, squared.
+    """Compute the variance of the mean where the worlds of a room are correlated: rooms' sums, squared.
 
     K.-Y. Liang & S. L. Zeger, "Longitudinal data analysis using generalized linear models", Biometrika 73
     (1986), for a mean over strata; where every room is in every stratum, s² / n of the rooms' means.
@@ -112,7 +112,7 @@ def _between_rooms(per_world: Floats, strata: Ints, rooms: Ints) -> float:
 
 
 def _between_models(played: Floats, strata: Ints) -> tuple[float, float, int]:
-    """The variance of the mean over models, the part explained by worlds alone, and its degrees."""
+    """Return the variance of the mean over models, the part that worlds alone explain, and its degrees."""
     n_models = played.shape[1]
     means, residual, degrees = np.zeros(n_models), 0.0, 0
     n_strata = int(strata.max()) + 1

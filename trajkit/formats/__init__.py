@@ -17,6 +17,7 @@ _PLACES: dict[str, str] = {
     "trl-prompt-completion": "trajkit.formats.trl:TRL_PROMPT_COMPLETION",
     "trl-preference": "trajkit.formats.trl:TRL_PREFERENCE",
     "trl-kto": "trajkit.formats.trl:TRL_KTO",
+    "trl-grpo": "trajkit.formats.trl:TRL_GRPO",
     "sharegpt": "trajkit.formats.sharegpt:SHAREGPT",
     "axolotl": "trajkit.formats.axolotl:AXOLOTL",
     "together": "trajkit.formats.together:TOGETHER",

@@ -1,12 +1,13 @@
 """Define a format: a pair of pure functions between trajkit's nouns and JSON of others, with typed losses.
 
-There are six kinds of formats, by the content of a row:
+There are seven kinds of formats, by the content of a row:
 
 - `SftFormat`: a conversation, and which of its answers are learned (`Example`)
 - `PreferenceFormat`: a prompt with a better and a worse answer (`Preference`)
 - `JudgedFormat`: a prompt with an answer that is good or bad (`Judged`)
 - `TableFormat`: a step, as columns
 - `ExperienceFormat`: sampled tokens with log-probabilities and advantages, as columns
+- `StartFormat`: the start of an episode, to be played again
 - `EpisodeFormat`: a whole episode, for exchange with other tools
 
 `trajkit.formats.known` lists all formats.
@@ -45,6 +46,9 @@ class LossKind(StrEnum):
     TOOL_CALL_ID = "tool call id"
     TOOL_NAME = "tool name"
     TOOL_FIELD = "tool field"
+    REPEATED_START = "repeated start"
+    INITIAL_STATE = "initial state"
+    EPISODE_REWARD = "episode reward"
 
 
 class Loss(NamedTuple):
@@ -115,6 +119,17 @@ class Judged(NamedTuple):
     is_good: bool
     tools: tuple[JsonObject, ...] = ()
     """Tools that the model could call."""
+
+
+class Start(NamedTuple):
+    """Where an episode begins: attempts with the same start begin in the same world."""
+
+    env_id: str
+    """The environment."""
+    task: str
+    """One of its tasks."""
+    seed: int
+    """Seed of the world."""
 
 
 class Row(NamedTuple):
@@ -287,6 +302,20 @@ class ExperienceFormat:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StartFormat:
+    """Rows of starts, for a trainer that plays from them: each start once, however often it was played."""
+
+    name: str
+    """What the user calls it."""
+    about: str
+    """What it is for, in a line."""
+    row: Callable[[Start], JsonObject]
+    """The row of a start."""
+    columns: Mapping[str, str]
+    """Columns of a table of rows, with their types in DuckDB's words."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class EpisodeFormat:
     """Whole episodes, for exchange with other tools."""
 
@@ -306,7 +335,9 @@ class EpisodeFormat:
     """Whether trainers read it directly: then evaluation episodes are refused."""
 
 
-Format = SftFormat | PreferenceFormat | JudgedFormat | TableFormat | ExperienceFormat | EpisodeFormat
+Format = (
+    SftFormat | PreferenceFormat | JudgedFormat | TableFormat | ExperienceFormat | StartFormat | EpisodeFormat
+)
 """Anything that `trajkit convert --to` takes."""
 
 

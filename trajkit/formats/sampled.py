@@ -48,6 +48,9 @@ class Sampled(NamedTuple):
     """`sha256:` and the hash of the tokenizer of the ids."""
     is_masked: bool | None = None
     """Whether a grammar (a JSON schema or tools) limited the tokens that could be drawn."""
+    allowed: tuple[bytes, ...] | None = None
+    """For each token those that the grammar allowed: a bit for each of the vocabulary, the lowest first,
+    compressed by zlib. None without a grammar. It is not stored."""
 
     @property
     def columns(self) -> dict[str, Any]:

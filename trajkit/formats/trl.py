@@ -1,4 +1,4 @@
-"""TRL's datasets: conversations, prompts with completions, preferences, and answers that are good or bad.
+"""TRL's datasets: conversations, prompts with completions, preferences, judged answers, and starts to play.
 
 Contents are texts and arguments of tool calls are objects, as chat templates need them. TRL has no weight per
 message (1.16.0): with `messages` every answer is learned (`assistant_only_loss=True`), else the completion.
@@ -20,6 +20,8 @@ from trajkit.formats.base import (
     Problem,
     Row,
     SftFormat,
+    Start,
+    StartFormat,
     Unit,
 )
 from trajkit.formats.chat_rows import Chat, ChatWriter, Dialect, read_functions, read_messages
@@ -143,6 +145,20 @@ def _plain_completion(unit: Unit) -> PlainText:
     )
 
 
+PLAY = "Reach the goal. Call the tool act, one action at a time, until the episode is over.\n\n"
+"""The prompt of a start; `reset` of `trajkit.environments.adapters.trl_factory` gives what follows it."""
+
+
+def start_row(start: Start, prompt: str = PLAY) -> JsonObject:
+    """A row for GRPOTrainer: `environment` chooses the factory, where there are several by name."""
+    return {
+        "prompt": [{"role": "user", "content": prompt}],
+        "environment": start.env_id,
+        "task": start.task,
+        "seed": start.seed,
+    }
+
+
 TRL_MESSAGES = SftFormat(
     name="trl-messages",
     about="TRL's SFTTrainer with assistant_only_loss=True: every answer of a row is learned",
@@ -187,3 +203,16 @@ TRL_KTO = JudgedFormat(
     target="trl",
 )
 """Answers that are good or bad, for TRL's KTOTrainer."""
+
+TRL_GRPO = StartFormat(
+    name="trl-grpo",
+    about="TRL's GRPOTrainer with environment_factory=trl_factory(ENVIRONMENT): each start once",
+    row=start_row,
+    columns={
+        "prompt": "STRUCT(role VARCHAR, content VARCHAR)[]",
+        "environment": "VARCHAR",
+        "task": "VARCHAR",
+        "seed": "BIGINT",
+    },
+)
+"""Starts for TRL's GRPOTrainer, which plays them anew."""

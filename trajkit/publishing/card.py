@@ -1,4 +1,4 @@
-"""The card of a dataset on the Hub, made of what its stores say: nothing in it is typed by hand."""
+"""Write the card of a dataset on the Hub from its stores; no part of it is typed by hand."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from trajkit.store.commands import command_of
 from trajkit.store.layout import CONTENT_HASH, TABLES, columns
 
 CARD = "README.md"
-"""The file."""
+"""Name of the card's file."""
 
 _LICENSE = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _LANGUAGE = re.compile(r"[a-z]{2,3}|code")
@@ -50,69 +50,69 @@ _DERIVED = {
     "content_hash": "Digest of the episode with its steps and its feedback.",
 }
 _MESSAGES = {
-    "messages": "The conversation as chat templates read it; every answer is to be learned.",
-    "prompt": "What the model saw, as chat templates read it; nothing in it is to be learned.",
-    "completion": "The answer to learn.",
+    "messages": "The conversation in the form of chat templates; every assistant message is to be learned.",
+    "prompt": "The messages that the model saw, in the form of chat templates; not to be learned.",
+    "completion": "The completion to learn.",
 }
 _SFT = (
     ("tools", "list of json", "The tools that the model could call, as functions of the chat API."),
     (
         "metadata",
         "json",
-        "Where the row is from: `episode_id`, `steps` with their `weights`, environment, task, seed, "
+        "Origin of the row: `episode_id`, `steps` with their `weights`, environment, task, seed, "
         "purpose, outcome, reward, metrics.",
     ),
 )
 
 
 class CardWish(Model):
-    """What only a person knows of a dataset or a model."""
+    """The facts about a dataset or a model that only a person knows."""
 
     repository: Name
-    """Where it goes, as `owner/name`."""
+    """Name of the repository, as `owner/name`."""
     license: Text | None = None
-    """An identifier of the Hub, such as `apache-2.0`; None when nobody said."""
+    """The Hub's identifier of a licence, such as `apache-2.0`; None when it was not given."""
     languages: tuple[Text, ...] = ("en",)
-    """Codes of ISO 639, such as `en`."""
+    """Language codes of ISO 639, such as `en`."""
     pretty_name: Text | None = None
-    """What it is called; None for the repository's name."""
+    """Title; None for the repository's name."""
     tags: tuple[Text, ...] = ()
-    """More words to find it by."""
+    """Further tags for the Hub's search."""
 
     @property
     def title(self) -> str:
-        """What it is called."""
+        """Title: the pretty name, otherwise the repository's name."""
         return self.pretty_name or self.repository.rpartition("/")[2]
 
 
 def check_wish(wish: CardWish) -> None:
-    """Refuse what the Hub would not take as metadata of a card.
+    """Refuse metadata that the Hub would not accept on a card.
 
     Raises:
-        RequestError: A licence or a language is none.
+        RequestError: A licence, language, tag or title is invalid.
     """
     if wish.license is not None and not _LICENSE.fullmatch(wish.license):
         raise RequestError(
-            f"{wish.license!r} is no identifier of a licence",
+            f"{wish.license!r} is not the identifier of a licence",
             hint="such as apache-2.0, mit, cc-by-4.0; other for one of your own",
         )
     for language in wish.languages:
         if not _LANGUAGE.fullmatch(language):
             raise RequestError(
-                f"{language!r} is no code of a language", hint="of ISO 639, such as en, de, zh; or code"
+                f"{language!r} is not a language code", hint="of ISO 639, such as en, de, zh; or code"
             )
     for tag in (*wish.tags, wish.title):
         if not tag.strip() or "\n" in tag:
-            raise RequestError(f"{tag!r} cannot be a tag or a name: it has to be one line")
+            raise RequestError(f"{tag!r} cannot be a tag or a title: it must be one line")
 
 
 def dataset_card(contents: Contents, facts: Facts, wish: CardWish) -> str:
-    """The card, the same for the same stores and wishes.
+    """Write the card; the same stores and wishes give the same card.
 
     Args:
         contents: The files.
-        facts: What is known of the stores.
-        wish: What a person said.
+        facts: The known facts about the stores.
+        wish: The facts that a person gave.
     """
     lines = "\n".join(_lines(contents, facts, wish))
     return f"{front_matter(_metadata(contents, facts, wish))}\n{lines}\n"
@@ -144,7 +144,7 @@ def _metadata(contents: Contents, facts: Facts, wish: CardWish) -> dict[str, Any
 
 
 def size_category(n_rows: int) -> str:
-    """How many rows there are, in the Hub's words."""
+    """Return the Hub's size category of a number of rows."""
     return next((name for most, name in _SIZES if n_rows < most), "10B<n<100B")
 
 
@@ -177,12 +177,12 @@ def _configurations(contents: Contents, wish: CardWish) -> Iterator[str]:
     about = {
         SFT: f"rows to train on: {columns}, `tools`, `metadata` (the default)",
         "episodes": "a row per episode: task, seed, outcome, reward, metrics",
-        "steps": "a row per step: what was new in the prompt, the answer, the action, what came back",
+        "steps": "a row per step: the new part of the prompt, completion, action, observation and reward",
         "feedback": "a row per piece of feedback",
-        TRACES: "session traces for the Hub's viewer, and for nothing else",
+        TRACES: "session traces, only for the Hub's viewer",
     }
     yield from table(
-        ("configuration", "splits", "what it is"),
+        ("configuration", "splits", "content"),
         [(f"`{name}`", ", ".join(each), about[name]) for name, each in contents.configurations.items()],
     )
     yield ""
@@ -196,7 +196,7 @@ def _configurations(contents: Contents, wish: CardWish) -> Iterator[str]:
         yield ""
         yield (
             "`traces` is not for `load_dataset`: `datasets` 5.2 reads such files as those of another tool, "
-            "leaves the tool calls out and makes tools up."
+            "drops the tool calls and invents tools."
         )
 
 
@@ -216,24 +216,24 @@ def _splits(contents: Contents, facts: Facts) -> Iterator[str]:
         ],
     )
     for each in facts.compared:
-        other = "what is reserved for evaluation" if each.evaluation is None else f"`{each.evaluation}`"
+        other = "the worlds reserved for evaluation" if each.evaluation is None else f"`{each.evaluation}`"
         verdict = (
-            "**They share what they must not.**"
+            "**There is a leak: they share data that evaluation must not share with training.**"
             if each.leaks
-            else "They share nothing that spoils a measurement."
+            else "No leak was found."
         )
         yield from ("", f"`{each.train}` was compared with {other}. {verdict}", "")
         yield from (f"- {plain(line)}" for line in each.lines)
     if not facts.compared:
-        yield from ("", "There is one split, so nothing was compared.")
+        yield from ("", "There is one split, so no splits were compared.")
     for replay in facts.replayed:
         yield from (
             "",
-            f"`{replay.split}` was played again from its seeds: every value of {replay.n_verified:,} of "
-            f"{replay.n_episodes:,} episodes was the environment's, {replay.n_different:,} differed.",
+            f"`{replay.split}` was replayed from its seeds: {replay.n_verified:,} of {replay.n_episodes:,} "
+            f"episodes matched the environment exactly, {replay.n_different:,} differed.",
         )
     if not facts.replayed:
-        yield from ("", "No split says that it was played again from its seeds (`trajkit replay`).")
+        yield from ("", "No split has a record of a replay from its seeds (`trajkit replay`).")
 
 
 def _columns(contents: Contents) -> Iterator[str]:
@@ -250,7 +250,7 @@ def _made(contents: Contents, facts: Facts) -> Iterator[str]:
     for store in contents.record.stores:
         yield from (f"`{store.split}`:", "")
         commands = [command_of(entry) for entry in store.lineage]
-        yield from code("sh", *(commands or [f"# made by {store.kind}, without a record of how"]))
+        yield from code("sh", *(commands or [f"# made by {store.kind}, without recorded commands"]))
         yield ""
     headings, rows = funnel_rows(facts.stats)
     yield from table(headings, rows)
@@ -279,19 +279,22 @@ def _privacy(facts: Facts) -> Iterator[str]:
         if not each.report.n_found:
             yield f"- `{each.split}`: {n_texts:,} texts were searched, and nothing was found."
             continue
-        yield f"- `{each.split}`: {n_texts:,} texts were searched, and these were published all the same:"
+        yield f"- `{each.split}`: {n_texts:,} texts were searched, and these findings were published:"
         yield from (f"  - {found.n_found:,} {found.kind} in {found.place}" for found in each.report.found)
-    yield from ("", "The search knows shapes of keys, addresses and numbers; it does not read. Names stay.")
+    yield from (
+        "",
+        "The search recognises patterns of keys, addresses and numbers. It does not find names of people.",
+    )
 
 
 def _limits(contents: Contents, facts: Facts, wish: CardWish) -> Iterator[str]:
     if wish.license is None:
-        yield "- **Licence: unknown.** Whoever published it did not say."
+        yield "- **Licence: unknown.** It was not given when the dataset was published."
     for rows in contents.rows:
         for reason, number in rows.left.items():
             yield f"- `{rows.split}`: {number:,} steps are in no row of `{SFT}`: {plain(reason)}."
         for kind, number in rows.losses.items():
-            yield f"- `{rows.split}`: the rows of `{SFT}` leave out {number:,} {plain(kind)}."
+            yield f"- `{rows.split}`: the rows of `{SFT}` cannot carry {number:,} {plain(kind)}."
         if rows.n_evaluation_left:
             yield (
                 f"- `{rows.split}`: {rows.n_evaluation_left:,} evaluation episodes are in no row of `{SFT}`; "
@@ -305,13 +308,13 @@ def _limits(contents: Contents, facts: Facts, wish: CardWish) -> Iterator[str]:
         )
     unjudged = sum(group.n_unjudged for group in facts.stats.groups if group.by == "all")
     if unjudged:
-        yield f"- {unjudged:,} episodes have no outcome, and count for no share of successes."
-    yield "- `steps` keeps of a prompt only what is new since the step before; `sft` has prompts whole."
-    yield "- Intervals take episodes as independent: several attempts at one seed say less than they claim."
+        yield f"- {unjudged:,} episodes have no outcome and are not counted in shares of successes."
+    yield "- `steps` has only the part of a prompt that the previous step lacks; `sft` has whole prompts."
+    yield "- Intervals treat episodes as independent: with several attempts at one seed they are too narrow."
 
 
 def _rebuild(contents: Contents, wish: CardWish) -> Iterator[str]:
-    yield "The stores, byte for byte the same content (their digests are above and are checked):"
+    yield "The stores with exactly the same content (the digests above are checked):"
     yield ""
     yield from code("sh", f"trajkit pull {wish.repository} -o data")
     yield ""
@@ -340,12 +343,12 @@ def _cite(contents: Contents, wish: CardWish) -> Iterator[str]:
 def column_rows(
     configuration: str, stores: Sequence[PublishedStore], form: str
 ) -> Iterator[tuple[str, str, str]]:
-    """Name, type and meaning of each column of a configuration; none of one that is no table.
+    """Return name, type and meaning of each column of a configuration; nothing for one that is not a table.
 
     Args:
-        configuration: Its name.
-        stores: What is published.
-        form: The format of the rows to train on.
+        configuration: Name of the configuration.
+        stores: The published stores.
+        form: Format of the training rows.
     """
     if configuration == SFT:
         yield from ((f"`{name}`", "list", _MESSAGES[name]) for name in MESSAGE_COLUMNS[form])
@@ -360,18 +363,18 @@ def column_rows(
 
 def _meaning(configuration: str, name: str) -> str:
     field = _MODELS[configuration].model_fields.get(name)
-    said = None if field is None else field.description
-    return " ".join((said or _DERIVED.get(name, "")).split())
+    text = None if field is None else field.description
+    return " ".join((text or _DERIVED.get(name, "")).split())
 
 
 def front_matter(fields: Mapping[str, Any]) -> str:
-    """The metadata at the top of a card; what is None is left out."""
-    said = {name: value for name, value in fields.items() if value is not None}
-    return f"---\n{yaml.safe_dump(said, sort_keys=False, allow_unicode=True, width=1000)}---\n"
+    """Return the metadata at the top of a card; fields that are None are left out."""
+    known = {name: value for name, value in fields.items() if value is not None}
+    return f"---\n{yaml.safe_dump(known, sort_keys=False, allow_unicode=True, width=1000)}---\n"
 
 
 def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """A table of Markdown."""
+    """Return the lines of a Markdown table."""
     yield f"| {' | '.join(plain(heading) for heading in headings)} |"
     yield f"|{'---|' * len(headings)}"
     for row in rows:
@@ -379,18 +382,18 @@ def table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[st
 
 
 def plain(text: str, *, keeps_code: bool = False) -> str:
-    """A text that stays in its line and its cell, and is no markup of its own."""
+    """Escape a text so that it stays in its line and cell and is no markup."""
     shown = "".join(c if c.isprintable() else " " for c in text).replace("|", "\\|").replace("<", "&lt;")
     return shown if keeps_code else shown.replace("`", "'")
 
 
 def code(language: str, *lines: str) -> Iterator[str]:
-    """A block of code, which no line of it can end."""
+    """Return the lines of a code block; no line can end the block early."""
     yield f"```{language}"
     yield from (line.replace("```", "'''") for line in lines)
     yield "```"
 
 
 def tex(text: str) -> str:
-    """A text in a field of BibTeX."""
+    """Escape a text for a field of BibTeX."""
     return re.sub(r"([_&%#{}$])", r"\\\1", plain(text))

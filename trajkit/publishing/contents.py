@@ -1,4 +1,4 @@
-"""The files of a repository, made in a folder: Parquet of every configuration, traces, and the record."""
+"""Make the files of a dataset repository: Parquet of every configuration, traces, and the record."""
 
 from __future__ import annotations
 
@@ -32,49 +32,49 @@ from trajkit.store.reader import Store
 TRACES = "traces"
 """Name of the configuration of session traces, and of its folder."""
 MOST_TRACES = 10_000
-"""The Hub wants no more files in a folder."""
+"""The Hub's recommended limit of files in a folder."""
 
 OnProgress = Callable[[str, int, int | None], None]
-"""Told what is being done, how much of it, and of how much."""
+"""Called with the current phase, the amount done, and the total amount (None when unknown)."""
 
 
 class SplitRows(Model):
-    """What became rows to train on."""
+    """The training rows of one split, and the steps that became none."""
 
     split: Name
-    """The split."""
+    """Name of the split."""
     n_rows: Count
     """Rows of the configuration `sft`."""
     n_moved: Count
-    """Rows that are too wide for the viewer, in files of their own."""
+    """Rows that are too wide for the viewer, in separate files."""
     format: str | None = None
-    """What they are written as, as `trajkit convert` calls it; None where there is no row."""
+    """Format of the rows, as `trajkit convert` names it; None where there is no row."""
     n_learned: Count
-    """Steps that the rows teach."""
+    """Steps whose completions the rows train."""
     left: dict[str, int] = {}
-    """Steps that are in no row, by reason."""
+    """Number of steps that are in no row, by reason."""
     losses: dict[str, int] = {}
-    """What the rows do not say although the steps did, by kind."""
+    """Number of values that the rows cannot carry, by kind."""
     n_evaluation_left: Count = 0
     """Evaluation episodes that are in no row."""
 
 
 class Contents(NamedTuple):
-    """The files of a repository, but for its card."""
+    """The files of a repository, except for its card."""
 
     folder: Path
-    """Has them, under the names that they have in the repository."""
+    """Folder of the files, under the paths that they have in the repository."""
     record: Record
-    """What the repository will say of itself."""
+    """The record that describes them."""
     rows: tuple[SplitRows, ...]
-    """The rows to train on, by split."""
+    """The training rows, by split."""
     configurations: Mapping[str, Mapping[str, str]]
-    """Pattern of the files by split, by configuration; those without rows are left out. The first is the
+    """File pattern by split, by configuration; configurations without rows are left out. The first is the
     default."""
 
     @property
     def row_format(self) -> str:
-        """What the rows to train on are written as, in all splits."""
+        """Format of the training rows, the same in all splits."""
         return next((rows.format for rows in self.rows if rows.format is not None), MESSAGES)
 
 
@@ -88,15 +88,15 @@ def make_contents(
     """Write the files, and read every store back from them.
 
     Args:
-        splits: The stores by split, verified.
-        folder: Gets the files; it is empty.
-        has_traces: Write the session traces for the Hub's viewer as well.
-        on_progress: Told how far it is, in rows.
+        splits: The stores by split, already verified.
+        folder: Empty folder for the files.
+        has_traces: Also write session traces for the Hub's viewer.
+        on_progress: Called with the progress, in rows.
 
     Raises:
         RequestError: There are more traces than a folder of the Hub may have files.
-        DataError: A metric is a number in one split and a yes or no in another.
-        StoreError: The disk is full, or what is read back has another digest.
+        DataError: A metric is a number in one split and a boolean in another.
+        StoreError: The disk is full, or the files read back with another digest.
     """
     if has_traces:
         _refuse_many(splits)
@@ -133,7 +133,7 @@ def make_contents(
 
 
 def contents_digest(record: Record) -> str:
-    """What a repository holds as one sha256: the same for the same files under the same names."""
+    """Return a sha256 of a repository's content: the same for the same files under the same names."""
     lines = "".join(f"{file.path}:{file.sha256}\n" for file in sorted(record.files, key=lambda f: f.path))
     return hashlib.sha256(lines.encode()).hexdigest()
 
@@ -142,7 +142,7 @@ def _refuse_many(splits: Mapping[str, Store]) -> None:
     for split, store in splits.items():
         if (n := store.manifest.counts.n_episodes) > MOST_TRACES:
             raise RequestError(
-                f"{split} has {n:,} episodes, a trace each; the Hub takes {MOST_TRACES:,} files in a folder",
+                f"{split} has {n:,} episodes, one trace each; a folder of the Hub takes {MOST_TRACES:,}",
                 hint="leave out --traces, or publish the traces of a selection: `trajkit select --limit`",
             )
 
@@ -153,7 +153,7 @@ def _n_rows(store: Store) -> int:
 
 
 def _prove(stores: Iterable[PublishedStore], folder: Path, on_progress: OnProgress) -> None:
-    """Whoever pulls these files gets the same content."""
+    """Prove that pulling these files gives the same content."""
     listed = list(stores)
     for n_done, published in enumerate(listed, start=1):
         goal = folder / f".proof-{published.split}"
@@ -161,7 +161,7 @@ def _prove(stores: Iterable[PublishedStore], folder: Path, on_progress: OnProgre
             restore(folder, published, goal)
         except (DataError, StoreError) as error:
             raise StoreError(
-                f"what was written of {published.split} is not what its store holds: {error.message}",
+                f"the files written for {published.split} differ from its store: {error.message}",
                 hint="this is a bug in trajkit: please report it; nothing was published",
             ) from error
         finally:
@@ -180,11 +180,10 @@ def _conversations(
         written = [write_conversations(rows, fields, folder) for rows in made]
     finally:
         shutil.rmtree(work, ignore_errors=True)
-    told = tuple(_told(rows, each) for rows, each in zip(made, written, strict=True))
-    return told, written
+    return tuple(_split_summary(rows, each) for rows, each in zip(made, written, strict=True)), written
 
 
-def _told(rows: Rows, written: Conversations) -> SplitRows:
+def _split_summary(rows: Rows, written: Conversations) -> SplitRows:
     made = rows.made
     return SplitRows(
         split=rows.split,

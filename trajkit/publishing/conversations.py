@@ -1,4 +1,4 @@
-"""The configuration `sft`: rows to train on, each a conversation with its tools and where it is from."""
+"""Write the configuration `sft`: training rows, each a conversation with its tools and its origin."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ MESSAGE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "trl-messages": ("messages",),
     "trl-prompt-completion": ("prompt", "completion"),
 }
-"""The columns with messages of each format that the rows may have; the first is taken where it carries all
-answers, as in `trajkit convert`."""
+"""Message columns of each format that the rows may have. The first format is used where it carries all
+completions, as in `trajkit convert`."""
 
 MESSAGES, PROMPT_COMPLETION = MESSAGE_COLUMNS
 _JSON = pa.json_(pa.string())
@@ -45,37 +45,37 @@ _SPARE = 1024
 
 
 class Rows(NamedTuple):
-    """Rows of one split as JSON lines, on their way to Parquet."""
+    """Training rows of one split as JSON lines, before they become Parquet."""
 
     split: str
-    """The split."""
+    """Name of the split."""
     store: Store
-    """Where they are from."""
+    """Store that the rows are from."""
     made: Conversion | None
-    """What was made; None when there is no row."""
+    """The conversion that wrote them; None when there is no row."""
     n_evaluation_left: int
-    """Evaluation episodes that are in no row, since others of the split train."""
+    """Evaluation episodes that are left out, because the split has other episodes to train on."""
 
 
 class Conversations(NamedTuple):
-    """The files of one split."""
+    """The Parquet files of one split."""
 
     shards: tuple[Shard, ...]
-    """The rows."""
+    """Files of rows that fit the viewer."""
     moved: tuple[Shard, ...]
-    """Rows that are too wide for the viewer, whole."""
+    """Files of rows that are too wide for the viewer."""
     n_rows: int
-    """How many rows fit."""
+    """Rows that fit."""
     n_moved: int
-    """How many do not."""
+    """Rows that are too wide."""
 
 
 def make_rows(splits: Mapping[str, Store], work: Path) -> list[Rows]:
-    """The training rows of each split, all in the same format.
+    """Convert each split to training rows, all in the same format.
 
     Args:
         splits: The stores by split.
-        work: Gets the lines.
+        work: Folder for the JSON lines.
     """
     made = [_split_rows(store, split, work, MESSAGES) for split, store in splits.items()]
     formats = {rows.made.format for rows in made if rows.made is not None}
@@ -90,16 +90,9 @@ def make_rows(splits: Mapping[str, Store], work: Path) -> list[Rows]:
 
 
 def _split_rows(store: Store, split: str, work: Path, to: str) -> Rows:
-    """The training rows of a store: every answer that its steps are weighted for, once.
+    """Convert a store to training rows that learn each weighted completion once.
 
-    Evaluation episodes are in rows only where the store has
-    no others: then the split measures and does not train.
-
-    Args:
-        store: Whose steps.
-        split: Its name.
-        work: Gets the lines.
-        to: The format.
+    Evaluation episodes become rows only where the store has no other episodes.
     """
     dataset = Dataset(store)
     n_eval = dataset.where("purpose = 'eval'").n_episodes
@@ -120,7 +113,7 @@ def _split_rows(store: Store, split: str, work: Path, to: str) -> Rows:
 
 
 def message_fields(many: Sequence[Rows]) -> dict[str, pa.DataType]:
-    """The fields that messages of any split have: what none has would only be null in every row."""
+    """Return the message fields that any split uses; the others would be null in every row."""
     used = set(_ALWAYS)
     for rows in many:
         if rows.made is None:
@@ -142,8 +135,8 @@ def write_conversations(rows: Rows, fields: Mapping[str, pa.DataType], folder: P
 
     Args:
         rows: The rows.
-        fields: Of a message, as every split has them.
-        folder: The repository's.
+        fields: Fields of a message, the same for all splits.
+        folder: Folder of the repository.
     """
     if rows.made is None:
         return Conversations((), (), 0, 0)
@@ -158,7 +151,7 @@ def write_conversations(rows: Rows, fields: Mapping[str, pa.DataType], folder: P
     with connect(memory_limit="2GB") as connection, interruptible(connection):
         connection.execute("SET arrow_large_buffer_size = false")
         with ShardWriter(folder / MOVED_FOLDER / f".{SFT}-{rows.split}", schema) as wide:
-            narrow = _narrow(_paired(connection, rows, fields), wide)
+            narrow = _without_wide(_paired(connection, rows, fields), wide)
             shards = write_shards(folder / SFT, rows.split, narrow, schema)
     moved = []
     if wide.n_rows:
@@ -166,7 +159,8 @@ def write_conversations(rows: Rows, fields: Mapping[str, pa.DataType], folder: P
     return Conversations(tuple(shards), tuple(moved), sum(each.n_rows for each in shards), wide.n_rows)
 
 
-def _narrow(batches: Iterator[pa.RecordBatch], wide: ShardWriter) -> Iterator[pa.RecordBatch]:
+def _without_wide(batches: Iterator[pa.RecordBatch], wide: ShardWriter) -> Iterator[pa.RecordBatch]:
+    """Yield the rows that fit the viewer, and write the others to `wide`."""
     for batch in batches:
         is_wide = row_bytes(batch) > MOST_ROW_BYTES
         if is_wide.any():
@@ -177,7 +171,7 @@ def _narrow(batches: Iterator[pa.RecordBatch], wide: ShardWriter) -> Iterator[pa
 
 
 def _paired(connection: Any, rows: Rows, fields: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-    """The rows with their metadata: both come in the order of the rows, each as a stream of its own."""
+    """Join the rows with their metadata: two streams in the same order of rows."""
     assert rows.made is not None
     message = ", ".join(f"{quoted(name)} := m.{quoted(name)}" for name in fields)
     columns = MESSAGE_COLUMNS[rows.made.format]
@@ -198,7 +192,7 @@ def _paired(connection: Any, rows: Rows, fields: Mapping[str, pa.DataType]) -> I
 def _aligned(
     left: Iterator[pa.RecordBatch], right: Iterator[pa.RecordBatch]
 ) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch]]:
-    """Batches of the same number of rows from two streams that have the same rows."""
+    """Cut two streams of the same rows into batches of equal length."""
     mine, other = next(left, None), next(right, None)
     while mine is not None and other is not None:
         n = min(mine.num_rows, other.num_rows)
@@ -209,7 +203,7 @@ def _aligned(
 
 
 def _metadata(rows: Rows) -> str:
-    """SQL for what is known of each row, as a JSON object."""
+    """Return SQL for the metadata of each row, as a JSON object."""
     assert rows.made is not None
     assert rows.made.provenance is not None
     episodes = scan(rows.store.parts("episodes"))

@@ -1,4 +1,4 @@
-"""Which stores are published, as which splits, and what is known of them: numbers, leaks, replays, a scan."""
+"""Choose the splits to publish, and collect their facts: numbers, leaks, replays, findings of a scan."""
 
 from __future__ import annotations
 
@@ -26,66 +26,66 @@ _TRAIN, _TEST = "train", "test"
 
 
 class Compared(Model):
-    """Whether a split measures what another one learned."""
+    """The comparison of a training split with an evaluation split."""
 
     train: Name
-    """The split that is learned."""
+    """Name of the training split."""
     evaluation: Name | None
-    """The one that measures; None where only reserved worlds were looked for."""
+    """Name of the evaluation split; None where only reserved worlds were checked."""
     leaks: bool
-    """Whether they share what they must not."""
+    """Whether there is a leak."""
     lines: tuple[Text, ...]
-    """What they share, in words."""
+    """The overlaps, in words."""
 
 
 class Replayed(Model):
-    """What playing a split again came to, as its lineage has it."""
+    """The result of a replay, as the split's lineage records it."""
 
     split: Name
-    """Which."""
+    """Name of the split."""
     n_episodes: Count
-    """Its episodes then."""
+    """Episodes that it had then."""
     n_verified: Count
-    """Those of which every value was the environment's."""
+    """Episodes whose values all matched the environment's."""
     n_different: Count
-    """Those of which one was not."""
+    """Episodes with a value that did not match."""
 
 
 class Scanned(Model):
-    """What a search for secrets and personal data found in a split."""
+    """The secrets and personal data that a search found in a split."""
 
     split: Name
-    """Which."""
+    """Name of the split."""
     report: RedactReport
-    """By kind and place."""
+    """Findings by kind and place."""
 
 
 class Facts(Model):
-    """What is known of the stores of a repository."""
+    """The known facts about the stores of a repository."""
 
     stats: Stats
-    """Of all splits together."""
+    """Statistics of all splits together."""
     compared: tuple[Compared, ...]
-    """The training split with each other one; empty where there is nothing to compare."""
+    """The training split compared with each other split; empty where there is nothing to compare."""
     replayed: tuple[Replayed, ...]
-    """By split, where one was played again."""
+    """Replay results of the splits that were replayed."""
     redacted: tuple[JsonObject, ...]
-    """What was redacted before, as the lineage of the splits tells it."""
+    """Earlier redactions, from the lineage of the splits."""
     scanned: tuple[Scanned, ...]
-    """By split."""
+    """Findings of the search in each split."""
 
     @property
     def n_findings(self) -> int:
-        """Secrets and personal data that stand in the stores now."""
+        """Number of secrets and personal data that are in the stores now."""
         return sum(each.report.n_found for each in self.scanned)
 
 
 def facts_of(splits: Mapping[str, Store], *, patterns: Mapping[str, str] | None = None) -> Facts:
-    """Find out what is known of stores.
+    """Collect the known facts about stores.
 
     Args:
         splits: The stores by split.
-        patterns: More that must not be published: names to regular expressions.
+        patterns: Further patterns to search for: names to regular expressions.
     """
     return Facts(
         stats=stats(*(store.path for store in splits.values())),
@@ -116,7 +116,7 @@ def _compared(splits: Mapping[str, Store]) -> list[Compared]:
 
 
 def _without_examples(report: LeakReport) -> list[str]:
-    """The lines of a report without texts and ids, which are in the data for whoever wants them."""
+    """Return the lines of a report without texts and ids of episodes."""
     bare = report.model_copy(
         update={"findings": tuple(each.model_copy(update={"examples": ()}) for each in report.findings)}
     )
@@ -142,7 +142,7 @@ def _redacted(splits: Mapping[str, Store]) -> list[JsonObject]:
 
 
 def _published_only(report: RedactReport) -> RedactReport:
-    """Without paths in the manifest: of those only the last name is published."""
+    """Leave out paths in the manifest, of which only the last part is published."""
     found = tuple(
         each for each in report.found if not (each.kind == "home-path" and each.place.startswith("manifest."))
     )
@@ -150,18 +150,18 @@ def _published_only(report: RedactReport) -> RedactReport:
 
 
 def splits_of(paths: Iterable[str | Path]) -> dict[str, Store]:
-    """The stores by split, checked byte for byte.
+    """Open the stores and name their splits. Every file is verified.
 
-    A store is the side of a split that its manifest says, else what its folder is called where there are
-    several, else `train`; `test` where all its episodes were played for evaluation.
+    A split has the name in the store's manifest, otherwise the name of its folder. A single store without a
+    recorded name is `test` where all its episodes were played for evaluation, otherwise `train`.
 
     Args:
-        paths: Stores, or folders of stores as `trajkit split` leaves them.
+        paths: Stores, or folders of stores as `trajkit split` writes them.
 
     Raises:
-        StoreError: One of them is no store, is damaged, or is of a newer version.
-        RequestError: Two have the same name, or a name that no split may have.
-        NothingMatched: One has no episode.
+        StoreError: A path is not a store, is damaged, or is of a newer version.
+        RequestError: Two stores have the same split name, or a name is invalid for a split.
+        NothingMatched: A store has no episode.
     """
     stores = [store for path in paths for store in stores_in(path)]
     if not stores:
@@ -188,7 +188,7 @@ def splits_of(paths: Iterable[str | Path]) -> dict[str, Store]:
 
 
 def training_split(splits: Iterable[str]) -> str:
-    """The split that is learned: the one that says so, else the first."""
+    """Return the training split: `train`, otherwise the first."""
     names = list(splits)
     return _TRAIN if _TRAIN in names else names[0]
 

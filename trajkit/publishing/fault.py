@@ -1,4 +1,4 @@
-"""What the Hub refuses, and what goes wrong on the way to it, in our words; never with the token."""
+"""Convert failures of the Hub and of the network to trajkit's errors, without the token."""
 
 from __future__ import annotations
 
@@ -12,29 +12,30 @@ from trajkit._core.secrets import HIDDEN, hidden
 from trajkit.errors import RequestError, ServiceError
 
 EXTRA = "hub"
-"""The extra that brings `huggingface_hub`."""
+"""The extra that installs `huggingface_hub`."""
 
 CARD_HINT = "see --license, --language and --pretty-name"
-"""What to do about metadata that the Hub refuses."""
+"""Hint for metadata that the Hub refuses."""
 
 _SECONDS = re.compile(r"\bt\s*=\s*(\d+)")
 _TOKEN = re.compile(r"hf_[A-Za-z0-9]{4,}|Bearer\s+\S+")
 _UNAUTHORIZED, _FORBIDDEN, _NOT_FOUND, _CONFLICT, _STALE, _TOO_MANY = 401, 403, 404, 409, 412, 429
 _HINTS = {
-    _UNAUTHORIZED: "the token has expired or is no token: make one at the Hub's settings, then HF_TOKEN=...",
+    _UNAUTHORIZED: "the token is expired or invalid: make one in the Hub's settings and set HF_TOKEN",
     _FORBIDDEN: "the token may not write there: it needs the role write for this owner",
     _NOT_FOUND: "is the name right, and may this token see it?",
-    _TOO_MANY: "it limits how often it is asked: try again in some minutes; what was sent is kept",
+    _TOO_MANY: "the Hub limits requests: try again in some minutes; what was sent is kept",
 }
 
 
 class HubFault(ServiceError):
-    """The Hub refused, or did not answer.
+    """The Hub refused a request, or did not answer.
 
     Args:
-        message: What was wrong.
+        message: The failure, in words.
         status: The HTTP status; None where there was no answer.
-        wait_s: Seconds after which the Hub wants to be asked again; None when it did not say.
+        wait_s: Seconds to wait before the next request; None when the Hub gave none.
+        hint: The way out.
     """
 
     def __init__(
@@ -46,37 +47,37 @@ class HubFault(ServiceError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the same request may go through later."""
+        """Whether the same request may succeed later."""
         return self.status is None or self.status >= 500 or self.status == _TOO_MANY
 
     @property
     def is_conflict(self) -> bool:
-        """Whether somebody else wrote at the same time, or before."""
+        """Whether another commit came in between."""
         return self.status in (_CONFLICT, _STALE)
 
     @property
     def is_absent(self) -> bool:
-        """Whether there is no such thing."""
+        """Whether the repository, revision or file does not exist."""
         return self.status == _NOT_FOUND
 
 
 @contextmanager
 def asking(what: str, *, token: str | None) -> Iterator[None]:
-    """Say in our words what goes wrong in a block that asks the Hub.
+    """Convert failures of a block that calls the Hub.
 
     Args:
-        what: What is asked, such as `create me/data`.
-        token: What must not be in any message.
+        what: The request in words, such as `create me/data`.
+        token: The token to remove from all messages.
 
     Raises:
-        HubFault: It refused or did not answer.
-        RequestError: The card's metadata is refused, or a name cannot be one.
+        HubFault: The Hub refused or did not answer.
+        RequestError: The card's metadata is refused, or a name is invalid.
     """
     errors = need("huggingface_hub.errors", extra=EXTRA)
     httpx = need("httpx2", extra=EXTRA)
     session = need("huggingface_hub", extra=EXTRA).get_session()
-    if _stay_here not in (hooks := session.event_hooks)["response"]:
-        session.event_hooks = {**hooks, "response": [*hooks["response"], _stay_here]}
+    if _refuse_redirect not in (hooks := session.event_hooks)["response"]:
+        session.event_hooks = {**hooks, "response": [*hooks["response"], _refuse_redirect]}
     try:
         yield
     except errors.HFValidationError as error:
@@ -85,14 +86,14 @@ def asking(what: str, *, token: str | None) -> Iterator[None]:
         raise _fault(what, error, errors, httpx, token) from None
 
 
-def _stay_here(answer: Any) -> None:
-    """Refuse to send data on to another host; what is only read may be elsewhere."""
+def _refuse_redirect(answer: Any) -> None:
+    """Refuse to send data to another host. Reads may be redirected."""
     request, onward = answer.request, answer.headers.get("location", "")
     if request.method not in ("GET", "HEAD") and answer.has_redirect_location:
         goal = request.url.join(onward)
         if (goal.scheme, goal.netloc) != (request.url.scheme, request.url.netloc):
             raise ServiceError(
-                f"{request.url.host} sends {request.method} on to {goal.host}: data goes to no other host"
+                f"{request.url.host} redirects {request.method} to {goal.host}: data is sent to no other host"
             )
 
 
@@ -118,7 +119,7 @@ _AGAIN = "run the same command again: what was sent is not sent twice"
 
 
 def _wait(headers: Any) -> float | None:
-    """Seconds to wait, as `Retry-After` or `RateLimit` say."""
+    """Return the seconds to wait, from `Retry-After` or `RateLimit`."""
     if (after := headers.get("Retry-After", "")).isdigit():
         return float(after)
     found = _SECONDS.search(headers.get("RateLimit", ""))
@@ -126,5 +127,5 @@ def _wait(headers: Any) -> float | None:
 
 
 def _clean(text: str, token: str | None) -> str:
-    """One line, without anything like a token."""
+    """Put a text on one line and remove everything that looks like a token."""
     return _TOKEN.sub(HIDDEN, " ".join(hidden(text, token).split()))[:300]

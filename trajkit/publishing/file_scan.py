@@ -1,7 +1,7 @@
-"""What a search finds in the files that are about to be published: in their texts, and in every name.
+"""Search the files to publish for secrets: their texts, and all names.
 
-The texts of a store are searched in the store itself, where its columns tell what they are. Of its Parquet
-files the rest is searched here: names of columns and metrics, and columns that hold words of trajkit's own.
+The texts of a store are searched in the store itself, where the meaning of each column is known. This module
+searches the rest of its Parquet files: names of columns and metrics, and columns with trajkit's own words.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from trajkit.errors import DataError
 from trajkit.store.layout import CONTENT_HASH, TABLES
 
 _MOST_HEADER = 100_000_000
-"""Bytes of what stands in front of weights; the format allows no more."""
+"""Most bytes of a safetensors header; the format allows no more."""
 _NAMES = "names of files"
 _SEARCHED = frozenset(column.name for table in TABLES for column in text_columns(table)) | {CONTENT_HASH.name}
 
@@ -30,15 +30,15 @@ _SEARCHED = frozenset(column.name for table in TABLES for column in text_columns
 def scan_files(
     folder: Path, names: Iterable[str], *, patterns: Mapping[str, str] | None = None
 ) -> RedactReport:
-    """Search files as stores are searched: their texts, what is said in front of weights, and all names.
+    """Search files with the rules for stores: their texts, the headers of weights, and all names.
 
     Args:
-        folder: Has the files.
-        names: Those that would be published.
-        patterns: More that must not be published: names to regular expressions.
+        folder: Folder of the files.
+        names: Files that would be published.
+        patterns: Further patterns to search for: names to regular expressions.
 
     Raises:
-        RequestError: A pattern is none.
+        RequestError: A pattern is not a regular expression.
         DataError: A file of weights is damaged.
     """
     names = sorted(names)
@@ -46,7 +46,7 @@ def scan_files(
         ((_NAMES, text) for name in names for text in (name, *_names_in_file(folder / name))),
         patterns=patterns,
     )
-    # a name that is a secret itself is not told as a place
+    # a file name that is a secret itself is not shown as the place of a finding
     within = scan_texts(
         (("a file" if named.n_found else name, text) for name in names for text in _texts_of(folder / name)),
         patterns=patterns,
@@ -57,28 +57,28 @@ def scan_files(
 
 
 def file_texts(folder: Path, names: Iterable[str]) -> Iterator[str]:
-    """The texts that `scan_files` searches."""
+    """Return the texts that `scan_files` searches."""
     for name in sorted(names):
         yield from (name, *_names_in_file(folder / name), *_texts_of(folder / name))
 
 
 def with_environment(patterns: Mapping[str, str]) -> dict[str, str]:
-    """Patterns, and the keys of this machine's environment: none of them may be in anything that is sent."""
+    """Add a pattern of the keys in this machine's environment, which must not be published."""
     keys = "|".join(map(re.escape, environment_keys()))
     return {**patterns, **({"key-of-this-environment": keys} if keys else {})}
 
 
 def _texts_of(path: Path) -> Iterator[str]:
-    """The text of a file; of weights what is said in front of them."""
+    """Return the text of a file; for weights, the metadata in their header."""
     if path.suffix == ".safetensors":
-        if said := _header(path).get("__metadata__"):
-            yield json.dumps(said, ensure_ascii=False)
+        if metadata := _header(path).get("__metadata__"):
+            yield json.dumps(metadata, ensure_ascii=False)
     elif path.suffix != ".parquet":  # a tokenizer may be binary
         yield path.read_bytes().replace(b"\0", b"\n").decode("utf-8", "replace")
 
 
 def _names_in_file(path: Path) -> Iterator[str]:
-    """Names of tensors, or of columns at any depth, and words in columns that are not searched as texts."""
+    """Return names of tensors, names of columns at any depth, and values of columns that are not texts."""
     if path.suffix == ".safetensors":
         yield from _header(path)
     elif path.suffix == ".parquet":
@@ -98,7 +98,7 @@ def _names_in(field: Any) -> Iterator[str]:
 
 
 def _header(path: Path) -> dict[str, Any]:
-    """What stands in front of the tensors of a file of safetensors: their names, and what else was said."""
+    """Read the header of a safetensors file: names of tensors, and metadata."""
     with path.open("rb") as file:
         size = int.from_bytes(file.read(8), "little")
         header = file.read(size) if size <= _MOST_HEADER else b""

@@ -1,4 +1,4 @@
-"""The Hugging Face Hub as publishing needs it: whose token, which repositories; create, commit once, read."""
+"""Access the Hugging Face Hub for publishing: account, repositories, commits, downloads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trajkit.errors import ConfigError, RequestError, ServiceError
 from trajkit.publishing.fault import CARD_HINT, EXTRA, HubFault, asking
 
 Kind = Literal["dataset", "model"]
-"""What a repository is."""
+"""Kind of a repository."""
 Result = TypeVar("Result")
 
 ENDPOINT = "https://huggingface.co"
@@ -33,12 +33,12 @@ _REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]*[A-Za-z0-9_]")
 
 
 class Hub:
-    """One Hub, with somebody's token.
+    """One Hub, with a user's token.
 
     Args:
-        token: The token; None to read what is public.
-        endpoint: Address; None for `HF_ENDPOINT`, else the Hub itself.
-        sleep: Waits so many seconds.
+        token: The token; None to read public repositories only.
+        endpoint: Address; None for `HF_ENDPOINT`, or the Hub's own address.
+        sleep: Waits a number of seconds.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Hub:
     ) -> None:
         hub = need("huggingface_hub", extra=EXTRA)
         self.endpoint = (endpoint or os.environ.get("HF_ENDPOINT") or ENDPOINT).rstrip("/")
-        if "@" in self.endpoint:  # stores and cards say where they were published
+        if "@" in self.endpoint:  # the endpoint is recorded in stores and cards
             raise ConfigError(
                 "HF_ENDPOINT holds a user or a password", hint="HF_TOKEN is where a token belongs"
             )
@@ -63,25 +63,25 @@ class Hub:
         return f"<Hub {self.endpoint}>"
 
     def address(self, repository: str, kind: Kind) -> str:
-        """Where people look at it."""
+        """Return the web address of a repository."""
         return f"{self.endpoint}/{'datasets/' if kind == 'dataset' else ''}{repository}"
 
     @functools.cached_property
     def account(self) -> Account:
-        """Whose token it is; asked once, as the Hub answers this seldom.
+        """The account of the token; asked once, because the Hub limits this request.
 
         Raises:
-            HubFault: The token is none, or has expired.
+            HubFault: The token is invalid or expired.
         """
-        said = self._patiently("ask whose token it is", self._api.whoami)
-        role = ((said.get("auth") or {}).get("accessToken") or {}).get("role")
-        owners = {said["name"]} | {
-            each["name"] for each in said.get("orgs") or () if each.get("roleInOrg", "write") in _WRITERS
+        answer = self._patiently("ask for the token's account", self._api.whoami)
+        role = ((answer.get("auth") or {}).get("accessToken") or {}).get("role")
+        owners = {answer["name"]} | {
+            each["name"] for each in answer.get("orgs") or () if each.get("roleInOrg", "write") in _WRITERS
         }
-        return Account(said["name"], frozenset(owners), role != "read")
+        return Account(answer["name"], frozenset(owners), role != "read")
 
     def look(self, repository: str, kind: Kind, revision: str | None = None) -> Remote | None:
-        """A repository as it is now, or at a revision; None when there is none that this token sees.
+        """Read a repository at its newest commit or a revision; None when the token sees no such repository.
 
         Raises:
             HubFault: There is no such revision, or the Hub does not answer.
@@ -112,19 +112,19 @@ class Hub:
         return Remote(info.sha, bool(info.private), files)
 
     def create(self, repository: str, kind: Kind) -> None:
-        """Create a private repository; one that is there stays as it is."""
+        """Create a private repository; an existing one is left as it is."""
         self._patiently(
             f"create {repository}",
             lambda: self._api.create_repo(repository, repo_type=kind, private=True, exist_ok=True),
         )
 
     def additions(self, files: Mapping[str, Path]) -> list[Any]:
-        """Files as parts of a commit; made once, so that what is sent again is not read again."""
+        """Return files as parts of a commit; a repeated commit can reuse them without reading them again."""
         hub = need("huggingface_hub", extra=EXTRA)
         return [hub.CommitOperationAdd(path, str(file)) for path, file in sorted(files.items())]
 
     def deletions(self, paths: Iterable[str]) -> list[Any]:
-        """Files to remove as parts of a commit."""
+        """Return removals of files as parts of a commit."""
         hub = need("huggingface_hub", extra=EXTRA)
         return [hub.CommitOperationDelete(path) for path in sorted(paths)]
 
@@ -138,15 +138,15 @@ class Hub:
         parent: str,
         branch: str | None = None,
     ) -> str:
-        """Send files and make them one commit, which is refused where `parent` is not the newest any more.
+        """Send files as one commit, which the Hub refuses where `parent` is no longer the newest.
 
-        It is asked once: whether a lost answer was a yes can only be seen in the repository.
+        The request is sent once: after a lost answer, only the repository shows whether it succeeded.
 
         Returns:
-            The commit.
+            The id of the new commit.
 
         Raises:
-            HubFault: It was refused, or nobody knows.
+            HubFault: The Hub refused, or there was no answer.
             RequestError: The card's metadata is refused.
         """
         with asking(f"commit to {repository}", token=self._token):
@@ -161,44 +161,44 @@ class Hub:
         return str(made.oid)
 
     def check_card(self, text: str, kind: Kind) -> None:
-        """Have the Hub check a card's metadata, as it would when the card is committed.
+        """Let the Hub check a card's metadata, as it does when the card is committed.
 
         Raises:
-            RequestError: It refuses; the message has its words.
+            RequestError: The Hub refuses it; the message has its reasons.
         """
         utils = need("huggingface_hub.utils", extra=EXTRA)
         headers = utils.build_hf_headers(token=self._token or False)
 
         def ask() -> None:
-            asked = {"content": text, "repoType": kind}
+            body = {"content": text, "repoType": kind}
             answer = utils.get_session().post(
-                f"{self.endpoint}/api/validate-yaml", json=asked, headers=headers
+                f"{self.endpoint}/api/validate-yaml", json=body, headers=headers
             )
             if answer.status_code == _REFUSED:
-                told = [str(each.get("message")) for each in answer.json().get("errors") or ()]
+                reasons = [str(each.get("message")) for each in answer.json().get("errors") or ()]
                 raise RequestError(
-                    f"the Hub refuses the card: {'; '.join(told) or 'it does not say why'}", hint=CARD_HINT
+                    f"the Hub refuses the card: {'; '.join(reasons) or 'it gives no reason'}", hint=CARD_HINT
                 )
             utils.hf_raise_for_status(answer)
 
         self._patiently("check the card", ask)
 
     def tags(self, repository: str, kind: Kind) -> dict[str, str]:
-        """Commit by tag."""
+        """Return the commit of each tag."""
         refs = self._patiently(
             f"list the tags of {repository}", lambda: self._api.list_repo_refs(repository, repo_type=kind)
         )
         return {ref.name: ref.target_commit for ref in refs.tags}
 
     def tag(self, repository: str, kind: Kind, tag: str, commit: str) -> None:
-        """Give a commit a tag."""
+        """Tag a commit."""
         self._patiently(
             f"tag {repository}",
             lambda: self._api.create_tag(repository, tag=tag, revision=commit, repo_type=kind, exist_ok=True),
         )
 
     def branch(self, repository: str, kind: Kind, name: str, commit: str) -> str:
-        """Make a branch, or find it from an earlier try; its newest commit."""
+        """Create a branch, or find it from an earlier try, and return its newest commit."""
         self._patiently(
             f"create a branch of {repository}",
             lambda: self._api.create_branch(
@@ -224,7 +224,7 @@ class Hub:
         )
 
     def download(self, repository: str, kind: Kind, path: str, commit: str, folder: Path) -> Path:
-        """A file of a commit, in a folder, under its own path."""
+        """Download a file of a commit into a folder, under its own path."""
         return Path(
             self._patiently(
                 f"read {path} of {repository}",
@@ -235,11 +235,11 @@ class Hub:
         )
 
     def wait(self, attempt: int, fault: HubFault) -> None:
-        """Wait before asking again: as long as the Hub says, else longer each time."""
+        """Wait before the next try: as long as the Hub asks, otherwise twice as long each time."""
         self._sleep(min(fault.wait_s or _FIRST_WAIT_S * 2**attempt, _LONGEST_WAIT_S))
 
     def _patiently(self, what: str, ask: Callable[[], Result]) -> Result:
-        """Ask what may be asked twice, again and again while it goes wrong in passing."""
+        """Send a repeatable request, again while it fails with a passing fault."""
         for attempt in range(_ATTEMPTS):
             try:
                 with asking(what, token=self._token):
@@ -252,10 +252,10 @@ class Hub:
 
 
 def found_token() -> SecretStr | None:
-    """The token of `HF_TOKEN`, else the one that `hf auth login` left; None when there is none.
+    """Return the token of `HF_TOKEN` or of `hf auth login`; None when there is none.
 
     Raises:
-        ConfigError: A character in it cannot be sent.
+        ConfigError: It has a character that cannot be sent.
     """
     token = need("huggingface_hub", extra=EXTRA).get_token()
     return checked_secret(token or "", "the token of the Hub (HF_TOKEN, or what `hf auth login` left)")
@@ -267,12 +267,12 @@ class RemoteFile(NamedTuple):
     n_bytes: int
     """Its size."""
     sha256: str | None
-    """Of its bytes, where it is kept as a large file; None where it is in git itself."""
+    """Sha256 of its bytes, where it is stored as a large file; None where it is in git itself."""
     blob_id: str | None
     """Its id in git."""
 
     def is_same(self, path: Path) -> bool:
-        """Whether it has the bytes of a file here."""
+        """Check whether it has the same bytes as a local file."""
         if path.stat().st_size != self.n_bytes:
             return False
         with path.open("rb") as file:
@@ -290,43 +290,43 @@ class Remote(NamedTuple):
     commit: str
     """Its commit."""
     is_private: bool
-    """Whether only its owner sees it."""
+    """Whether only its owner can see it."""
     files: Mapping[str, RemoteFile]
     """Its files by path."""
 
 
 class Account(NamedTuple):
-    """Whose token it is."""
+    """The account of a token."""
 
     name: str
-    """The user."""
+    """Name of the user."""
     writes_to: frozenset[str]
-    """Owners that it may write for, as far as the Hub says; organisations with an unknown role are in."""
+    """Owners that it may write for, as far as the Hub says, including organisations with an unknown role."""
     can_write: bool
-    """False for a token that only reads."""
+    """False for a read-only token."""
 
 
 def checked_name(repository: str) -> str:
-    """A repository's name as `owner/name`.
+    """Check that a repository's name has the form `owner/name`.
 
     Raises:
-        RequestError: It is none.
+        RequestError: It has another form.
     """
     if not _REPOSITORY.fullmatch(repository) or "--" in repository or ".." in repository:
-        raise RequestError(f"{repository!r} is no name of a repository", hint="such as org/name")
+        raise RequestError(f"{repository!r} is not a repository name", hint="such as org/name")
     return repository
 
 
 def refuse_writing(account: Account, repository: str) -> None:
-    """Raise where it is plain before anything is sent that this token cannot write there.
+    """Refuse a token that cannot write to a repository, before anything is sent.
 
     Raises:
-        ServiceError: The token only reads, or its owner is not of that organisation.
+        ServiceError: The token is read-only, or the account may not write for the repository's owner.
     """
     owner = repository.partition("/")[0]
     if not account.can_write:
         raise ServiceError(
-            f"the token of {account.name} only reads", hint="make one with the role write, then HF_TOKEN=..."
+            f"the token of {account.name} is read-only", hint="make one with the role write and set HF_TOKEN"
         )
     if owner not in account.writes_to:
         raise ServiceError(

@@ -1,4 +1,4 @@
-"""A tuned model as a repository of the Hub: its files, and a card that says what it was made of."""
+"""Make a model repository of the Hub: the model's files, and a card that describes its origin."""
 
 from __future__ import annotations
 
@@ -30,44 +30,44 @@ _NOT_EVALUATED = re.compile(r"\*\*Not evaluated\.\*\*.*?(?=\n\n)", re.DOTALL)
 
 
 class Measured(Model):
-    """What an evaluation says of the model: a table."""
+    """The evaluation of a model: a table for its card."""
 
     headings: tuple[Text, ...]
-    """Of its columns."""
+    """Headings of the columns."""
     rows: tuple[tuple[Text, ...], ...]
-    """One per variant."""
+    """One row per variant."""
     said: Text = ""
-    """What to know about it."""
+    """Explanation under the table."""
 
 
 class Origin(Model):
-    """What the model was made of, where that is known."""
+    """The origin of a model, where it is known."""
 
     base: Name | None = None
-    """The model that it started from, as the Hub names it."""
+    """The base model, as the Hub names it."""
     data_digest: Name | None = None
-    """Digest of the store that it learned."""
+    """Digest of the training store."""
     dataset: Name | None = None
-    """Where that store was published, as `owner/name`."""
+    """Repository where that store is published, as `owner/name`."""
     job_id: Name | None = None
-    """The training's name."""
+    """Id of the training job."""
 
 
 class ModelContents(NamedTuple):
-    """The files of a model's repository."""
+    """The files of a model repository."""
 
     folder: Path
-    """Has them."""
+    """Folder of the files."""
     record: Record
-    """What the repository will say of itself."""
+    """The record that describes them."""
     is_adapter: bool
-    """Whether it needs its base to run."""
+    """Whether the model is an adapter, which needs its base model."""
     scanned: RedactReport
     """Secrets and personal data in the card, the settings and the tokenizer, by kind and file."""
 
 
 def is_model(folder: Path) -> bool:
-    """Whether a folder holds a model or an adapter."""
+    """Check whether a folder holds a model or an adapter."""
     return any((folder / name).is_file() for name in (_ADAPTER, _WHOLE))
 
 
@@ -80,21 +80,21 @@ def make_model_contents(
     measured: Measured | None = None,
     patterns: Mapping[str, str] | None = None,
 ) -> ModelContents:
-    """Copy what a model needs to run into a folder, with its card and the record, and search it for secrets.
+    """Copy the files that a model needs to run into a folder, add card and record, and search for secrets.
 
-    States of optimizers, checkpoints and pickled files stay here.
+    Optimizer states, checkpoints and pickled files are not copied.
 
     Args:
         model: The folder of the adapter or the model.
-        folder: Gets the files; it is empty.
-        wish: What a person said.
-        origin: What it was made of.
-        measured: What an evaluation says; None for no evaluation.
-        patterns: More that must not be published: names to regular expressions.
+        folder: Empty folder for the files.
+        wish: The facts that a person gave.
+        origin: Origin of the model.
+        measured: Result of an evaluation; None for no evaluation.
+        patterns: Further patterns to search for: names to regular expressions.
 
     Raises:
-        RequestError: It is no model, or an adapter whose base is a path of this machine.
-        DataError: A file of settings, or one of weights, is damaged; a file is a link out of the folder.
+        RequestError: The folder holds no model, or an adapter whose base model is a path of this machine.
+        DataError: A settings file or a file of weights is damaged; a file is a link out of the folder.
     """
     if not is_model(model):
         raise RequestError(f"{model} holds no model: no {_ADAPTER} and no {_WHOLE}")
@@ -123,21 +123,21 @@ def _is_taken(path: Path) -> bool:
 
 
 def _base(folder: Path, given: str | None, *, is_adapter: bool) -> str | None:
-    """The base as the Hub names it; an adapter's settings say it too."""
+    """Return the base model as the Hub names it, and write it into the copied settings."""
     path = folder / (_ADAPTER if is_adapter else _WHOLE)
     try:
         settings: Any = json.loads(path.read_text(encoding="utf-8"))
         settings.get(_BASE)
     except (ValueError, AttributeError) as error:
         raise DataError(f"{path.name} of the model is damaged: {error}") from None
-    said = settings.get(_BASE) if is_adapter else None
-    base = given or said
+    recorded = settings.get(_BASE) if is_adapter else None
+    base = given or recorded
     if base is not None and _is_path(str(base)):
         raise RequestError(
-            f"the base {Path(str(base)).name!r} is a path or a sample of this machine, which nobody else has",
-            hint="--base ORG/NAME says what it is called on the Hub",
+            f"the base {Path(str(base)).name!r} is a path or a sample of this machine, which others lack",
+            hint="--base ORG/NAME gives its name on the Hub",
         )
-    if is_adapter and base != said:
+    if is_adapter and base != recorded:
         settings[_BASE] = base
         write_text(path, json.dumps(settings, indent=2, ensure_ascii=False) + "\n")
     if not is_adapter and _is_path(str(settings.get("_name_or_path") or "")):
@@ -182,7 +182,7 @@ def _card(
 
 
 def _written(model: Path) -> tuple[dict[str, Any], str]:
-    """Metadata and text of the card that the training left; nothing where there is none."""
+    """Return metadata and text of the card that the training wrote; empty where there is none."""
     path = model / CARD
     text = ""
     if path.is_file():
@@ -193,9 +193,9 @@ def _written(model: Path) -> tuple[dict[str, Any], str]:
     try:
         fields = yaml_from_outside(found[1], where=f"the metadata of {path}")
     except DataError as error:
-        raise DataError(str(error), hint="mend it, or remove the file: one is made") from None
+        raise DataError(str(error), hint="repair it, or remove the file to have one written") from None
     if not isinstance(fields, dict):
-        raise DataError(f"the metadata of {path} is no table", hint="mend it, or remove the file")
+        raise DataError(f"the metadata of {path} is not a table", hint="repair it, or remove the file")
     return fields, text[found.end() :]
 
 
@@ -204,7 +204,7 @@ def _more(
 ) -> Iterator[str]:
     if not body.strip():
         yield from (f"# {plain(wish.title)}", "", "Tuned with [trajkit](https://github.com/trajkit/trajkit).")
-    yield from ("", "## What it was made of", "")
+    yield from ("", "## Origin", "")
     yield from table(("", ""), list(_origin_rows(origin, base)))
     yield from ("", "## Evaluation", "")
     yield from _evaluation(measured)
@@ -212,7 +212,7 @@ def _more(
 
 def _origin_rows(origin: Origin, base: str | None) -> Iterator[Sequence[str]]:
     yield "base", f"`{base}`" if base else "unknown"
-    yield "digest of what it learned", f"`{origin.data_digest}`" if origin.data_digest else "unknown"
+    yield "digest of the training data", f"`{origin.data_digest}`" if origin.data_digest else "unknown"
     dataset = origin.dataset
     yield (
         "data on the Hub",
@@ -224,7 +224,7 @@ def _origin_rows(origin: Origin, base: str | None) -> Iterator[Sequence[str]]:
 
 def _evaluation(measured: Measured | None) -> Iterator[str]:
     if measured is None:
-        yield "**None.** Nobody measured how well it acts, or did not say so when it was published."
+        yield "**None.** No evaluation was given when the model was published."
         return
     yield from table(measured.headings, measured.rows)
     if measured.said:
@@ -236,5 +236,5 @@ def _privacy(scanned: RedactReport) -> Iterator[str]:
     if not scanned.n_found:
         yield f"{scanned.n_texts:,} files of text were searched, and nothing was found."
         return
-    yield f"{scanned.n_texts:,} files of text were searched, and these were published all the same:"
+    yield f"{scanned.n_texts:,} files of text were searched, and these findings were published:"
     yield from ("", *(f"- {each.n_found:,} {each.kind} in {plain(each.place)}" for each in scanned.found))

@@ -1,4 +1,4 @@
-"""Bring a dataset from the Hub: what trajkit put there as the very stores that it was, others by import."""
+"""Read a dataset from the Hub: trajkit's own as the stores that were pushed, other datasets by import."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ _FRONT = re.compile(r"\A---[ \t]*\r?\n(.*?)\n---[ \t\r]*(\n|\Z)", re.DOTALL)
 
 OnProgress = Callable[[str, int, int | None], None]
 BRANCH = "refs/convert/parquet"
-"""Where the Hub keeps it, as `CONFIGURATION/SPLIT/0000.parquet`."""
+"""Branch where the Hub keeps its Parquet conversion, as `CONFIGURATION/SPLIT/0000.parquet`."""
 _PARTIAL = "partial-"
 DATA = (".parquet", ".jsonl", ".ndjson", ".json")
-"""How the names of files of data end."""
+"""Endings of data files."""
 _NO_DATA = re.compile(r"(^|/)(dataset_infos?|state|config|\.[^/]*)\.json$|^trajkit\.json$")
 
 
@@ -41,15 +41,15 @@ class PulledStore(Model):
     """A store that was written."""
 
     split: Name | None
-    """The split that it is; None of a dataset that trajkit did not put there."""
+    """Name of the split; None for a dataset that trajkit did not push."""
     path: Path
-    """Where it is."""
+    """Folder of the store."""
     digest: Name
     """Digest of its content."""
     n_episodes: int
-    """Its episodes."""
+    """Number of episodes."""
     n_steps: int
-    """Their steps."""
+    """Number of steps."""
 
     def __str__(self) -> str:
         counts = f"{plural(self.n_episodes, 'episode')}  {plural(self.n_steps, 'step')}"
@@ -57,21 +57,21 @@ class PulledStore(Model):
 
 
 class Pulled(Result, Model):
-    """What was pulled."""
+    """The result of a pull."""
 
     repository: Name
-    """From where."""
+    """Repository that was read."""
     commit: Name
     """The commit that was read."""
     stores: tuple[PulledStore, ...]
-    """What is here now."""
+    """Stores that were written."""
     imported: Imported | None = None
-    """The tally of an import; None where trajkit put the dataset there."""
+    """Counts of an import; None where trajkit pushed the dataset."""
     entry: LineageEntry | None = None
-    """The same as the store's lineage has it."""
+    """Lineage entry of the import."""
 
     def to_json(self) -> dict[str, Any]:
-        """All fields."""
+        """Return all fields."""
         return self.model_dump(mode="json")
 
     def __str__(self) -> str:
@@ -93,18 +93,18 @@ def pull(
     """Read a dataset from the Hub into a store, or a folder with a store per split where there are several.
 
     Args:
-        hub: Where from.
-        repository: As `owner/name`.
-        goal: What exists afterwards.
-        revision: A commit, branch or tag; None for the newest.
-        configuration: Of a dataset that trajkit did not put there; None for its default.
-        splits: Those to read; none for all.
-        wish: How to import such a dataset; None for what it looks like.
-        on_progress: Told how far it is, in files.
+        hub: The Hub.
+        repository: Name as `owner/name`.
+        goal: Path of the new store or folder.
+        revision: A commit, branch or tag; None for the newest commit.
+        configuration: Configuration of a dataset that trajkit did not push; None for its default.
+        splits: Splits to read; empty for all.
+        wish: How to import such a dataset; None to detect its format.
+        on_progress: Called with the progress, in files.
 
     Raises:
         RequestError: There is no such dataset, revision, configuration or split.
-        StoreError: What was read is not what was published, `goal` exists, or it is of a newer version.
+        StoreError: The files differ from what was pushed, `goal` exists, or the store is of a newer version.
         DataError: The files cannot be read as episodes.
         HubFault: The Hub refused or does not answer.
     """
@@ -113,8 +113,8 @@ def pull(
     remote = hub.look(repository, "dataset", revision)
     if remote is None:
         raise RequestError(
-            f"there is no dataset {repository} that is shown to you",
-            hint="is the name right? A private one needs HF_TOKEN",
+            f"there is no dataset {repository}, or the token may not see it",
+            hint="check the name; a private dataset needs HF_TOKEN",
         )
     goal.absolute().parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=goal.absolute().parent, prefix=".pull-") as folder:
@@ -190,14 +190,14 @@ def _theirs(
         remote, names = made, converted_files(made.files, configuration, splits)
     if not names:
         raise RequestError(
-            f"{repository} has no files that are read here",
+            f"{repository} has no files that trajkit reads",
             hint=f"files of conversations or traces end in {', '.join(DATA)}",
         )
     data = work.parent / "files" / work.name
     _download(hub, repository, remote, data, None, names, on_progress)
-    asked = wish or Wish()
-    rule = None if asked.success is None else parse_success(asked.success)
-    imported, entry = import_files(data, goal, asked, success=rule, on_progress=on_progress)
+    wish = wish or Wish()
+    rule = None if wish.success is None else parse_success(wish.success)
+    imported, entry = import_files(data, goal, wish, success=rule, on_progress=on_progress)
     manifest = open_store(goal).manifest
     return Pulled(
         repository=repository,
@@ -209,7 +209,7 @@ def _theirs(
 
 
 def _card(hub: Hub, repository: str, remote: Remote, work: Path) -> dict[str, Any]:
-    """The metadata of the card; nothing where there is none or it is broken."""
+    """Return the metadata of the card; empty where there is no card or it is broken."""
     if "README.md" not in remote.files:
         return {}
     path = hub.download(repository, "dataset", "README.md", remote.commit, work)
@@ -255,7 +255,7 @@ def _download(
         path = hub.download(repository, "dataset", name, remote.commit, work)
         if record is not None and sha256_file(path) != known.get(name):
             raise StoreError(
-                f"{name} of {repository} is not the file that was published: its sha256 differs",
+                f"{name} of {repository} is not the file that was pushed: its sha256 differs",
                 hint="pull an older revision, or have it published again",
             )
         on_progress("downloading", n_done, len(names))
@@ -272,7 +272,7 @@ def _pulled(split: str | None, path: Path, manifest: Manifest) -> PulledStore:
 
 
 def converted(hub: Hub, repository: str) -> Remote | None:
-    """The branch with what the Hub made of a dataset; None where it made nothing.
+    """Read the branch of the Hub's Parquet conversion; None where there is none.
 
     Raises:
         HubFault: The Hub does not answer.
@@ -286,16 +286,16 @@ def converted(hub: Hub, repository: str) -> Remote | None:
 
 
 def converted_files(files: Iterable[str], configuration: str | None, splits: Sequence[str]) -> list[str]:
-    """The files of a configuration on that branch.
+    """Return the files of a configuration on that branch.
 
     Args:
         files: All files of the branch.
-        configuration: Which; None for `default`, else the first by name.
-        splits: Those to read; none for all.
+        configuration: Name; None for `default`, or else the first by name.
+        splits: Splits to read; empty for all.
 
     Raises:
-        RequestError: There is no such configuration or split, or the Hub has only a part of one that was not
-            asked for by name.
+        RequestError: There is no such configuration or split, or the Hub converted only a part of a split
+            that was not asked for by name.
     """
     found: dict[str, dict[str, list[str]]] = {}
     for path in sorted(files):
@@ -315,8 +315,8 @@ def converted_files(files: Iterable[str], configuration: str | None, splits: Seq
     part = next((split for split in wanted if split.startswith(_PARTIAL) and split not in splits), None)
     if part is not None:
         raise RequestError(
-            f"of {chosen} the Hub has only a beginning as Parquet: {part}",
-            hint=f"--split {part} reads that much",
+            f"the Hub converted only the beginning of {chosen} to Parquet: {part}",
+            hint=f"--split {part} reads that part",
         )
     return [name for names in wanted.values() for name in names]
 
@@ -324,13 +324,13 @@ def converted_files(files: Iterable[str], configuration: str | None, splits: Seq
 def data_files(
     files: Iterable[str], card: dict[str, Any], configuration: str | None, splits: Sequence[str]
 ) -> list[str]:
-    """The files of a configuration, as the card's `configs` name them; without those every file of data.
+    """Return the files of a configuration, as the card's `configs` name them; without those, every data file.
 
     Args:
-        files: The repository's.
+        files: Files of the repository.
         card: Metadata of its card.
-        configuration: Which; None for the default.
-        splits: Those to read; none for all.
+        configuration: Name; None for the default.
+        splits: Splits to read; empty for all.
 
     Raises:
         RequestError: There is no such configuration or split.
@@ -358,13 +358,13 @@ def data_files(
     return [path for path in data if any(_fits(path, pattern) for pattern in wanted)]
 
 
-def _patterns(said: Any) -> Iterable[tuple[str, list[str]]]:
-    """Split and its patterns; `data_files` may be a pattern, a list of them, or one per split."""
-    if isinstance(said, str):
-        yield "train", [said]
+def _patterns(value: Any) -> Iterable[tuple[str, list[str]]]:
+    """Return patterns by split; `data_files` may be a pattern, a list of them, or one per split."""
+    if isinstance(value, str):
+        yield "train", [value]
         return
     plain: list[str] = []
-    for each in said if isinstance(said, list) else ():
+    for each in value if isinstance(value, list) else ():
         if isinstance(each, dict):
             path = each.get("path")
             paths = path if isinstance(path, list) else [path]
@@ -376,7 +376,7 @@ def _patterns(said: Any) -> Iterable[tuple[str, list[str]]]:
 
 
 def _text(value: Any) -> str:
-    """A name on a card as text: of a list nothing is spelled out, as YAML's aliases make endless ones."""
+    """Return a name of a card as text. Lists give "": YAML's aliases can make endless ones."""
     return str(value) if isinstance(value, str | int | float | bool) else ""
 
 

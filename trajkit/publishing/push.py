@@ -1,4 +1,4 @@
-"""Publish: what would be done, and doing it."""
+"""Plan a push to the Hub, and push it."""
 
 from __future__ import annotations
 
@@ -26,39 +26,39 @@ _OF_THE_HUB = frozenset({".gitattributes", "README.md"})
 
 
 class PushPlan(NamedTuple):
-    """What publishing would do."""
+    """The plan of a push."""
 
     repository: str
-    """Where to."""
+    """Name of the repository."""
     kind: Kind
-    """What it is."""
+    """Kind of the repository."""
     record: Record
-    """What the repository will say of itself."""
+    """The record that describes the new files."""
     remote: Remote | None
-    """What is there now; None for nothing."""
+    """The repository as it is now; None where it does not exist."""
     change: Change
-    """What is different."""
+    """Files to add and to delete."""
     is_public: bool
-    """Whether everybody will see it."""
+    """Whether the repository will be public."""
     tag: str | None
-    """The tag that the commit gets."""
+    """Tag of the new commit."""
 
     @property
     def changes_anything(self) -> bool:
-        """Whether anything on the Hub would be another afterwards, but for the tag."""
+        """Whether the push changes the repository, apart from the tag."""
         is_shown = self.is_public and self.remote is not None and self.remote.is_private
         return self.remote is None or is_shown or not self.change.is_empty
 
 
 class Pushed(NamedTuple):
-    """What publishing did."""
+    """The result of a push."""
 
     commit: str
-    """The commit that has it."""
+    """The commit that has the files."""
     is_new: bool
-    """False when nothing had changed: then nothing was committed."""
+    """False when nothing had changed, so no commit was made."""
     address: str
-    """Where people look at it."""
+    """Web address of the repository."""
 
 
 def plan_push(
@@ -72,27 +72,28 @@ def plan_push(
     licence: str | None,
     tag: str | None = None,
 ) -> PushPlan:
-    """Look at the Hub, and say what publishing would do; nothing is changed there.
+    """Compare the files with the Hub and plan the push; nothing is changed on the Hub.
 
     Args:
-        hub: Where to.
-        repository: As `owner/name`.
-        kind: What it is.
-        files: Every file, by path; the card and the record too.
-        record: What the record says.
-        is_public: Whether everybody shall see it.
-        licence: What was said of the licence; None for nothing.
-        tag: For the commit.
+        hub: The Hub.
+        repository: Name as `owner/name`.
+        kind: Kind of the repository.
+        files: Every file by path, including card and record.
+        record: Content of the record.
+        is_public: Whether the repository shall be public.
+        licence: The licence that was given; None for none.
+        tag: Tag for the commit.
 
     Raises:
-        RequestError: The name cannot be one or is taken by something else, it is public and has no licence or
-            may not be, the card is refused, or the tag is another commit's.
+        RequestError: The name is invalid or taken, a public repository has no licence or is not wanted, the
+            card is refused, or the tag belongs to another commit.
         ServiceError: The token cannot write there, or the Hub does not answer.
     """
     checked_name(repository)
     if is_public and not licence:
         raise RequestError(
-            "what is public needs a licence, and none is named", hint="--license apache-2.0, or --private"
+            "a public repository needs a licence, and none is named",
+            hint="--license apache-2.0, or --private",
         )
     refuse_writing(hub.account, repository)
     hub.check_card(files["README.md"].read_text(encoding="utf-8"), kind)
@@ -100,31 +101,31 @@ def plan_push(
     before = _ours(hub, repository, kind, remote)
     if remote is not None and not remote.is_private and not is_public:
         raise RequestError(
-            f"{repository} is public: what is pushed there is seen by everybody",
-            hint="--public if that is meant, else another name",
+            f"{repository} is public: everyone can see what is pushed there",
+            hint="--public to confirm, or another name",
         )
     change = change_of(remote, files, before)
     if tag is not None and remote is not None:
         held = hub.tags(repository, kind).get(tag)
         if held is not None and (held != remote.commit or not change.is_empty):
             raise RequestError(
-                f"{repository} has a tag {tag} already, of {held[:12]}", hint="choose another one"
+                f"{repository} already has a tag {tag}, of {held[:12]}", hint="choose another one"
             )
     return PushPlan(repository, kind, record, remote, change, is_public, tag)
 
 
 def push(hub: Hub, plan: PushPlan, *, large_bytes: int = LARGE_BYTES, say: Say = lambda text: None) -> Pushed:
-    """Do what was planned. A new repository is private until everything in it was verified.
+    """Carry out a plan. A new repository stays private until everything in it is verified.
 
     Args:
-        hub: Where to.
-        plan: What to do.
-        large_bytes: From how many bytes on a branch is used.
-        say: Told what goes on.
+        hub: The Hub.
+        plan: The plan.
+        large_bytes: Number of bytes from which the upload goes through a branch.
+        say: Called with messages about the progress.
 
     Raises:
-        ServiceError: Somebody else committed since the plan was made, the Hub refused, or what it has is not
-            what was sent.
+        ServiceError: There was another commit since the plan was made, the Hub refused, or its files are not
+            those that were sent.
     """
     repository, kind = plan.repository, plan.kind
     remote = plan.remote
@@ -134,7 +135,7 @@ def push(hub: Hub, plan: PushPlan, *, large_bytes: int = LARGE_BYTES, say: Say =
         remote = hub.look(repository, kind)
         if remote is None or not set(remote.files) <= _OF_THE_HUB:
             raise RequestError(
-                f"{repository} was taken by somebody else meanwhile", hint="choose another name"
+                f"{repository} was created by someone else meanwhile", hint="choose another name"
             )
     if change.is_empty:
         commit = remote.commit
@@ -157,7 +158,7 @@ def push(hub: Hub, plan: PushPlan, *, large_bytes: int = LARGE_BYTES, say: Say =
 
 
 def write_down(hub: Hub, plan: PushPlan, pushed: Pushed, splits: Mapping[str, Store]) -> None:
-    """Say in the manifest of each store where it was published.
+    """Record the publication in the manifest of each store.
 
     Raises:
         StoreError: A manifest cannot be written.
@@ -179,10 +180,10 @@ def write_down(hub: Hub, plan: PushPlan, pushed: Pushed, splits: Mapping[str, St
 
 
 def _ours(hub: Hub, repository: str, kind: Kind, remote: Remote | None) -> frozenset[str]:
-    """Files that were put there before by us.
+    """Return the files that an earlier push put there.
 
     Raises:
-        RequestError: Something else is there.
+        RequestError: The repository has other content.
     """
     if remote is None or set(remote.files) <= _OF_THE_HUB:
         return frozenset()

@@ -1,4 +1,4 @@
-"""What a repository on the Hub says about the stores or the model in it, and that a store was put there."""
+"""The record of a repository: its stores or model, and the entry of a publication in a store's manifest."""
 
 from __future__ import annotations
 
@@ -18,33 +18,33 @@ from trajkit.store.layout import MANIFEST_NAME
 from trajkit.store.reader import Store, open_store
 
 RECORD = "trajkit.json"
-"""The file of a repository that says what was put there. A repository without one is not ours."""
+"""Name of the record's file. A repository without it was not pushed by trajkit."""
 
 RECORD_VERSION = 1
-"""The version of that file that is written, and the newest that is read."""
+"""Version of the record that is written, and the newest that is read."""
 
 PULL = "pull"
-"""The verb that lineage has of a store that came from the Hub."""
+"""Lineage verb of a store that was pulled from the Hub."""
 
 
 class PublishedFile(Model):
     """A file of a repository."""
 
     path: Name
-    """Within the repository, with forward slashes."""
+    """Path within the repository, with forward slashes."""
     sha256: Sha256
-    """Of its bytes."""
+    """Sha256 of its bytes."""
     n_bytes: Count
     """Its size."""
     n_rows: Count | None = None
-    """Its rows; None where it has none."""
+    """Number of rows; None where it has no rows."""
 
 
 class PublishedPart(Model):
-    """Rows of some whole episodes, which follow those of the part before in the same files."""
+    """Rows of whole episodes, which follow those of the previous part in the same files."""
 
     file: Count
-    """Which file of each table, from 0."""
+    """Index of the file in each table, from 0."""
     n_episodes: Count
     """Rows of `episodes`."""
     n_steps: Count
@@ -54,71 +54,71 @@ class PublishedPart(Model):
 
 
 class PublishedStore(Model):
-    """A store as a repository has it: everything of its manifest that its content does not say."""
+    """A published store: everything in its manifest that its content does not give."""
 
     split: Name
-    """The split that it is."""
+    """Name of the split."""
     store_version: Annotated[int, Field(ge=1)]
     """Version of the store's layout."""
     kind: Name
-    """What made the store."""
+    """Command that made the store."""
     digest: Sha256
-    """Digest of its content: what is pulled has the same."""
+    """Digest of its content; the pulled store has the same."""
     counts: Counts
-    """How much it holds."""
+    """Numbers of episodes, steps and feedback."""
     metrics: tuple[Metric, ...] = ()
     """The metrics that have a column."""
     side: Text | None = None
-    """Which side of a split the store says it is."""
+    """Side of a split that the manifest records."""
     source: JsonObject = {}
-    """Where it came from, without paths of the machine."""
+    """Source of the store, without paths of the machine."""
     as_of: UtcTime | None = None
-    """The newest moment its source was read at."""
+    """Newest time at which its source was read."""
     lineage: tuple[LineageEntry, ...] = ()
-    """What was done, oldest first, without paths of the machine."""
+    """Lineage, oldest first, without paths of the machine."""
     files: dict[str, tuple[Name, ...]] = {}
-    """Its files by table, in their order; a table without rows has none. The files of one place belong to the
-    same episodes: the second file of `steps` has the steps of the second of `episodes`."""
+    """Its files by table, in order; a table without rows has none. Files of one index belong to the same
+    episodes: the second file of `steps` has the steps of the second file of `episodes`."""
     parts: tuple[PublishedPart, ...] = ()
-    """Where the store's parts are in those files, in order: one at a time is put together again."""
+    """The store's parts within those files, in order, so that they can be restored one at a time."""
 
 
 class Moved(Model):
-    """What is too wide for the Hub's viewer and was put into files of its own."""
+    """Values that are too wide for the Hub's viewer and were moved to separate files."""
 
     table: Name
-    """Where it was."""
+    """Table that they were moved from."""
     n_rows: Count
-    """Rows that it is of."""
+    """Rows that values were moved from."""
     n_values: Count
-    """Values, or whole rows."""
+    """Moved values, or whole rows."""
 
 
 class Record(Model):
-    """What a repository holds: the file `trajkit.json`."""
+    """Content of a repository: the file `trajkit.json`."""
 
     record_version: Annotated[int, Field(ge=1)] = RECORD_VERSION
     """Version of this file."""
     kind: Literal["dataset", "model"] = "dataset"
-    """What the repository is."""
+    """Kind of the repository."""
     stores: tuple[PublishedStore, ...] = ()
-    """The stores, a split each."""
+    """The stores, one per split."""
     moved: tuple[Moved, ...] = ()
-    """What was too wide."""
+    """Values that were moved because they are too wide."""
     files: tuple[PublishedFile, ...] = ()
-    """Every file that was put there but this one and the card."""
+    """Every pushed file except for this one and the card."""
 
 
 def read_record(text: bytes, where: str) -> Record:
-    """The record of a repository.
+    """Parse the record of a repository.
 
     Args:
-        text: The file.
-        where: What to call it in messages.
+        text: Content of the file.
+        where: Name of the file for messages.
 
     Raises:
         StoreError: It is of a newer version.
-        DataError: It is damaged, a split has a name that is a path, or two have the same.
+        DataError: It is damaged, a split's name is a path, or two splits have the same name.
     """
     value = json_from_outside(text, where=where)
     try:
@@ -141,14 +141,14 @@ def read_record(text: bytes, where: str) -> Record:
 
 
 def record_text(record: Record) -> str:
-    """The file."""
+    """Return the text of the record's file."""
     return record.model_dump_json(indent=2) + "\n"
 
 
 def public_facts(manifest: Manifest) -> dict[str, Any]:
-    """Source and lineage of a store without paths of this machine.
+    """Return source and lineage of a store without paths of this machine.
 
-    Pulls at the end are left out: they say how the store came here, and pushing it again changes nothing.
+    Pulls at the end of the lineage are left out, so that pushing a pulled store again changes nothing.
     """
     lineage = list(manifest.lineage)
     while lineage and lineage[-1].verb == PULL:
@@ -162,9 +162,9 @@ def public_facts(manifest: Manifest) -> dict[str, Any]:
 
 
 def add_publication(store: Store, published: Published) -> None:
-    """Write into a store's manifest that it was published; what it says already is not written twice.
+    """Record in a store's manifest that it was published, unless the same is recorded already.
 
-    The manifest of a sample, which comes with trajkit, stays as it is.
+    The manifest of a sample, which is part of trajkit, is not changed.
 
     Raises:
         StoreError: The manifest cannot be read or written.
@@ -172,19 +172,19 @@ def add_publication(store: Store, published: Published) -> None:
     if store.path in samples(MANIFEST_NAME).values():
         return
     manifest = open_store(store.path).manifest
-    same = {"published_at", "trajkit_version", "is_private"}
-    said = published.model_dump(exclude=same)
-    if any(each.model_dump(exclude=same) == said for each in manifest.published):
+    volatile = {"published_at", "trajkit_version", "is_private"}
+    entry = published.model_dump(exclude=volatile)
+    if any(each.model_dump(exclude=volatile) == entry for each in manifest.published):
         return
-    told = manifest.model_copy(update={"published": (*manifest.published, published)})
+    extended = manifest.model_copy(update={"published": (*manifest.published, published)})
     try:
-        write_text(store.path / MANIFEST_NAME, told.model_dump_json(indent=2) + "\n")
+        write_text(store.path / MANIFEST_NAME, extended.model_dump_json(indent=2) + "\n")
     except OSError as error:
         raise StoreError(f"{store.path / MANIFEST_NAME} cannot be written: {error.strerror}") from error
 
 
 def _without_paths(value: Any) -> Any:
-    """The same with the last name of each absolute path in place of the path."""
+    """Replace each absolute path by its last part."""
     if isinstance(value, str):
         is_path = value.startswith(("/", "~/")) and "\n" not in value
         return (PurePath(value).name or value) if is_path else value

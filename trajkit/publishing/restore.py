@@ -1,4 +1,4 @@
-"""Files of a repository as the store that was published: part by part, and with the same digest."""
+"""Restore a published store from the files of a repository: part by part, and with the same digest."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ _MEMORY = "1GB"
 def restore(
     folder: Path, published: PublishedStore, goal: Path, *, where: JsonObject | None = None
 ) -> Manifest:
-    """A store from files of a repository, with the digest that was published.
+    """Write a store from files of a repository, with the digest that was published.
 
     Args:
-        folder: Has the files.
-        published: What the record says of them.
-        goal: The store that exists afterwards.
-        where: Where they came from, for the lineage; None for no entry.
+        folder: Folder of the files.
+        published: Description of the store in the record.
+        goal: Path of the new store.
+        where: Origin of the files, for the lineage; None for no entry.
 
     Raises:
-        StoreError: The digest is another one, or `goal` exists or cannot be written.
+        StoreError: The digest differs, or `goal` exists or cannot be written.
         DataError: The files are not those of a store.
     """
     lineage = list(published.lineage)
@@ -66,7 +66,7 @@ def restore(
 
 
 class _Files:
-    """The files of a store, of which the parts are read one after another."""
+    """The files of a store, whose parts are read one after another."""
 
     def __init__(self, folder: Path, published: PublishedStore) -> None:
         self._paths = {table: published.files.get(table, ()) for table in TABLES}
@@ -74,7 +74,7 @@ class _Files:
         self._open: dict[tuple[str, int], RowReader] = {}
 
     def rows(self, part: PublishedPart) -> dict[str, pa.Table | None]:
-        """The rows of a part by table; None where a table has no file."""
+        """Return the rows of a part by table; None where a table has no file."""
         counts = {"episodes": part.n_episodes, "steps": part.n_steps, "feedback": part.n_feedback}
         for key in [key for key in self._open if key[1] != part.file]:
             self._open.pop(key).close()
@@ -89,7 +89,7 @@ class _Files:
         return self._open[key].take(n_rows)
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the open files."""
         for reader in self._open.values():
             reader.close()
 
@@ -107,7 +107,7 @@ def _add_part(
                 relations[table] = f"(SELECT {names} WHERE false)"
                 continue
             connection.register(f"read_{table}", found)
-            select = _narrowed(table, f"(SELECT * FROM read_{table})", published)
+            select = _with_own_metrics(table, f"(SELECT * FROM read_{table})", published)
             relations[table] = with_moved(table, select, made, moved) if moved["files"] else select
         writer.add(
             connection,
@@ -117,8 +117,8 @@ def _add_part(
         )
 
 
-def _narrowed(table: str, select: str, published: PublishedStore) -> str:
-    """Without the metrics that only other splits have."""
+def _with_own_metrics(table: str, select: str, published: PublishedStore) -> str:
+    """Remove the metrics that only other splits have."""
     level = {"episodes": "episode", "steps": "inference"}.get(table)
     kind = metrics_type(published.metrics, level) if level else None  # type: ignore[arg-type]
     if kind is None:

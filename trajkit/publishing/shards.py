@@ -1,4 +1,4 @@
-"""Parquet files as the Hub wants them: some hundred megabytes, in row groups that its viewer can open."""
+"""Write Parquet files for the Hub: some hundred megabytes each, in row groups that its viewer can open."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 from trajkit.store.engine import writing
 
 GROUP_BYTES = 64_000_000
-"""Bytes in memory of a row group: the viewer opens none of more than 286 MiB."""
+"""Bytes in memory of a row group; the viewer opens none of more than 286 MiB."""
 GROUP_ROWS = 10_000
-"""Most rows of one."""
+"""Most rows of a row group."""
 SHARD_BYTES = 400_000_000
-"""About the size of a file."""
+"""Approximate size of a file."""
 BATCH_ROWS = 1024
 """Rows that are read at a time."""
 
@@ -28,9 +28,9 @@ class Shard(NamedTuple):
     """A file that was written."""
 
     path: Path
-    """Where it is."""
+    """Path of the file."""
     n_rows: int
-    """Its rows."""
+    """Number of rows."""
 
 
 class ShardWriter:
@@ -61,7 +61,7 @@ class ShardWriter:
             self._writer.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Write some rows, which have the columns of the schema, by name."""
+        """Write rows with the columns of the schema, matched by name."""
         for piece in _pieces(batch, self._schema):
             too_much = (
                 self._waiting_bytes + piece.nbytes > GROUP_BYTES
@@ -76,7 +76,7 @@ class ShardWriter:
 
     @property
     def n_bytes(self) -> int:
-        """Bytes in the file so far; what waits for its row group is not counted."""
+        """Bytes in the file so far, without rows that wait for their row group."""
         return self.path.stat().st_size if self._writer is not None else 0
 
     def _flush(self) -> None:
@@ -114,7 +114,7 @@ def write_shards(
 
 
 def named(folder: Path, stem: str, written: Iterable[Shard]) -> list[Shard]:
-    """Give files their final names, now that their number is known."""
+    """Give files their final names, which contain their number."""
     shards = list(written)
     found = []
     for number, shard in enumerate(shards):
@@ -125,14 +125,14 @@ def named(folder: Path, stem: str, written: Iterable[Shard]) -> list[Shard]:
 
 
 def batches_of(paths: Iterable[Path]) -> Iterator[pa.RecordBatch]:
-    """The rows of Parquet files, one file after another."""
+    """Read the rows of Parquet files, one file after another."""
     for path in paths:
         with contextlib.closing(pq.ParquetFile(path)) as file:
             yield from file.iter_batches(batch_size=BATCH_ROWS)
 
 
 class RowReader:
-    """Reads a Parquet file from its beginning, some rows at a time; JSON comes as its text.
+    """Reads a Parquet file from its beginning, a number of rows at a time; JSON is read as text.
 
     Args:
         path: The file.
@@ -145,7 +145,7 @@ class RowReader:
         self._schema = pa.schema([(field.name, _plain(field.type)) for field in self._file.schema_arrow])
 
     def take(self, n_rows: int) -> pa.Table:
-        """The next so many rows, or those that there are."""
+        """Return the next rows, or fewer at the end of the file."""
         taken: list[pa.RecordBatch] = []
         while n_rows:
             batch = self._left if self._left is not None else next(self._batches, None)
@@ -175,7 +175,7 @@ def _plain(kind: pa.DataType) -> pa.DataType:
 
 
 def fitted(array: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
-    """Values as a type: structs get the fields that they lack, as null, and text becomes JSON."""
+    """Convert values to a type: missing fields of structs become null, and text becomes JSON."""
     if array.type == kind:
         return array
     if isinstance(kind, pa.JsonType):
@@ -196,7 +196,7 @@ def fitted(array: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
     if isinstance(kind, pa.ListType):
         many: Any = array
         inner = fitted(many.flatten(), kind.value_type)
-        # flattening leaves out what lies under nulls: the places are counted anew
+        # flattening skips the values under nulls, so the offsets are computed again
         lengths = many.value_lengths().fill_null(0).to_numpy(zero_copy_only=False)
         ends: Any = pa.array(np.concatenate([[0], np.cumsum(lengths)]), pa.int32())
         mask: Any = array.is_null()
@@ -206,7 +206,7 @@ def fitted(array: pa.Array[Any], kind: pa.DataType) -> pa.Array[Any]:
 
 
 def _pieces(batch: pa.RecordBatch, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """The rows in the columns of the schema, few enough at a time for a row group."""
+    """Return the rows in the columns of the schema, in pieces that fit a row group."""
     whole = pa.RecordBatch.from_arrays(
         [
             fitted(batch.column(field.name), field.type)

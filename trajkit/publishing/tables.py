@@ -1,4 +1,4 @@
-"""The tables of stores as Parquet files of a repository, and those files as stores again."""
+"""Write the tables of stores as Parquet files of a repository."""
 
 from __future__ import annotations
 
@@ -19,31 +19,31 @@ from trajkit.store.part import arrow_schema
 from trajkit.store.reader import Store
 
 MOVED_FOLDER = "moved"
-"""Where values are that were too wide."""
+"""Folder of values that were too wide."""
 
 
 class Written(NamedTuple):
     """The files of one store."""
 
     store: PublishedStore
-    """What the record says of it."""
+    """Description of the store for the record."""
     shards: tuple[Shard, ...]
-    """Every file, those of moved values too."""
+    """Every file, including those of moved values."""
     n_moved: Mapping[str, tuple[int, int]]
-    """Rows that lost a value, and the values, by table."""
+    """Numbers of rows with moved values, and of those values, by table."""
 
 
 def shared_metrics(stores: Mapping[str, Store]) -> tuple[Metric, ...]:
-    """The metrics that any of the stores has a column for: all splits have the same columns.
+    """Return the metrics that any of the stores has a column for; all splits get the same columns.
 
     Raises:
-        DataError: A metric is a number in one and a yes or no in another.
+        DataError: A metric is a number in one split and a boolean in another.
     """
     return _union({split: store.manifest.metrics for split, store in stores.items()})
 
 
 def all_metrics(stores: Sequence[PublishedStore]) -> tuple[Metric, ...]:
-    """The same of stores that were published."""
+    """Return the metrics that any of the published stores has a column for."""
     return _union({store.split: store.metrics for store in stores})
 
 
@@ -72,12 +72,12 @@ def write_tables(
     """Write a store's tables, streamed: memory holds a row group.
 
     Args:
-        store: What is written; its checksums have been verified.
-        split: Its name as a split.
-        metrics: Those that have a column.
-        folder: Gets a folder for each table.
-        most_bytes: Parts of the store are put together up to about this size.
-        on_rows: Told how many rows were written since.
+        store: The store; its checksums have been verified.
+        split: Name of the split.
+        metrics: Metrics that get a column.
+        folder: Folder that gets a folder for each table.
+        most_bytes: Parts of the store are combined up to about this size.
+        on_rows: Called with the number of newly written rows.
     """
     shards: dict[str, list[Shard]] = {}
     files: dict[str, list[str]] = {table: [] for table in TABLES}
@@ -117,14 +117,14 @@ def write_tables(
     parts = tuple(
         _part(store.manifest.parts, number, name) for number, names in enumerate(groups) for name in names
     )
-    said = _published(
+    published = _published(
         store.manifest, split, parts, {name: tuple(paths) for name, paths in files.items() if paths}
     )
-    return Written(said, tuple(shard for each in shards.values() for shard in each), n_moved)
+    return Written(published, tuple(shard for each in shards.values() for shard in each), n_moved)
 
 
 def _groups(parts: Sequence[Part], most_bytes: int) -> list[list[str]]:
-    """File names of parts that are put together: those of the same name belong to the same episodes."""
+    """Group file names of parts to combine. Parts with the same name belong to the same episodes."""
     sizes: dict[str, int] = {}
     for part in parts:
         name = part.path.rpartition("/")[2]
@@ -141,7 +141,7 @@ def _groups(parts: Sequence[Part], most_bytes: int) -> list[list[str]]:
 
 
 def _with_places(written: Sequence[Shard], schema: pa.Schema) -> list[Shard]:
-    """With an empty file where a group has no rows, so that the files of one place belong together."""
+    """Write an empty file for each group without rows, so that indices match between tables."""
     for shard in written:
         if not shard.n_rows:
             pq.write_table(schema.empty_table(), shard.path)

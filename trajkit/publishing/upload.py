@@ -1,4 +1,4 @@
-"""Put a folder into a repository: in one commit that everybody sees at once, or not at all."""
+"""Upload files to a repository in one visible commit, or not at all."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trajkit.publishing.fault import HubFault
 from trajkit.publishing.hub import Hub, Kind, Remote
 
 LARGE_BYTES = 2_000_000_000
-"""From so many bytes to send on, they go to a branch first, in several commits."""
+"""From this number of bytes, files go to a branch first, in several commits."""
 _FILES_PER_COMMIT = 20
 _READ_BACK_BYTES = 200_000_000
 _READ_BACK_FILES = 50
@@ -25,33 +25,33 @@ Say = Callable[[str], None]
 
 
 class Change(NamedTuple):
-    """What a repository has to become."""
+    """The difference between a repository and the files that it should have."""
 
     add: Mapping[str, Path]
-    """Files that are not there, or are others, by path."""
+    """New and changed files, by path."""
     delete: tuple[str, ...]
-    """Files that were ours and are no longer."""
+    """Files of an earlier push that are no longer wanted."""
     n_same: int
-    """Files that are there already."""
+    """Files that are unchanged."""
 
     @property
     def n_bytes(self) -> int:
-        """Bytes to send at most."""
+        """Most bytes to send."""
         return sum(path.stat().st_size for path in self.add.values())
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing has changed."""
+        """Whether there is nothing to change."""
         return not self.add and not self.delete
 
 
 def change_of(remote: Remote | None, files: Mapping[str, Path], ours: frozenset[str]) -> Change:
-    """Compare a repository with what it has to hold.
+    """Compare a repository with the files that it should have.
 
     Args:
-        remote: What is there; None for no repository.
-        files: What it has to hold, by path.
-        ours: Files that were put there before, by us.
+        remote: The repository now; None where it does not exist.
+        files: The wanted files, by path.
+        ours: Files of an earlier push.
     """
     there = {} if remote is None else remote.files
     add = {path: file for path, file in files.items() if path not in there or not there[path].is_same(file)}
@@ -70,27 +70,28 @@ def upload(
     large_bytes: int = LARGE_BYTES,
     say: Say = lambda text: None,
 ) -> str:
-    """Commit a change, and prove that the commit has the bytes that were sent.
+    """Commit a change, and verify that the commit has the bytes that were sent.
 
-    Large files go first, and are kept by the Hub when something goes wrong: the next try does not send them
-    again. From `large_bytes` on everything goes to a branch, is compared there, and becomes visible with one
-    commit. A lost answer is looked up in the repository and never sent twice.
+    Large files are sent first. The Hub keeps them after a failure, so that the next try does not send them
+    again. From `large_bytes`, everything goes to a branch, is compared there, and becomes visible with one
+    commit. After a lost answer the repository is checked, so nothing is committed twice.
 
     Args:
-        hub: Where to.
-        repository: The repository; it exists.
-        kind: What it is.
-        change: What to commit.
+        hub: The Hub.
+        repository: An existing repository.
+        kind: Kind of the repository.
+        change: The change to commit.
         parent: The commit that the change was compared with.
-        message: Of the commit.
-        large_bytes: From how many bytes on a branch is used.
-        say: Told what goes on.
+        message: Message of the commit.
+        large_bytes: Number of bytes from which the upload goes through a branch.
+        say: Called with messages about the progress.
 
     Returns:
-        The commit.
+        The id of the commit.
 
     Raises:
-        ServiceError: Somebody else committed meanwhile, the Hub refused, or what it has is not what was sent.
+        ServiceError: There was another commit meanwhile, the Hub refused, or its files differ from those
+            that were sent.
     """
     branch = None
     if change.n_bytes >= large_bytes:
@@ -105,13 +106,13 @@ def upload(
 
 
 def verify(hub: Hub, repository: str, kind: Kind, change: Change, commit: str) -> None:
-    """Prove that a commit has the files that were sent.
+    """Verify that a commit has the files that were sent.
 
-    The Hub says the sha256 of each large file and git's own hash of each small one; up to 50 files with
-    200 MB in all are read back too.
+    The Hub gives the sha256 of each large file and git's own hash of each small one. Up to 50 files of
+    200 MB in total are also read back.
 
     Raises:
-        ServiceError: One is missing, or is another.
+        ServiceError: A file is missing or differs.
     """
     remote = hub.look(repository, kind, commit)
     wrong = _difference(remote, change)
@@ -138,7 +139,7 @@ def verify(hub: Hub, repository: str, kind: Kind, change: Change, commit: str) -
 
 
 def _difference(remote: Remote | None, change: Change) -> str | None:
-    """What a repository lacks of a change, in words; None when it has all of it."""
+    """Return the first difference between a repository and a change, in words; None where there is none."""
     files = {} if remote is None else remote.files
     for path, file in change.add.items():
         if path not in files:
@@ -160,18 +161,18 @@ def _commit_once(
     branch: str | None,
     say: Say,
 ) -> str:
-    """Commit, however often it takes to know that it was done, and never twice."""
+    """Commit once, with as many tries as it takes to know that it is done."""
     for attempt in itertools.count():
         try:
             return hub.commit(repository, kind, operations, message=message, parent=parent, branch=branch)
         except HubFault as fault:
             if not fault.is_passing and not fault.is_conflict:
                 raise
-            say(f"{fault.message}; looking at what is there")
+            say(f"{fault.message}; checking the repository")
             now = hub.look(repository, kind, branch)
             if now is not None and now.commit != parent:
                 if _difference(now, change) is None:
-                    return now.commit  # it was done, and only the answer was lost
+                    return now.commit  # the commit was made, and only the answer was lost
                 raise _stale(repository, parent, now.commit) from None
             if attempt == _ATTEMPTS - 1:
                 raise
@@ -182,12 +183,12 @@ def _commit_once(
 def _fill_branch(
     hub: Hub, repository: str, kind: Kind, change: Change, branch: str, parent: str, say: Say
 ) -> None:
-    """Send everything to a branch, what an earlier try left there not again, and compare it there."""
+    """Send the files that the branch does not have yet, and verify the branch."""
     head = hub.branch(repository, kind, branch, parent)
     there = hub.look(repository, kind, branch)
     left = change_of(there, change.add, frozenset()).add
     if len(left) < len(change.add):
-        say(f"{len(change.add) - len(left)} of {len(change.add)} files were sent before")
+        say(f"{len(change.add) - len(left)} of {len(change.add)} files were sent in an earlier try")
     for number, some in enumerate(_some(left), start=1):
         head = _commit_once(
             hub,
@@ -204,7 +205,7 @@ def _fill_branch(
     if wrong is not None:
         raise ServiceError(
             f"the branch {branch} of {repository} is not what was sent: {wrong}",
-            hint="run the same command again: what is right there is not sent twice",
+            hint="run the same command again: files that arrived are not sent twice",
         )
 
 
@@ -215,13 +216,13 @@ def _some(files: Mapping[str, Path]) -> Iterator[dict[str, Path]]:
 
 
 def _branch_name(change: Change, parent: str) -> str:
-    """The same for the same change, so that a second try finds what the first one sent."""
+    """Name the branch after the change, so that a second try finds the files of the first one."""
     lines = [parent, *(f"{path}:{sha256_file(file)}" for path, file in sorted(change.add.items()))]
     return f"trajkit-upload-{hashlib.sha256(chr(10).join(lines).encode()).hexdigest()[:16]}"
 
 
 def _stale(repository: str, parent: str, now: str) -> ServiceError:
     return ServiceError(
-        f"somebody else committed to {repository} meanwhile: it was {parent[:12]} and is {now[:12]}",
-        hint="look at what they did, then run the same command again; nothing of ours is there",
+        f"{repository} has another commit meanwhile: it was {parent[:12]} and is {now[:12]}",
+        hint="look at that commit, then run the same command again; nothing was changed by this command",
     )

@@ -1,4 +1,4 @@
-"""Rows that are too wide for the Hub's viewer: their largest values go into files of their own, and back."""
+"""Move the largest values of rows that are too wide for the Hub's viewer to separate files, and back."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trajkit.store.engine import literal, scan
 from trajkit.store.layout import Column, quoted
 
 MOST_ROW_BYTES = 1_900_000
-"""The viewer shows rows up to about 2 MB."""
+"""Most bytes of a row; the viewer shows rows up to about 2 MB."""
 
 _KEYS = ("episode_id", "step_index", "feedback_id")
 _MOVED: dict[str, pa.DataType] = {
@@ -26,22 +26,22 @@ _MOVED: dict[str, pa.DataType] = {
     "value": pa.string(),
 }
 MOVED_SCHEMA = pa.schema(_MOVED)
-"""Columns of a file of moved values: where each was, and the value as text, lists as JSON."""
+"""Columns of a file of moved values: the place of each, and the value as text, lists as JSON."""
 
 
 class Slim(NamedTuple):
-    """Rows that fit, and what was taken out of them."""
+    """Rows that fit, and the values that were moved out of them."""
 
     batch: pa.RecordBatch
-    """The rows; what was moved is null."""
+    """The rows; moved values are null."""
     moved: pa.Table
-    """The values."""
+    """The moved values."""
     n_rows: int
-    """Rows that lost one."""
+    """Number of rows with moved values."""
 
 
 def row_bytes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """About how many bytes each row has."""
+    """Return about how many bytes each row has."""
     total = np.zeros(batch.num_rows, dtype=np.int64)
     for column in batch.columns:
         total += _bytes_of(column)
@@ -49,12 +49,12 @@ def row_bytes(batch: pa.RecordBatch) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def slimmed(table: str, batch: pa.RecordBatch, most: int = MOST_ROW_BYTES) -> Slim:
-    """Rows of at most so many bytes: in each that has more, the largest values are moved until it fits.
+    """Limit the size of rows: in each row that is too wide, the largest values are moved until it fits.
 
     Args:
-        table: Whose rows.
+        table: Name of the rows' table.
         batch: The rows.
-        most: Bytes of a row.
+        most: Most bytes of a row.
     """
     sizes = {name: _bytes_of(batch.column(name)) for name in batch.schema.names if name not in _KEYS}
     total = row_bytes(batch)
@@ -84,13 +84,13 @@ def slimmed(table: str, batch: pa.RecordBatch, most: int = MOST_ROW_BYTES) -> Sl
 
 
 def with_moved(table: str, select: str, columns: Sequence[Column], moved: Mapping[str, Any]) -> str:
-    """SQL that puts moved values back.
+    """Return SQL that puts moved values back.
 
     Args:
-        table: Whose rows.
-        select: Gives the rows, in brackets.
+        table: Name of the rows' table.
+        select: SQL of the rows, in brackets.
         columns: The table's columns.
-        moved: `files`, the Parquet files with the values, and `columns`, the names of those that were moved.
+        moved: `files`, the Parquet files with the values, and `columns`, the names of the moved columns.
     """
     names = [column for column in columns if column.name in moved["columns"]]
     if not names:
@@ -118,7 +118,7 @@ def _back(name: str, sql_type: str) -> str:
 
 
 def _bytes_of(array: pa.Array[Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    """Bytes of each value; of nested ones, those of all that is in them."""
+    """Return the bytes of each value, including everything inside nested values."""
     if isinstance(array, pa.ExtensionArray):
         array = array.storage
     kind = array.type

@@ -17,12 +17,12 @@ from trajkit.schema.manifest import Sha256
 
 
 class ChangedFile(Model):
-    """A file that was written, with the data to undo that."""
+    """A configuration file that was written, with the data to undo the change."""
 
     path: Path
-    """The file, absolute."""
+    """Absolute path of the file."""
     backup: Path
-    """A copy of what it was, absolute."""
+    """Absolute path of a copy of its previous content."""
     before: Sha256
     """Digest of its bytes before."""
     after: Sha256
@@ -30,14 +30,14 @@ class ChangedFile(Model):
 
 
 def changed_files(before: Configuration, after: Configuration) -> Iterator[tuple[TomlFile, TomlFile]]:
-    """The files that differ, each before and after."""
+    """Return the files that differ, each before and after."""
     for old, new in zip(before.files, after.files, strict=True):
         if old.text != new.text:
             yield old, new
 
 
 def diff(before: Configuration, after: Configuration) -> list[str]:
-    """The changes, as lines of a unified diff."""
+    """Return the changes as lines of a unified diff."""
     return [
         line for old, new in changed_files(before, after) for line in _diff(old.text, new.text, str(old.path))
     ]
@@ -47,12 +47,12 @@ def write(before: Configuration, after: Configuration, backups: Path) -> tuple[C
     """Write the files that changed: all of them, or none.
 
     Args:
-        before: As they were read: a file that differs by now was changed by someone else.
-        after: As they are to be.
-        backups: A folder for copies of what was there; made.
+        before: The files as they were read; a file with other content now was changed by someone else.
+        after: The files to write.
+        backups: Folder for copies of the old content; created if needed.
 
     Raises:
-        ConfigError: A file cannot be written, or was changed meanwhile.
+        ConfigError: A file cannot be written, or was changed in between.
     """
     pairs = list(changed_files(before, after))
     for old, _ in pairs:
@@ -71,7 +71,7 @@ def write(before: Configuration, after: Configuration, backups: Path) -> tuple[C
 
 
 def undo_diff(changes: Sequence[ChangedFile]) -> list[str]:
-    """The changes that an undo would make, as lines of a unified diff."""
+    """Return the changes of an undo as lines of a unified diff."""
     return [
         line
         for change in changes
@@ -83,17 +83,17 @@ def check_undo(changes: Sequence[ChangedFile]) -> None:
     """Refuse changes that cannot be undone.
 
     Raises:
-        ConfigError: A file was changed since, or its copy is not there any more.
+        ConfigError: A file was changed since, or its copy is gone.
     """
     for change in changes:
         if not change.backup.is_file() or _sha256(change.backup.read_bytes()) != change.before:
-            raise ConfigError(f"{change.backup}, the copy of what {change.path} was, is gone or was changed")
+            raise ConfigError(f"{change.backup}, the old copy of {change.path}, is gone or was changed")
         if not change.path.is_file():
-            raise ConfigError(f"{change.path} is gone", hint=f"what it was: {change.backup}")
+            raise ConfigError(f"{change.path} is gone", hint=f"its old content: {change.backup}")
         if _sha256(change.path.read_bytes()) != change.after:
             raise ConfigError(
-                f"{change.path} was changed since: taking it back would undo that too",
-                hint=f"what it was: {change.backup}; a later variant is taken back first",
+                f"{change.path} was changed since: an undo would lose that change",
+                hint=f"the old content: {change.backup}; undo later registrations first",
             )
         _refuse_read_only(change.path)
 
@@ -102,7 +102,7 @@ def undo(changes: Sequence[ChangedFile]) -> None:
     """Restore the files as they were.
 
     Raises:
-        ConfigError: One was changed since, cannot be written, or its copy is gone.
+        ConfigError: A file was changed since or cannot be written, or its copy is gone.
     """
     check_undo(changes)
     try:
@@ -115,7 +115,7 @@ def check_writable(before: Configuration, after: Configuration) -> None:
     """Refuse files that cannot be written, before asking the user.
 
     Raises:
-        ConfigError: One is read-only.
+        ConfigError: A file is read-only.
     """
     for old, _ in changed_files(before, after):
         _refuse_read_only(old.path)
@@ -128,13 +128,13 @@ def _refuse_read_only(path: Path) -> None:
         raise ConfigError(f"{path} is read-only", hint=f"chmod u+w {path}, or name another --config")
     if status.st_nlink > 1:
         raise ConfigError(
-            f"{path} has {status.st_nlink} names (hard links), and only one of them would get the new text",
-            hint=f"make it a file of its own first: cp -p {path} {path}.new && mv {path}.new {path}",
+            f"{path} has {status.st_nlink} hard links, and only one of them would get the new text",
+            hint=f"make it a separate file first: cp -p {path} {path}.new && mv {path}.new {path}",
         )
     if os.geteuid() not in (0, status.st_uid):
         raise ConfigError(
-            f"{path} belongs to another user, and would be yours once it is replaced",
-            hint="run this as its owner; --emit prints what to add",
+            f"{path} belongs to another user, and replacing it would make it yours",
+            hint="run this as its owner; --emit prints the settings instead",
         )
     if not os.access(path.resolve().parent, os.W_OK):
         raise ConfigError(
@@ -146,13 +146,13 @@ def _refuse_changed(old: TomlFile) -> None:
     _refuse_read_only(old.path)
     if old.path.read_bytes() != old.text.encode("utf-8"):
         raise ConfigError(
-            f"{old.path} was changed by somebody while it was read; it was left as it is",
-            hint="give the same command again",
+            f"{old.path} was changed by another program meanwhile; it was left unchanged",
+            hint="run the same command again",
         )
 
 
 def _write(old: TomlFile, new: TomlFile, backup: Path) -> ChangedFile:
-    goal = old.path.resolve()  # a link stays one
+    goal = old.path.resolve()  # replace the target of a link, not the link
     backup.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(goal, backup)
     _refuse_changed(old)

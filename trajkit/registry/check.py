@@ -20,10 +20,10 @@ from trajkit.registry.toml_file import Configuration, TomlFile
 from trajkit.stack.gateway import innermost_message
 
 _PLACEHOLDER = "https://placeholder.invalid/"
-"""Placeholder for a missing key or address; it is valid as both."""
+"""Placeholder for a missing key or address; it is valid for both."""
 
 _LATER = "dynamic::trajkit_placeholder"
-"""Placeholder for a credential in a missing file or from a cloud."""
+"""Placeholder for a credential in a missing file or from a cloud service."""
 
 _GOOGLE = ("gcp_vertex_gemini", "gcp_vertex_anthropic")
 _GOOGLE_CREDENTIALS = "GCP_VERTEX_CREDENTIALS_PATH"
@@ -34,7 +34,7 @@ _NEEDS_SERVER = ("Postgres(", "Clickhouse(", "Valkey(", "AuthNotSupportedInEmbed
 _MISSING = re.compile(r"[Ee]nvironment variable [`'](\w+)['`]")
 _VARIABLE = re.compile(r"env::(\w+)")
 
-# in a process of its own: the gateway reads the environment once, and a crash of it must not be ours
+# a process of its own: the gateway reads the environment once, and it may crash
 _CHILD = """
 import json, sys
 import tensorzero
@@ -48,25 +48,25 @@ print(json.dumps(None))
 
 
 def check_loads(configuration: Configuration) -> tuple[str, ...]:
-    """Load a configuration with the embedded gateway. No database and no object store is touched.
+    """Load a configuration with the embedded gateway, without a database and an object store.
 
-    Copies of the files stand beside them for that time, so that their relative paths hold; observability and
-    object storage are off in the copies. A credential that is missing on this machine is no reason to refuse:
-    the gateway gets a placeholder.
+    Copies of the files lie beside them meanwhile, so that relative paths stay valid; observability and object
+    storage are disabled in the copies. A credential that is missing on this machine is replaced by a
+    placeholder.
 
     Args:
-        configuration: The files as they are to be.
+        configuration: The files to check.
 
     Returns:
-        The environment variables that got a placeholder.
+        Names of the environment variables that got a placeholder.
 
     Raises:
-        ConfigError: The gateway refuses it; the message is its own, with the names of the files.
+        ConfigError: The gateway refuses the configuration; the message is its own, with the file names.
         ServiceError: The gateway did not answer.
         MissingExtra: tensorzero is not installed.
     """
     need("tensorzero", extra="tensorzero")
-    # not the name of a configuration, so that a gateway that starts now with a pattern does not read it
+    # another ending than .toml, so that a gateway that starts now with a pattern does not read the copies
     suffix = f".trajkit-{secrets.token_hex(6)}"
     copies = {file.path: file.path.with_name(f".{file.path.name}{suffix}") for file in configuration.files}
     try:
@@ -90,9 +90,9 @@ def check_loads(configuration: Configuration) -> tuple[str, ...]:
 
 
 def _harmless(configuration: Configuration) -> Configuration:
-    """The same configuration without a database, an object store or credentials from elsewhere."""
+    """Disable the database, the object store and external credentials."""
     configuration = _unobserved(configuration)
-    # the gateway writes a file into the store when it loads
+    # the gateway writes a file into the object store when it loads
     storage = configuration.holder("object_storage")
     if storage is not None:
         configuration = configuration.replacing(_set(storage, ("object_storage",), {"type": "disabled"}))
@@ -106,7 +106,7 @@ def _harmless(configuration: Configuration) -> Configuration:
 
 
 def _is_elsewhere(location: str) -> bool:
-    """Whether a credential is in a missing file, or would be requested from a cloud."""
+    """Check whether a credential is in a missing file, or would be requested from a cloud service."""
     kind, _, rest = location.partition("::")
     if kind == "path":
         return not Path(rest).is_file()
@@ -116,7 +116,7 @@ def _is_elsewhere(location: str) -> bool:
 
 
 def _without_google(configuration: Configuration) -> Configuration:
-    """Google's credentials are a file by default, which no placeholder can be."""
+    """Set Google's credentials to be dynamic; the default is a file, which no placeholder can replace."""
     if _GOOGLE_CREDENTIALS in os.environ:
         return configuration
     for provider in _GOOGLE:
@@ -134,7 +134,7 @@ def _unobserved(configuration: Configuration) -> Configuration:
 
 
 def _set(file: TomlFile, names: tuple[str, ...], value: Any) -> TomlFile:
-    """The file with another value; its text is kept as far as that can be."""
+    """Set a value, and keep the file's text as far as possible."""
     try:
         return file.with_value(names, value)
     except ConfigError:
@@ -147,7 +147,7 @@ def _set(file: TomlFile, names: tuple[str, ...], value: Any) -> TomlFile:
 
 
 def _texts(value: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], str]]:
-    """Every text of a document, with the names that lead to it; what stands in a list is left out."""
+    """Yield every text of a document with its path; texts in lists are left out."""
     if isinstance(value, str):
         yield names, value
     elif isinstance(value, Mapping):
@@ -156,7 +156,7 @@ def _texts(value: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
 
 
 def _named_variables(configuration: Configuration) -> dict[str, str]:
-    """Placeholders for the variables that the files name and the environment lacks."""
+    """Return placeholders for the variables that the files name and the environment lacks."""
     named = {
         found[1]
         for file in configuration.files
@@ -167,7 +167,7 @@ def _named_variables(configuration: Configuration) -> dict[str, str]:
 
 
 def _pattern(copies: list[Path], suffix: str) -> str:
-    """A pattern that matches these files and no others."""
+    """Return a pattern that matches these files and no others."""
     if len(copies) == 1:
         return str(copies[0].absolute())
     return f"{os.path.commonpath([copy.absolute().parent for copy in copies])}/**/.*{suffix}"
@@ -180,17 +180,17 @@ def _load(pattern: str, names: Mapping[str, str], given: dict[str, str]) -> tupl
             return tuple(sorted(given))
         missing = [name for name in _MISSING.findall(problem) if name not in os.environ and name not in given]
         if not missing or len(given) >= _MOST_PLACEHOLDERS:
-            said = innermost_message(problem) or problem
+            message = innermost_message(problem) or problem
             for copy, own in names.items():
-                said = said.replace(copy, own).replace(Path(copy).name, Path(own).name)
+                message = message.replace(copy, own).replace(Path(copy).name, Path(own).name)
             raise ConfigError(
-                f"the gateway refuses the configuration: {said.strip()}", hint="nothing was changed"
+                f"the gateway refuses the configuration: {message.strip()}", hint="nothing was changed"
             )
         given |= dict.fromkeys(missing, _PLACEHOLDER)
 
 
 def _ask(pattern: str, given: dict[str, str]) -> str | None:
-    """The gateway's objection to the files; None when it accepts them."""
+    """Return the gateway's error for the files; None when it accepts them."""
     environment = {name: value for name, value in os.environ.items() if name not in _DATABASES}
     quiet = {"RUST_LOG": "off", "TENSORZERO_DISABLE_PSEUDONYMOUS_USAGE_ANALYTICS": "1"}
     try:
@@ -212,7 +212,7 @@ def _ask(pattern: str, given: dict[str, str]) -> str | None:
 
 
 def _wants_database(problem: str) -> bool:
-    """Whether all files were read, and only a database or a separate gateway is missing.
+    """Check whether all files were read, and only a database or a separate gateway is missing.
 
     Rate limits and automatic experiments keep their counts in a database.
     """

@@ -1,7 +1,7 @@
 """Record which model was trained on which data with which recipe, and which variants use it.
 
-The ledger is one append-only file of lines in the folder of the jobs: a registration stays known when the
-job's folder, the store or the variant is gone.
+The ledger is one append-only file of lines in the folder of the jobs. A registration stays in it when the
+job's folder, the store or the variant is deleted.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ LEDGER_FILE = "ledger.jsonl"
 
 
 class Learned(Model):
-    """Steps that a model was trained or measured on."""
+    """The data that a model was trained or validated on."""
 
     store: Path
-    """The store they are of, absolute."""
+    """Absolute path of the store."""
     digest: Sha256
     """Digest of its content."""
     n_episodes: Count
-    """Its episodes."""
+    """Number of episodes."""
     n_steps: Count
-    """Its steps."""
+    """Number of steps."""
     n_learned: Count
-    """Those of them that the rows teach."""
+    """Number of steps whose completions the rows train."""
     rows: Path | None = None
-    """The file that says which step is in which row; None where there is none."""
+    """File with the row of each step; None where there is none."""
     history: tuple[LineageEntry, ...] = ()
-    """What was done to get that store, oldest first; empty when it was gone before anybody looked."""
+    """Lineage of the store, oldest first; empty when the store was already deleted."""
 
     @property
     def digests(self) -> frozenset[str]:
@@ -47,32 +47,32 @@ class Learned(Model):
 
 
 class TunedModel(Model):
-    """A model, and what it was made of."""
+    """A model and its origin."""
 
     name: Name
-    """How a configuration or a client names it."""
+    """Name of the model in a configuration or a client."""
     names: tuple[Name, ...] = ()
-    """Other names of it: at its service, its folder, and its checkpoints'."""
+    """Other names: at its service, its folder, and those of its checkpoints."""
     job_id: Name | None = None
     """The job that trained it; None when it was tuned elsewhere."""
     job_key: Sha256 | None = None
-    """What it was a job of."""
+    """Key of that job's plan."""
     target: Name | None = None
-    """What trained it."""
+    """Target that trained it."""
     method: Name | None = None
-    """How it learned."""
+    """Training method."""
     base: Name | None = None
-    """The model that it started from."""
+    """The base model."""
     recipe: JsonObject = {}
-    """Everything else that decided what came out."""
+    """All other settings of the training."""
     train: Learned | None = None
-    """What it learned; None when nobody knows."""
+    """Training data; None when unknown."""
     validation: Learned | None = None
-    """What measured it on the way."""
+    """Validation data."""
 
     @property
     def all_names(self) -> frozenset[str]:
-        """Everything that it is called."""
+        """All names of the model."""
         return frozenset(name for name in (self.name, *self.names, self.job_id) if name is not None)
 
 
@@ -81,33 +81,33 @@ class Registration(Model):
 
     kind: Literal["registration"] = "registration"
     registration_id: Name
-    """Names it in this ledger."""
+    """Id of the registration in this ledger."""
     model: TunedModel
-    """What answers for the variant."""
+    """The model of the variant."""
     function: Name
-    """Whose variant."""
+    """Function of the variant."""
     variant: Name
-    """Its name."""
+    """Name of the variant."""
     template_variant: Name
-    """The variant whose prompts it has."""
+    """The variant whose prompts it uses."""
     config: Name
-    """The configuration: a file, or a pattern of several; absolute."""
+    """The configuration: absolute path of a file, or a pattern of several files."""
     files: tuple[ChangedFile, ...] = ()
-    """What was written, with what takes it back."""
+    """The written files, with the data to undo the change."""
     registered_at: UtcTime
-    """When."""
+    """Time of the registration."""
     trajkit_version: Name
-    """By which version."""
+    """Version of trajkit that wrote it."""
 
 
 class Undone(Model):
-    """A registration that was taken back."""
+    """The undo of a registration."""
 
     kind: Literal["undone"] = "undone"
     registration_id: Name
-    """Which."""
+    """Id of the registration."""
     undone_at: UtcTime
-    """When."""
+    """Time of the undo."""
 
 
 _Line: TypeAdapter[Registration | Undone] = TypeAdapter(
@@ -126,7 +126,7 @@ class Ledger:
         self.path = folder / LEDGER_FILE
 
     def add(self, line: Registration | Undone) -> None:
-        """Append a line: at once, so that others who append lose nothing."""
+        """Append a line in one write, so that concurrent writers lose nothing."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         text = f"{line.model_dump_json()}\n".encode()
         descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
@@ -136,15 +136,15 @@ class Ledger:
             os.close(descriptor)
 
     def registrations(self) -> list[Registration]:
-        """Every registration, the newest first; those that were taken back too."""
+        """Return every registration, the newest first, including those that were undone."""
         return [line for line in reversed(self._lines()) if isinstance(line, Registration)]
 
     def undone(self) -> dict[str, Undone]:
-        """What was taken back, by the registration's id."""
+        """Return the undone registrations, by id."""
         return {line.registration_id: line for line in self._lines() if isinstance(line, Undone)}
 
     def standing(self) -> list[Registration]:
-        """The registrations that were not taken back, the newest first."""
+        """Return the registrations that were not undone, the newest first."""
         gone = self.undone()
         return [each for each in self.registrations() if each.registration_id not in gone]
 
@@ -158,13 +158,13 @@ class Ledger:
             except ValidationError as error:
                 raise DataError(
                     f"line {number} of {self.path} is damaged: {error.errors()[0]['msg']}",
-                    hint="remove the line; what it said of variants and models is lost",
+                    hint="remove the line; its variant and model are lost to lineage",
                 ) from error
         return found
 
 
 def _digests(history: tuple[LineageEntry, ...]) -> set[str]:
-    """The stores that a history names: the input of each verb, and merged stores."""
+    """Return the digests in a history: the input of each command, and merged stores."""
     found = {entry.parent_digest for entry in history if entry.parent_digest is not None}
     for entry in history:
         stores = entry.arguments.get("stores")
@@ -174,7 +174,7 @@ def _digests(history: tuple[LineageEntry, ...]) -> set[str]:
 
 
 def _of_merged(store: JsonObject) -> set[str]:
-    """Digests of a store that was merged, and of its own history."""
+    """Return the digests of a merged store and of its history."""
     digest, history = store.get("digest"), store.get("lineage")
     found = {digest} if isinstance(digest, str) else set()
     entries = history if isinstance(history, list) else []

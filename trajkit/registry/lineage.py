@@ -24,29 +24,29 @@ class Use(Model):
     """How a training used an episode."""
 
     episode_id: Name
-    """Which."""
+    """Id of the episode."""
     n_steps: Count
-    """Its steps that were looked at; of pairs, how often it is a side of one."""
+    """Number of its steps in the data; for pairs, how often it is a side of a pair."""
     n_learned: Count
-    """Those that a row teaches."""
+    """Number of those steps that a row trains."""
 
 
 class Unknown(Model):
     """Why the learned episodes are unknown."""
 
     reason: Name
-    """In words."""
+    """The reason, in words."""
 
 
 def uses_of(learned: Learned, *, episode_id: str | None = None) -> list[Use] | Unknown:
-    """The episodes behind a training, by id.
+    """Return the episodes of a training's data, by id.
 
     Args:
-        learned: What it was trained or measured on.
-        episode_id: Only this one; None for all.
+        learned: Training or validation data.
+        episode_id: Return only this episode; None for all.
 
     Returns:
-        The uses, or why they are not known: the rows and the store are both gone.
+        The uses, or the reason why they are unknown, such as that both the rows and the store are gone.
     """
     condition = "" if episode_id is None else f"WHERE episode_id = {literal(episode_id)}"
     source = _of_rows(learned.rows) if learned.rows is not None and learned.rows.is_file() else None
@@ -54,9 +54,9 @@ def uses_of(learned: Learned, *, episode_id: str | None = None) -> list[Use] | U
         try:
             store = open_store(learned.store)
         except StoreError:
-            return Unknown(reason=f"{learned.store} is not there any more, and neither are the rows")
+            return Unknown(reason=f"{learned.store} and the rows are gone")
         if store.manifest.digest != learned.digest:
-            return Unknown(reason=f"{learned.store} is another store now, and the rows are gone")
+            return Unknown(reason=f"{learned.store} has other content now, and the rows are gone")
         source = f"(SELECT episode_id, loss_weight <> 0 AS is_learned FROM {scan(store.parts('steps'))})"
     query = (
         "SELECT episode_id, count(*), count(*) FILTER (WHERE is_learned)"
@@ -71,7 +71,7 @@ def uses_of(learned: Learned, *, episode_id: str | None = None) -> list[Use] | U
 
 
 def _of_rows(path: Path) -> str:
-    """SQL for a step, or a side of a pair, in each row, and whether it is learned."""
+    """Return SQL of one row per step or side of a pair, and whether it is learned."""
     rows = scan([path])
     if _PAIRS not in pq.read_schema(path).names:
         return f"(SELECT episode_id, row IS NOT NULL AND weight <> 0 AS is_learned FROM {rows})"
@@ -88,87 +88,87 @@ _HEX = frozenset("0123456789abcdef")
 
 
 class Side(StrEnum):
-    """What a training took an episode for."""
+    """How a training used an episode."""
 
     TRAIN = "train"
-    """It learned from it."""
+    """To learn from it."""
     VALIDATION = "validation"
-    """It was measured on it, which picks the best checkpoint."""
+    """To validate on it, which selects the best checkpoint."""
 
 
 class Sight(Model):
-    """A model that saw an episode."""
+    """A use of an episode by a model."""
 
     model: TunedModel
-    """Which."""
+    """The model."""
     side: Side
-    """What for."""
+    """Training or validation."""
     use: Use
-    """How much of it."""
+    """How many of its steps were used."""
     variants: tuple[Registration, ...] = ()
-    """The variants that the model stands behind."""
+    """The variants that use the model."""
 
 
 class Doubt(Model):
     """A model whose training data is unknown."""
 
     model: TunedModel
-    """Which."""
+    """The model."""
     side: Side
-    """Of which data."""
+    """Whether the training or the validation data is unknown."""
     reason: Name
-    """Why, in words."""
+    """The reason, in words."""
 
 
 class EpisodeLineage(Model):
-    """The models that saw an episode."""
+    """The models that used an episode."""
 
     episode_id: Name
-    """Which."""
+    """Id of the episode."""
     sights: tuple[Sight, ...] = ()
-    """Each of them, the newest first."""
+    """The uses of the episode, by the newest model first."""
     doubts: tuple[Doubt, ...] = ()
-    """Models of which it is not known."""
+    """Models whose data is unknown, so that they may have used it."""
 
 
 class ModelLineage(Model):
-    """What a model was made of."""
+    """The origin of a model."""
 
     model: TunedModel
-    """Which."""
+    """The model."""
     variants: tuple[Registration, ...] = ()
-    """The variants that it stands behind."""
+    """The variants that use the model."""
     ancestors: tuple[TunedModel, ...] = ()
-    """The tuned models that it started from, the nearest first: it knows what they learned."""
+    """The tuned models that it was trained from, the nearest first; their training data counts as its own."""
     train: tuple[Use, ...] | Unknown | None = None
-    """The episodes that it learned from; None when nobody knows of any."""
+    """Training episodes; None when no training data is recorded."""
     validation: tuple[Use, ...] | Unknown | None = None
-    """Those that measured it; None for none."""
+    """Validation episodes; None when there is no validation data."""
 
 
 class StoreLineage(Model):
-    """How a store was made, and the models that learned from it."""
+    """The origin of a store, and the models that were trained on it."""
 
     path: Name | None = None
     """The folder, or the name of a sample; None where only its digest is known."""
     digest: Sha256
     """Digest of its content."""
     history: tuple[LineageEntry, ...] = ()
-    """What was done, oldest first."""
+    """Lineage of the store, oldest first."""
     models: tuple[TunedModel, ...] = ()
-    """Models that learned from it, or from what was made of it."""
+    """Models that were trained on it, or on a store derived from it."""
     measured: tuple[TunedModel, ...] = ()
-    """Those that were measured on it."""
+    """Models that were validated on it."""
     variants: tuple[Registration, ...] = ()
-    """The variants that these models stand behind."""
+    """The variants that use the trained models."""
 
 
 class Lineage:
-    """Everything that is known of models and variants.
+    """The known models and variants.
 
     Args:
-        models: The models, the newest first; of one that is in there twice the first counts.
-        registrations: The variants that were not taken back, the newest first.
+        models: The models, the newest first; of duplicates the first counts.
+        registrations: The registrations that were not undone, the newest first.
     """
 
     def __init__(self, models: Sequence[TunedModel], registrations: Sequence[Registration]) -> None:
@@ -177,13 +177,13 @@ class Lineage:
 
     @property
     def names(self) -> list[str]:
-        """All names that can be looked up, except folders."""
+        """All names that can be looked up, except for folders."""
         every = {name for model in self.models for name in model.all_names}
         of_models = {name for name in every if not Path(name).is_absolute()}
         return sorted(of_models | {name for each in self.registrations for name in _names(each)})
 
     def find_models(self, name: str) -> list[TunedModel]:
-        """The models that go by a name: their own, that of a job, a folder, or a variant."""
+        """Return the models with a name: of the model itself, a job, a folder, or a variant."""
         wanted = {name, str(Path(name).absolute())}
         found = [model for model in self.models if wanted & model.all_names]
         for each in self.registrations:
@@ -192,14 +192,14 @@ class Lineage:
         return list(_once(found))
 
     def find_digests(self, text: str) -> list[str]:
-        """The stores, by the beginning of their digest, that a model learned from or was measured on."""
+        """Return the digests of training and validation stores that begin with a text."""
         if len(text) < _SHORTEST_DIGEST or not set(text) <= _HEX:
             return []
         known = {digest for model in self.models for side in _sides(model) for digest in side.digests}
         return sorted(digest for digest in known if digest.startswith(text))
 
     def of_model(self, model: TunedModel) -> ModelLineage:
-        """What a model was made of."""
+        """Return the origin of a model."""
         return ModelLineage(
             model=model,
             variants=self._variants(model),
@@ -211,7 +211,7 @@ class Lineage:
     def of_store(
         self, digest: str, *, path: str | None = None, history: Sequence[LineageEntry] = ()
     ) -> StoreLineage:
-        """What was made of a store."""
+        """Return the origin of a store and the models that were trained on it."""
         learned = [model for model in self.models if model.train and digest in model.train.digests]
         measured = [model for model in self.models if model.validation and digest in model.validation.digests]
         return StoreLineage(
@@ -224,7 +224,7 @@ class Lineage:
         )
 
     def of_episode(self, episode_id: str) -> EpisodeLineage:
-        """The models that saw an episode."""
+        """Return the models that used an episode."""
         sights: list[Sight] = []
         doubts: list[Doubt] = []
         for model in self.models:
@@ -240,7 +240,7 @@ class Lineage:
         return EpisodeLineage(episode_id=episode_id, sights=tuple(sights), doubts=tuple(doubts))
 
     def _variants(self, model: TunedModel) -> tuple[Registration, ...]:
-        """Its variants, the newest first: each once, as it was registered first."""
+        """Return the model's variants, the newest first, each once with its first registration."""
         names = model.all_names
         found = {
             (each.config, *_names(each)): each for each in self.registrations if each.model.all_names & names
@@ -259,7 +259,7 @@ class Lineage:
             model = before
 
     def _history(self, digest: str) -> tuple[LineageEntry, ...]:
-        """The history of a store, as the ledger entry of a training keeps it."""
+        """Return the history of a store, as the ledger entry of a training records it."""
         for model in self.models:
             for side in _sides(model):
                 if side.digest == digest:
@@ -284,7 +284,7 @@ def _uses(learned: Learned | None) -> tuple[Use, ...] | Unknown | None:
 
 
 def _once(models: Sequence[TunedModel]) -> Iterator[TunedModel]:
-    """Each model once, by its job or else its name."""
+    """Yield each model once, identified by its job key or else its name."""
     seen = set()
     for model in models:
         identity = model.job_key or model.name

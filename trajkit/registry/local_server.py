@@ -1,6 +1,6 @@
-"""Build the command that serves a model of this machine, with trajkit's own server or another one.
+"""Build the command that serves a model of this machine, with trajkit's own or another server.
 
-The options of `vllm serve` are those of vLLM 0.11, those of `transformers serve` of transformers 5.
+The options of `vllm serve` are those of vLLM 0.11; those of `transformers serve`, of transformers 5.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 """The LoRA ranks that vLLM supports."""
 
 _AMD = Path("/dev/kfd")
-"""The device file that AMD's driver makes where there is an AMD GPU."""
+"""The device file that AMD's driver creates for an AMD GPU."""
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 _MERGE = "the same `trajkit sft local` with --merge writes base and adapter as one model"
 
 
 class Server(StrEnum):
-    """What serves."""
+    """Program that serves a model."""
 
     TRAJKIT = "trajkit"
-    """Anywhere; takes an adapter as it is, holds answers to a JSON schema, and is made for small models."""
+    """Runs anywhere; loads adapters, supports JSON schemas, and is made for small models."""
     VLLM = "vllm"
-    """On a GPU; takes an adapter as it is, and holds answers to a JSON schema."""
+    """Needs a GPU; loads adapters and supports JSON schemas."""
     TRANSFORMERS = "transformers"
-    """Anywhere; takes whole models only, and no JSON schema."""
+    """Runs anywhere; loads only whole models and does not support JSON schemas."""
 
 
 def default_server() -> Server:
-    """The best server for this machine: vLLM on a GPU, trajkit's own without one."""
+    """Choose the server for this machine: vLLM on a GPU, otherwise trajkit's own."""
     has_gpu = shutil.which("nvidia-smi") is not None or _AMD.exists()
     return Server.VLLM if has_gpu else Server.TRAJKIT
 
@@ -51,29 +51,29 @@ class LocalModel(NamedTuple):
     """A model that was trained on this machine."""
 
     name: str
-    """What the server is to call it."""
+    """Name of the model at the server."""
     base: str
-    """The model that it started from: a folder or an id."""
+    """The base model: a folder or an id."""
     folder: Path
-    """What was trained: an adapter, or a whole model."""
+    """The trained adapter or whole model."""
     merged: Path | None = None
-    """Base and adapter as one model; None where there is none."""
+    """Base model and adapter merged into one model; None where there is none."""
 
     @property
     def whole(self) -> Path | None:
-        """A folder that can be loaded without anything else; None when there is none."""
+        """A folder that can be loaded without the base model; None when there is none."""
         if self.merged is not None:
             return self.merged
         return None if (self.folder / ADAPTER_CONFIG).is_file() else self.folder
 
 
 class Serving(NamedTuple):
-    """How a model is served."""
+    """A served model with its command."""
 
     served: ServedModel
-    """What stands in the configuration."""
+    """The model's entry in the configuration."""
     command: str
-    """What serves it."""
+    """Command that serves the model."""
     notes: tuple[str, ...]
     """Notes for the user, a sentence each without a full stop."""
 
@@ -81,17 +81,17 @@ class Serving(NamedTuple):
 def serving(
     model: LocalModel, server: Server, *, name: str, api_base: str, api_key_location: str = "none"
 ) -> Serving:
-    """How a model is served at an address.
+    """Build the entry and the command of a model at an address.
 
     Args:
         model: The model.
-        server: The server; at the stand-in's address always `trajkit up --serve`.
-        name: Its name in the configuration.
-        api_base: Where it is to answer.
-        api_key_location: Where the gateway finds the key, if the server wants one.
+        server: The server; the stand-in's address always uses `trajkit up --serve`.
+        name: Name of the model in the configuration.
+        api_base: Address of the server.
+        api_key_location: Where the gateway finds the key, if the server needs one.
 
     Raises:
-        RequestError: This server cannot load it.
+        RequestError: The server cannot load this model.
     """
     is_behind = urlsplit(api_base).hostname == STAND_IN_HOST
     if is_behind or server == Server.TRAJKIT:
@@ -99,7 +99,7 @@ def serving(
     elif server == Server.VLLM:
         arguments, called = _vllm(model), model.name
     else:
-        # it accepts only the name of the model that it loaded
+        # transformers serve accepts only the name of the model that it loaded
         called = str(_whole(model, server))
         arguments = ["transformers", "serve", called]
     served = ServedModel(
@@ -115,7 +115,7 @@ def serving(
 
 
 def _address(api_base: str) -> list[str]:
-    """The host to listen on: this machine only, unless the address is another machine's."""
+    """Return the host to listen on: this machine only, unless the address is another machine's."""
     url = urlsplit(api_base)
     host = url.hostname if url.hostname in _LOOPBACK else "0.0.0.0"
     return ["--host", host, "--port", str(url.port or (443 if url.scheme == "https" else 80))]
@@ -132,10 +132,12 @@ def _vllm(model: LocalModel) -> list[str]:
         return ["vllm", "serve", str(model.whole), "--served-model-name", model.name]
     adapter = _adapter(model.folder)
     if adapter.get("use_dora"):
-        raise RequestError("vLLM loads no adapter that was trained with DoRA", hint=_MERGE)
+        raise RequestError("vLLM does not load DoRA adapters", hint=_MERGE)
     rank = int(adapter.get("r", _RANKS[0]))
     if rank > _RANKS[-1]:
-        raise RequestError(f"vLLM loads no adapter of rank {rank}; {_RANKS[-1]} is the most", hint=_MERGE)
+        raise RequestError(
+            f"vLLM loads adapters up to rank {_RANKS[-1]}, and this has rank {rank}", hint=_MERGE
+        )
     arguments = ["vllm", "serve", model.base, "--enable-lora"]
     arguments += ["--max-lora-rank", str(next(each for each in _RANKS if each >= rank))]
     arguments += ["--lora-modules", f"{model.name}={model.folder}"]
@@ -146,7 +148,7 @@ def _vllm(model: LocalModel) -> list[str]:
 def _whole(model: LocalModel, server: Server) -> Path:
     if model.whole is None:
         raise RequestError(
-            f"{model.folder} is an adapter, which `{server.value} serve` cannot load alone",
+            f"{model.folder} is an adapter, and `{server.value} serve` loads only whole models",
             hint=f"{_MERGE}; or --server trajkit or vllm, which load adapters",
         )
     return model.whole
@@ -164,6 +166,6 @@ def _adapter(folder: Path) -> dict[str, Any]:
 def _notes(server: Server) -> Iterator[str]:
     if server == Server.TRANSFORMERS:
         yield (
-            "transformers serve knows no JSON schema and samples only where generation_config.json says so:"
-            " json_mode and temperature are not heard"
+            "transformers serve supports no JSON schema, and samples only if generation_config.json says so:"
+            " it ignores json_mode and temperature"
         )

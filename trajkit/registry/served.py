@@ -1,4 +1,4 @@
-"""How a tuned model is reached: through the gateway, at a server of its own, or by any client."""
+"""Describe how a tuned model is reached: through the gateway, at a separate server, or by any client."""
 
 from __future__ import annotations
 
@@ -41,59 +41,60 @@ _SAMPLING = {
     "service_tier": "service_tier",
     "verbosity": "verbosity",
 }
-"""Fields of a variant, and what OpenAI's API calls them."""
+"""Fields of a variant, with their names in OpenAI's API."""
 
 
 class ServedModel(Model):
-    """A model that an OpenAI-compatible server answers for."""
+    """A model at an OpenAI-compatible server."""
 
     name: Name
-    """What the configuration calls it."""
+    """Name in the configuration."""
     model_name: Name
-    """What the server calls it."""
+    """Name at the server."""
     api_base: Name
-    """The server, such as `http://127.0.0.1:8000/v1/`."""
+    """Address of the server, such as `http://127.0.0.1:8000/v1/`."""
     api_key_location: Name = "none"
-    """Where the gateway finds the key: `none`, or such as `env::MY_KEY`."""
+    """Where the gateway finds the key: `none`, or a location such as `env::MY_KEY`."""
     provider: Name = "server"
-    """What the configuration calls the server."""
+    """Name of the server in the configuration."""
 
     def table(self) -> dict[str, Any]:
-        """The content of `[models.NAME]`."""
-        said = self.model_dump(exclude={"name", "provider"})
-        return {"routing": [self.provider], "providers": {self.provider: {"type": "openai", **said}}}
+        """Return the content of `[models.NAME]`."""
+        fields = self.model_dump(exclude={"name", "provider"})
+        return {"routing": [self.provider], "providers": {self.provider: {"type": "openai", **fields}}}
 
     def check(self) -> None:
-        """Refuse what the gateway would.
+        """Refuse values that the gateway would refuse.
 
         Raises:
-            RequestError: The name begins as the gateway's own do, or a location is not one.
+            RequestError: The name begins with a prefix of the gateway, the address holds a password, or the
+                key's location is invalid.
         """
         if self.name.partition("::")[0] in _RESERVED and "::" in self.name:
             raise RequestError(
-                f"the model name {self.name!r} begins with a prefix that the gateway keeps",
+                f"the model name {self.name!r} begins with a prefix that the gateway reserves",
                 hint="choose another with --name, or leave --api-base out",
             )
         if "@" in self.api_base.partition("://")[2].partition("/")[0]:
             raise RequestError(
-                "the address of a model holds a password, and would stand in the configuration with it",
-                hint="a server's key: --api-key-location env::MY_KEY",
+                "the address of the model holds a password, which would be written into the configuration",
+                hint="give a server's key with --api-key-location env::MY_KEY",
             )
         if self.api_key_location != "none" and "::" not in self.api_key_location:
             raise RequestError(
-                "--api-key-location is where the key is found, and not the key",
+                "--api-key-location takes the place of the key, not the key itself",
                 hint="such as env::MY_KEY; none for a server without keys",
             )
 
 
 def hosted_name(model: str) -> str:
-    """A model of a hosted service as the gateway names it.
+    """Return the gateway's name of a model of a hosted service.
 
     Args:
-        model: With the provider's prefix, or a name whose form only one provider has.
+        model: Name with the provider's prefix, or in a form that only one provider uses.
 
     Raises:
-        RequestError: It could be anybody's.
+        RequestError: The provider is not clear from the name.
     """
     prefix, mark, _ = model.partition("::")
     if mark and prefix in PREFIXES:
@@ -102,14 +103,14 @@ def hosted_name(model: str) -> str:
         return f"openai::{model}"
     if model.startswith("accounts/"):
         return f"fireworks::{model}"
-    raise RequestError(f"nobody can tell from {model!r} who answers for it", hint=_NEXT)
+    raise RequestError(f"the provider of {model!r} is not clear from its name", hint=_NEXT)
 
 
 def address_of(model: str) -> ServedModel:
-    """A model of a hosted service by its address, for those who ask without a gateway.
+    """Return a model of a hosted service by its address, for clients without a gateway.
 
     Raises:
-        RequestError: No address is known.
+        RequestError: The service's address is unknown.
     """
     prefix, _, name = model.partition("::")
     if prefix not in PREFIXES or prefix not in HOSTED:
@@ -127,18 +128,18 @@ def address_of(model: str) -> ServedModel:
 
 
 class ClientSettings(Model):
-    """Where a model answers, and how it is asked."""
+    """Address and request fields for any client."""
 
     base_url: Name
-    """The address of the API."""
+    """Address of the API."""
     api_key_env: Name | None
-    """The environment variable with the key; None where the server wants none."""
+    """The environment variable with the key; None where the server needs none."""
     request: JsonObject
-    """The fields of every request: `model` and sampling parameters."""
+    """Fields of every request: `model` and sampling parameters."""
 
 
 def client_settings(model: ServedModel, template: Mapping[str, Any]) -> ClientSettings:
-    """The settings of a client.
+    """Build the settings of a client.
 
     Args:
         model: The model.

@@ -19,18 +19,18 @@ _SECRET = re.compile("key|token|secret|password|authorization|bearer", re.IGNORE
 _LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
 Names = Sequence[str]
-"""Names from the top of a document to a table or a value."""
+"""Path of keys from the top of a document to a table or a value."""
 
 
 class TomlFile:
     """A TOML file: its text and its parsed values.
 
     Args:
-        path: The file, for errors.
-        text: What is in it.
+        path: The file's path, for errors.
+        text: Content of the file.
 
     Raises:
-        ConfigError: It is not TOML; the message has the line.
+        ConfigError: The text is not TOML; the message has the line.
     """
 
     def __init__(self, path: Path, text: str) -> None:
@@ -43,7 +43,7 @@ class TomlFile:
         """Read a file.
 
         Raises:
-            ConfigError: It cannot be read, or is not TOML.
+            ConfigError: The file cannot be read, or is not TOML.
         """
         try:
             # read as bytes, so that line endings stay unchanged
@@ -54,7 +54,7 @@ class TomlFile:
             raise ConfigError(f"{path} is not UTF-8 text: {error.reason} at byte {error.start}") from error
 
     def get(self, names: Names) -> Any:
-        """The value at a path; None when there is none."""
+        """Return the value at a path; None when there is none."""
         found: Any = self.data
         for name in names:
             if not isinstance(found, Mapping) or name not in found:
@@ -63,19 +63,19 @@ class TomlFile:
         return found
 
     def is_inline(self, names: Names) -> bool:
-        """Whether the table at a path is written in one line, in braces."""
+        """Check whether the table at a path is an inline table."""
         found: Any = self._document()[1]
         for name in names:
             found = found[name]
         return isinstance(found, tomlkit.items.InlineTable)
 
     def with_table(self, names: Names, values: Mapping[str, Any], *, after: Names = ()) -> TomlFile:
-        """The file with a new table in it.
+        """Return the file with a new table.
 
         Args:
-            names: Where it goes; there is nothing yet.
-            values: What is in it.
-            after: A table that it follows; at the end of the file when there is no such header.
+            names: Path of the new table.
+            values: Content of the table.
+            after: The table that it follows; at the end of the file when there is no such header.
         """
         wanted = copy.deepcopy(self.data)
         _put(wanted, names, dict(values))
@@ -84,21 +84,21 @@ class TomlFile:
             if (made := self._if_it_says(text, wanted)) is not None:
                 return made
         raise ConfigError(
-            f"{self.path}: [{_dotted(names)}] cannot be added to how the file is written",
+            f"{self.path}: [{_dotted(names)}] cannot be added to the file in its current form",
             hint="write the table above it as [header], not as an inline table",
         )
 
     def with_value(self, names: Names, value: Any) -> TomlFile:
-        """The file with another value at a path."""
+        """Return the file with another value at a path."""
         wanted = copy.deepcopy(self.data)
         _put(wanted, names, value)
         made = self._if_it_says(self._set(names, value), wanted)
         if made is None:
-            raise ConfigError(f"{self.path}: {_dotted(names)} cannot be changed as the file is written")
+            raise ConfigError(f"{self.path}: {_dotted(names)} cannot be changed in the file's current form")
         return made
 
     def without(self, names: Names) -> TomlFile:
-        """The file without the value at a path."""
+        """Return the file without the value at a path."""
         wanted = copy.deepcopy(self.data)
         place: Any = wanted
         for name in names[:-1]:
@@ -106,11 +106,11 @@ class TomlFile:
         del place[names[-1]]
         made = self._if_it_says(self._unset(names), wanted)
         if made is None:
-            raise ConfigError(f"{self.path}: {_dotted(names)} cannot be removed as the file is written")
+            raise ConfigError(f"{self.path}: {_dotted(names)} cannot be removed in the file's current form")
         return made
 
     def _if_it_says(self, text: str | None, wanted: Mapping[str, Any]) -> TomlFile | None:
-        """The file with this text, if that is TOML with the expected values."""
+        """Return the file with this text, if it is TOML with the expected values."""
         if text is None:
             return None
         if self._is_crlf:
@@ -122,7 +122,7 @@ class TomlFile:
         return made if made.data == wanted else None
 
     def _inserted(self, block: str, after: Names) -> str:
-        """The text with a block after a table, the tables inside that one included."""
+        """Return the text with a block after a table and its inner tables."""
         lines = self.text.splitlines(keepends=True)
         at = _end_of(lines, after) if after else None
         if at is None:
@@ -130,7 +130,7 @@ class TomlFile:
         return "".join([*lines[:at], "\n", block, *lines[at:]])
 
     def _set(self, names: Names, value: Any) -> str | None:
-        """The text as tomlkit changes it."""
+        """Return the text after tomlkit has set a value; None where tomlkit fails."""
         try:
             mark, document = self._document()
             place: Any = document
@@ -144,7 +144,7 @@ class TomlFile:
             return None
 
     def _unset(self, names: Names) -> str | None:
-        """The text as tomlkit leaves it without a value."""
+        """Return the text after tomlkit has removed a value; None where tomlkit fails."""
         try:
             mark, document = self._document()
             place: Any = document
@@ -156,7 +156,7 @@ class TomlFile:
             return None
 
     def _document(self) -> tuple[str, tomlkit.TOMLDocument]:
-        """The mark that some editors begin a file with, and the document after it."""
+        """Return the byte order mark of the file, if any, and the document after it."""
         text = self.text.removeprefix(_BYTE_ORDER_MARK)
         return _BYTE_ORDER_MARK * (text != self.text), tomlkit.parse(text)
 
@@ -169,7 +169,7 @@ def _parsed(path: Path, text: str) -> dict[str, Any]:
 
 
 def _shown(text: str, error: tomllib.TOMLDecodeError) -> str:
-    """The error, and its line."""
+    """Return the error with its line, unless the line may hold a secret."""
     found = _LINE.search(str(error))
     lines = text.splitlines()
     number = int(found[1]) if found else len(lines)
@@ -184,7 +184,7 @@ def _put(data: dict[str, Any], names: Names, value: Any) -> None:
 
 
 def _lines(values: Mapping[str, Any], before: Names = ()) -> Iterator[str]:
-    """The values as lines, those of tables inside with dots in their names."""
+    """Yield the values as lines; inner tables become dotted keys."""
     for name, value in values.items():
         if isinstance(value, Mapping) and value and not isinstance(value, tomlkit.items.InlineTable):
             yield from _lines(value, (*before, name))
@@ -197,7 +197,7 @@ def _dotted(names: Names) -> str:
 
 
 def _header(line: str) -> tuple[str, ...] | None:
-    """The names of a line that begins a table; None for every other line."""
+    """Return the path in a table header; None for every other line."""
     text = line.strip()
     if not text.startswith("["):
         return None
@@ -213,7 +213,7 @@ def _header(line: str) -> tuple[str, ...] | None:
 
 
 def _end_of(lines: Sequence[str], names: Names) -> int | None:
-    """The line after the last one of a table and of those inside it, without the comments of the next one."""
+    """Return the index after a table and its inner tables, before the comments of the next table."""
     wanted = tuple(names)
     inside, end = False, None
     for number, line in enumerate(lines):
@@ -237,10 +237,10 @@ class Configuration:
 
     @classmethod
     def read(cls, pattern: str | Path) -> Configuration:
-        """Read a file, or all that a pattern such as `config/**/*.toml` names, as the gateway does.
+        """Read one file, or all files of a pattern such as `config/**/*.toml`, as the gateway does.
 
         Raises:
-            ConfigError: There is none, or one is not TOML.
+            ConfigError: There is no file, or one is not TOML.
         """
         text = str(pattern)
         if any(mark in text for mark in "*?["):
@@ -254,7 +254,7 @@ class Configuration:
         return cls([TomlFile.read(path) for path in paths])
 
     def get(self, *names: str) -> Any:
-        """The value at a path; tables that are spread over several files are merged."""
+        """Return the value at a path; tables that are spread over several files are merged."""
         found = [value for file in self.files if (value := file.get(names)) is not None]
         if not found:
             return None
@@ -266,11 +266,11 @@ class Configuration:
         return found[0]
 
     def holder(self, *names: str) -> TomlFile | None:
-        """The first file that has a value at a path."""
+        """Return the first file that has a value at a path."""
         return next((file for file in self.files if file.get(names) is not None), None)
 
     def replacing(self, changed: TomlFile) -> Configuration:
-        """The configuration with a file changed."""
+        """Return the configuration with one file replaced."""
         return Configuration([changed if file.path == changed.path else file for file in self.files])
 
 

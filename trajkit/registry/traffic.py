@@ -1,7 +1,7 @@
-"""Keep a function's traffic as it was when a variant is added, except for the share asked for.
+"""Keep a function's traffic unchanged when a variant is added, except for the requested share.
 
-TensorZero samples the variants of a function evenly by default: a variant that is merely added would take an
-equal share of production. So the written configuration always sets the traffic explicitly.
+TensorZero samples the variants of a function evenly by default, so a new variant would get an equal share of
+production traffic. Therefore the written configuration always sets the traffic explicitly.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _NO_WEIGHTS_TOO = "the gateway takes one of the two: remove the weights, or the 
 
 
 class Place(NamedTuple):
-    """A table of a configuration that directs traffic."""
+    """A table of a configuration that controls traffic."""
 
     path: tuple[str, ...]
-    """The table: that of the function, or of a namespace."""
+    """Path of the table: of the function, or of a namespace."""
     block: Table
-    """What it says."""
+    """Content of the table."""
 
     @property
     def title(self) -> str:
@@ -33,33 +33,34 @@ class Place(NamedTuple):
 
     @property
     def takes_all(self) -> bool:
-        """Whether every variant of the function gets traffic, without being named."""
+        """Whether every variant of the function gets traffic without being named."""
         return not {"candidate_variants", "fallback_variants"} & self.block.keys()
 
 
 def check_share(traffic: float | None) -> None:
-    """Refuse a share that is none.
+    """Refuse an invalid share.
 
     Raises:
-        RequestError: It is below 0, or everything.
+        RequestError: It is below 0, or 1 or more.
     """
     if traffic is not None and not 0 <= traffic < 1:
         raise RequestError(
-            f"a share of {traffic:g}; it is from 0 to below 1", hint="such as --traffic 5%, or --traffic 0"
+            f"a share of {traffic:g}; it must be from 0 to below 1",
+            hint="such as --traffic 5%, or --traffic 0",
         )
 
 
 def uses_weights(configuration: Configuration, function: str) -> bool:
-    """Whether the variants themselves have weights.
+    """Check whether the variants themselves have weights.
 
     Raises:
-        ConfigError: They do, and a table says it too.
+        ConfigError: They do, and there is an experimentation table, too.
     """
     weighed = [name for name, each in _variants(configuration, function).items() if "weight" in each]
     place = _place(configuration, function)
     if weighed and place is not None:
         raise ConfigError(
-            f"function {function!r} says twice how its traffic goes: {place.title}, and the weight of"
+            f"function {function!r} sets its traffic twice: {place.title}, and the weight of"
             f" {', '.join(sorted(weighed))}",
             hint=_NO_WEIGHTS_TOO,
         )
@@ -67,17 +68,17 @@ def uses_weights(configuration: Configuration, function: str) -> bool:
 
 
 def weight_of(configuration: Configuration, function: str, variant: str, traffic: float | None) -> float:
-    """The variant's traffic weight for a share, where weights are set on the variants; 0 for none.
+    """Return the variant's weight for a share of traffic, where variants have weights; 0 for no share.
 
     Raises:
-        ConfigError: No other variant has a weight to have a share beside.
+        ConfigError: No other variant has a weight.
     """
     others = [each for name, each in _variants(configuration, function).items() if name != variant]
     total = sum(float(each.get("weight") or 0) for each in others)
     if traffic and not total:
         raise ConfigError(
-            f"no variant of function {function!r} has a weight above 0: there is nothing to have a share of",
-            hint="leave --traffic out, and write the weights yourself",
+            f"no variant of function {function!r} has a weight above 0, so no share can be computed",
+            hint="leave --traffic out, and set the weights in the file",
         )
     return _beside(total, traffic)
 
@@ -85,27 +86,27 @@ def weight_of(configuration: Configuration, function: str, variant: str, traffic
 def directed(
     configuration: Configuration, function: str, variant: str, traffic: float | None
 ) -> tuple[Configuration, tuple[str, ...]]:
-    """A configuration in which a variant without traffic gets exactly this share.
+    """Return a configuration in which a variant gets exactly this share of the traffic.
 
     Args:
-        configuration: With or without the variant; no variant has a weight of its own.
-        function: Whose variant.
-        variant: Its name.
-        traffic: Its share, from 0 to below 1; None for what it has.
+        configuration: Configuration with or without the variant; no variant has a weight.
+        function: Function of the variant.
+        variant: Name of the variant.
+        traffic: Share from 0 to below 1; None for its current share.
 
     Returns:
-        The configuration, and what a user should know.
+        The configuration, and notes for the user.
 
     Raises:
-        ConfigError: The configuration's way to direct traffic cannot be kept.
+        ConfigError: The configuration's traffic settings cannot be kept.
     """
     if _place(configuration, function) is None:
-        return _written_down(configuration, function, variant, traffic)
+        return _with_explicit_table(configuration, function, variant, traffic)
     notes: list[str] = []
     for place in _places(configuration, function):
         if place.takes_all:
             configuration = _named(configuration, function, variant, place)
-            notes.append(f"{place.title} took every variant: now it names those that it had")
+            notes.append(f"{place.title} sampled every variant: now it names the existing ones")
     base = _place(configuration, function)
     assert base is not None
     if traffic is not None:
@@ -114,7 +115,7 @@ def directed(
 
 
 def share_of(configuration: Configuration, function: str, variant: str) -> float | None:
-    """The share of a function's traffic that a variant gets; None where the gateway decides by itself."""
+    """Return a variant's share of a function's traffic; None where the gateway decides by itself."""
     variants, place = _variants(configuration, function), _place(configuration, function)
     if place is None and uses_weights(configuration, function):
         weights = {name: float(each.get("weight") or 0) for name, each in variants.items()}
@@ -139,7 +140,7 @@ def _place(configuration: Configuration, function: str) -> Place | None:
 
 
 def _places(configuration: Configuration, function: str) -> Iterator[Place]:
-    """The table of the function, and those of its namespaces."""
+    """Yield the table of the function, and those of its namespaces."""
     base = _place(configuration, function)
     if base is not None:
         yield base
@@ -153,21 +154,21 @@ def _weights(place: Place) -> dict[str, float]:
 
 
 def _beside(others: float, traffic: float | None) -> float:
-    """The weight that gives this share next to the others' weights; 0 for none."""
+    """Return the weight that gives this share next to the others' weights; 0 for none."""
     return 0.0 if not traffic else round(traffic / (1 - traffic) * others, 9)
 
 
 def _evenly(others: Sequence[str], variant: str, traffic: float | None) -> dict[str, float]:
-    """Weights of variants that are sampled alike, beside one with a share of its own."""
+    """Return even weights of variants, next to a variant with its own share."""
     if not traffic:
         return dict.fromkeys(others, 1.0)
     return dict.fromkeys(others, round((1 - traffic) / len(others), 9)) | {variant: traffic}
 
 
-def _written_down(
+def _with_explicit_table(
     configuration: Configuration, function: str, variant: str, traffic: float | None
 ) -> tuple[Configuration, tuple[str, ...]]:
-    """The even sampling of the existing variants, as an explicit table."""
+    """Write the even sampling of the existing variants as an explicit table."""
     others = sorted(
         name
         for name, each in _variants(configuration, function).items()
@@ -175,18 +176,20 @@ def _written_down(
     )
     if not others:
         raise ConfigError(
-            f"function {function!r} has no other variant that could have its traffic",
-            hint="write its experimentation table yourself",
+            f"function {function!r} has no other variant to get its traffic",
+            hint="write its experimentation table in the file",
         )
     path = ("functions", function, "experimentation")
     table = {"type": "static", "candidate_variants": inline(_evenly(others, variant, traffic))}
     changed = _function_file(configuration, function).with_table(path, table, after=("functions", function))
-    note = "the gateway sampled the variants evenly, a new one too: now it is written down who is sampled"
+    note = (
+        "the gateway sampled all variants evenly, including new ones: now a table names the sampled variants"
+    )
     return configuration.replacing(changed), (note,)
 
 
 def _named(configuration: Configuration, function: str, variant: str, place: Place) -> Configuration:
-    """The configuration, with the variants that the table includes implicitly named in it."""
+    """Return the configuration with a table that names its implicit variants."""
     namespace = place.path[-1] if "namespaces" in place.path else None
     names = sorted(
         name
@@ -198,7 +201,7 @@ def _named(configuration: Configuration, function: str, variant: str, place: Pla
 
 
 def _shared(configuration: Configuration, variant: str, traffic: float, place: Place) -> Configuration:
-    """The same, with a share for the variant in this table."""
+    """Return the configuration with a share for the variant in this table."""
     weights, kind = _weights(place), place.block.get("type")
     mine = weights.pop(variant, None)
     path = (*place.path, "candidate_variants")
@@ -210,13 +213,13 @@ def _shared(configuration: Configuration, variant: str, traffic: float, place: P
         if not traffic and mine is None:
             return configuration
         raise ConfigError(
-            f"{place.title} of type {kind!r} decides by itself how traffic goes",
-            hint="leave --traffic out, and change its candidate_variants yourself",
+            f"{place.title} of type {kind!r} decides by itself how traffic is split",
+            hint="leave --traffic out, and change its candidate_variants in the file",
         )
     if not total:
-        raise ConfigError(f"{place.title} samples nobody else", hint="name another candidate first")
+        raise ConfigError(f"{place.title} samples no other variant", hint="name another candidate first")
     if not traffic:
-        return configuration if mine is None else configuration.replacing(_left_out(file, path, variant))
+        return configuration if mine is None else configuration.replacing(_without(file, path, variant))
     if isinstance(place.block["candidate_variants"], Mapping):
         share = _beside(total, traffic)
         if file.is_inline(path):
@@ -226,7 +229,7 @@ def _shared(configuration: Configuration, variant: str, traffic: float, place: P
     return configuration.replacing(file.with_value((*place.path, "type"), "static"))
 
 
-def _left_out(file: TomlFile, path: tuple[str, ...], variant: str) -> TomlFile:
+def _without(file: TomlFile, path: tuple[str, ...], variant: str) -> TomlFile:
     named = file.get(path)
     if isinstance(named, Mapping):
         return file.without((*path, variant))
@@ -240,14 +243,14 @@ def _holder(configuration: Configuration, place: Place) -> TomlFile:
 
 
 def _function_file(configuration: Configuration, function: str) -> TomlFile:
-    """The file with the function's own table, else the first file with any part of it."""
+    """Return the file with the function's own table, otherwise the first file with any part of it."""
     found = configuration.holder("functions", function, "type") or configuration.holder("functions", function)
     assert found is not None
     return found
 
 
 def inline(values: Mapping[str, float]) -> Any:
-    """Values as a table in one line, spaced as people write it."""
+    """Return values as an inline table, with spaces inside the braces."""
     import tomlkit
 
     inside = ", ".join(f"{tomlkit.key(name).as_string()} = {value!r}" for name, value in values.items())

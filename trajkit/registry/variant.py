@@ -30,10 +30,10 @@ _TEMPLATES = ("system_template", "user_template", "assistant_template")
 
 
 class Registered(NamedTuple):
-    """A configuration with the variant in it."""
+    """A configuration with a new variant."""
 
     configuration: Configuration
-    """All files, those that changed and the others."""
+    """All files, changed or not."""
     notes: tuple[str, ...]
     """Notes for the user, a sentence each without a full stop."""
 
@@ -47,44 +47,44 @@ def register(
     model: str | ServedModel,
     traffic: float | None = None,
 ) -> Registered:
-    """Add a variant with the prompts of another one and a new model. Repeating it changes nothing.
+    """Add a variant with the prompts of another variant and a new model. Repeating it changes nothing.
 
     Args:
         configuration: The files.
-        function: Whose variant.
+        function: Function of the variant.
         template_variant: The variant whose prompts the model was trained on.
-        variant: Name of the new one.
-        model: A hosted model as the gateway names it, such as `openai::ft:…`, or one behind a server.
-        traffic: Share of the function's traffic that it gets, from 0 to below 1; None for none, or for what
-            it has where it is there already.
+        variant: Name of the new variant.
+        model: A hosted model as the gateway names it, such as `openai::ft:…`, or a model at a server.
+        traffic: Share of the function's traffic, from 0 to below 1. None gives a new variant no traffic and
+            leaves that of an existing one unchanged.
 
     Raises:
-        RequestError: There is no such function or variant, the name is taken, or the share makes no sense.
-        ConfigError: How the configuration directs traffic cannot be kept.
+        RequestError: There is no such function or variant, the name is taken, or the share is invalid.
+        ConfigError: The configuration's traffic settings cannot be kept.
     """
     check_share(traffic)
     variants = variants_of(configuration, function)
     template = template_of(configuration, function, template_variant)
     if traffic and template.get("namespace") is not None:
         raise RequestError(
-            f"variant {template_variant!r} is for the namespace {template['namespace']!r} alone, as will be"
-            f" {variant!r}",
-            hint=f"write its share in [functions.{function}.experimentation.namespaces] yourself",
+            f"variant {template_variant!r} is for the namespace {template['namespace']!r} only, and so"
+            f" {variant!r} would be",
+            hint=f"write its share in [functions.{function}.experimentation.namespaces] in the file",
         )
     is_weighed = uses_weights(configuration, function)
     notes: list[str] = []
     if isinstance(model, ServedModel):
         configuration = _with_model(configuration, model, function, template_variant)
     name = model if isinstance(model, str) else model.name
-    wanted = _moved(configuration, function, template_variant, template) | {"model": name}
+    wanted = _with_moved_paths(configuration, function, template_variant, template) | {"model": name}
     there = variants.get(variant)
     if there is not None:
         _refuse_other(function, variant, there, wanted)
-        notes.append(f"variant {variant!r} is there already")
+        notes.append(f"variant {variant!r} exists already")
     weight = weight_of(configuration, function, variant, traffic) if is_weighed else None
     if there is None:
         configuration = _with_variant(configuration, function, template_variant, variant, wanted, weight)
-        notes += _copied(template)
+        notes += _copy_note(template)
     elif weight is not None and traffic is not None and there.get("weight") != weight:
         path = ("functions", function, "variants", variant)
         configuration = configuration.replacing(
@@ -97,7 +97,7 @@ def register(
 
 
 def variants_of(configuration: Configuration, function: str) -> dict[str, dict[str, Any]]:
-    """The variants of a function, by name.
+    """Return the variants of a function, by name.
 
     Raises:
         RequestError: There is no such function.
@@ -112,7 +112,7 @@ def variants_of(configuration: Configuration, function: str) -> dict[str, dict[s
 
 
 def template_of(configuration: Configuration, function: str, name: str) -> dict[str, Any]:
-    """The settings of a variant whose prompts another one can use.
+    """Return the settings of a variant whose prompts another variant can use.
 
     Raises:
         RequestError: There is no such variant, or it has no prompts.
@@ -124,13 +124,13 @@ def template_of(configuration: Configuration, function: str, name: str) -> dict[
     if template.get("type") != "chat_completion":
         raise RequestError(
             f"variant {name!r} is of type {template.get('type')!r}",
-            hint="a tuned model takes the prompts of a chat_completion variant",
+            hint="a tuned model needs the prompts of a chat_completion variant",
         )
     return template
 
 
 def have_same_prompts(configuration: Configuration, function: str, *names: str) -> bool:
-    """Whether variants of a function have the same templates, so that a model is asked alike by each."""
+    """Check whether variants of a function have the same templates, so that they give the same prompts."""
     keys = (*_TEMPLATES, "templates", "input_wrappers")
     variants = variants_of(configuration, function)
     first, *others = [{key: variants[name].get(key) for key in keys} for name in names]
@@ -138,21 +138,21 @@ def have_same_prompts(configuration: Configuration, function: str, *names: str) 
 
 
 def _refuse_other(function: str, variant: str, there: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
-    said = {key: value for key, value in there.items() if key != "weight"}
-    if said == wanted:
+    settings = {key: value for key, value in there.items() if key != "weight"}
+    if settings == wanted:
         return
-    keys = [key for key in sorted(said.keys() | wanted.keys()) if said.get(key) != wanted.get(key)]
+    keys = [key for key in sorted(settings.keys() | wanted.keys()) if settings.get(key) != wanted.get(key)]
     raise RequestError(
-        f"function {function!r} has a variant {variant!r} that says something else: {', '.join(keys)}"
-        + (f" ({said.get('model')!r}, not {wanted['model']!r})" if "model" in keys else ""),
+        f"function {function!r} has a variant {variant!r} with other settings: {', '.join(keys)}"
+        + (f" ({settings.get('model')!r}, not {wanted['model']!r})" if "model" in keys else ""),
         hint="choose another name with --variant",
     )
 
 
-def _copied(template: Mapping[str, Any]) -> Iterator[str]:
+def _copy_note(template: Mapping[str, Any]) -> Iterator[str]:
     found = [key for key in _OF_A_MODEL if key in template]
     if found:
-        yield f"taken from the template too: {', '.join(found)}, which not every model understands"
+        yield f"also copied from the template: {', '.join(found)}, which not every model supports"
 
 
 def _traffic_note(configuration: Configuration, function: str, variant: str) -> str:
@@ -164,12 +164,12 @@ def _traffic_note(configuration: Configuration, function: str, variant: str) -> 
     return f"it gets {share * 100:.3g}% of the traffic"
 
 
-def _moved(
+def _with_moved_paths(
     configuration: Configuration, function: str, template_variant: str, template: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The template's settings, with paths relative to the file that the new variant is written into.
+    """Return the template's settings, with paths relative to the file that the new variant is written into.
 
-    The gateway reads a path from the file that it stands in, and one variant may stand in several.
+    The gateway resolves a path relative to its file, and one variant may be spread over several files.
     """
     path = ("functions", function, "variants", template_variant)
     goal = _holder(configuration, *path).path
@@ -184,21 +184,21 @@ def _moved(
     return wanted
 
 
-def _path_places(said: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
-    """The fields of a variant that name files."""
-    yield from ((name,) for name in _TEMPLATES if isinstance(said.get(name), str))
+def _path_places(settings: Mapping[str, Any]) -> Iterator[tuple[str, ...]]:
+    """Yield the fields of a variant that name files."""
+    yield from ((name,) for name in _TEMPLATES if isinstance(settings.get(name), str))
     for group, ending in (("templates", ("path",)), ("input_wrappers", ())):
-        for name, value in (said.get(group) or {}).items():
+        for name, value in (settings.get(group) or {}).items():
             if not ending and isinstance(value, str):
                 yield (group, name)
             elif ending and isinstance(value, Mapping) and isinstance(value.get("path"), str):
                 yield (group, name, *ending)
 
 
-def _with(said: Mapping[str, Any], names: tuple[str, ...], value: str) -> dict[str, Any]:
+def _with(settings: Mapping[str, Any], names: tuple[str, ...], value: str) -> dict[str, Any]:
     if len(names) == 1:
-        return {**said, names[0]: value}
-    return {**said, names[0]: _with(said[names[0]], names[1:], value)}
+        return {**settings, names[0]: value}
+    return {**settings, names[0]: _with(settings[names[0]], names[1:], value)}
 
 
 def _seen_from(goal: Path, folder: Path, text: str) -> str:
@@ -213,7 +213,7 @@ def _with_variant(
     wanted: Mapping[str, Any],
     weight: float | None,
 ) -> Configuration:
-    """The configuration with a table after the template's; type and model first, as people write them."""
+    """Add a table after the template's, with type and model first, as people write it."""
     path = ("functions", function, "variants")
     first = {"type": wanted["type"], "model": wanted["model"]}
     if weight is not None:
@@ -240,16 +240,11 @@ def _with_model(
         configuration, "functions", function, "variants", template_variant
     )
     path = ("models", model.name)
-    after = _last_model(holder)
+    after = ("models",) if holder.get(("models",)) else ()  # follow the last model of the file
     changed = holder.with_table(path, {"routing": table["routing"]}, after=after)
     provider = (*path, "providers", model.provider)
     changed = changed.with_table(provider, table["providers"][model.provider], after=path)
     return configuration.replacing(changed)
-
-
-def _last_model(holder: TomlFile) -> tuple[str, ...]:
-    """The models of a file, so that a new one follows the last; none where it has none."""
-    return ("models",) if holder.get(("models",)) else ()
 
 
 def _holder(configuration: Configuration, *names: str) -> TomlFile:

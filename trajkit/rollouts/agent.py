@@ -25,7 +25,7 @@ from trajkit.schema.base import Json
 __all__ = ["MAX_ANSWER_BYTES", "AgentPolicy", "Opening", "Turn", "load_agent"]
 
 MAX_ANSWER_BYTES = 1_000_000
-"""An agent's answer that is larger, as UTF-8, is no action and is not kept."""
+"""An agent's answer of more bytes, as UTF-8, is not an action and is not kept."""
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(Json)
 _log = logging.getLogger(__name__)
@@ -41,12 +41,12 @@ class _Playing:
 
 
 class AgentPolicy:
-    """An agent that plays many episodes side by side. Must be closed.
+    """An agent that plays many episodes concurrently. Must be closed.
 
     Args:
         make: Makes the player of an episode: a shared one, or a new one each time.
         plan: Seeds, history and names.
-        models: The models that it may ask.
+        models: The models that the agent may call.
     """
 
     def __init__(self, make: Callable[[], Player], plan: Plan, models: Models) -> None:
@@ -57,12 +57,12 @@ class AgentPolicy:
         self._stdout: Stdout | None = None
 
     async def act(self, situation: Situation) -> Choice:
-        """Ask the agent; the calls that it makes of models are those of the step.
+        """Ask the agent for an action; the models that it calls become part of the step.
 
         Raises:
-            StepFailed: The agent failed, or a service that it asked.
-            LimitReached: The run has used what it may.
-            TrajkitError: The agent asked for something that this run does not have.
+            StepFailed: The agent failed, or a service that it called.
+            LimitReached: The run has reached a limit.
+            TrajkitError: The agent called something that this run does not have.
         """
         calls = Calls(self._models, situation, self._plan)
         legal_actions = _legal_actions(situation)
@@ -87,7 +87,7 @@ class AgentPolicy:
     async def conclude(
         self, episode_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> tuple[Feedback, ...]:
-        """Tell the agent how the episode went, and the gateway if it was asked in it.
+        """Give the agent the result of the episode, and the gateway, too, if it was called in the episode.
 
         Raises:
             Faulty: The agent failed, or the gateway did.
@@ -103,14 +103,14 @@ class AgentPolicy:
         return await self._models.log(episode_id, metrics, tags) if playing.has_inferred else ()
 
     async def leave(self, episode_id: str) -> None:
-        """Drop an episode that did not end; the agent is told."""
+        """Drop an unfinished episode, and notify the agent."""
         playing = self._playing.pop(episode_id, None)
         if playing is None or playing.player.end is None:
             return
         try:
             await run(playing.player.end, None)
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- the episode is an error already
-            _log.warning("episode %s was over already when the agent failed: %s", episode_id, raised(error))
+            _log.warning("the agent failed at the end of episode %s: %s", episode_id, raised(error))
 
     async def close(self) -> None:
         """Close the connections to models."""
@@ -150,10 +150,10 @@ def load_agent(spec: str, settings: Mapping[str, str], plan: Plan, models: Model
         spec: As in `find_agent`.
         settings: As in `find_agent`.
         plan: Seeds, history and names.
-        models: The models that it may ask; closed with the policy.
+        models: The models that the agent may call; closed with the policy.
 
     Raises:
-        RequestError: It cannot be imported or made, is no agent, or does not take a setting.
+        RequestError: It cannot be imported or created, is not an agent, or does not take a setting.
     """
     return AgentPolicy(find_agent(spec, settings), plan, models)
 
@@ -165,9 +165,9 @@ def _choice(said: Any, calls: Calls) -> Choice:
 
 
 def _read(said: Any) -> tuple[JsonValue, str | None]:
-    """The action of an agent's answer, and why it has none."""
+    """Return the action in an agent's answer, and the reason where there is none."""
     if said is None:
-        return None, "the agent answered nothing"
+        return None, "the agent answered None"
     if isinstance(said, str):
         said = str.__str__(said)  # for a member of an enumeration, its value
     try:
@@ -181,7 +181,7 @@ def _read(said: Any) -> tuple[JsonValue, str | None]:
 
 
 def _failure(error: BaseException | None, calls: Calls) -> Exception:
-    """The fault that ends the step: a service's failure takes precedence over the agent's own exception."""
+    """Return the exception that ends the step: a service's failure counts more than the agent's exception."""
     failure = calls.failure
     if isinstance(failure, Faulty):
         return StepFailed(failure.fault, calls.answers)
@@ -205,6 +205,6 @@ def _legal_actions(situation: Situation) -> tuple[str, ...]:
 
 
 def _is_being_cancelled() -> bool:
-    """Whether the run itself is being cancelled, and not a task of the agent."""
+    """Check whether the run itself is being cancelled, and not only a task of the agent."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -17,7 +17,7 @@ _is_agent: contextvars.ContextVar[bool] = contextvars.ContextVar("trajkit_is_age
 
 
 async def run(call: Callable[..., Any], *arguments: Any) -> Any:
-    """Run a function and return its result. A synchronous one runs in a thread of its own.
+    """Run a function and return its result. A synchronous function runs in its own thread.
 
     The context variables of the caller are set in it. What it prints goes to stderr, with `Stdout` in place.
     """
@@ -32,7 +32,7 @@ async def run(call: Callable[..., Any], *arguments: Any) -> Any:
 
 
 class Stdout:
-    """Takes the place of stdout: what agents print goes to stderr, all else where it went before."""
+    """Replaces stdout: prints of agents go to stderr, and all others to the previous stream."""
 
     def __init__(self) -> None:
         found = sys.stdout
@@ -67,7 +67,7 @@ class _Outcome(NamedTuple):
 
 
 async def _in_thread(call: Callable[[], Any]) -> Any:
-    """The result of a call in a thread that an interpreter does not wait for when it ends."""
+    """Run a call in a thread that does not keep the interpreter from ending, and return its result."""
     loop, context = asyncio.get_running_loop(), contextvars.copy_context()
     done: asyncio.Future[_Outcome] = loop.create_future()
 

@@ -48,7 +48,7 @@ class Attempt:
         self._statistics: Mapping[str, float] = {}
 
     def begin(self, environment: Environment) -> None:
-        """Reset the environment to the seed.
+        """Reset the environment to the episode's seed.
 
         Raises:
             Faulty: It failed.
@@ -60,12 +60,12 @@ class Attempt:
         """Play to the end. When it raises, the steps played so far are kept.
 
         Args:
-            budget: Whose time is looked at before each step.
+            budget: Checked for the time limit before each step.
             on_step: Called after each step.
 
         Raises:
-            Faulty: A service, the environment or the agent's own code failed, or it took too long.
-            LimitReached: The run has used what it may.
+            Faulty: A service, the environment or the agent's own code failed, or the episode took too long.
+            LimitReached: The run has reached a limit.
         """
         seconds = self._plan.episode_timeout_s
         deadline = None if seconds is None else time.monotonic() + seconds
@@ -74,7 +74,7 @@ class Attempt:
                 observation: str | None = self._start.observation
                 while observation is not None:
                     budget.check_time()
-                    # a scripted policy never waits, so that no timeout of asyncio can end it
+                    # a scripted policy never awaits, so asyncio's timeout cannot end it
                     if deadline is not None and time.monotonic() > deadline:
                         raise Faulty(_too_long(self._plan))
                     observation = await self._step(observation)
@@ -86,7 +86,7 @@ class Attempt:
             raise Faulty(_too_long(self._plan)) from None
 
     async def _step(self, observation: str) -> str | None:
-        """Play one step; returns the next observation, or None at the end."""
+        """Play one step; return the next observation, or None at the end."""
         environment = self._environment
         situation = Situation(
             self.job,
@@ -116,12 +116,12 @@ class Attempt:
             raise Faulty(Fault(FaultKind.AGENT, shown(error.message))) from error
 
     def _limited(self, result: Result) -> Result:
-        """Cut off at the plan's own limit of steps."""
+        """Truncate the episode at the plan's own step limit."""
         is_last = len(self._steps) + 1 == self._plan.max_steps
         return result._replace(truncated=True) if is_last and not result.terminated else result
 
     def _check_order(self, choice: Choice) -> None:
-        """The steps of an episode are put in order by the ids of their inferences, which a clock makes."""
+        """Check that the ids of inferences, which contain the time, are in the order of the steps."""
         ids = [answer.inference_id for answer in choice.answers()]
         if not ids:
             return
@@ -136,9 +136,9 @@ class Attempt:
         self._latest_id = max(ids)
 
     async def conclude(self) -> Played:
-        """Log the result; returns the record, also when logging failed."""
+        """Log the result and return the record, also when logging failed."""
         try:
-            # the return goes last: where only a part is logged it is missing, and no export chooses by it
+            # the return goes last: after a partial failure it is missing, and no export selects by it
             metrics = {
                 **self._statistics,
                 RETURN_METRIC: float(sum(step.result.reward for step in self._steps)),
@@ -154,7 +154,7 @@ class Attempt:
         )
 
     def failed(self, failure: Faulty) -> Played:
-        """The record of an episode that a fault ended."""
+        """Return the record of an episode that a fault ended."""
         played = self._record(failure.fault)
         return played._replace(unfinished=failure.calls) if isinstance(failure, StepFailed) else played
 
@@ -164,7 +164,7 @@ class Attempt:
             await self._policy.leave(self.episode_id)
 
     def _record(self, fault: Fault | None) -> Played:
-        """The record before the result is known."""
+        """Return the record without the result."""
         return Played(
             job=self.job,
             env_id=self._plan.env_name or self._plan.env_id,
@@ -190,4 +190,4 @@ def _of_environment(ask: Callable[[], T]) -> T:
 
 
 def _too_long(plan: Plan) -> Fault:
-    return Fault(FaultKind.EPISODE_TIMEOUT, f"not over after {plan.episode_timeout_s:g} s")
+    return Fault(FaultKind.EPISODE_TIMEOUT, f"not finished after {plan.episode_timeout_s:g} s")

@@ -10,9 +10,9 @@ from trajkit.schema import Message, ToolCallBlock
 
 
 def called_action(answer: Message) -> JsonValue:
-    """The argument `action` of the first tool that is called; None when there is none.
+    """Return the argument `action` of the first tool call; None when there is none.
 
-    Of a tool with one argument of another name it is that argument.
+    If the tool has a single argument with another name, return that argument.
     """
     for block in answer.content:
         if isinstance(block, ToolCallBlock):

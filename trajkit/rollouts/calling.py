@@ -16,7 +16,7 @@ from trajkit.rollouts.throttle import Throttle
 T = TypeVar("T")
 
 OUTAGE_S = 60.0
-"""How long to wait for a service that answered before and cannot be reached now."""
+"""Seconds to wait for a service that answered before and cannot be reached now."""
 
 _FIRST_WAIT_S = 0.5
 _LONGEST_WAIT_S = 16.0
@@ -26,7 +26,7 @@ _AWAY = (FaultKind.CONNECTION, FaultKind.NOT_STORED)
 
 
 class _Outage:
-    """The outage of a service that had answered before: since when, and how often it was tried."""
+    """An outage of a service that had answered before: its start, and the number of attempts."""
 
     def __init__(self) -> None:
         self.since: float | None = None
@@ -34,16 +34,15 @@ class _Outage:
 
 
 class Caller:
-    """Sends requests: again after a failure that may pass, fewer at once when a service asks for it.
+    """Sends requests with retries after passing failures, and fewer at once when a service asks for it.
 
-    A service that has answered and then cannot be reached is waited for, with one request at a time.
-
-    One caller serves a whole run, so that its limits hold over all policies.
+    After an outage of a service that had answered, it waits with one request at a time. One caller serves a
+    whole run, so that its limits hold over all policies.
 
     Args:
         concurrency: Most requests in flight at once.
         timeout_s: Longest wait for one answer, in seconds.
-        retries: How often a request that failed is sent again.
+        retries: Most retries of a failed request.
         budget: The limits of the run; None for no limit.
     """
 
@@ -56,18 +55,18 @@ class Caller:
         self.throttle = Throttle(concurrency)
         self._outage: _Outage | None = None
         self.faults: Counter[FaultKind] = Counter()
-        """Every failure so far by its kind, those that passed when the request was sent again included."""
+        """Number of failures by kind, including those that a retry resolved."""
 
     async def call(self, attempt: Callable[[], Awaitable[T]], *, is_paid: bool = True) -> T:
-        """The answer to a request.
+        """Send a request and return the answer.
 
         Args:
-            attempt: Sends it once. It raises `Faulty` for a failure of the service.
-            is_paid: It calls a model. Other requests (feedback) are not counted, and no limit stops them.
+            attempt: Sends it once, and raises `Faulty` for a failure of the service.
+            is_paid: Whether it calls a model. Other requests (feedback) are not counted or limited.
 
         Raises:
-            Faulty: It failed for good, or as often as it may.
-            LimitReached: The run has used what it may.
+            Faulty: It failed for good, or after all retries.
+            LimitReached: The run has reached a limit.
         """
         number = 0
         while True:
@@ -107,14 +106,14 @@ class Caller:
             return answer
 
     def _is_waited_for(self, fault: Fault) -> bool:
-        """Whether a service that has answered before is down and is still waited for."""
+        """Check whether a service that had answered is down and still worth waiting for."""
         outage = self._outage
         if fault.kind not in _AWAY or fault.is_lasting or outage is None or self.retries == 0:
             return False
         now = time.monotonic()
         outage.since = outage.since or now
         if now - outage.since > OUTAGE_S:
-            self._outage = None  # it has to answer once more before it is waited for again
+            self._outage = None  # wait for the next outage only after another answer
             self.throttle.back()
             return False
         self.throttle.away(wait_s(outage.n_probes))
@@ -133,11 +132,11 @@ class Caller:
 
 
 def wait_s(number: int) -> float:
-    """Seconds before a request is sent again: anything up to a bound that doubles each time.
+    """Return the seconds before a retry: random, up to a bound that doubles each time.
 
-    Many that failed together so come back spread over the whole time, and not at once.
+    Requests that failed together are so spread over time instead of being repeated together.
 
     Args:
-        number: How often it has been sent again already.
+        number: Number of earlier retries.
     """
     return random.uniform(0, min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2**number))

@@ -1,4 +1,4 @@
-"""Make the policies of a session, and keep the gateway open while they play."""
+"""Create the policies of a session, and keep the gateway open while they play."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ class Cast:
     """The policies of one run.
 
     Args:
-        session: Which policy, what it is given, and where the gateway is.
+        session: The options and the venue.
         plan: The episodes to play.
-        caller: Sends the requests of all of them.
-        stack: Closes what is opened here.
+        caller: Sends the requests of all policies.
+        stack: Closes everything that is opened here.
     """
 
     def __init__(
@@ -59,10 +59,10 @@ class Cast:
         self._gateway: Gateway | None = None
 
     async def policies(self) -> dict[str, Policy]:
-        """Every policy, by its name in the plan.
+        """Create every policy, by its name in the plan.
 
         Raises:
-            RequestError: One cannot be made as asked.
+            RequestError: A policy cannot be created as requested.
             ServiceError: The gateway cannot be opened.
         """
         plan = self._plan
@@ -81,7 +81,7 @@ class Cast:
         return {plan.variants[0]: self._policy()}
 
     async def gateway(self) -> Gateway:
-        """The gateway, opened when it is first asked for.
+        """Return the gateway, which is opened on first use.
 
         Raises:
             ServiceError: It cannot be opened.
@@ -158,7 +158,7 @@ class Cast:
         )
 
     def _agent_with_each_model(self) -> dict[str, Policy]:
-        """An agent once for each player, whose model is the only one that it may ask."""
+        """Create an agent for each player, which may call only that player's model."""
         from trajkit.rollouts.local_endpoint import LocalEndpoint
 
         local = None if self._options.model_url is not None else self._local_models()
@@ -189,15 +189,15 @@ class Cast:
 
     async def _no_gateway(self) -> Gateway:
         raise RequestError(
-            "the agent asks a function of a gateway, and its models are measured one by one",
-            hint="an agent that asks through turn.chat(…) can be measured so",
+            "the agent calls a function of a gateway, but its models are evaluated one by one",
+            hint="this needs an agent that calls models through turn.chat(…)",
         )
 
     async def _gateway_of_agent(self) -> Gateway:
-        """The gateway for an agent that may call one; whether it will is unknown until it does.
+        """Open the gateway for an agent that may call one.
 
         Raises:
-            ConfigError: The gateway would not take the feedback that the agent's episodes end with.
+            ConfigError: The gateway would refuse the feedback at the end of the agent's episodes.
             ServiceError: It cannot be opened.
         """
         assert self._venue is not None
@@ -206,7 +206,7 @@ class Cast:
 
 
 def model_url(options: Options) -> str:
-    """The address of the OpenAI-compatible server: as asked, else OPENAI_BASE_URL, else OpenAI's own."""
+    """Return the address of the OpenAI-compatible server: the option, OPENAI_BASE_URL, or OpenAI's own."""
     from trajkit.rollouts.endpoint import OPENAI_URL
 
     url = (
@@ -218,13 +218,13 @@ def model_url(options: Options) -> str:
 
 
 def shown_url(url: str) -> str:
-    """An address without credentials."""
+    """Return an address without credentials."""
     parts = urlsplit(url)
     return parts.netloc.rpartition("@")[2] + parts.path.rstrip("/")
 
 
 def has_key() -> bool:
-    """Whether there is a key for the OpenAI-compatible server."""
+    """Check whether there is a key for the OpenAI-compatible server."""
     return _key() is not None
 
 

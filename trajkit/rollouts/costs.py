@@ -15,30 +15,30 @@ from trajkit.rollouts.scout import Sight
 from trajkit.rollouts.venue import Venue
 
 CHARACTERS_PER_TOKEN = 3
-"""Characters per token: fewer than in most texts (about 4 in English), so that estimates err high."""
+"""Characters per token: fewer than in most texts (about 4 in English), so that estimates are high."""
 OUTPUT_TOKENS = 300
-"""Tokens assumed for an answer without a limit: some sentences of reasoning and an action."""
+"""Assumed tokens of an answer without a limit: some sentences of reasoning and an action."""
 _PROMPT_CHARACTERS = 1000
-"""Characters that the policy openai adds around an observation, including the actions."""
+"""Characters that the policy openai adds to an observation, including the actions."""
 
 
 class Estimate(NamedTuple):
     """The estimated maximum that a run may use."""
 
     models: tuple[str, ...]
-    """Models that cost money; none means that asking costs nothing."""
+    """Models that cost money; empty when all calls are free."""
     n_episodes: int
     """Episodes that are still to be played."""
     n_calls: int | None
-    """Most calls of models, those that are sent again left out; None when nothing bounds them."""
+    """Most calls of models without retries; None when nothing limits them."""
     n_input_tokens: int | None
-    """Tokens of all prompts, estimated from what the environment shows."""
+    """Tokens of all prompts, estimated from the environment's texts."""
     n_output_tokens: int | None
     """Tokens of all answers."""
     is_output_bound: bool
-    """No answer can be longer; else the number is an estimate."""
+    """Whether answers have a limit; otherwise their number of tokens is an estimate."""
     cost_usd: float | None
-    """Price of these tokens in US dollars; None when prices or tokens are not known."""
+    """Cost of these tokens in US dollars; None when prices or tokens are unknown."""
 
 
 class _PerStep(NamedTuple):
@@ -66,7 +66,7 @@ def estimate(
         options: The options of the rollout.
         plan: The episodes to play.
         sights: The properties of the tasks, in the plan's order.
-        n_episodes: How many are still to be played.
+        n_episodes: Number of episodes that are still to be played.
         venue: The gateway; None for a policy that needs none.
         function: The gateway's function.
         prices: The prices of tokens; None when unknown.
@@ -88,12 +88,12 @@ def estimate(
 
 
 def paid_models(options: Options, plan: Plan, venue: Venue | None, function: str | None) -> tuple[str, ...]:
-    """The models that a run asks and that cost money; none means that asking costs nothing."""
+    """Return the models that a run calls and that cost money; empty when all calls are free."""
     return _per_step(options, plan, venue, function).models
 
 
 def _n_steps(plan: Plan, sights: tuple[Sight, ...], n_episodes: int) -> int | None:
-    """Most actions in so many episodes; None when nothing bounds them."""
+    """Return the most actions in a number of episodes; None when nothing limits them."""
     limits = []
     for sight in sights:
         bounds = [limit for limit in (sight.max_steps, plan.max_steps) if limit is not None]
@@ -120,7 +120,7 @@ def _per_step(options: Options, plan: Plan, venue: Venue | None, function: str |
 def _of_gateway(variants: Sequence[str], venue: Venue | None, function: str) -> _PerStep:
     if venue is None or venue.described_by is None:
         name = venue.name if venue else "the gateway"
-        return _PerStep((f"whatever the gateway at {name} asks",), 1, None, 0)
+        return _PerStep((f"any model of the gateway at {name}",), 1, None, 0)
     asked = [asked_by(venue.described_by, function, one, stand_in_is=venue.model) for one in variants]
     names = dict.fromkeys(
         f"{venue.model or name} (variant {variant})"
@@ -145,7 +145,7 @@ def _of_endpoint(options: Options) -> _PerStep:
 
 
 def _of_agent(options: Options, venue: Venue | None) -> _PerStep:
-    """An agent may call any model that it can reach, any number of times."""
+    """Return the calls of an agent, which may call any reachable model any number of times."""
     if options.players and options.model_url is None:  # models of this machine, and no gateway
         return _PerStep((), 0, None, 0)
     names = []
@@ -153,7 +153,7 @@ def _of_agent(options: Options, venue: Venue | None) -> _PerStep:
     if options.players and not is_here(url):
         names += [f"{player.model} at {shown_url(url)}" for player in options.players]
     elif not is_here(url) and (options.model or options.model_url or has_key()):
-        names.append(f"{options.model or 'whatever the agent asks'} at {shown_url(url)}")
+        names.append(f"{options.model or 'any model of the agent'} at {shown_url(url)}")
     if venue is not None and venue.names is not None and venue.described_by is not None:
         for function, variants in venue.names.functions.items():
             for variant in variants:

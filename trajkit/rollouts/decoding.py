@@ -10,16 +10,16 @@ from trajkit.errors import RequestError
 from trajkit.schema import Model
 
 GREEDY, CONFIG = "greedy", "config"
-_EXAMPLES = "greedy, config (as the variant says itself), temperature=1, or temperature=0.7,top_p=0.9"
+_EXAMPLES = "greedy, config (the variant's own settings), temperature=1, or temperature=0.7,top_p=0.9"
 
 
 class Decoding(Model):
-    """Sampling parameters. None leaves one to the policy: a variant's configuration, a server."""
+    """Sampling parameters. None leaves a parameter to the policy: a variant's configuration, or a server."""
 
     temperature: Annotated[float, Field(ge=0, le=100)] | None = None
-    """Spread of the answers; 0 takes the likeliest token each time."""
+    """Sampling temperature; 0 takes the most likely token."""
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of the likeliest tokens that are drawn from."""
+    """Draw only from the likeliest tokens with this total probability."""
 
     @property
     def parameters(self) -> dict[str, float]:
@@ -27,17 +27,17 @@ class Decoding(Model):
         return self.model_dump(exclude_none=True)
 
     def __str__(self) -> str:
-        """As it is typed."""
+        """Return the decoding as it is typed."""
         if self.temperature == 0 and self.top_p is None:
             return GREEDY
         return ",".join(f"{name}={value:g}" for name, value in self.parameters.items()) or CONFIG
 
 
 def as_decoding(value: object) -> Decoding:
-    """A way to draw answers from its text.
+    """Parse a decoding.
 
     Raises:
-        RequestError: It is none.
+        RequestError: The text is not a decoding.
     """
     if isinstance(value, Decoding):
         return value
@@ -47,11 +47,11 @@ def as_decoding(value: object) -> Decoding:
     pairs = [piece.partition("=") for piece in text.split(",")]
     names = [name.strip() for name, _, _ in pairs]
     if len(set(names)) < len(names) or not all(mark for _, mark, _ in pairs):
-        raise RequestError(f"{text!r} is no decoding", hint=_EXAMPLES)
+        raise RequestError(f"{text!r} is not a decoding", hint=_EXAMPLES)
     try:
         return Decoding.model_validate({name.strip(): value.strip() for name, _, value in pairs})
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         raise RequestError(
-            f"{text!r} is no decoding: {first['loc'][0]}: {first['msg']}", hint=_EXAMPLES
+            f"{text!r} is not a decoding: {first['loc'][0]}: {first['msg']}", hint=_EXAMPLES
         ) from error

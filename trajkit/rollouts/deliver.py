@@ -1,4 +1,4 @@
-"""Write the store of a run from its journal, with exact prompts looked up, whole or not at all."""
+"""Write the store of a run from its journal, with exact prompts, whole or not at all."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from trajkit.schema import Episode, LineageEntry, Manifest, Metric
 from trajkit.sources.tensorzero.export.prompts import Sent
 
 Prompts = Callable[[Sequence[str]], Mapping[str, Sent]]
-"""Finds the exact prompts of inferences in the gateway's database, and their tools."""
+"""Return the exact prompts of inferences in the gateway's database, and their tools."""
 
 KIND = "rollout"
 _BATCH_STEPS = 2000
 
 
 class Written(NamedTuple):
-    """The store that a rollout left."""
+    """The store of a rollout."""
 
     path: Path
     manifest: Manifest
     n_without_prompt: int
-    """Inferences whose prompt was asked for and not found."""
+    """Inferences whose prompt was not found."""
 
 
 def refuse_other(goal: Path, run: str | None = None) -> Manifest | None:
-    """Check that a store may be written: nothing exists at the path, or a store of the same run.
+    """Check that a store may be written: the path is free, or has a store of the same run.
 
     Args:
         goal: The folder.
-        run: Identity of the run; None takes a store of any run, where that is not known yet.
+        run: Identity of the run; None accepts a store of any run.
 
     Returns:
-        The manifest of the store that is there; None when there is nothing.
+        The manifest of the existing store; None when there is none.
 
     Raises:
         StoreError: Something else has this name.
@@ -71,15 +71,15 @@ def write_store(
     """Write the episodes of the journal. A store with fewer episodes of the same run is replaced.
 
     Args:
-        journal: The run.
+        journal: The journal of the run.
         goal: The store.
-        source: Where the episodes are from.
-        entry: What was done.
+        source: Source of the episodes.
+        entry: Lineage entry.
         metrics: The metrics that get a column.
         prompts: Looks up exact prompts; None leaves them unknown.
 
     Raises:
-        StoreError: The goal is something else, or the disk is full.
+        StoreError: The path has something else, or the disk is full.
     """
     from trajkit.store.writer import write_episodes
 
@@ -114,10 +114,10 @@ class _Lookup:
     def __init__(self, prompts: Prompts | None) -> None:
         self._prompts = prompts
         self.n_missing = 0
-        """Inferences whose prompt was asked for and not found."""
+        """Inferences whose prompt was not found."""
 
     def fill(self, episodes: Iterator[Episode]) -> Iterator[Episode]:
-        """The episodes in their order, with their exact prompts where there is someone to ask."""
+        """Yield the episodes in order, with their exact prompts where they can be looked up."""
         batch: list[Episode] = []
         for episode in episodes:
             batch.append(episode)

@@ -1,4 +1,4 @@
-"""Record an expert's actions as a prompt and an answer of a model that was never called."""
+"""Record an expert's actions as prompts and completions of a model that was never called."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ class Demonstrated(Scripted):
 
     Args:
         policy: The policy that acts.
-        prompts: Writes the prompts that a model would have seen.
+        prompts: Renders the prompts that a model would have seen.
     """
 
     def __init__(self, policy: Policy, prompts: Prompts) -> None:
         self._policy, self._prompts = policy, prompts
 
     async def act(self, situation: Situation) -> Choice:
-        """The action, with the prompt and the answer that says it."""
+        """Return the action, with the prompt and the completion that names it."""
         choice = await self._policy.act(situation)
         if not isinstance(choice.action, str):
             return choice

@@ -33,24 +33,24 @@ KEY_VARIABLE = "OPENAI_API_KEY"
 
 _OBJECT: TypeAdapter[JsonObject] = TypeAdapter(JsonObject)
 _NO_KEY = "none"
-"""Sent when there is no key: the client requires one, and servers without keys accept any."""
+"""Sent when there is no key, because the client requires one; servers without keys accept any."""
 
 
 class Completed(NamedTuple):
-    """One call that was answered."""
+    """An answered call."""
 
     response: ChatCompletion
-    """What the server said, as the `openai` package reads it."""
+    """The response, as the `openai` package parses it."""
     answer: Answer
-    """The same as a record."""
+    """The record of the response."""
 
 
 class Refused(Faulty):
     """The server refuses this request.
 
     Args:
-        fault: What it said.
-        status: 400, 401, 404, 422 or the like.
+        fault: The refusal.
+        status: HTTP status, such as 400, 401, 404 or 422.
     """
 
     def __init__(self, fault: Fault, status: int) -> None:
@@ -59,12 +59,14 @@ class Refused(Faulty):
 
 
 class Sent(NamedTuple):
-    """What came back for one request."""
+    """The raw response to a request."""
 
     content: bytes
-    """The document."""
+    """The body."""
     parse: Callable[[], ChatCompletion]
-    """Reads it as the `openai` package does."""
+    """Parses it with the `openai` package."""
+    sampled: Sampled | None = None
+    """Its tokens as they were sampled; None for those that the document tells."""
 
 
 class ChatModels(abc.ABC):
@@ -90,28 +92,28 @@ class ChatModels(abc.ABC):
 
     @abc.abstractmethod
     async def close(self) -> None:
-        """Close what was opened here."""
+        """Close the connections that this object opened."""
 
     @abc.abstractmethod
     async def _sent(self, wanted: dict[str, Any]) -> Sent:
-        """Send a request once; raises `Faulty`."""
+        """Send a request once; raise `Faulty` for a failure."""
 
     @abc.abstractmethod
     def _faulty(self, kind: FaultKind, reason: str) -> Faulty:
-        """A failure of the models."""
+        """Return the exception for a failure of the models."""
 
     async def complete(self, arguments: Mapping[str, Any]) -> Completed:
-        """Ask a model.
+        """Call a model.
 
         Args:
-            arguments: What `client.chat.completions.create` takes; the model may be left out.
+            arguments: Arguments of `client.chat.completions.create`; the model may be missing.
 
         Raises:
             Faulty: The service failed.
-            Refused: The service will not have this request.
-            LimitReached: The run has used what it may.
-            RequestError: No model is named, or another than the only one.
-            ValueError: A message or a tool is none, or an option is not JSON.
+            Refused: The service refuses this request.
+            LimitReached: The run has reached a limit.
+            RequestError: No model is named, or another one than the only allowed model.
+            ValueError: A message or a tool is invalid, or an option is not JSON.
         """
         wanted = dict(arguments)
         if wanted.get("model") is None:
@@ -120,8 +122,8 @@ class ChatModels(abc.ABC):
             wanted["model"] = self.model
         elif self._is_only and wanted["model"] != self.model:
             raise RequestError(
-                f"the agent asks the model {wanted['model']!r}, and {self.model!r} is measured",
-                hint="turn.chat(…) without model= asks the model that is measured",
+                f"the agent calls the model {wanted['model']!r}, but {self.model!r} is evaluated",
+                hint="turn.chat(…) without model= calls the evaluated model",
             )
         wanted["messages"] = plain_messages(wanted["messages"])
         asked = _Asked(
@@ -140,7 +142,7 @@ class ChatModels(abc.ABC):
         return done
 
     async def _called(self, attempt: Callable[[], Awaitable[Completed]]) -> Completed:
-        """The answer of an attempt, sent again where that may help."""
+        """Call an attempt, with retries."""
         return await self._caller.call(attempt)
 
     async def _once(self, wanted: dict[str, Any], asked: _Asked) -> Completed:
@@ -154,7 +156,7 @@ class ChatModels(abc.ABC):
             completed = sent.parse()
         except (self._openai.APIError, ValueError, TypeError, KeyError) as error:
             raise self._faulty(FaultKind.UNREADABLE, _reason(error)) from None
-        sampled = read_sampled(asked.sent, body)
+        sampled = sent.sampled or read_sampled(asked.sent, body)
         return Completed(completed, self._answer(inference_id, said, completion, asked, latency_s, sampled))
 
     def _answer(
@@ -200,7 +202,7 @@ class ChatModels(abc.ABC):
         )
 
     def _cost_usd(self, usage: _Usage) -> float | None:
-        """The cost that the server reports (OpenRouter does, in US dollars), else by the run's prices."""
+        """Return the server's reported cost (OpenRouter: in US dollars), or that by the run's prices."""
         prices = self._caller.budget.prices
         if usage.cost is not None or prices is None:
             return usage.cost
@@ -210,19 +212,19 @@ class ChatModels(abc.ABC):
 
 
 class Endpoint(ChatModels):
-    """A server at an address, with a key and a usual model. Must be closed.
+    """A server at an address, with a key and a default model. Must be closed.
 
-    The key is given to the client that sends the requests, and blotted out of whatever a server says.
+    The key is removed from all messages of the server.
 
     Args:
         url: Address with its version, such as `https://api.openai.com/v1`.
-        key: Its key; None for a server that wants none.
+        key: Its key; None for a server without keys.
         caller: Sends the requests, with the limits of the run.
         model: The model for calls that name none.
         is_only: Refuse calls that name another model.
 
     Raises:
-        RequestError: The URL is none, or OpenAI's own and there is no key.
+        RequestError: The URL is invalid, or OpenAI's own and there is no key.
         MissingExtra: The package `openai` is not installed.
     """
 
@@ -238,7 +240,7 @@ class Endpoint(ChatModels):
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise RequestError(
-                f"{shown(url)!r} is no address of a model server", hint=f"such as {OPENAI_URL}"
+                f"{shown(url)!r} is not the address of a model server", hint=f"such as {OPENAI_URL}"
             )
         if key is None and url.rstrip("/") == OPENAI_URL:
             raise RequestError(
@@ -274,14 +276,14 @@ class Endpoint(ChatModels):
         return Sent(response.content, response.parse)
 
     def _refusal(self, error: APIStatusError, model: str) -> Faulty:
-        """The fault behind an HTTP status that is no success."""
+        """Return the fault for an HTTP status that is not a success."""
         status = error.status_code
         text = self._safe(said_in(error.body) or error.message)
         message = f"{self.name} answered {status}: {text}"
         if status in (401, 403):
             message += f"; {KEY_VARIABLE} {'is not set' if self._key is None else 'holds the key'}"
         elif status == 404:
-            message += f"; is there a model {model!r}, and is the address right up to /v1?"
+            message += f"; check the model {model!r} and the address, including /v1"
         fault = fault_of_status(status, message, code=error.code, headers=error.response.headers)
         return Refused(fault, status) if fault.kind == FaultKind.REFUSED else Faulty(fault)
 
@@ -303,11 +305,11 @@ class _Asked(NamedTuple):
 
 
 _NO_OPTIONS = ("messages", "tools", "model", "timeout", "extra_headers", "extra_query", "extra_body")
-"""Arguments that are kept elsewhere, or may hold secrets."""
+"""Arguments that are recorded elsewhere, or may contain secrets."""
 
 
 def request_options(arguments: Mapping[str, Any]) -> JsonObject:
-    """What a request asks beside messages, tools and model, such as its temperature.
+    """Return the options of a request besides messages, tools and model, such as its temperature.
 
     Raises:
         ValueError: An option is not JSON.
@@ -322,7 +324,7 @@ class _Wire(BaseModel):
 
 
 def _number_or_none(value: Any) -> Any:
-    """A count; None when it is not a number or is below 0."""
+    """Return a count; None when the value is not a number or is below 0."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return value if is_number and 0 <= value < float("inf") else None
 

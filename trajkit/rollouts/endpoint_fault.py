@@ -12,17 +12,17 @@ from typing import Any
 from trajkit.rollouts.faults import Fault, FaultKind, retry_after_s
 
 _NO_CREDIT = "insufficient_quota"
-"""OpenAI's code for a 429 that waiting does not resolve: the account is empty."""
+"""OpenAI's code for a 429 that does not pass: the account is empty."""
 
 
 def fault_of_status(status: int, message: str, *, code: str | None, headers: Mapping[str, str]) -> Fault:
-    """The fault behind a status that is no success.
+    """Return the fault for a status that is not a success.
 
     Args:
         status: 400 to 599.
-        message: What is shown of it.
+        message: The message to show.
         code: The code in the server's answer; None without.
-        headers: Of the answer; looked up in lower case.
+        headers: Headers of the answer; looked up in lower case.
     """
     wait_s = _retry_after_s(headers, message)
     if status == 429 and code != _NO_CREDIT:
@@ -35,7 +35,7 @@ def fault_of_status(status: int, message: str, *, code: str | None, headers: Map
 
 
 def said_in(body: Any) -> str | None:
-    """The server's own words in the body of an error, wherever it puts them; None without a body."""
+    """Return the server's message in the body of an error, from any of its usual places; None without one."""
     if not body:
         return None
     if isinstance(body, Mapping):
@@ -46,7 +46,7 @@ def said_in(body: Any) -> str | None:
 
 
 def _retry_after_s(headers: Mapping[str, str], text: str) -> float | None:
-    """When the server wants to be asked again: by a header, in seconds or as a date, else by its words."""
+    """Return the seconds until the next request, by a header, in seconds or as a date, or by the message."""
     if (milliseconds := _seconds(headers.get("retry-after-ms"))) is not None:
         return milliseconds / 1000
     header = headers.get("retry-after")

@@ -20,26 +20,26 @@ from trajkit.schema import Model
 
 
 class EndpointSettings(Model):
-    """What `--policy-set` takes with `--policy openai`."""
+    """Settings of `--policy-set` with `--policy openai`."""
 
     temperature: Annotated[float, Field(ge=0)] | None = None
-    """Spread of the answers; None leaves it to the server."""
+    """Sampling temperature; None leaves it to the server."""
     max_tokens: Annotated[int, Field(ge=1)] = 1024
-    """Longest answer, in tokens."""
+    """Most tokens of an answer."""
     json_mode: JsonMode = JsonMode.AUTO
-    """How the model is held to an answer that can be read."""
+    """How the server constrains the answer to a readable form."""
     thinking: bool = False
     """Ask for a few sentences of reasoning before the action."""
     tokens: bool = False
-    """Ask the server for token ids and log-probabilities, which vLLM and `trajkit serve` give. Completions
-    are then sampled at temperature 1, where none is set, and top-p 1."""
+    """Request token ids and log-probabilities from the server, which vLLM and `trajkit serve` return.
+    Completions are then sampled at temperature 1, where none is set, and top-p 1."""
 
 
 def read_settings(settings: Mapping[str, str]) -> EndpointSettings:
-    """The settings from their texts.
+    """Parse the settings.
 
     Raises:
-        RequestError: One is not known, or its value cannot be.
+        RequestError: A setting is unknown, or its value is invalid.
     """
     return settings_of("openai", EndpointSettings, settings)
 
@@ -50,14 +50,14 @@ class EndpointPolicy(Scripted):
     Args:
         url: Address of the server with its version, such as `https://api.openai.com/v1`.
         model: The model's name there.
-        key: The server's key; None for one that wants none.
+        key: The server's key; None for a server without keys.
         plan: Seeds and history.
         caller: Sends the requests, with the limits of the run.
-        rule: The environment's rule for answers; None when what may be done depends on the state.
-        settings: Sampling, and the shape of the answer.
+        rule: The environment's rule for answers; None when the legal actions depend on the state.
+        settings: Sampling, and the form of the answer.
 
     Raises:
-        RequestError: The URL is none, or OpenAI's own and there is no key.
+        RequestError: The URL is invalid, or OpenAI's own and there is no key.
         MissingExtra: The package `openai` is not installed.
     """
 
@@ -79,7 +79,7 @@ class EndpointPolicy(Scripted):
         self._dialect = _Dialect(self.settings.json_mode)
 
     async def act(self, situation: Situation) -> Choice:
-        """One call of the model; a second one when the server refuses the way in which the first was put."""
+        """Call the model; repeat the call in another form when the server refuses an option of it."""
         question = Question.of(
             situation, self._rule, history=self._plan.history, thinking=self.settings.thinking
         )
@@ -88,7 +88,7 @@ class EndpointPolicy(Scripted):
             try:
                 done = await self._endpoint.complete(self._arguments(question, dialect))
             except Refused as refusal:
-                if dialect == self._dialect:  # else another episode has found it out meanwhile
+                if dialect == self._dialect:  # otherwise another episode has already changed it
                     if (plainer := dialect.without(refusal)) is None:
                         raise
                     self._dialect = plainer
@@ -136,7 +136,7 @@ class _Dialect(NamedTuple):
         return next(mode for mode in _MODES if mode not in self.refused)
 
     def without(self, refusal: Refused) -> _Dialect | None:
-        """The next dialect to try after a refusal; None when the refusal had another cause."""
+        """Return the next dialect to try after a refusal; None when the refusal had another cause."""
         if refusal.status not in (400, 422, 501):
             return None
         text, mode = refusal.fault.message.lower(), self.json_mode

@@ -10,28 +10,28 @@ from trajkit._core.secrets import hidden
 
 
 class FaultKind(StrEnum):
-    """What failed, when it was not the agent."""
+    """Kinds of failure that are not the agent's choice."""
 
     TIMEOUT = "timeout"
     """No answer in time."""
     RATE_LIMIT = "rate limit"
     """The provider asked for fewer requests (429)."""
     SERVER = "server error"
-    """The provider or the gateway reported an error of its own (5xx)."""
+    """The provider or the gateway reported an internal error (5xx)."""
     CONNECTION = "connection"
     """No connection, or it was closed before the answer came."""
     UNREADABLE = "unreadable response"
-    """What came back is not a response of the provider's API."""
+    """The response is not one of the provider's API."""
     REFUSED = "refused"
-    """The provider refused this request; sending it again will not help."""
+    """The provider refused this request; a retry will not help."""
     NOT_STORED = "not stored"
-    """The database could not be written, or lost what was."""
+    """The database could not be written, or lost rows."""
     ENVIRONMENT = "environment error"
     """The environment itself failed, or broke its contract."""
     CLOCK = "clock"
     """The clock was set back, so that the steps of the episode are out of order in the database."""
     EPISODE_TIMEOUT = "episode timeout"
-    """The whole episode took longer than it may."""
+    """The whole episode took too long."""
     AGENT = "agent error"
     """The agent's own code failed."""
 
@@ -41,11 +41,11 @@ class Fault(NamedTuple):
 
     kind: FaultKind
     message: str
-    """What the service said, shortened, without credentials."""
+    """The service's message, shortened, without credentials."""
     is_lasting: bool = False
-    """Sending the request again will not help."""
+    """A retry will not help."""
     retry_after_s: float | None = None
-    """Seconds after which the service wants to be asked again; None when it did not say."""
+    """Seconds that the service asks to wait before a retry; None when it gave none."""
 
 
 class Faulty(Exception):
@@ -66,7 +66,7 @@ _SECONDS = {"ms": 0.001, "mi": 60.0, "m": 60.0, "h": 3600.0, "ho": 3600.0}
 
 
 def retry_after_s(text: str) -> float | None:
-    """The seconds after which a service wants to be asked again, by its own words; None when it says none."""
+    """Return the seconds that a service asks to wait in its message; None when it gives none."""
     found = _RETRY_AFTER.search(text)
     if found is None:
         return None
@@ -87,12 +87,12 @@ def shown(text: str) -> str:
 
 
 def timed_out(seconds: float) -> Fault:
-    """No answer came in time."""
+    """Return the fault of a missing answer."""
     return Fault(FaultKind.TIMEOUT, f"no answer in {seconds:g} s")
 
 
 def fault_without_status(text: str) -> Fault:
-    """The fault behind an error of the gateway's client that has no HTTP status."""
+    """Return the fault for an error of the gateway's client that has no HTTP status."""
     if "timed out" in text:
         return Fault(FaultKind.TIMEOUT, shown(text))
     if "deserializing response" in text:
@@ -101,13 +101,13 @@ def fault_without_status(text: str) -> Fault:
 
 
 def fault_with_status(status: int, text: str) -> Fault | None:
-    """The fault behind an HTTP status of the gateway.
+    """Return the fault for an HTTP status of the gateway.
 
-    TensorZero 2026.6.0 answers 500 for whatever its provider did; only the text tells a 429, a refusal, a
-    broken connection and an unreadable body apart (each observed; a provider's 404 looks like its 500).
+    TensorZero 2026.6.0 answers 500 for all failures of its provider; only the text distinguishes a 429, a
+    refusal, a broken connection and an unreadable body (each observed; a provider's 404 looks like its 500).
 
     Returns:
-        None when the gateway refused the request itself, and would refuse every other of this run.
+        None when the gateway refused the request itself, and would refuse every other one of this run.
     """
     message = shown(text)
     if status < 500:

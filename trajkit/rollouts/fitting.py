@@ -19,10 +19,10 @@ _KINDS: dict[str, type | tuple[type, ...]] = {
 
 
 def fits(value: JsonValue, schema: Mapping[str, Any]) -> bool:
-    """Whether a value fits a schema.
+    """Check whether a value fits a schema.
 
-    Read are `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items`, `anyOf`,
-    `oneOf` and `allOf`; other keywords, such as lengths and patterns, are passed over.
+    Supported are `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`, `items`, `anyOf`,
+    `oneOf` and `allOf`; other keywords, such as lengths and patterns, are ignored.
     """
     kinds = schema.get("type")
     if kinds is not None and not any(_is(value, str(kind)) for kind in _listed(kinds)):
@@ -53,7 +53,7 @@ def _fits_object(value: Mapping[str, JsonValue], schema: Mapping[str, Any]) -> b
 
 
 def _may_be(value: JsonValue, schema: Any) -> bool:
-    """A schema may be true, for anything, or false, for nothing."""
+    """Check a value against a schema, which may also be true, for anything, or false, for nothing."""
     return fits(value, schema) if isinstance(schema, Mapping) else schema is not False
 
 

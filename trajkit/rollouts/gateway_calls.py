@@ -31,7 +31,7 @@ from trajkit.schema import (
 from trajkit.schema.base import Json
 
 _NO_REQUEST = "Failed to deserialize JSON to "
-"""Start of the client's message when an argument has the wrong shape; no request was sent then."""
+"""Start of the client's message for an argument of the wrong shape; then no request was sent."""
 
 _JSON: TypeAdapter[JsonValue] = TypeAdapter(Json)
 
@@ -41,7 +41,7 @@ class Gateway(Protocol):
 
     @property
     def inference(self) -> Callable[..., Awaitable[Any]]:
-        """Ask a function for an answer."""
+        """Call a function."""
         ...
 
     @property
@@ -51,33 +51,33 @@ class Gateway(Protocol):
 
 
 class Asked(NamedTuple):
-    """A request that was answered."""
+    """An answered request."""
 
     response: Any
     latency_s: float
-    """Seconds that the request took which was answered; not the wait for its turn."""
+    """Seconds of the request that was answered, without the wait for its turn."""
 
 
 class Inferred(NamedTuple):
     """One inference."""
 
     response: Any
-    """What the gateway said, as its client reads it."""
+    """The response, as the gateway's client parses it."""
     answer: Answer
-    """The same as a record."""
+    """The record of the response."""
 
 
 class NotTaken(RequestError):
-    """The gateway refuses a request itself: an unknown function, an input that does not fit its schema."""
+    """The gateway refuses the request itself, such as an unknown function or an input that fits no schema."""
 
 
 class GatewayCalls:
     """Calls of an open gateway, within the limits of a run.
 
     Args:
-        gateway: Closing it is the caller's business.
+        gateway: The open gateway; the caller closes it.
         caller: Sends the requests.
-        hint: What to do when the gateway refuses a request itself.
+        hint: Hint for a request that the gateway itself refuses.
     """
 
     def __init__(self, gateway: Gateway, caller: Caller, *, hint: str) -> None:
@@ -89,13 +89,13 @@ class GatewayCalls:
         """Make an inference.
 
         Args:
-            arguments: What the client's `inference` takes; the input is JSON.
+            arguments: Arguments of the client's `inference`; the input is JSON.
 
         Raises:
             Faulty: A service failed.
             NotTaken: The gateway refuses the request itself.
-            ServiceError: The gateway wants another key.
-            LimitReached: The run has used what it may.
+            ServiceError: The gateway requires another key.
+            LimitReached: The run has reached a limit.
             ValueError: The input is not JSON.
         """
         payload = as_stored(arguments["input"])
@@ -115,8 +115,8 @@ class GatewayCalls:
         """Log every metric of an episode.
 
         Raises:
-            Faulty: One could not be logged.
-            NotTaken: The gateway does not take one.
+            Faulty: A metric could not be logged.
+            NotTaken: The gateway refuses a metric.
         """
         logged = []
         for name, value in metrics.items():
@@ -150,20 +150,20 @@ async def ask(
     is_paid: bool,
     hint: str | None = None,
 ) -> Asked:
-    """Send a request to a gateway, and retry after failures that may pass.
+    """Send a request to a gateway, with retries after passing failures.
 
     Args:
         caller: Sends it.
-        call: One of the gateway's.
-        arguments: What it takes.
-        is_paid: It asks a model.
-        hint: What to do when the gateway refuses the request itself.
+        call: One of the gateway's calls.
+        arguments: Arguments of the call.
+        is_paid: Whether it calls a model.
+        hint: Hint for a request that the gateway itself refuses.
 
     Raises:
         Faulty: A service failed.
         NotTaken: The gateway refuses the request itself.
-        ServiceError: The gateway wants another key.
-        LimitReached: The run has used what it may.
+        ServiceError: The gateway requires another key.
+        LimitReached: The run has reached a limit.
     """
     tensorzero = need("tensorzero", extra="tensorzero")
 
@@ -179,7 +179,7 @@ async def ask(
         except tensorzero.TensorZeroInternalError as error:
             text = str(error)
             if text.startswith(_NO_REQUEST):
-                raise NotTaken(f"this is no request: {shown(text)}", hint=hint) from error
+                raise NotTaken(f"invalid request: {shown(text)}", hint=hint) from error
             fault = fault_without_status(text)
         raise Faulty(fault)
 
@@ -187,7 +187,7 @@ async def ask(
 
 
 def _error_text(body: str) -> str:
-    """The message in the gateway's `{"error": "…"}`; the whole body when it has another form."""
+    """Return the message in the gateway's `{"error": "…"}`; the whole body when it has another form."""
     try:
         said = json.loads(body)
     except ValueError:
@@ -204,7 +204,7 @@ def _refusal(status: int, text: str, hint: str | None) -> NotTaken | ServiceErro
 
 
 def as_stored(payload: Any) -> JsonValue:
-    """The input of an inference in the shape in which the gateway stores it: content is a list of blocks.
+    """Return the input of an inference in the gateway's stored form, where content is a list of blocks.
 
     Raises:
         ValueError: It is not JSON.
@@ -250,7 +250,7 @@ def _answer(asked: Asked, function_name: str, payload: JsonValue, *, is_cached: 
 
 
 def _block(block: Any) -> Block:
-    """One piece of a chat function's answer, as an export of the database has it."""
+    """Convert a block of a chat function's answer to the form of an export."""
     match block.type:
         case "text":
             return TextBlock(text=block.text)

@@ -28,7 +28,7 @@ class GatewayPolicy:
     """Asks one variant of the gateway's function for every action.
 
     Args:
-        gateway: An open gateway; closing it is the caller's business.
+        gateway: An open gateway; the caller closes it.
         plan: Seeds, history and tags.
         caller: Sends the requests, with the limits of the run.
         function_name: The function to call, of type json.
@@ -44,7 +44,7 @@ class GatewayPolicy:
         self._calls = GatewayCalls(gateway, caller, hint=_HINT)
 
     async def act(self, situation: Situation) -> Choice:
-        """One inference."""
+        """Make one inference."""
         inferred = await self._calls.infer(
             {
                 "function_name": self.function_name,
@@ -71,10 +71,10 @@ class GatewayPolicy:
 
 
 def request_input(situation: Situation, *, history: int) -> dict[str, JsonValue]:
-    """The input of one inference, in the shape in which the gateway stores it.
+    """Return the input of one inference in the gateway's stored form.
 
-    With `history` 0 the argument is left out, for functions that do not know it; else it is always there,
-    empty at the first step, so that a template may use it without asking.
+    With `history` 0 the argument is left out, for functions that do not have it. Otherwise it is always
+    there, and empty at the first step, so that a template need not test for it.
     """
     arguments: dict[str, JsonValue] = {"observation": situation.observation}
     if history:
@@ -84,7 +84,7 @@ def request_input(situation: Situation, *, history: int) -> dict[str, JsonValue]
 
 
 def history_text(past: Sequence[Past], n: int) -> str:
-    """The latest `n` steps as text, oldest first; "" for none."""
+    """Return the latest `n` steps as text, oldest first; "" for none."""
     blocks = []
     for step in past[len(past) - min(n, len(past)) :]:
         lines = [f"Observation: {step.observation}", f"Action: {step.action_executed}"]
@@ -93,9 +93,9 @@ def history_text(past: Sequence[Past], n: int) -> str:
 
 
 def _action(inferred: Inferred) -> JsonValue:
-    """The field `action` of the answer; of a chat function the argument of its tool call, or its text.
+    """Return the field `action` of the answer; for a chat function, its tool call's argument or its text.
 
-    Of a json function the gateway parses nothing that does not fit the schema.
+    For a json function, the gateway parses only answers that fit the schema.
     """
     if hasattr(inferred.response, "output"):
         parsed = inferred.response.output.parsed

@@ -18,11 +18,11 @@ from trajkit.schema import Feedback
 QUIT, HELP = "q", "?"
 _PROMPT = "action> "
 _SHORT = 12
-"""Most actions that are shown at every step."""
+"""Most actions that are listed at every step."""
 
 
 class Stopped(LimitReached):
-    """The person wants no more: the run ends cleanly, and the episode is one that was not played."""
+    """The player stopped: the run ends cleanly, and the current episode does not count."""
 
     def __init__(self) -> None:
         super().__init__(QUIT, "the player stopped")
@@ -35,19 +35,17 @@ class Human:
     """Asks the person at the terminal for every action, on stderr. One episode at a time.
 
     Raises:
-        RequestError: stdin is no terminal.
+        RequestError: stdin is not a terminal.
     """
 
     def __init__(self) -> None:
         if sys.stdin is None or not sys.stdin.isatty():
-            raise RequestError(
-                "the policy human needs a terminal to type in", hint="leave stdin alone: no pipe, no file"
-            )
+            raise RequestError("the policy human needs a terminal for input", hint="do not redirect stdin")
         self._keyboard = _Keyboard(sys.stdin.fileno(), sys.stdin.encoding)
         self._episode_id: str | None = None
 
     async def act(self, situation: Situation) -> Choice:
-        """The typed action: its number or its text.
+        """Read an action: its number or its text.
 
         Raises:
             Stopped: The person typed `q`, or ended the input.
@@ -74,15 +72,15 @@ class Human:
     async def conclude(
         self, episode_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> tuple[Feedback, ...]:
-        """Say how it went; nothing is logged."""
+        """Print the result; nothing is logged."""
         _say("\nThe episode is over: " + ", ".join(f"{name} {value:g}" for name, value in metrics.items()))
         return ()
 
 
 class _Keyboard:
-    """Lines as they are typed. A thread of its own reads them, so that nothing else has to wait.
+    """Reads typed lines in its own thread, so that other tasks continue.
 
-    It reads the descriptor and not `sys.stdin`, whose lock would keep the interpreter from ending.
+    It reads the descriptor instead of `sys.stdin`, whose lock would keep the interpreter from ending.
     """
 
     def __init__(self, descriptor: int, encoding: str) -> None:
@@ -92,7 +90,7 @@ class _Keyboard:
         self._is_read = False
 
     async def line(self) -> str | None:
-        """The next line without spaces around it; None when the input has ended."""
+        """Return the next line without surrounding spaces; None when the input has ended."""
         if not self._is_read:
             self._is_read = True
             loop = asyncio.get_running_loop()
@@ -128,7 +126,7 @@ def _heading(situation: Situation) -> str:
 
 
 def _looks(situation: Situation) -> list[str]:
-    """The text to show: the result of the previous action, then the observation."""
+    """Return the text to show: the result of the previous action, then the observation."""
     lines = [f"\nStep {situation.step_index + 1}"]
     if situation.past and not situation.past[-1].action_valid:
         lines.append(f"That was no action here; carried out: {situation.past[-1].action_executed}")
@@ -149,7 +147,7 @@ def _help(actions: Sequence[str]) -> list[str]:
 
 
 def _meant(typed: str, actions: Sequence[str]) -> str | None:
-    """The action that was typed; None when the text names none."""
+    """Return the typed action; None when the text names none."""
     if not actions:
         return typed or None
     if typed in actions:

@@ -1,8 +1,8 @@
 """Keep the progress of a run on disk, so that a killed run resumes where it stopped.
 
 A run has a folder, named by a hash of everything that decides which episodes are played, with one file of
-lines for each time that the run was begun anew. An episode is done when the line that holds it whole is on
-disk, which is written after its feedback was acknowledged. A process that plays the run locks the folder.
+lines for each time that the run was begun again. An episode is done when its line is completely on disk,
+which is written after its feedback was acknowledged. A process that plays the run locks the folder.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _VERSION = 1
 
 
 class Abandoned(NamedTuple):
-    """An episode that was begun and is not part of the run: its rows in the database must not be learned."""
+    """An unfinished episode that is not part of the run: its rows in the database must not be learned."""
 
     episode_id: str
     reason: str
-    """In a word or two, to be counted by."""
+    """Reason in a word or two, for counting."""
     message: str
-    """What happened."""
+    """Details of the reason."""
 
 
 def run_folder(arguments: Mapping[str, JsonValue]) -> Path:
-    """The folder of a run, by the arguments that decide what it plays."""
+    """Return the folder of a run, by the arguments that decide what it plays."""
     text = json.dumps(arguments, sort_keys=True, ensure_ascii=False)
     return STATE_FOLDER / "runs" / f"rollout-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
 
@@ -53,12 +53,12 @@ def run_folder(arguments: Mapping[str, JsonValue]) -> Path:
 def open_journal(
     plan: Plan, arguments: Mapping[str, JsonValue], *, begin_anew: bool = False
 ) -> Iterator[Journal]:
-    """The journal of a run, for the time of a block; no other process can play the run meanwhile.
+    """Open the journal of a run for the time of a block; no other process can play the run meanwhile.
 
     Args:
         plan: The episodes to play; the journal of an earlier run of it has its own `run`.
-        arguments: All that decides what is played.
-        begin_anew: Begin another run, whatever there is of earlier ones.
+        arguments: The arguments that decide what is played.
+        begin_anew: Begin another run, even if there are earlier ones.
 
     Raises:
         RolloutError: Another process plays this run.
@@ -71,8 +71,8 @@ def open_journal(
             holder = stack.enter_context(locked(folder / "lock"))
         if holder is not None:
             raise RolloutError(
-                f"{holder} plays this very run now; its journal is in {folder}",
-                hint="wait for it; to play side by side, give each a --shard I/N",
+                f"{holder} already plays this run; its journal is in {folder}",
+                hint="wait for it; to play in parallel, give each process a --shard I/N",
             )
         journal = _latest(folder, plan)
         if journal.is_empty or begin_anew:
@@ -85,7 +85,7 @@ def open_journal(
 
 
 def find_journal(plan: Plan, arguments: Mapping[str, JsonValue]) -> Journal:
-    """The journal of a run to look at, without a lock: one without a line where it was never begun.
+    """Read the journal of a run without a lock; it is empty where the run was never begun.
 
     Raises:
         StoreError: It is damaged.
@@ -101,7 +101,7 @@ def _latest(folder: Path, plan: Plan) -> Journal:
 
 
 def _next(before: Journal, plan: Plan, arguments: Mapping[str, JsonValue]) -> Journal:
-    """A journal for a run that begins anew; it keeps the unfinished episodes of the previous one."""
+    """Create a journal for a new run; it keeps the unmarked episodes of the previous one."""
     before.abandon_open(KILLED, "the run was killed while it was played")
     before.close()
     number = int(before.path.stem.rpartition("-")[2]) + (not before.is_empty)
@@ -124,14 +124,14 @@ class Journal:
     def __init__(self, path: Path, plan: Plan) -> None:
         self.path = path
         self.run = plan.run
-        """Identity of the run: the plan's, or that of the run which the file is from."""
+        """Identity of the run: that in the file, or else the plan's."""
         self.is_empty = True
         """Whether the journal has no run yet."""
         self.n_done = 0
         self.n_steps = 0
-        """Rows of steps in all episodes that are done."""
+        """Rows of steps in all finished episodes."""
         self.n_hidden = 0
-        """Keys that stood in them, and are hidden there."""
+        """Number of keys that are hidden in these rows."""
         self.abandoned: Counter[str] = Counter()
         """Episodes that were abandoned, by reason."""
         self.unmarked: dict[str, Abandoned] = {}
@@ -145,20 +145,20 @@ class Journal:
     # -- asking ----------------------------------------------------------------------------------------------
 
     def is_done(self, job: Job) -> bool:
-        """Whether an episode was played to its end, and its feedback acknowledged."""
+        """Check whether an episode is finished and its feedback acknowledged."""
         return self._done[self._plan.position(job)]
 
     def scores(self) -> Iterator[Score]:
-        """The table's values of each episode that is done, in the order in which they ended."""
+        """Yield the table's values of each finished episode, in the order in which they ended."""
         for line in self._file:
             if done := line.head.get("done"):
                 yield Score(*done["score"])
 
     def finished(self) -> Iterator[tuple[Score, Episode]]:
-        """Each episode that is done, with what the table needs of it, in the order in which they ended.
+        """Yield each finished episode with the table's values, in the order in which they ended.
 
         Raises:
-            StoreError: One cannot be read.
+            StoreError: An episode cannot be read.
         """
         for number, line in enumerate(self._file, 1):
             if done := line.head.get("done"):
@@ -168,10 +168,10 @@ class Journal:
                     raise self._file.damaged(number) from error
 
     def episodes(self) -> Iterator[Episode]:
-        """Each episode that is done, in the order in which they ended.
+        """Return each finished episode, in the order in which they ended.
 
         Raises:
-            StoreError: One cannot be read.
+            StoreError: An episode cannot be read.
         """
         return (episode for _, episode in self.finished())
 
@@ -189,7 +189,7 @@ class Journal:
         self._write({"begun": {"episode_id": episode_id, "job": list(job.parts)}}, is_urgent=False)
 
     def finish(self, job: Job, episode: Episode, score: Score) -> None:
-        """Keep an episode whose feedback was acknowledged."""
+        """Record a finished episode whose feedback was acknowledged."""
         # a service may have repeated the key of its request
         text, n_hidden = without_keys(episode.model_dump_json())
         done = {
@@ -206,7 +206,7 @@ class Journal:
         self._write({"abandoned": Abandoned(episode_id, reason, message)._asdict()})
 
     def abandon_open(self, reason: str, message: str) -> None:
-        """Abandon every episode that was begun and has not ended."""
+        """Abandon every episode that has begun and not ended."""
         for episode_id in list(self._open):
             self.abandon(episode_id, reason, message)
 

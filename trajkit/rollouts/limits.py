@@ -12,7 +12,7 @@ _MILLION = 1_000_000
 
 
 class Prices(NamedTuple):
-    """What a model costs."""
+    """Prices of a model."""
 
     input_usd: float
     """US dollars per million tokens of prompts."""
@@ -20,23 +20,23 @@ class Prices(NamedTuple):
     """US dollars per million tokens of answers."""
 
     def cost_usd(self, n_input_tokens: float, n_output_tokens: float) -> float:
-        """The price of so many tokens, in US dollars."""
+        """Return the cost of a number of tokens, in US dollars."""
         return (self.input_usd * n_input_tokens + self.output_usd * n_output_tokens) / _MILLION
 
 
 class Limits(NamedTuple):
-    """Where a run stops; None is no limit."""
+    """Limits of a run; None is no limit."""
 
     max_calls: int | None = None
-    """Requests to a model, those that are sent again included."""
+    """Requests to a model, including retries."""
     max_cost_usd: float | None = None
-    """US dollars."""
+    """Cost in US dollars."""
     max_minutes: float | None = None
     """Minutes since the run began."""
 
 
 class LimitReached(Exception):
-    """The run has used what it may; the runner ends it cleanly. Never leaves the runner."""
+    """The run has reached a limit; the runner ends it cleanly. Never leaves the runner."""
 
     def __init__(self, option: str, reached: str) -> None:
         super().__init__(f"{option} is reached: {reached}")
@@ -45,12 +45,12 @@ class LimitReached(Exception):
 
 
 class Budget:
-    """Counts calls, tokens and money, and says when a limit is reached.
+    """Counts calls, tokens and cost, and checks the limits.
 
     Args:
-        limits: Where to stop.
+        limits: The limits.
         prices: The prices of tokens; None when unknown.
-        clock: Seconds that only grow.
+        clock: A monotonic clock, in seconds.
     """
 
     def __init__(
@@ -65,33 +65,33 @@ class Budget:
         self.n_calls = 0
         """Requests sent to a model."""
         self.n_input_tokens = self.n_output_tokens = 0
-        """Tokens that were reported."""
+        """Reported tokens."""
         self.n_unmetered = 0
         """Answers without a reported number of tokens."""
         self.cost_usd = 0.0
-        """The cost of the answers, as far as prices are known."""
+        """Cost of the answers, as far as it is known."""
         self._n_open = 0
         self._dearest_usd = 0.0
         self._clock = clock
         self._began = clock()
 
     def check_time(self) -> None:
-        """Raise when the time is up.
+        """Check the time limit.
 
         Raises:
-            LimitReached: It is.
+            LimitReached: The time is up.
         """
         minutes = self.limits.max_minutes
         if minutes is not None and self._clock() - self._began >= minutes * 60:
             raise LimitReached("--max-minutes", f"{minutes:g} min")
 
     def begin_call(self) -> None:
-        """Record a request that is about to be sent.
+        """Record a request before it is sent.
 
         The cost of requests in flight is unknown; each is assumed to cost as much as the dearest so far.
 
         Raises:
-            LimitReached: It must not be sent.
+            LimitReached: The request must not be sent.
         """
         self.check_time()
         n, usd = self.limits.max_calls, self.limits.max_cost_usd
@@ -103,7 +103,7 @@ class Budget:
         self._n_open += 1
 
     def end_call(self) -> None:
-        """Record that a request is over, answered or not."""
+        """Record the end of a request, answered or not."""
         self._n_open -= 1
 
     def spend(
@@ -114,10 +114,10 @@ class Budget:
         Args:
             n_input_tokens: Tokens of the prompt; None when unknown.
             n_output_tokens: Tokens of the answer; None when unknown.
-            cost_usd: Its price where the service says it; None takes it from the prices.
+            cost_usd: Its cost if the service reports it; None computes it from the prices.
 
         Raises:
-            ServiceError: There is a limit on money, and what this answer cost cannot be told.
+            ServiceError: There is a cost limit, and the cost of this answer is unknown.
         """
         self.n_input_tokens += n_input_tokens or 0
         self.n_output_tokens += n_output_tokens or 0

@@ -1,7 +1,7 @@
 """An append-only file of JSON lines that stays whole when a process or a disk fails.
 
-A line survives the process when `append` returns, and the machine as well if it is urgent. An incomplete last
-line is ignored.
+A line survives the process when `append` returns, and a failure of the machine if it is urgent. An incomplete
+last line is ignored.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ class LineFile:
         self._file: IO[bytes] | None = None
 
     def load(self, take: Callable[[Mapping[str, Any]], None]) -> None:
-        """Read the head of every line there is.
+        """Read the head of every line.
 
         Args:
-            take: Called with each; what it raises (ValueError, KeyError, TypeError) means a damaged line.
+            take: Called with each head; a ValueError, KeyError or TypeError of it means a damaged line.
 
         Raises:
             StoreError: A line that is not the last is damaged.
@@ -65,7 +65,7 @@ class LineFile:
                 line = after
 
     def __iter__(self) -> Iterator[Line]:
-        """The lines that were there or were added."""
+        """Yield all lines of the file."""
         with self.path.open("rb") as file:
             for _ in range(self.n_lines):
                 yield _split(file.readline())
@@ -75,12 +75,12 @@ class LineFile:
 
         Args:
             head: A small object.
-            episode: As JSON; None when the line is about something else.
-            is_urgent: Else it is handed to the system, which survives the process, and is on the disk with
-                the next line that is urgent.
+            episode: The episode as JSON; None for other lines.
+            is_urgent: Wait until the line is on disk. Otherwise it survives only the process until the next
+                urgent line.
 
         Raises:
-            StoreError: It cannot be written; the file is as it was.
+            StoreError: It cannot be written; the file is unchanged.
         """
         line = json.dumps(head, ensure_ascii=False, separators=(",", ":")).encode()
         if episode is not None:
@@ -106,17 +106,17 @@ class LineFile:
             file.close()
 
     def damaged(self, number: int) -> StoreError:
-        """The error for a line, by its number from 1."""
+        """Return the error for a damaged line, by its number from 1."""
         return StoreError(
-            f"{self.path}:{number}: the line is damaged", hint="--new-run plays everything anew"
+            f"{self.path}:{number}: the line is damaged", hint="--new-run plays all episodes again"
         )
 
     def _opened(self) -> IO[bytes]:
-        """The file, cut to what is whole in it, and its name on the disk too."""
+        """Open the file, cut an incomplete last line, and sync its folder entry."""
         if self._file is None:
             self._file = self.path.open("ab")
             self._file.truncate(self._size)
-            with contextlib.suppress(OSError):  # not every system lets a folder be opened
+            with contextlib.suppress(OSError):  # not every system can open a folder
                 folder = os.open(self.path.parent, os.O_RDONLY)
                 try:
                     os.fsync(folder)
@@ -125,7 +125,7 @@ class LineFile:
         return self._file
 
     def _forget_half_a_line(self) -> None:
-        with contextlib.suppress(OSError):  # closing writes what is left in the buffer, or tries to
+        with contextlib.suppress(OSError):  # closing tries to write the rest of the buffer
             self.close()
         with contextlib.suppress(OSError):
             os.truncate(self.path, self._size)
@@ -143,11 +143,11 @@ def _split(line: bytes, *, is_last: bool = False) -> Line:
 
 @contextlib.contextmanager
 def unwritable(path: Path) -> Iterator[None]:
-    """Turn the errors of a disk into one of ours that names the journal."""
+    """Convert disk errors to an error that names the journal."""
     try:
         yield
     except OSError as error:
         raise StoreError(
             f"the journal {path} cannot be written: {error.strerror or error}",
-            hint="what was finished is kept; when there is room, the same command goes on where this stopped",
+            hint="finished episodes are kept; free some space and run the same command again to resume",
         ) from error

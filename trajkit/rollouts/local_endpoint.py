@@ -18,30 +18,38 @@ from trajkit.rollouts.local_player import LocalPlayer
 from trajkit.rollouts.local_policy import LocalModels
 
 _NEW_TOKENS = 1024
-"""Most tokens of an answer where a call does not say, as with `trajkit serve`."""
+"""Most tokens of an answer unless a call sets a limit, as in `trajkit serve`."""
 
 
 class LocalEndpoint(ChatModels):
-    """The model of a player, asked as a server is, without HTTP.
+    """A player's model with the interface of a server, without HTTP.
 
     Args:
-        player: Its model.
-        models: Those of all players; closing them is the caller's business.
+        player: The player.
+        models: The models of all players; the caller closes them.
         caller: Sends the requests, with the limits of the run.
+        max_new_tokens: Most tokens of an answer where a call does not say.
 
     Raises:
         MissingExtra: The package `openai` is not installed.
     """
 
-    def __init__(self, player: LocalPlayer, models: LocalModels, caller: Caller) -> None:
+    def __init__(
+        self,
+        player: LocalPlayer,
+        models: LocalModels,
+        caller: Caller,
+        *,
+        max_new_tokens: int = _NEW_TOKENS,
+    ) -> None:
         super().__init__("this process", caller, model=player.called or player.model, is_only=True)
-        self._player, self._models = player, models
+        self._player, self._models, self._max_new_tokens = player, models, max_new_tokens
 
     async def close(self) -> None:
-        """Nothing was opened here."""
+        """Do nothing: there are no connections."""
 
     async def _called(self, attempt: Callable[[], Awaitable[Completed]]) -> Completed:
-        """The answer, for which a batch takes as long as it takes: no other server could answer it."""
+        """Wait for the answer without a timeout: no other server could answer."""
         self._caller.budget.begin_call()
         try:
             return await attempt()
@@ -52,7 +60,7 @@ class LocalEndpoint(ChatModels):
         try:
             asked = {name: wanted.get(name) for name in ("messages", "tools")} | request_options(wanted)
             request = read_request(_written({**asked, "model": self._player.found.model}))
-            (ask,) = request.asks(max_new_tokens=_NEW_TOKENS)
+            (ask,) = request.asks(max_new_tokens=self._max_new_tokens)
             said = await self._models.ask(self._player, ask)
         except RequestError as error:
             refusal = refusal_of(error)
@@ -63,7 +71,7 @@ class LocalEndpoint(ChatModels):
         )
         content = _written({**answer.whole([said]), "model": self.model})
         completion = self._openai.types.chat.ChatCompletion
-        return Sent(content, lambda: completion.model_validate_json(content))
+        return Sent(content, lambda: completion.model_validate_json(content), said.sampled)
 
     def _faulty(self, kind: FaultKind, reason: str) -> Faulty:
         return Faulty(Fault(kind, shown(f"the model {self.model} failed: {reason}"), is_lasting=True))

@@ -22,56 +22,55 @@ _NEW_TOKENS = 128
 
 
 class LocalSettings(Model):
-    """What `--policy-set` takes with `--policy local`."""
+    """Settings of `--policy-set` with `--policy local`."""
 
     temperature: Annotated[float, Field(ge=0)] | None = None
-    """Spread of the answers, 0 for the likeliest; None for what the variant says, else 1."""
+    """Sampling temperature, 0 for the most likely tokens; None for the variant's, or else 1."""
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    """Share of the likeliest tokens that are drawn from; None for what the variant says, else 1."""
+    """Draw only from the likeliest tokens with this total probability; None for the variant's, or else 1."""
     max_new_tokens: Annotated[int, Field(ge=1)] | None = None
-    """Longest answer, in tokens; None for what the variant says, else 128."""
+    """Most tokens of an answer; None for the variant's, or else 128."""
     json_mode: JsonMode = JsonMode.AUTO
-    """How the model is held to an answer that can be read: auto as the variant says, and by a schema where
-    trajkit writes the prompt."""
+    """How the answer is constrained: auto follows the variant, or uses a schema with trajkit's prompt."""
     thinking: bool = False
-    """Ask for a few sentences of reasoning before the action, where trajkit writes the prompt."""
+    """Ask for a few sentences of reasoning before the action, in trajkit's own prompt."""
 
 
 class LocalPlayer(Model):
-    """A model as one of those that play: of this machine, or with an agent also one at a server."""
+    """A model that plays: on this machine, or for an agent also at a server."""
 
     name: Name
-    """What it is called in the plan."""
+    """Name in the plan."""
     model: Name
-    """A folder with a model or an adapter, the id of one, or `sample:tiny-base`; its name at a server."""
+    """A folder with a model or an adapter, an id, or `sample:tiny-base`; for a server, its name there."""
     base: Name | None = None
-    """What an adapter belongs to, where it does not say so itself."""
+    """Base model of an adapter, where its settings do not name it."""
     called: Name | None = None
-    """What the model is called in stores; None for `model`."""
+    """Name of the model in stores; None for `model`."""
     config: str | None = None
-    """The `tensorzero.toml` with the prompts; None for those that trajkit writes itself."""
+    """The `tensorzero.toml` with the prompts; None for trajkit's own prompt."""
     function: Name | None = None
-    """The function that they are of."""
+    """Function of the prompts."""
     variant: Name | None = None
-    """The variant that they are of."""
+    """Variant of the prompts."""
     settings: dict[str, str] = {}
-    """How answers are drawn, as in `LocalSettings`."""
+    """Sampling settings, as in `LocalSettings`."""
 
     @cached_property
     def drawn(self) -> LocalSettings:
-        """The settings.
+        """The parsed settings.
 
         Raises:
-            RequestError: One is not known, or its value cannot be.
+            RequestError: A setting is unknown, or its value is invalid.
         """
         return settings_of("local", LocalSettings, self.settings)
 
     @property
     def templates(self) -> VariantOf | None:
-        """Whose prompts are written; None for those of trajkit.
+        """The variant with the prompts; None for trajkit's own prompt.
 
         Raises:
-            RequestError: Some of the three are named, and not all.
+            RequestError: Some of config, function and variant are set, but not all.
         """
         named = (self.config, self.function, self.variant)
         if not any(named):
@@ -85,19 +84,19 @@ class LocalPlayer(Model):
 
     @cached_property
     def found(self) -> Located:
-        """The model, and what it is an adapter to.
+        """The model, and its base model.
 
         Raises:
-            RequestError: The folder is no model, or the adapter does not say what it belongs to.
+            RequestError: The folder is not a model, or the adapter does not name its base model.
         """
         return located(self.model, self.base)
 
     def prompts(self, rule: ActionRule | None, *, history: int) -> Prompts:
-        """What writes its prompts.
+        """Return the writer of the prompts.
 
         Raises:
-            RequestError: There is no such variant, or a setting has no use with it.
-            ConfigError: The configuration cannot be used.
+            RequestError: There is no such variant, or a setting has no effect with it.
+            ConfigError: The configuration is invalid.
         """
         drawn, templates = self.drawn, self.templates
         if templates is None:
@@ -109,7 +108,7 @@ class LocalPlayer(Model):
         return VariantPrompts(templates, history=history, mode=drawn.json_mode)
 
     def sampling(self, prompts: Prompts) -> Sampling:
-        """How its answers are drawn: as it is set, else as the variant says."""
+        """Return the sampling parameters: the player's settings, or else the variant's."""
         said = prompts.sampling if isinstance(prompts, VariantPrompts) else Sampling(None, None, None, ())
         drawn = self.drawn
         return Sampling(
@@ -120,7 +119,7 @@ class LocalPlayer(Model):
         )
 
     def identity(self, rule: ActionRule | None, *, history: int) -> dict[str, JsonValue]:
-        """The values that identify a player: its weights, its prompts and its sampling."""
+        """Return the values that identify a player: its weights, its prompts and its sampling."""
         return {
             **self.model_identity(),
             "prompts": self.prompts(rule, history=history).digest,
@@ -128,7 +127,7 @@ class LocalPlayer(Model):
         }
 
     def model_identity(self, *, is_here: bool = True) -> dict[str, JsonValue]:
-        """The values that identify its model: the name, and the weights of a model of this machine."""
+        """Return the values that identify its model: its name, and the weights of a local model."""
         named: dict[str, JsonValue] = {"name": self.name, "model": self.called or self.model}
         if not is_here:
             return {**named, "model": self.model}
@@ -140,5 +139,5 @@ class LocalPlayer(Model):
 
 
 def _first(*values: float | None) -> float:
-    """The first value that is set; the last one always is."""
+    """Return the first value that is set; the last one always is."""
     return next(value for value in values if value is not None)

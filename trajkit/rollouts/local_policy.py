@@ -34,7 +34,7 @@ class Line(NamedTuple):
 
 
 class LocalModels:
-    """The models of some players, and the batches in which they are asked.
+    """The models of the players, with one queue for batches.
 
     Args:
         models: The model of each player, by the player's name.
@@ -63,11 +63,11 @@ class LocalModels:
         return cls(models)
 
     async def ask(self, player: LocalPlayer, ask: Ask) -> Said:
-        """The answer of a player's model.
+        """Return the answer of a player's model.
 
         Raises:
-            AskError: It cannot be asked this.
-            Faulty: It failed.
+            AskError: The model cannot answer this request.
+            Faulty: The model failed.
         """
         try:
             return await self._lock_step.ask(Line(self._models[player.name], ask))
@@ -77,11 +77,11 @@ class LocalModels:
             raise Faulty(Fault(FaultKind.SERVER, shown(failed), is_lasting=True)) from error
 
     def voice(self, player: LocalPlayer) -> Voice:
-        """What answers for a player."""
+        """Return the model or adapter of a player."""
         return self._models[player.name].voice(player.found.model)
 
     async def end(self) -> None:
-        """End the thread in which they are asked; the models stay loaded."""
+        """End the generation thread; the models stay loaded."""
         await self._lock_step.close()
 
     async def close(self) -> None:
@@ -118,18 +118,18 @@ def _generated(model: LocalModel, asks: Sequence[Ask]) -> Sequence[Said | Except
 
 
 class LocalPolicy(Scripted):
-    """One player.
+    """The policy of one player.
 
     Args:
         player: Its model, prompts and settings.
-        models: Those of all players; closing them is the caller's business.
+        models: The models of all players; the caller closes them.
         plan: Seeds, history and decodings.
-        caller: Counts what is asked, with the limits of the run.
-        rule: The environment's rule for answers; None when what may be done depends on the state.
+        caller: Counts the calls, with the limits of the run.
+        rule: The environment's rule for answers; None when the legal actions depend on the state.
 
     Raises:
-        RequestError: The prompts or a setting cannot be used.
-        ConfigError: The configuration cannot be used.
+        RequestError: The prompts or a setting are invalid.
+        ConfigError: The configuration is invalid.
     """
 
     def __init__(
@@ -147,7 +147,7 @@ class LocalPolicy(Scripted):
         self._called = player.called or player.model
 
     async def act(self, situation: Situation) -> Choice:
-        """The action that the model names."""
+        """Return the model's action."""
         try:
             prompt = self._prompts.of(situation)
         except DataError as error:
@@ -155,7 +155,7 @@ class LocalPolicy(Scripted):
         ask = self._ask(situation, prompt)
         budget = self._caller.budget
         budget.begin_call()
-        try:  # no timeout: a batch takes as long as it takes, and no other server could answer it
+        try:  # no timeout: no other server could answer
             answer = await self._once(ask, prompt)
         finally:
             budget.end_call()
@@ -179,7 +179,7 @@ class LocalPolicy(Scripted):
         )
 
     def _drawn(self, situation: Situation) -> Sampling:
-        """The sampling of this answer: the plan's where it is fixed, else the player's."""
+        """Return the sampling of this answer: the plan's where it is fixed, otherwise the player's."""
         fixed = self._plan.decoding(situation.job)
         sampling = self._sampling
         if fixed.temperature is not None:
@@ -242,5 +242,5 @@ def _tool(tool: JsonObject) -> Mapping[str, object]:
 def local_policies(
     players: Sequence[LocalPlayer], models: LocalModels, plan: Plan, caller: Caller, rule: ActionRule | None
 ) -> dict[str, Policy]:
-    """The policies of some players, by name."""
+    """Create the policies of the players, by name."""
     return {player.name: LocalPolicy(player, models, plan, caller, rule=rule) for player in players}

@@ -1,4 +1,4 @@
-"""Play episodes in lock step: those that wait for an answer are answered together, and act together."""
+"""Answer the requests of waiting episodes together, so that the episodes act in lock step."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ Asked = TypeVar("Asked")
 Said = TypeVar("Said")
 
 _QUIET_TURNS = 12
-"""After so many turns of the event loop without a request, all requests have arrived: an episode that ends
-and the next one that begins in its place take fewer."""
+"""After this many turns of the event loop without a new request, all requests have arrived. An episode that
+ends and the next one that begins in its place take fewer turns."""
 
 
 class LockStep(Generic[Asked, Said]):
-    """Answers the requests that arrive meanwhile as one batch, in a thread of its own.
+    """Answers waiting requests as one batch, in its own thread.
 
-    The batches depend only on which episodes ask, not on a clock, so that a run can be repeated exactly.
+    The batches depend only on which episodes wait, not on a clock, so that a run can be repeated exactly.
 
     Args:
-        answer: Answers a batch, in order; an exception in the place of an answer is raised for that one.
+        answer: Answers a batch, in order; an exception in place of an answer is raised for that request.
     """
 
     def __init__(self, answer: Callable[[Sequence[Asked]], Sequence[Said | Exception]]) -> None:
@@ -54,7 +54,7 @@ class LockStep(Generic[Asked, Said]):
             loop = asyncio.get_running_loop()
             try:
                 said = await loop.run_in_executor(self._thread, self._answer, [asked for asked, _ in batch])
-            except Exception as error:  # noqa: BLE001 -- it is raised where it was waited for
+            except Exception as error:  # noqa: BLE001 -- raised in the waiting callers
                 said = [error] * len(batch)
             for (_, future), one in zip(batch, said, strict=True):
                 _tell(future, one)

@@ -15,12 +15,12 @@ from trajkit.schema.feedback import ABANDONED_TAG
 
 
 async def mark_abandoned(gateway: Gateway, caller: Caller, journal: Journal, *, limit_s: float) -> None:
-    """Log a comment on every abandoned episode that has none; what cannot be logged waits for the next run.
+    """Log a comment on every unmarked abandoned episode; those that fail are left to the next run.
 
     Args:
         gateway: An open gateway.
         caller: Sends the requests.
-        journal: Knows the episodes, and keeps which are done.
+        journal: Records the abandoned episodes and which are marked.
         limit_s: Seconds after which the rest is left to the next run.
     """
     tasks = [

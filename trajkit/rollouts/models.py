@@ -17,12 +17,12 @@ OpenGateway = Callable[[], Awaitable[Gateway]]
 
 
 class Models:
-    """The models that an agent may ask. Must be closed.
+    """The models that an agent may call. Must be closed.
 
     Args:
         caller: Sends the requests, with the limits of the run.
-        open_chat: Makes what answers OpenAI's chat API, when an agent first asks it.
-        open_gateway: Opens the gateway when an agent first asks for it; None when there is none to open.
+        open_chat: Opens the models of OpenAI's chat API on first use.
+        open_gateway: Opens the gateway on first use; None when there is none.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class Models:
         self._opening = asyncio.Lock()
 
     async def chat(self, arguments: Mapping[str, Any]) -> Completed:
-        """Ask the model server; see `ChatModels.complete`.
+        """Call the model server; see `ChatModels.complete`.
 
         Raises:
             RequestError: There is no key for OpenAI's own server, or no model is named.
@@ -51,7 +51,7 @@ class Models:
         return await self._chat.complete(arguments)
 
     async def infer(self, arguments: Mapping[str, Any]) -> Inferred:
-        """Ask the gateway; see `GatewayCalls.infer`."""
+        """Call the gateway; see `GatewayCalls.infer`."""
         return await (await self._calls()).infer(arguments)
 
     async def log(
@@ -61,7 +61,7 @@ class Models:
         return await (await self._calls()).log(episode_id, metrics, tags)
 
     async def close(self) -> None:
-        """Close what was opened here: the connections to the model server."""
+        """Close the connections to the model server."""
         if self._chat is not None:
             await self._chat.close()
 
@@ -70,11 +70,9 @@ class Models:
             if self._gateway is None:
                 if self._open_gateway is None:
                     raise RequestError(
-                        "the agent asks a gateway, and there is none",
+                        "the agent calls a gateway, and there is none",
                         hint="`trajkit up`, or TENSORZERO_GATEWAY_URL, or a database with --config",
                     )
                 gateway = await self._open_gateway()
-                self._gateway = GatewayCalls(
-                    gateway, self._caller, hint="the agent's turn.inference(…) asked for it"
-                )
+                self._gateway = GatewayCalls(gateway, self._caller, hint="the agent called turn.inference(…)")
             return self._gateway

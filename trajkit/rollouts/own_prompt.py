@@ -1,6 +1,6 @@
-"""trajkit's own prompt, used where there are no templates of a gateway, and how its answers are read.
+"""trajkit's own prompt, used where there are no templates of a gateway, and the parser of its answers.
 
-`docs/agents.md` has its words.
+`docs/agents.md` has its text.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from trajkit.schema import Message, Role, TextBlock
 from trajkit.schema.base import Json, JsonObject
 
 MOST_LISTED = 500
-"""With more actions the prompt lists none, and the schema allows any text: servers set such a limit."""
+"""With more actions, the prompt lists none and the schema allows any text, because servers limit enums."""
 
 
 class JsonMode(StrEnum):
-    """How the model is held to an answer that can be read."""
+    """How the answer is constrained to a readable form."""
 
     AUTO = "auto"
-    """By a schema; by less, once the server refuses that."""
+    """A schema, or a weaker constraint once the server refuses that."""
     SCHEMA = "schema"
-    """By a JSON schema that lists the actions."""
+    """A JSON schema that lists the actions."""
     OBJECT = "object"
-    """By `{"type": "json_object"}`: some JSON object."""
+    """`{"type": "json_object"}`: any JSON object."""
     OFF = "off"
-    """By the prompt alone; the answer is the action itself."""
+    """Only the prompt; the answer is the action itself."""
 
 
 class Question(NamedTuple):
@@ -41,28 +41,28 @@ class Question(NamedTuple):
 
     situation: Situation
     actions: tuple[str, ...]
-    """The actions to choose from; none when any text may be one."""
+    """The actions to choose from; empty when any text may be one."""
     is_fixed: bool
-    """The actions are the same at every step."""
+    """Whether the actions are the same at every step."""
     history: int
     thinking: bool
 
     @classmethod
     def of(cls, situation: Situation, rule: ActionRule | None, *, history: int, thinking: bool) -> Question:
-        """The question of a situation.
+        """Build the question of a situation.
 
         Args:
             situation: The situation that the policy sees.
-            rule: The environment's rule for answers; None when what may be done depends on the state.
-            history: Latest steps that are shown.
-            thinking: Whether reasoning is asked for before the action.
+            rule: The environment's rule for answers; None when the legal actions depend on the state.
+            history: Number of latest steps to show.
+            thinking: Whether to ask for reasoning before the action.
         """
         actions = rule.actions if rule else situation.environment.legal_actions()
         listed = actions if len(actions) <= MOST_LISTED else ()
         return cls(situation, listed, rule is not None, history, thinking)
 
     def messages(self, *, is_json: bool) -> list[dict[str, str]]:
-        """The prompt."""
+        """Return the messages of the prompt."""
         system = [
             f"You act in a world that is shown to you as text. Your mission: {self.situation.mission}",
             "You choose one action at a time, and then see what it brought about.",
@@ -89,14 +89,14 @@ class Question(NamedTuple):
         return f'Answer with one JSON object and nothing else: {shape}.{reason} "action" is {which}.'
 
     def answer(self, action: str, *, is_json: bool) -> str:
-        """The answer of a model that chooses an action."""
+        """Return the answer of a model that chooses an action."""
         if not is_json:
             return action
         thinking = {"thinking": ""} if self.thinking else {}
         return json.dumps({**thinking, "action": action}, ensure_ascii=False)
 
     def response_format(self, mode: JsonMode) -> dict[str, JsonValue] | None:
-        """The request's `response_format`."""
+        """Return the request's `response_format`."""
         if mode == JsonMode.OBJECT:
             return {"type": "json_object"}
         if mode == JsonMode.OFF:
@@ -105,7 +105,7 @@ class Question(NamedTuple):
         return {"type": "json_schema", "json_schema": json_schema}
 
     def schema(self) -> dict[str, JsonValue]:
-        """The JSON schema of the answer."""
+        """Return the JSON schema of the answer."""
         action: dict[str, JsonValue] = {"type": "string"}
         if self.actions:
             action["enum"] = list(self.actions)
@@ -120,7 +120,7 @@ class Question(NamedTuple):
 
 
 class OwnPrompt(NamedTuple):
-    """A question as a prompt for a model of this machine."""
+    """A question as a prompt for a model on this machine."""
 
     question: Question
     mode: JsonMode
@@ -135,29 +135,29 @@ class OwnPrompt(NamedTuple):
 
     @property
     def json_schema(self) -> Mapping[str, Any] | None:
-        """The actions; some JSON object, or any text, where the mode says so."""
+        """The schema of the actions; a weaker one, or None, where the mode says so."""
         if self.mode == JsonMode.OFF:
             return None
         return {"type": "object"} if self.mode == JsonMode.OBJECT else self.question.schema()
 
     def action(self, answer: Message) -> JsonValue:
-        """The action that the text names."""
+        """Return the action in an answer."""
         return read_action(answer.text, self.question.actions, self.mode)
 
     def answer(self, action: str) -> Message:
-        """The action, as the prompt asks for it."""
+        """Return an action as an answer to the prompt."""
         said = self.question.answer(action, is_json=self.mode != JsonMode.OFF)
         return Message(role=Role.ASSISTANT, content=(TextBlock(text=said),))
 
 
 class OwnPrompts:
-    """The prompts that trajkit writes itself.
+    """Writes trajkit's own prompts.
 
     Args:
-        rule: The environment's rule for answers; None when what may be done depends on the state.
-        history: Latest steps that are shown.
-        mode: How the answer is held to its shape.
-        thinking: Whether reasoning is asked for before the action.
+        rule: The environment's rule for answers; None when the legal actions depend on the state.
+        history: Number of latest steps to show.
+        mode: How the answer is constrained.
+        thinking: Whether to ask for reasoning before the action.
     """
 
     function_name: str | None = None
@@ -175,7 +175,7 @@ class OwnPrompts:
         self.digest = "own"
 
     def of(self, situation: Situation) -> OwnPrompt:
-        """The question of a situation."""
+        """Return the prompt of a situation."""
         return OwnPrompt(
             Question.of(situation, self._rule, history=self._history, thinking=self._thinking), self._mode
         )
@@ -190,12 +190,12 @@ _FENCED = re.compile(r"```(?:json)?\s*(.*?)\s*```", re.DOTALL)
 
 
 def read_action(raw: str | None, actions: Sequence[str], mode: JsonMode) -> JsonValue:
-    """The action that an answer names; None when it names none.
+    """Parse the action in an answer; None when it names none.
 
     Args:
         raw: The answer's text; None when there is none.
-        actions: The actions that were listed; none when any text may be one.
-        mode: What the model was asked for. Only where it was not JSON is any text an action.
+        actions: The listed actions; empty when any text may be one.
+        mode: Constraint of the answer. Only with `OFF` is any text an action.
     """
     text = (raw or "").strip()
     found = _json(text)
@@ -208,7 +208,7 @@ def read_action(raw: str | None, actions: Sequence[str], mode: JsonMode) -> Json
 
 
 def _json(text: str) -> JsonValue:
-    """The JSON of a text, or of its first fenced block; None when there is none."""
+    """Parse the JSON of a text, or of its first fenced block; None when there is none."""
     fenced = _FENCED.search(text)
     for candidate in (text, fenced[1] if fenced else ""):
         try:

@@ -1,4 +1,4 @@
-"""Find the models in a gateway's configuration that cost money: every one that is not on this machine."""
+"""Find the models in a gateway's configuration that cost money: all that are not on this machine."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Asked(NamedTuple):
     models: tuple[str, ...]
     """Models that cost money, by the names in the configuration."""
     n_calls: int
-    """Calls of models that it makes."""
+    """Calls of models that an inference makes."""
     max_tokens: int | None
-    """Longest answer, in tokens; None when the configuration does not say."""
+    """Most tokens of an answer; None when the configuration does not set it."""
     n_prompt_characters: int
-    """Of the templates of its prompt."""
+    """Characters of the prompt's templates."""
 
 
 def is_here(url: str) -> bool:
-    """Whether an address is on this machine, where asking costs nothing."""
+    """Check whether an address is on this machine, where calls are free."""
     host = urlsplit(url).hostname or ""
     if host in ("localhost", STAND_IN_HOST):
         return True
@@ -44,7 +44,7 @@ def asked_by(config_file: Path, function: str, variant: str, *, stand_in_is: str
         config_file: The gateway's `tensorzero.toml`.
         function: A function in it.
         variant: One of its variants.
-        stand_in_is: The model that takes the place of the local stand-in; None for the stand-in itself.
+        stand_in_is: The model that replaces the local stand-in; None for the stand-in itself.
 
     Raises:
         ConfigError: The file cannot be read.
@@ -68,7 +68,7 @@ def asked_by(config_file: Path, function: str, variant: str, *, stand_in_is: str
 def _with_candidates(
     variants: Mapping[str, Any], name: str, above: Sequence[str]
 ) -> Iterator[Mapping[str, Any]]:
-    """A variant and the candidates that it calls first: a best of n, or a mixture."""
+    """Yield a variant and the candidates that it calls first, for a best of n or a mixture."""
     table = variants.get(name)
     if not isinstance(table, Mapping) or name in above:
         return
@@ -99,7 +99,7 @@ def _costs(document: Mapping[str, Any], model: str, stand_in_is: str | None) -> 
 
 
 def _n_characters(folder: Path, table: Mapping[str, Any]) -> int:
-    """Characters of the templates that a variant names."""
+    """Count the characters of a variant's templates."""
     n = 0
     for value in _all_texts(table):
         path = folder / value

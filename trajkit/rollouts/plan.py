@@ -17,18 +17,18 @@ from trajkit.schema.base import Count, Name, Text
 from trajkit.store.nameable import nearest
 
 DECODING_TAG = "trajkit.decoding"
-"""How the answers of an episode were drawn, where that was fixed for it."""
+"""Tag of the decoding of an episode, where the plan fixes it."""
 
 
 class Job(NamedTuple):
     """One episode to play."""
 
     variant: str
-    """Whose turn it is: a variant of the gateway's function, or the name of a scripted policy."""
+    """The policy's name: a variant of the gateway's function, or a scripted policy."""
     task: str
     seed: int
     decoding: str = ""
-    """How its answers are drawn, as in `Plan.decodings`; empty where the plan fixes nothing."""
+    """Decoding, as in `Plan.decodings`; empty where the plan fixes none."""
 
     @property
     def parts(self) -> tuple[str | int, ...]:
@@ -37,26 +37,26 @@ class Job(NamedTuple):
 
 
 class Shard(NamedTuple):
-    """One part of a plan that several runners play side by side."""
+    """One part of a plan that several runners play in parallel."""
 
     number: int
-    """Which, from 1."""
+    """Number of the part, from 1."""
     of: int
-    """How many there are."""
+    """Number of parts."""
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
     def has(self, job: Job) -> bool:
-        """Whether a job is in this part: by a hash of it, so that each is in exactly one."""
+        """Check whether a job is in this part: its hash puts each job in exactly one part."""
         return self.of == 1 or derived_seed("shard", *job.parts) % self.of == self.number - 1
 
 
 def as_shard(value: object) -> Shard:
-    """A part from its text.
+    """Parse a shard.
 
     Raises:
-        RequestError: It is not `I/N` with I from 1 to N.
+        RequestError: The text is not `I/N` with I from 1 to N.
     """
     if isinstance(value, Shard):
         return value
@@ -72,7 +72,7 @@ class Plan(Model):
     env_id: Name
     """The environment, such as `babyai` or `my_pkg.env:MyEnv`."""
     env_name: Text = ""
-    """What it is called in tags and stores, where it has a name of its own; empty for `env_id`."""
+    """Name in tags and stores, where it differs; empty for `env_id`."""
     env_settings: dict[str, str] = {}
     """Settings of the environment, as they were typed."""
     tasks: Annotated[tuple[Name, ...], Field(min_length=1)]
@@ -82,17 +82,17 @@ class Plan(Model):
     decodings: tuple[
         Annotated[Decoding, PlainValidator(as_decoding), PlainSerializer(str, return_type=str)], ...
     ] = ()
-    """Ways to draw answers, each for every variant, task and seed; none leaves it to the policies."""
+    """Decodings, each for every variant, task and seed; empty leaves it to the policies."""
     seeds: Annotated[Seeds, PlainValidator(as_seeds), PlainSerializer(str, return_type=str)]
     """Seeds to play, such as `0:20`."""
     shard: Annotated[Shard, PlainValidator(as_shard), PlainSerializer(str, return_type=str)] = Shard(1, 1)
-    """Which part of all that is played here."""
+    """Part of the episodes that is played here."""
     purpose: Purpose = Purpose.TRAIN
-    """What the episodes are for; `eval` episodes never train."""
+    """Purpose of the episodes; `eval` episodes never train."""
     run_seed: Count = 0
-    """Seed of everything that is sampled, and of the order; another one gives other answers."""
+    """Seed of all sampling, and of the order; another seed gives other answers."""
     history: Count = 8
-    """Latest steps shown to the model with each observation; 0 shows none."""
+    """Number of latest steps in the model's prompt; 0 shows none."""
     max_steps: Annotated[int, Field(ge=1)] | None = None
     """Actions after which an episode is cut off; None leaves that to the environment."""
     concurrency: Annotated[int, Field(ge=1, le=10_000)] = 16
@@ -102,25 +102,25 @@ class Plan(Model):
     episode_timeout_s: Annotated[float, Field(gt=0)] | None = None
     """Longest time for one episode, in seconds; None for no limit."""
     retries: Count = 3
-    """How often a request that failed for no fault of the agent is sent again."""
+    """Most retries of a request that failed through no fault of the agent."""
     run: Name = Field(default_factory=uuid7)
     """Identity of this run, in the tag `trajkit.run`."""
 
     @property
     def n_jobs(self) -> int:
-        """Episodes of all shards together."""
+        """Number of episodes in all shards."""
         return len(self.seeds) * len(self.tasks) * len(self._players)
 
     @cached_property
     def n_episodes(self) -> int:
-        """Episodes to play here."""
+        """Number of episodes to play here."""
         return self.n_jobs if self.shard.of == 1 else sum(1 for _ in self.jobs())
 
     def jobs(self) -> Iterator[Job]:
-        """The episodes in the order in which they begin, which follows from the run seed.
+        """Yield the episodes in the order in which they begin, which depends on the run seed.
 
-        Tasks and seeds come in a random order, so that a slow hour falls on none of them, and the variants
-        side by side on each, so that a run cut short compares them on the same worlds.
+        Tasks and seeds come in a random order, so that a slow hour affects all of them alike. The variants of
+        each world come next to each other, so that a run cut short compares them on the same worlds.
         """
         n_tasks = len(self.tasks)
         for place in shuffled(len(self.seeds) * n_tasks, "jobs", self.run_seed):
@@ -131,7 +131,7 @@ class Plan(Model):
             yield from (job for job in jobs if self.shard.has(job))
 
     def position(self, job: Job) -> int:
-        """The place of a job among all those of the plan, from 0, whatever the order and the shard.
+        """Return the index of a job among all those of the plan, whatever the order and the shard.
 
         Raises:
             ValueError: The plan has no such job.
@@ -141,16 +141,16 @@ class Plan(Model):
 
     @cached_property
     def _players(self) -> tuple[tuple[str, str], ...]:
-        """Each variant with each way to draw its answers."""
+        """Each variant with each decoding."""
         ways = [str(decoding) for decoding in self.decodings] or [""]
         return tuple((variant, way) for way in ways for variant in self.variants)
 
     def decoding(self, job: Job) -> Decoding:
-        """How the answers of an episode are drawn."""
+        """Return the decoding of an episode."""
         return as_decoding(job.decoding) if job.decoding else Decoding()
 
     def tags(self, job: Job) -> dict[str, Text]:
-        """The tags of an episode: on every inference and on its feedback."""
+        """Return the tags of an episode, for every inference and its feedback."""
         tags = {
             "trajkit.env": self.env_name or self.env_id,
             "trajkit.task": job.task,
@@ -162,10 +162,10 @@ class Plan(Model):
 
 
 def chosen(asked: tuple[str, ...], known: tuple[str, ...], *, noun: str, of: str) -> tuple[str, ...]:
-    """The names asked for, without repeats, in the order asked; `all` stands for every known one.
+    """Return the requested names, without repeats, in order; `all` stands for every known one.
 
     Raises:
-        RequestError: One of them is not known.
+        RequestError: A name is unknown.
     """
     names = tuple(dict.fromkeys(name for one in asked for name in (known if one == "all" else (one,))))
     for name in names:

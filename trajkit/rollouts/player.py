@@ -20,13 +20,13 @@ class Player(NamedTuple):
 
     act: Callable[[Any], Any]
     wants_turn: bool
-    """It is given the `Turn`; else the observation."""
+    """Whether it gets the `Turn` instead of the observation."""
     begin: Callable[[Opening], Any] | None = None
     end: Callable[[dict[str, float] | None], Any] | None = None
 
 
 def find_agent(spec: str, settings: Mapping[str, str]) -> Callable[[], Player]:
-    """A factory of players, one per episode. A class is instantiated once here, to find errors early.
+    """Return a factory of players, one per episode. A class is instantiated once here, to find errors early.
 
     Args:
         spec: `module:name` of a function, or of a class or an object with `act`; importable from the working
@@ -34,7 +34,7 @@ def find_agent(spec: str, settings: Mapping[str, str]) -> Callable[[], Player]:
         settings: Raw texts by name, for the parameters of the class or the function.
 
     Raises:
-        RequestError: It cannot be imported or made, is no agent, or does not take a setting.
+        RequestError: It cannot be imported or created, is not an agent, or does not take a setting.
     """
     target = attribute(spec, noun="agent")
     if isinstance(target, type):
@@ -42,7 +42,7 @@ def find_agent(spec: str, settings: Mapping[str, str]) -> Callable[[], Player]:
     if callable(getattr(target, "act", None)):
         if settings:
             raise RequestError(
-                f"{spec} is made already, so it takes no setting {next(iter(settings))!r}",
+                f"{spec} is an object already, so it takes no setting {next(iter(settings))!r}",
                 hint="name its class, or leave out --policy-set",
             )
         return functools.partial(_player, target, spec)
@@ -63,7 +63,7 @@ def _of_function(target: Callable[..., Any], settings: Mapping[str, str], spec: 
 
 
 def _of_class(target: type, settings: Mapping[str, str], spec: str) -> Callable[[], Player]:
-    """Makes one for each episode, unless the class says that it is shared."""
+    """Return a factory that creates an agent per episode, unless the class is marked as shared."""
     if not callable(getattr(target, "act", None)):
         raise RequestError(f"{spec} has no method act", hint="def act(self, observation) -> str")
     values = converted(settings, parameters(target), of=spec, option="--policy-set")
@@ -76,7 +76,7 @@ def _of_class(target: type, settings: Mapping[str, str], spec: str) -> Callable[
         raise RequestError(f"{spec} cannot be made: {raised(error)}") from error
     if getattr(target, "shared", False):
         return lambda: first
-    spare = [first]  # made once, to find errors early
+    spare = [first]
 
     def make() -> Player:
         try:
@@ -93,7 +93,7 @@ def _player(agent: Any, spec: str) -> Player:
 
 
 def _first(act: Callable[..., Any], spec: str) -> inspect.Parameter:
-    """The parameter that the observation or the turn is given to."""
+    """Return the parameter that gets the observation or the turn."""
     try:
         given = list(inspect.signature(act).parameters.values())
     except (TypeError, ValueError) as error:

@@ -1,4 +1,4 @@
-"""Decide from the options who plays: the gateway and its variants, models, an expert, or an agent."""
+"""Choose the policy from the options: the gateway and its variants, models, an expert, or an agent."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from trajkit.stack.gateway_config import read_config
 from trajkit.stack.state import local_stack
 
 _SHOWING = (PolicyKind.EXPERT, PolicyKind.NOISY_EXPERT)
-"""Policies that call no model, and whose steps hold the prompt that a model would have seen."""
+"""Policies that call no model, and whose steps have the prompt that a model would have seen."""
 _PROMPTED = (*_SHOWING, PolicyKind.LOCAL)
 """Policies that write a gateway's prompts without calling the gateway."""
 
 
 def refuse_excluded(options: Options, kind: PolicyKind) -> None:
-    """Refuse options that the policy does not use: they would silently have no effect.
+    """Refuse options that the policy does not use, so that none is silently ignored.
 
     Raises:
-        RequestError: There is such an option, or one is missing that the policy needs.
+        RequestError: There is such an option, or a required one is missing.
     """
     if options.noise is not None and kind != PolicyKind.NOISY_EXPERT:
-        raise RequestError(f"the policy {options.policy} makes no slips", hint="--policy noisy-expert")
+        raise RequestError(f"the policy {options.policy} has no noise", hint="--policy noisy-expert")
     if options.decodings and kind not in (PolicyKind.GATEWAY, PolicyKind.LOCAL, PolicyKind.MODULE):
         raise RequestError(
-            f"nobody tells the policy {options.policy} how to draw",
-            hint="variants of the gateway, or --policy local",
+            f"the policy {options.policy} takes no decoding",
+            hint="use variants of the gateway, or --policy local",
         )
     _refuse_gateway(options, kind)
     asks_endpoint = kind in (PolicyKind.OPENAI, PolicyKind.MODULE)
@@ -44,7 +44,7 @@ def refuse_excluded(options: Options, kind: PolicyKind) -> None:
     if (options.model and not asks_model) or (options.model_url and not asks_endpoint):
         name = "--model-url" if asks_model or not options.model else "--model"
         raise RequestError(
-            f"the policy {options.policy} has no use for {name}",
+            f"the policy {options.policy} does not use {name}",
             hint="--policy openai, or an agent of your own; for the gateway: `trajkit up --model`",
         )
     if options.policy_settings and not asks_model:
@@ -58,38 +58,38 @@ def _refuse_gateway(options: Options, kind: PolicyKind) -> None:
     if kind == PolicyKind.GATEWAY or kind in _PROMPTED:
         if kind in _SHOWING and (len(options.variants) > 1 or "all" in options.variants):
             raise RequestError(
-                "the steps of an expert hold one prompt, and several variants are named",
+                "the steps of an expert have one prompt, and several variants are named",
                 hint="choose one --variant",
             )
         return
     if options.variants or options.function:
         raise RequestError(
-            f"the policy {options.policy} asks no gateway",
+            f"the policy {options.policy} calls no gateway",
             hint="leave out --variant and --function, or play --policy gateway",
         )
     if kind != PolicyKind.MODULE and options.config_file:
         raise RequestError(
-            f"the policy {options.policy} asks no gateway",
+            f"the policy {options.policy} calls no gateway",
             hint="leave out --config, or play --policy gateway",
         )
 
 
 class Who(NamedTuple):
-    """Who plays, and where."""
+    """The policies, and their venue."""
 
     venue: Venue | None
     function_name: str | None
     variants: tuple[str, ...]
     players: tuple[LocalPlayer, ...] = ()
-    """Models, one for each variant; none for another policy."""
+    """Models, one for each variant; empty for other policies."""
     shows: bool = False
-    """Whether the steps hold what a model would have been asked."""
+    """Whether the steps have the prompt that a model would have seen."""
     templates: VariantOf | None = None
-    """Whose prompts those are; None for those that trajkit writes itself."""
+    """The variant with these prompts; None for trajkit's own prompt."""
 
 
 def who_plays(options: Options, kind: PolicyKind, sights: tuple[Sight, ...]) -> Who:
-    """Find the gateway, and the names of those that play.
+    """Find the gateway, and the names of the policies.
 
     Raises:
         RequestError: There is no gateway, function, variant or agent of that name.
@@ -120,7 +120,7 @@ def who_plays(options: Options, kind: PolicyKind, sights: tuple[Sight, ...]) -> 
 
 
 def local_players(options: Options) -> tuple[LocalPlayer, ...]:
-    """One model with the prompts of each variant that is named; with trajkit's own where none is.
+    """Return one model with the prompts of each named variant, or with trajkit's own prompt.
 
     Raises:
         RequestError: There is no such function or variant, or several and none is named.
@@ -149,11 +149,11 @@ def local_players(options: Options) -> tuple[LocalPlayer, ...]:
 
 
 def demonstrated_prompts(templates: VariantOf | None, rule: ActionRule | None, *, history: int) -> Prompts:
-    """The writer of the prompts in an expert's steps.
+    """Return the writer of the prompts in an expert's steps.
 
     Raises:
         RequestError: There is no such variant.
-        ConfigError: The configuration cannot be used.
+        ConfigError: The configuration is invalid.
     """
     if templates is None:
         return OwnPrompts(rule, history=history)
@@ -161,7 +161,7 @@ def demonstrated_prompts(templates: VariantOf | None, rule: ActionRule | None, *
 
 
 def _templates(options: Options) -> tuple[VariantOf, ...]:
-    """The variants of a gateway's function whose prompts are asked for; none where no option names one.
+    """Return the variants whose prompts are requested; empty where no option names one.
 
     Raises:
         RequestError: There is no configuration, function or variant of that name.
@@ -172,7 +172,7 @@ def _templates(options: Options) -> tuple[VariantOf, ...]:
     config = _config(options)
     if config is None:
         raise RequestError(
-            "the prompts of a gateway's function are asked for, and no configuration is known",
+            "the options name prompts of a gateway's function, and there is no configuration",
             hint="--config tensorzero.toml",
         )
     venue = Venue(str(config), read_config(config))
@@ -183,17 +183,17 @@ def _templates(options: Options) -> tuple[VariantOf, ...]:
 
 
 def _config(options: Options) -> Path | None:
-    """The gateway's configuration: as asked, else that of trajkit.toml, else the local stack's."""
+    """Return the gateway's configuration: the option, that of trajkit.toml, or the local stack's."""
     if options.config_file is not None:
         return options.config_file
-    if (said := project().config) is not None:
-        return Path(said)
+    if (configured := project().config) is not None:
+        return Path(configured)
     stack = local_stack()
     return None if stack is None else stack.config_file
 
 
 def _venue_if_any(options: Options) -> Venue | None:
-    """The gateway that an agent may call, if there is one."""
+    """Return the gateway that an agent may call, if there is one."""
     try:
         return find_venue(options.config_file)
     except RequestError:

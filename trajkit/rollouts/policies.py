@@ -19,18 +19,18 @@ from trajkit.schema.base import JsonObject
 
 
 class Past(NamedTuple):
-    """A step already taken, as the agent may remember it."""
+    """An earlier step, as the agent may remember it."""
 
     observation: str
-    """What it saw."""
+    """Its observation."""
     action_executed: str
-    """What was then done."""
+    """The executed action."""
     action_valid: bool
-    """Whether that was its own choice; when not, the environment's default was carried out."""
+    """Whether it was the agent's own choice; otherwise the environment's default was executed."""
 
 
 class Situation(NamedTuple):
-    """The information that a policy may use when it chooses."""
+    """The information for a policy's choice."""
 
     job: Job
     episode_id: str
@@ -40,7 +40,7 @@ class Situation(NamedTuple):
     past: Sequence[Past]
     """Steps of this episode so far, oldest first."""
     environment: Environment
-    """The world itself, for those who may look behind the text: the expert."""
+    """The world itself, which the expert may inspect."""
     tags: Mapping[str, str]
     """Tags of the episode."""
 
@@ -49,13 +49,13 @@ class Answer(NamedTuple):
     """A model's answer, and the known facts about the call."""
 
     inference_id: str
-    """A UUIDv7, by which the calls of an episode are in order: the gateway's, or one made here."""
+    """A UUIDv7, which orders the calls of an episode: the gateway's, or one made here."""
     function_name: str | None
-    """The gateway's function; None when no gateway was asked."""
+    """The gateway's function; None when no gateway was called."""
     variant_name: str | None
-    """The gateway's variant; None when no gateway was asked."""
+    """The gateway's variant; None when no gateway was called."""
     input: JsonValue
-    """The input as the gateway stores it; None when no gateway was asked."""
+    """The input in the gateway's stored form; None when no gateway was called."""
     raw: str | None
     """The answer's text as the model wrote it; None when it wrote none."""
     n_input_tokens: int | None
@@ -64,62 +64,62 @@ class Answer(NamedTuple):
     latency_s: float
     started_at: datetime
     messages: tuple[Message, ...] | None = None
-    """The exact prompt; None where only the gateway's database knows it."""
+    """The exact prompt; None where only the gateway's database has it."""
     completion: Message | None = None
-    """The whole answer, its thoughts and tool calls included; None when `raw` is all of it."""
+    """The whole answer, including thoughts and tool calls; None when `raw` is all of it."""
     tools: tuple[JsonObject, ...] | None = None
     """Tools that the model could call; None when unknown or none."""
     model_name: str | None = None
-    """The model that answered, as the service calls it; None when unknown."""
+    """The model that answered, as the service names it; None when unknown."""
     cost_usd: float | None = None
     """Price of the call in US dollars; None when unknown."""
     cached: bool | None = False
-    """Whether it came from a gateway's cache; None when no gateway was asked."""
+    """Whether it came from a gateway's cache; None when no gateway was called."""
     extra: JsonObject | None = None
-    """What else the service said of it."""
+    """Further facts from the service."""
     sampled: Sampled | None = None
     """Its tokens as they were sampled; None when unknown."""
 
 
 class Demonstration(NamedTuple):
-    """The prompt that a model would have seen at a step, and the answer with the action taken."""
+    """The prompt that a model would have seen at a step, and the completion with the executed action."""
 
     function_name: str | None
-    """The gateway's function whose prompt it is; None for a prompt of trajkit's own."""
+    """The gateway's function of the prompt; None for trajkit's own prompt."""
     input: JsonValue
-    """The input as the gateway would store it; None for a prompt of trajkit's own."""
+    """Input in the gateway's stored form; None for trajkit's own prompt."""
     messages: tuple[Message, ...]
     """The prompt."""
     completion: Message
-    """The answer."""
+    """The completion."""
     tools: tuple[JsonObject, ...] | None
     """Tools that the model could call; None for none."""
 
 
 class Choice(NamedTuple):
-    """A policy's choice, which is passed to the environment unchanged."""
+    """A policy's choice, which the environment gets unchanged."""
 
     action: JsonValue
-    """The action it names; None when nothing could be read. The environment judges whether it is one."""
+    """The action; None when none could be read. The environment judges whether it is valid."""
     answer: Answer | None = None
-    """The model's answer that gave the action; None when no model was asked."""
+    """The model's answer with the action; None when no model was called."""
     calls: tuple[Answer, ...] = ()
     """Earlier calls of models in the same step, oldest first."""
     note: str | None = None
-    """Why there is no action, where it is not for lack of an answer."""
+    """Why there is no action although there is an answer."""
     shows: Demonstration | None = None
     """The demonstration that a model may learn from, where no model was called."""
 
     def answers(self) -> tuple[Answer, ...]:
-        """Every answer of the step, oldest first."""
+        """Return every answer of the step, oldest first."""
         return self.calls if self.answer is None else (*self.calls, self.answer)
 
 
 class StepFailed(Faulty):
-    """A fault in the middle of a step in which models had answered already.
+    """A fault within a step, after models had answered.
 
     Args:
-        fault: What failed.
+        fault: The fault.
         calls: The answers before it, oldest first.
     """
 
@@ -129,20 +129,20 @@ class StepFailed(Faulty):
 
 
 class Policy(Protocol):
-    """What chooses actions. One policy plays many episodes side by side."""
+    """Chooses actions. One policy plays many episodes concurrently."""
 
     async def act(self, situation: Situation) -> Choice:
-        """Choose.
+        """Choose an action.
 
         Raises:
-            Faulty: It could not be asked, for no fault of its own.
+            Faulty: The policy could not answer, through no fault of its own.
         """
         ...
 
     async def conclude(
         self, episode_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> tuple[Feedback, ...]:
-        """Handle the result of an episode that was played to its end; returns the feedback that was logged.
+        """Handle the result of an episode that was played to its end; return the logged feedback.
 
         Raises:
             Faulty: It could not be logged.
@@ -152,7 +152,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class KeepsEpisodes(Protocol):
-    """A policy that keeps something for each episode it plays."""
+    """A policy with a state for each episode that it plays."""
 
     async def leave(self, episode_id: str) -> None:
         """Drop an episode that is over, however it ended. A second call does nothing."""
@@ -160,20 +160,20 @@ class KeepsEpisodes(Protocol):
 
 
 class Scripted:
-    """A policy that asks no service, and so logs nothing."""
+    """A policy that calls no service, and so logs nothing."""
 
     async def conclude(
         self, episode_id: str, metrics: Mapping[str, float], tags: Mapping[str, str]
     ) -> tuple[Feedback, ...]:
-        """Nothing to log."""
+        """Log nothing."""
         return ()
 
 
 class Expert(Scripted):
-    """Does what the environment's own expert advises."""
+    """Plays the action that the environment's own expert advises."""
 
     async def act(self, situation: Situation) -> Choice:
-        """The expert's action."""
+        """Return the expert's action."""
         environment = situation.environment
         if not isinstance(environment, HasExpert):
             raise RequestError(f"{environment.env_id} has no expert", hint="play --policy random or gateway")
@@ -181,17 +181,17 @@ class Expert(Scripted):
 
 
 class Random(Scripted):
-    """Any legal action, each as likely; the same ones for the same run seed, task, seed and step.
+    """Plays any legal action with equal probability, depending on run seed, task, seed and step.
 
     Args:
-        run_seed: Another one gives other actions.
+        run_seed: Seed of the actions.
     """
 
     def __init__(self, run_seed: int) -> None:
         self.run_seed = run_seed
 
     async def act(self, situation: Situation) -> Choice:
-        """A legal action chosen by a hash."""
+        """Return a legal action chosen by a hash."""
         actions = situation.environment.legal_actions()
         if not actions:
             raise RequestError(
@@ -205,11 +205,11 @@ class Random(Scripted):
 
 
 class NoisyExpert(Scripted):
-    """The expert, who with some probability does any legal action instead.
+    """Plays the expert's action or, with some probability, any legal action.
 
     Args:
-        run_seed: Another one gives other slips.
-        noise: Probability of a slip at each step, from 0 to 1.
+        run_seed: Seed of the random actions.
+        noise: Probability of a random action at each step, from 0 to 1.
     """
 
     def __init__(self, run_seed: int, noise: float) -> None:
@@ -220,7 +220,7 @@ class NoisyExpert(Scripted):
         self._expert, self._random = Expert(), Random(run_seed)
 
     async def act(self, situation: Situation) -> Choice:
-        """The expert's action, or a slip."""
+        """Return the expert's action, or a random one."""
         task, seed = situation.job.task, situation.job.seed
         slips = derived_share("noise", self.run_seed, task, seed, situation.step_index) < self.noise
         return await (self._random if slips else self._expert).act(situation)

@@ -23,7 +23,7 @@ def settings_of(policy: str, kind: type[_Settings], texts: Mapping[str, str]) ->
         texts: The settings by their names.
 
     Raises:
-        RequestError: One is not known, or its value cannot be.
+        RequestError: A setting is unknown, or its value is invalid.
     """
     try:
         return kind.model_validate(dict(texts))

@@ -1,4 +1,4 @@
-"""A pool of environments for the next episodes, never more than are played at once."""
+"""Reuse environments for the next episodes, with a limit on open ones."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from trajkit.environments.base import Environment
 
 
 class Pool:
-    """Lends environments by task, and makes new ones only where none waits.
+    """Lends environments by task, and creates new ones only where none is free.
 
     Args:
-        make: Makes one for a task.
-        most: How many may be open at once; as many as are lent at once, or more.
+        make: Creates an environment for a task.
+        most: Most open environments; at least as many as are lent at once.
     """
 
     def __init__(self, make: Callable[[str], Environment], most: int) -> None:
@@ -24,7 +24,7 @@ class Pool:
 
     @contextlib.contextmanager
     def lent(self, task: str) -> Iterator[Environment]:
-        """An environment for the time of a block; one in whose block something is raised is closed."""
+        """Lend an environment for the time of a block; it is closed if the block raises."""
         environment = self._take(task)
         try:
             yield environment
@@ -34,7 +34,7 @@ class Pool:
         self._idle.setdefault(task, []).append(environment)
 
     def close(self) -> None:
-        """Close those that wait."""
+        """Close the free environments."""
         for waiting in self._idle.values():
             while waiting:
                 self._close(waiting.pop())

@@ -1,4 +1,4 @@
-"""Prepare a rollout: decide the options that were left open, and refuse what cannot be played."""
+"""Prepare a rollout: choose open options, and refuse what cannot be played."""
 
 from __future__ import annotations
 
@@ -35,30 +35,31 @@ class Session(NamedTuple):
     options: Options
     plan: Plan
     sights: tuple[Sight, ...]
-    """What each task shows, in the plan's order."""
+    """First sight of each task, in the plan's order."""
     venue: Venue | None
-    """Where the gateway is; None for a policy that needs none."""
+    """The gateway; None for a policy that needs none."""
     function_name: str | None
     """The gateway's function; None for a policy that needs none."""
     prices: Prices | None
-    """What tokens cost; None when that is not known."""
+    """Prices of tokens; None when unknown."""
     players: tuple[LocalPlayer, ...] = ()
-    """Models, by the plan's variants; none where the policy says which they are."""
+    """Models, by the plan's variants; empty for other policies."""
     templates: VariantOf | None = None
-    """Whose prompts an expert's steps hold; None for those that trajkit writes itself."""
+    """The variant whose prompts an expert's steps have; None for trajkit's own prompt."""
     prompted: Mapping[str, JsonValue] = MappingProxyType({})
     """The values that identify the players, or an expert's prompts."""
     remarks: Mapping[str, JsonValue] = MappingProxyType({})
+    """Further facts for the store's source; they do not identify the run."""
     """Further facts about the origin for its store; they decide nothing."""
 
     @property
     def metrics(self) -> tuple[str, ...]:
-        """Metrics that episodes end with."""
+        """Metrics at the end of an episode."""
         return all_metrics(self.sights)
 
     @property
     def arguments(self) -> dict[str, JsonValue]:
-        """All that decides what is played; none of it is a secret."""
+        """Arguments that decide what is played; none is a secret."""
         options = self.options
         arguments: dict[str, JsonValue] = self.plan.model_dump(mode="json", exclude=_NOT_DECIDING)
         if not self.plan.decodings:
@@ -80,7 +81,7 @@ class Session(NamedTuple):
         return arguments
 
     def paid_models(self) -> tuple[str, ...]:
-        """The models that are asked and cost money."""
+        """Return the called models that cost money."""
         return paid_models(self.options, self.plan, self.venue, self.function_name)
 
     def estimate(self) -> Estimate:
@@ -101,20 +102,20 @@ _NOT_DECIDING = {"run", "concurrency", "timeout_s", "episode_timeout_s", "retrie
 
 
 def shown_settings(settings: Mapping[str, str]) -> dict[str, JsonValue]:
-    """Settings of a policy as they may be written and printed: without secrets."""
+    """Return settings of a policy that may be written and printed, without secrets."""
     return {name: HIDDEN if names_a_secret(name) else hidden(value) for name, value in settings.items()}
 
 
 def prepare(options: Options) -> Session:
-    """Decide the options that were left open, and refuse a rollout that cannot be played.
+    """Choose open options, and refuse a rollout that cannot be played.
 
     Raises:
-        RequestError: Something is not known here, two options exclude each other, or seeds that are reserved
+        RequestError: A name is unknown, two options exclude each other, or seeds that are reserved
             for evaluation would train.
         ConfigError: The gateway's configuration lacks a metric, or cannot be read.
         StoreError: The store exists.
         MissingExtra: A package is not installed.
-        RolloutError: The environment failed at a first look.
+        RolloutError: The environment failed at its first reset.
     """
     kind = options.kind
     info = typed_environment(options.env_id, options.env_settings)
@@ -153,11 +154,11 @@ def prepare(options: Options) -> Session:
 
 
 def _prompted(options: Options, who: Who, rule: ActionRule | None) -> dict[str, JsonValue]:
-    """The values that identify the models that play, and the prompts of an expert.
+    """Return the values that identify the playing models, or the prompts of an expert.
 
     Raises:
-        RequestError: A model is not there, or a setting or a variant cannot be used.
-        ConfigError: The configuration cannot be used.
+        RequestError: A model does not exist, or a setting or a variant is invalid.
+        ConfigError: The configuration is invalid.
     """
     if who.players and options.kind == PolicyKind.MODULE:  # the prompts are the agent's
         is_here = options.model_url is None

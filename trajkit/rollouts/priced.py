@@ -1,4 +1,4 @@
-"""Add the cost of an episode's answers where prices are known and the services did not report a cost."""
+"""Add the cost of an episode's answers where prices are known and the services reported no cost."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from trajkit.schema import Episode, Transition
 
 
 def priced(episode: Episode, prices: Prices | None) -> Episode:
-    """The episode with the price of each answer whose tokens were counted and whose cost is not known.
+    """Add the cost of each answer whose tokens are known and whose cost is not.
 
     Args:
-        episode: As it was played.
-        prices: What tokens cost; None leaves it as it is.
+        episode: The episode.
+        prices: Prices of tokens; None returns the episode unchanged.
     """
     if prices is None:
         return episode

@@ -1,4 +1,4 @@
-"""The protocol for the prompt of one step, whatever writes it, and for reading its answer."""
+"""The protocol for the prompt of one step, and for parsing its answer."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from trajkit.schema.base import JsonObject
 
 
 class Prompt(Protocol):
-    """A prompt, and the meaning of its answers."""
+    """A prompt, and the parser of its answers."""
 
     @property
     def messages(self) -> Sequence[Mapping[str, Any]]:
-        """The messages, in OpenAI's shape."""
+        """The messages, in OpenAI's format."""
         ...
 
     @property
     def json_schema(self) -> Mapping[str, Any] | None:
-        """What the answer is held to; None for any text."""
+        """Schema that constrains the answer; None for any text."""
         ...
 
     @property
     def tools(self) -> tuple[JsonObject, ...] | None:
-        """What the model may call, as a store has it; None for nothing."""
+        """Tools that the model may call, in the store's form; None for none."""
         ...
 
     @property
@@ -38,15 +38,15 @@ class Prompt(Protocol):
 
     @property
     def input(self) -> JsonValue:
-        """The input as a gateway stores it; None where there is no function of a gateway."""
+        """The input in the gateway's stored form; None without a gateway's function."""
         ...
 
     def action(self, answer: Message) -> JsonValue:
-        """The action that an answer names; None when it names none."""
+        """Return the action in an answer; None when it names none."""
         ...
 
     def answer(self, action: str) -> Message:
-        """The answer of a model that chooses an action."""
+        """Return the answer of a model that chooses an action."""
         ...
 
 
@@ -55,28 +55,28 @@ class Prompts(Protocol):
 
     @property
     def function_name(self) -> str | None:
-        """The gateway's function that they are of; None for none."""
+        """The gateway's function of the prompts; None for none."""
         ...
 
     @property
     def variant_name(self) -> str | None:
-        """The variant of it; None for none."""
+        """The variant of the prompts; None for none."""
         ...
 
     @property
     def digest(self) -> str:
-        """A hash of everything that the prompts are made from, except the situation."""
+        """Hash of everything that the prompts are made from, except for the situation."""
         ...
 
     def of(self, situation: Situation) -> Prompt:
-        """The prompt of a situation.
+        """Return the prompt of a situation.
 
         Raises:
-            DataError: It cannot be written.
+            DataError: It cannot be rendered.
         """
         ...
 
 
 def as_asked(prompt: Prompt) -> tuple[Message, ...]:
-    """The messages of a prompt as a store keeps them."""
+    """Return the messages of a prompt in the store's form."""
     return read_messages(prompt.messages)

@@ -33,7 +33,7 @@ RETURN_METRIC = "episode_return"
 
 
 class PlayedStep(NamedTuple):
-    """One step as it was played."""
+    """A played step."""
 
     observation: str
     """The observation before the action."""
@@ -44,11 +44,11 @@ class PlayedStep(NamedTuple):
     started_at: datetime
     ended_at: datetime
     legal_actions: tuple[str, ...] | None = None
-    """Actions open to the agent; None where the environment's rule never changes and says it."""
+    """Actions open to the agent; None where the environment's rule always has the same ones."""
 
 
 class Played(NamedTuple):
-    """One episode as it was played, to its end or to a fault."""
+    """An episode that was played to its end or to a fault."""
 
     job: Job
     env_id: str
@@ -63,7 +63,7 @@ class Played(NamedTuple):
     metrics: dict[str, float]
     """The environment's scores and the return; empty when a fault ended the episode."""
     feedback: tuple[Feedback, ...]
-    """The feedback that was logged."""
+    """The logged feedback."""
     fault: Fault | None
     """The fault that ended it early; None when it was played to its end."""
     unfinished: tuple[Answer, ...] = ()
@@ -71,21 +71,21 @@ class Played(NamedTuple):
 
     @property
     def n_invalid(self) -> int:
-        """Answers that named no action."""
+        """Number of answers that named no action."""
         return sum(not step.result.action_valid for step in self.steps)
 
     @property
     def n_input_tokens(self) -> int | None:
-        """Tokens of all prompts; None when one is unknown, or no model was asked."""
+        """Tokens of all prompts; None when one is unknown, or no model was called."""
         return _total([answer.n_input_tokens for answer in self.answers()])
 
     @property
     def n_output_tokens(self) -> int | None:
-        """Tokens of all answers; None when one is unknown, or no model was asked."""
+        """Tokens of all answers; None when one is unknown, or no model was called."""
         return _total([answer.n_output_tokens for answer in self.answers()])
 
     def answers(self) -> list[Answer]:
-        """The answers of models, oldest first; a step may have any number."""
+        """Return the answers of models, oldest first; a step may have any number."""
         return [answer for step in self.steps for answer in step.choice.answers()] + list(self.unfinished)
 
 
@@ -95,12 +95,12 @@ def _total(numbers: list[int | None]) -> int | None:
 
 
 def outcome_of(metrics: Mapping[str, float], success: str, *, truncated: bool) -> Outcome:
-    """How an episode ended that was played to its end.
+    """Return the outcome of an episode that was played to its end.
 
     Args:
-        metrics: Its scores.
-        success: When it counts as a success, such as `progression >= 1`.
-        truncated: It was cut off by the step limit.
+        metrics: Its metrics.
+        success: Condition for a success, such as `progression >= 1`.
+        truncated: Whether the step limit ended it.
     """
     if parse_success(success).holds(metrics):
         return Outcome.SUCCESS
@@ -108,15 +108,15 @@ def outcome_of(metrics: Mapping[str, float], success: str, *, truncated: bool) -
 
 
 def to_episode(played: Played, prompts: Mapping[str, Sent] | None = None) -> Episode:
-    """The episode as the store keeps it.
+    """Convert a played episode to the store's form.
 
-    Each call of a model is a transition. Where there were several in one step of the environment, the last
-    one has the action and what came of it; the others have neither.
+    Each call of a model is a transition. Where a step of the environment has several calls, only the last
+    transition has the action and its result.
 
     Args:
-        played: What was played.
-        prompts: What was sent, by inference id, for those calls that only the gateway's database knows; where
-            it is missing the step's `messages` and `tools` stay unknown.
+        played: The played episode.
+        prompts: Prompts by inference id, for calls whose prompt only the gateway's database has; a step
+            without one has unknown `messages` and `tools`.
     """
     steps = tuple(_transitions(played))
     prompts_known = [step.messages for step in steps]
@@ -144,7 +144,7 @@ def to_episode(played: Played, prompts: Mapping[str, Sent] | None = None) -> Epi
 
 
 def with_prompts(episode: Episode, prompts: Mapping[str, Sent]) -> Episode:
-    """The episode with prompts added to inferences that lack one, each kept as its new part only."""
+    """Add prompts to inferences that lack one; each step keeps only the new part of its prompt."""
     steps: list[Transition] = []
     exact: list[tuple[Message, ...] | None] = []
     for step, prompt in zip(episode.steps, episode.prompts(), strict=True):
@@ -157,7 +157,7 @@ def with_prompts(episode: Episode, prompts: Mapping[str, Sent]) -> Episode:
 def _kept_once(
     steps: Iterable[Transition], prompts: Iterable[tuple[Message, ...] | None]
 ) -> Iterator[Transition]:
-    """The steps, each prompt reduced to the part that is new since the step before."""
+    """Yield the steps with each prompt reduced to the part that the previous step does not have."""
     before: tuple[Message, ...] = ()
     answer: Message | None = None
     for step, prompt in zip(steps, prompts, strict=True):
@@ -172,7 +172,7 @@ def _kept_once(
 
 
 def _as_input(prompt: tuple[Message, ...]) -> dict[str, JsonValue]:
-    """The input that equals a prompt: an export recognises it as a repetition, too."""
+    """Return the input that equals a prompt, so that it need not be stored twice."""
     first, rest = prompt[:1], prompt[1:]
     system = first[0].content if first and first[0].role is Role.SYSTEM else ()
     if len(system) == 1 and isinstance(system[0], TextBlock):
@@ -192,7 +192,7 @@ def _origin(played: Played) -> dict[str, JsonValue]:
 
 
 def _transitions(played: Played) -> Iterator[Transition]:
-    """The transitions, in order, each with its whole prompt where known."""
+    """Yield the transitions in order, each with its whole prompt where known."""
     index = 0
     for step in played.steps:
         for answer in step.choice.calls:
@@ -212,7 +212,7 @@ def _transitions(played: Played) -> Iterator[Transition]:
 
 
 def _acted(index: int, step: PlayedStep, policy: str) -> Transition:
-    """The transition that has the action."""
+    """Return the transition that has the action."""
     result, choice = step.result, step.choice
     ours = Transition(
         step_index=index,
@@ -234,7 +234,7 @@ def _acted(index: int, step: PlayedStep, policy: str) -> Transition:
 
 
 def _demonstrated(ours: Transition, shows: Demonstration) -> Transition:
-    """The transition with the prompt and the answer of a model that was never asked."""
+    """Return the transition with the prompt and the completion of a model that was never called."""
     return ours.model_copy(
         update={
             "function_name": shows.function_name,
@@ -247,7 +247,7 @@ def _demonstrated(ours: Transition, shows: Demonstration) -> Transition:
 
 
 def _answered(ours: Transition, answer: Answer) -> Transition:
-    """The transition with what is known of the call of a model."""
+    """Return the transition with the facts about a call of a model."""
     content = () if answer.raw is None else (TextBlock(text=answer.raw),)
     completion = answer.completion or Message(role=Role.ASSISTANT, content=content)
     return ours.model_copy(
@@ -274,7 +274,7 @@ def _answered(ours: Transition, answer: Answer) -> Transition:
 
 
 def step_times(choice: Choice, now: datetime) -> tuple[datetime, datetime]:
-    """When a step began and was answered: by the calls of models where there are any, else now."""
+    """Return start and end of a step: of its model calls, or else the current time."""
     answers = choice.answers()
     if not answers:
         return now, now

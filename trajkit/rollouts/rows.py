@@ -10,39 +10,39 @@ from typing import NamedTuple
 from trajkit.schema import Episode
 
 Stored = Callable[[Sequence[str]], Mapping[str, Collection[str]]]
-"""The ids of all inferences and feedback that the database has of these episodes, by episode id."""
+"""Return the ids of all inferences and feedback that the database has, by episode id."""
 
 _BATCH = 200
 PATIENCE_S = 10.0
-"""How long to wait for rows to appear."""
+"""Seconds to wait for rows to appear."""
 
 
 class Missing(NamedTuple):
-    """An episode of which the database lacks rows."""
+    """An episode with rows missing in the database."""
 
     episode_id: str
     n_inferences: int
-    """Inferences that are not there."""
+    """Missing inferences."""
     n_feedback: int
-    """Feedback that is not there."""
+    """Missing feedback."""
 
 
 class Checked(NamedTuple):
     """The result of a check of the rows."""
 
     missing: list[Missing]
-    """Episodes of which rows are missing."""
+    """Episodes with missing rows."""
     extra: list[str]
-    """Ids of episodes with an extra inference: its answer was lost and the request was sent again."""
+    """Ids of episodes with an extra inference: its answer was lost and the request was repeated."""
 
 
 def check_rows(episodes: Iterable[Episode], stored: Stored, *, patience_s: float | None = None) -> Checked:
     """Compare the acknowledged rows with the database.
 
     Args:
-        episodes: What was acknowledged.
-        stored: Asks the database.
-        patience_s: How long rows that are not there yet are waited for, in all; None for `PATIENCE_S`.
+        episodes: The episodes with acknowledged rows.
+        stored: Queries the database.
+        patience_s: Total seconds to wait for missing rows; None for `PATIENCE_S`.
     """
     deadline = time.monotonic() + (PATIENCE_S if patience_s is None else patience_s)
     rest = iter(episodes)
@@ -59,7 +59,7 @@ class _Wanted(NamedTuple):
 
 
 def _wanted(episode: Episode) -> _Wanted:
-    """The ids that a gateway acknowledged; calls to other servers, which no database keeps, are left out."""
+    """Return the ids that a gateway acknowledged, without calls to other servers."""
     inferences = (
         step.inference_id for step in episode.steps if step.inference_id and step.function_name is not None
     )

@@ -1,4 +1,4 @@
-"""Play the episodes of a plan concurrently; a service's failure becomes a record, and the rest goes on."""
+"""Play the episodes of a plan concurrently; a service's failure becomes a record, and the rest continues."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from trajkit.rollouts.pool import Pool
 from trajkit.rollouts.record import Played
 
 GIVE_UP_AT_START = 5
-"""If no step ever worked and so many episodes failed in the same way, the service is down."""
+"""If no step ever worked and this many episodes failed in the same way, the service is down."""
 
 _LAST_WORDS_S = 5.0
-"""How long a stopped run waits for feedback that is being logged."""
+"""Seconds that a stopped run waits for feedback that is being logged."""
 
 
 async def play(
@@ -32,29 +32,31 @@ async def play(
     on_begun: Callable[[Job, str], None] = lambda job, episode_id: None,
     is_done: Callable[[Job], bool] = lambda job: False,
     budget: Budget | None = None,
+    pool: Pool | None = None,
 ) -> LimitReached | None:
-    """Play every episode of a plan. Nothing is kept here: each episode is handed over when it ends.
+    """Play every episode of a plan. Each episode is handed over when it ends.
 
-    Episodes are begun in the plan's order, as many at a time as requests may be in flight. They end in any
+    Episodes begin in the plan's order, as many at a time as requests may be in flight. They end in any
     order.
 
     Args:
-        plan: What to play.
-        policies: Who plays, by the names in `plan.variants`.
+        plan: The plan.
+        policies: The policies, by the names in `plan.variants`.
         on_played: Called with each episode that was played to its end or to a fault.
         on_step: Called after each step.
-        on_begun: Called with each episode and its id before anything is asked for it.
-        is_done: Whether an episode was played before and is to be left out.
+        on_begun: Called with each episode and its id before its first request.
+        is_done: Whether an episode was played before and is to be skipped.
         budget: The limits of the run; None for no limit.
+        pool: Lends the environments and stays open; None for a pool of this run.
 
     Returns:
-        The limit that stopped the run; None when every episode was played. Those that it cut off in the
-        middle are not handed over.
+        The limit that stopped the run; None when every episode was played. Interrupted episodes are not
+        handed over.
 
     Raises:
-        RequestError: A variant has no policy, or the environment or a task is not known.
+        RequestError: A variant has no policy, or the environment or a task is unknown.
         ServiceError: A service is down: the first episodes, or very many in a row, failed in the same way.
-        RolloutError: The environment or the agent fails so.
+        RolloutError: The environment or the agent fails in this way.
 
     Example:
         >>> import asyncio
@@ -71,7 +73,7 @@ async def play(
     if missing := [variant for variant in plan.variants if variant not in policies]:
         raise RequestError(f"no policy is given for variant {missing[0]!r}")
     jobs = (job for job in plan.jobs() if not is_done(job))
-    run = _Run(plan, policies, info, jobs, budget or Budget(), on_played, on_step, on_begun)
+    run = _Run(plan, policies, info, jobs, budget or Budget(), pool, on_played, on_step, on_begun)
     workers = [asyncio.create_task(run.work()) for _ in range(run.n_workers)]
     try:
         await asyncio.gather(*workers)
@@ -83,12 +85,13 @@ async def play(
         raise
     finally:
         await asyncio.gather(*workers, return_exceptions=True)
-        run.pool.close()
+        if pool is None:
+            run.pool.close()
     return run.reached
 
 
 class _Run:
-    """One run of a plan: the workers share the list of what is still to play."""
+    """One run of a plan: the workers share the list of remaining jobs."""
 
     def __init__(
         self,
@@ -97,6 +100,7 @@ class _Run:
         info: EnvironmentInfo,
         jobs: Iterator[Job],
         budget: Budget,
+        pool: Pool | None,
         on_played: Callable[[Played], None],
         on_step: Callable[[], None],
         on_begun: Callable[[Job, str], None],
@@ -110,19 +114,19 @@ class _Run:
         self.on_step = on_step
         self.on_begun = on_begun
         self.n_workers = min(plan.concurrency, plan.n_jobs)
-        self.pool = Pool(info.make, self.n_workers)
+        self.pool = pool or Pool(info.make, self.n_workers)
         self.breaker = _Breaker(2 * plan.concurrency)
         self.reached: LimitReached | None = None
 
     async def work(self) -> None:
-        """Play the next episode until none is left or a limit is reached; begun episodes of others go on."""
+        """Play episodes until none is left or a limit is reached; those of other workers continue."""
         while self.reached is None and (job := next(self.jobs, None)) is not None:
             try:
                 self.budget.check_time()
                 await self._episode(job)
             except LimitReached as limit:
                 self.reached = limit
-            await asyncio.sleep(0)  # a scripted policy never waits: let Ctrl-C have its turn
+            await asyncio.sleep(0)  # a scripted policy never awaits: let Ctrl-C be handled
 
     async def _episode(self, job: Job) -> None:
         attempt = Attempt(self.plan, self.info, self.policies[job.variant], job)
@@ -145,7 +149,7 @@ class _Run:
         try:
             return await asyncio.shield(concluding)
         except asyncio.CancelledError:
-            # The episode is over: when the run is stopped now, its feedback is still logged whole.
+            # the episode is over: even if the run is stopped now, its feedback is logged completely
             async with asyncio.timeout(_LAST_WORDS_S):
                 self.on_played(await concluding)
             raise
@@ -159,8 +163,8 @@ class _Breaker:
     """Stops a run whose service is down: every further episode would only wait and fail.
 
     Args:
-        in_a_row: Failures of one kind, one after the other, that mean so once something had worked. Failures
-            end sooner than episodes, so a few of them may well come first.
+        in_a_row: Consecutive failures of one kind that stop the run once a step had worked. Failures
+            end sooner than episodes, so a few of them may come first.
     """
 
     def __init__(self, in_a_row: int) -> None:
@@ -174,11 +178,11 @@ class _Breaker:
         self._limit = self._later_limit
 
     def saw(self, fault: Fault | None) -> None:
-        """Record how an episode ended.
+        """Record the end of an episode.
 
         Raises:
-            ServiceError: Enough have failed in the same way, by a service.
-            RolloutError: By the environment or the agent.
+            ServiceError: Too many have failed in the same way, by a service.
+            RolloutError: Too many have failed in the same way, by the environment or the agent.
         """
         if fault is None:
             self._kind, self._n = None, 0
@@ -204,7 +208,7 @@ _HINTS = {
     FaultKind.REFUSED: "check the model's name and its key",
     FaultKind.NOT_STORED: "is the database up? `trajkit status` shows the local one",
     FaultKind.ENVIRONMENT: "`trajkit check-env` says what is wrong with an environment",
-    FaultKind.AGENT: "the agent's own code has to be mended",
+    FaultKind.AGENT: "fix the agent's own code",
     FaultKind.EPISODE_TIMEOUT: "--episode-timeout gives it longer, --max-steps ends it sooner",
     FaultKind.CLOCK: "keep the clock of the gateway's machine from being set back",
 }

@@ -15,11 +15,11 @@ class Sight(NamedTuple):
     metrics: tuple[str, ...]
     """Metrics that it will end with, the return last."""
     max_steps: int | None
-    """Its step limit; None when the environment does not say."""
+    """Its step limit; None when the environment gives none."""
     n_characters: int
-    """Of its mission."""
+    """Characters of its mission."""
     n_characters_seen: int
-    """Of its first observation."""
+    """Characters of its first observation."""
 
 
 def look(info: EnvironmentInfo, task: str, seed: int) -> Sight:

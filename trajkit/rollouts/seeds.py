@@ -11,48 +11,48 @@ from trajkit.errors import RequestError
 __all__ = ["Seeds", "as_seeds", "chosen_seeds", "derived_seed", "derived_share", "shuffled"]
 
 _SEED_LIMIT = 2**31
-"""Derived seeds stay below this: every provider takes them."""
+"""Derived seeds are below this, because every provider accepts them."""
 
 
 def chosen_seeds(*, seeds: str | None = None, episodes: int | None = None, seed: int | None = None) -> Seeds:
-    """The seeds to play, as they are typed, or from a number of episodes and the first seed.
+    """Return the seeds to play, as typed, or from a number of episodes and the first seed.
 
     Args:
         seeds: `200:220` (half-open), `0:1000:7` (every 7th), `1,5,9`, several of these with commas, or the
-            name of a file with one on each line; excludes the other two.
-        episodes: How many; 20 when not given.
-        seed: The first; 0 when not given.
+            name of a file with one per line; excludes the other two.
+        episodes: Number of seeds; 20 when not given.
+        seed: First seed; 0 when not given.
 
     Raises:
-        RequestError: Both forms are given, or there is no seed in it, or one that cannot be.
+        RequestError: Both forms are given, or the text has no seed, or an invalid one.
     """
     if seeds is None:
         start = seed or 0
         return as_seeds(f"{start}:{start + (20 if episodes is None else episodes)}")
     if episodes is not None or seed is not None:
         raise RequestError(
-            f"--seeds {seeds} says which seeds to play; --episodes and --seed say it again",
+            f"--seeds {seeds} already gives the seeds; --episodes and --seed would give them again",
             hint="give --seeds A:B, or --episodes N with --seed S",
         )
     return typed_seeds(seeds)
 
 
 def derived_seed(*parts: int | str) -> int:
-    """A seed in [0, 2^31) that follows from the parts, the same on every machine and in every version."""
+    """Return a seed in [0, 2^31) that depends only on the parts, on every machine and in every version."""
     text = "\x1f".join(f"{type(part).__name__}:{part}" for part in parts)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") % _SEED_LIMIT
 
 
 def derived_share(*parts: int | str) -> float:
-    """A number in [0, 1) that follows from the parts."""
+    """Return a number in [0, 1) that depends only on the parts."""
     return derived_seed(*parts) / _SEED_LIMIT
 
 
 def shuffled(n: int, *parts: int | str) -> Iterator[int]:
-    """The numbers below `n` in an order that follows from the parts, without a list of them.
+    """Yield the numbers below `n` in an order that depends on the parts, without storing a list.
 
-    A Feistel network of four rounds is a permutation of the numbers with twice as many bits as a half;
-    what it puts at `n` or beyond is sent through again until it is below.
+    A Feistel network of four rounds permutes the numbers with twice the bits of a half. A result of `n` or
+    more is permuted again until it is below `n`.
     """
     half = max(1, (max(n - 1, 1).bit_length() + 1) // 2)
     mask = (1 << half) - 1

@@ -48,9 +48,9 @@ class Run:
         self.journal = journal
         self.plan = session.plan.model_copy(update={"run": journal.run})
         self.n_before = journal.n_done
-        """Episodes that were done before."""
+        """Episodes that were finished before."""
         self.table = Table()
-        """All episodes that are done, and those that ended by an error now."""
+        """All finished episodes, and those that ended by an error in this run."""
         for one in journal.scores():
             self.table.add(one)
         self.reached: LimitReached | None = None
@@ -129,7 +129,7 @@ class Run:
         on_played(played)
 
     def _may_have_rows(self, played: Played, fault: Fault) -> bool:
-        """Whether the database may hold rows of an episode that ended by a fault."""
+        """Check whether the database may have rows of an episode that ended by a fault."""
         return self.session.venue is not None and (bool(played.answers()) or fault.kind in self._unsure)
 
     @property
@@ -141,7 +141,7 @@ class Run:
         return unsure
 
     async def _leave(self, cast: Cast, error: BaseException) -> None:
-        """Abandon unfinished episodes, in a run that ends by an error or by Ctrl-C."""
+        """Abandon unfinished episodes of a run that ends by an error or by Ctrl-C."""
         is_stopped = isinstance(error, asyncio.CancelledError)
         with contextlib.suppress(TrajkitError):  # a full disk would hide the first error
             before = set(self.journal.unmarked)
@@ -156,18 +156,18 @@ class Run:
             await mark_abandoned(gateway, self.caller, self.journal, limit_s=limit_s)
 
     async def _mark_only(self, cast: Cast) -> None:
-        """All episodes are done; mark the abandoned ones that an earlier run left unmarked."""
+        """Mark the abandoned episodes that an earlier run left unmarked, when all episodes are finished."""
         if self.session.options.kind == PolicyKind.GATEWAY and self.journal.unmarked:
             with contextlib.suppress(TrajkitError):
                 await cast.gateway()
                 await self._mark(cast, _MARKING_S)
 
     def check_rows(self, stored: Stored) -> Checked:
-        """Compare the episodes that are done with what the gateway's database has of them."""
+        """Compare the finished episodes with the gateway's database."""
         return check_rows(self.journal.episodes(), stored)
 
     def write(self, prompts: Prompts | None = None) -> Written | None:
-        """Write the store from the journal; None when none was asked for, or nothing is done.
+        """Write the store from the journal; None when no store was requested, or no episode is finished.
 
         Args:
             prompts: Looks up exact prompts; None leaves them unknown.
@@ -196,7 +196,7 @@ class Run:
         arguments = {**self.session.arguments, "run": self.plan.run, "concurrency": self.plan.concurrency}
         if journal.n_hidden:
             arguments["n_keys_hidden"] = journal.n_hidden
-        arguments.pop("gateway", None)  # it names folders of this machine; the source has what it is called
+        arguments.pop("gateway", None)  # it has folders of this machine; the source has its name
         return LineageEntry(
             verb=KIND,
             arguments=arguments,
@@ -218,7 +218,7 @@ def open_run(session: Session) -> Iterator[Run]:
     """Open the journal of a session for the time of a block.
 
     Raises:
-        RolloutError: Another process plays this very run.
+        RolloutError: Another process already plays this run.
         StoreError: The journal is damaged or cannot be written, or `-o` names something else.
     """
     options = session.options

@@ -18,9 +18,9 @@ class Mean(NamedTuple):
 
     mean: float
     standard_error: float | None
-    """None for a single value, of which nothing can be said."""
+    """None for a single value."""
     n: int
-    """How many values."""
+    """Number of values."""
 
 
 class Score(NamedTuple):
@@ -29,7 +29,7 @@ class Score(NamedTuple):
     variant: str
     task: str
     error: str | None
-    """Kind of the failure that ended it; the other numbers then say nothing of the policy."""
+    """Kind of the failure that ended it; the other numbers then say nothing about the policy."""
     is_success: bool
     total_reward: float
     n_steps: int
@@ -46,7 +46,7 @@ class Row(NamedTuple):
     n_episodes: int
     """Episodes played to their end; the means are over these."""
     errors: dict[str, int]
-    """Episodes that a failure of a service or of the environment ended, by its kind."""
+    """Episodes that ended by a failure of a service or of the environment, by its kind."""
     n_steps: int
     """Actions in those episodes."""
     n_invalid: int
@@ -56,17 +56,17 @@ class Row(NamedTuple):
     total_reward: Mean | None
     length: Mean | None
     n_input_tokens: Mean | None
-    """Tokens of an episode's prompts; None when a provider did not count them."""
+    """Tokens of an episode's prompts; None when a provider did not report them."""
     n_output_tokens: Mean | None
 
     @property
     def n_errors(self) -> int:
-        """Episodes that a failure ended, of any kind."""
+        """Episodes that ended by a failure of any kind."""
         return sum(self.errors.values())
 
 
 def score(played: Played) -> Score:
-    """The table's values of an episode."""
+    """Return the table's values of an episode."""
     return Score(
         variant=played.job.variant,
         task=played.job.task,
@@ -81,21 +81,21 @@ def score(played: Played) -> Score:
 
 
 class Moments:
-    """Mean and variance of values that come one by one, by Welford's method; none of them is kept."""
+    """Mean and variance of a stream of values, by Welford's method, without storing them."""
 
     def __init__(self) -> None:
         self.n = 0
         self._mean = self._squares = 0.0
 
     def add(self, value: float) -> None:
-        """One more value."""
+        """Add a value."""
         self.n += 1
         before = value - self._mean
         self._mean += before / self.n
         self._squares += before * (value - self._mean)
 
     def mean(self) -> Mean | None:
-        """The mean and its standard error, s / √n with s over n - 1; None of nothing."""
+        """Return the mean and its standard error, s / √n with s over n - 1; None without values."""
         if self.n == 0:
             return None
         error = None if self.n == 1 else math.sqrt(self._squares / (self.n - 1) / self.n)
@@ -103,7 +103,7 @@ class Moments:
 
 
 def proportion(n_successes: int, n: int) -> Mean | None:
-    """A share and its standard error, √(p (1 - p) / n); None of nothing."""
+    """Return a share and its standard error, √(p (1 - p) / n); None without values."""
     if n == 0:
         return None
     share = n_successes / n
@@ -111,7 +111,7 @@ def proportion(n_successes: int, n: int) -> Mean | None:
 
 
 def stratified(means: Sequence[Mean | None]) -> Mean | None:
-    """The mean of means that weigh the same, with standard error √(Σ s.e.²) / k; None when one is missing."""
+    """Return the mean of equally weighted means, with s.e. √(Σ s.e.²) / k; None when one is missing."""
     known = [one for one in means if one is not None]
     if not known or len(known) < len(means):
         return None
@@ -121,7 +121,7 @@ def stratified(means: Sequence[Mean | None]) -> Mean | None:
 
 
 class Table:
-    """The rows, built up episode by episode; memory does not grow with the number of episodes."""
+    """Builds rows episode by episode; memory does not grow with the number of episodes."""
 
     def __init__(self) -> None:
         self.n_ended = 0
@@ -129,15 +129,15 @@ class Table:
         self._groups: dict[str, dict[str, _Group]] = {}
 
     def add(self, one: Score) -> None:
-        """One more episode."""
+        """Add an episode."""
         self.n_ended += one.error is None
         self._groups.setdefault(one.variant, {}).setdefault(one.task, _Group()).add(one)
 
     def rows(self, order: Sequence[str] = ()) -> list[Row]:
-        """A row per variant and task; after several tasks, one over all of them.
+        """Return a row per variant and task; after several tasks, one over all of them.
 
         Args:
-            order: Variants and tasks in the order in which they are to stand; others come as they came.
+            order: Variants and tasks in their order in the table; others follow in the order added.
         """
         rows = []
         for variant in _ordered(self._groups, order):

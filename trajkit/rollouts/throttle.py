@@ -1,4 +1,4 @@
-"""Limit the requests in flight: fewer when a service asks for fewer, more again when it answers."""
+"""Limit the requests in flight: fewer when a service asks for it, more again when it answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class Throttle:
     """A limit that is halved by a "too many requests" and grows by one per round of good answers.
 
     Args:
-        most: The limit to begin with, and never to exceed.
+        most: Initial and highest limit.
     """
 
     def __init__(self, most: int) -> None:
@@ -70,20 +70,20 @@ class Throttle:
             self._wake()
 
     def away(self, pause_s: float) -> None:
-        """The service cannot be reached: one request at a time, after a pause, until one is answered."""
+        """Record an outage: send one request at a time, after a pause, until one is answered."""
         self._open_at = max(self._open_at, time.monotonic() + pause_s)
         if self._before_away is None:
             self._before_away, self.limit = self.limit, 1
 
     def back(self) -> None:
-        """The service can be reached, or is waited for no longer: as many as before."""
+        """Record the end of an outage, or of the wait for it: restore the limit."""
         if self._before_away is not None:
             self.limit, self._before_away = self._before_away, None
             for _ in range(self.limit):
                 self._wake()
 
     def too_many(self, seen_cuts: int, retry_after_s: float | None) -> None:
-        """The service asked for fewer requests: halve, once for all that were in flight together."""
+        """Record a request for fewer requests: halve the limit, once for all that were in flight together."""
         if retry_after_s is not None:
             self._open_at = max(self._open_at, time.monotonic() + retry_after_s)
         if seen_cuts == self._n_cuts:
@@ -101,13 +101,13 @@ class Turn:
         self._seen_cuts = seen_cuts
 
     def good(self) -> None:
-        """It was answered."""
+        """Record that the request was answered."""
         self._throttle.good()
 
     def too_many(self, retry_after_s: float | None) -> None:
-        """It was refused as one too many.
+        """Record that the request was refused as one too many.
 
         Args:
-            retry_after_s: How long nothing may be sent; None when the service did not say.
+            retry_after_s: Seconds without requests; None when the service gave none.
         """
         self._throttle.too_many(self._seen_cuts, retry_after_s)

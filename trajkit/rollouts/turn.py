@@ -1,4 +1,4 @@
-"""The `Turn` that an agent gets each time it must act, and through which it calls models."""
+"""The `Turn` of an agent, which it gets at every step and through which it calls models."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Done = TypeVar("Done", Completed, Inferred)
 
 
 class Opening(NamedTuple):
-    """What an agent's `begin` is given: the episode that it is about to play."""
+    """The argument of an agent's `begin`: the episode that it is about to play."""
 
     episode_id: str
     env_id: str
@@ -39,25 +39,25 @@ class Opening(NamedTuple):
     mission: str
     """The goal in words."""
     memory: dict[str, Any]
-    """The same as `Turn.memory`."""
+    """The same object as `Turn.memory`."""
 
 
 class Turn:
-    """One moment at which an agent must act.
+    """One step at which an agent must act.
 
-    Everything it may know is an attribute. It asks models through `chat` and `inference`, so that each call
-    becomes a step of the episode; a synchronous agent puts `wait` around them. That is possible until the
-    agent has answered.
+    Everything that it may know is an attribute. It calls models through `chat` and `inference`, so that each
+    call becomes a step of the episode; a synchronous agent puts `wait` around them. Calls are possible until
+    the agent has answered.
     """
 
     mission: str
     """The goal in words."""
     observation: str
-    """What the environment shows now."""
+    """The current observation."""
     history: tuple[Past, ...]
     """The steps so far, oldest first: `observation`, `action_executed` and `action_valid` of each."""
     legal_actions: tuple[str, ...]
-    """The actions open to the agent now; empty where any text may be one."""
+    """The legal actions now; empty where any text may be one."""
     env_id: str
     """The environment, such as `babyai`."""
     task: str
@@ -65,13 +65,13 @@ class Turn:
     seed: int
     """Seed of the world."""
     step: int
-    """How many actions were taken before this one."""
+    """Number of actions before this one."""
     episode_id: str
     """A UUIDv7."""
     memory: dict[str, Any]
-    """The agent's own, for this episode: empty at its first step, kept until its end."""
+    """The agent's own memory for this episode: empty at its first step, kept until its end."""
     random: random.Random
-    """Random numbers that follow from run seed, task, seed and step: a run can be repeated."""
+    """Random numbers that depend on run seed, task, seed and step, so that a run can be repeated."""
 
     def __init__(
         self,
@@ -101,10 +101,10 @@ class Turn:
         return f"Turn(task={self.task!r}, seed={self.seed}, step={self.step})"
 
     def history_text(self, n: int | None = None) -> str:
-        """The latest `n` steps as text, oldest first, as trajkit's own prompts have it; "" at the first step.
+        """Return the latest `n` steps as text, oldest first, as in trajkit's prompts; "" at the first step.
 
         Args:
-            n: How many; None as many as `--history` says.
+            n: Number of steps; None for the number of `--history`.
         """
         return history_text(self.history, self._history if n is None else n)
 
@@ -116,20 +116,20 @@ class Turn:
         tools: Iterable[Mapping[str, Any]] | None = None,
         **options: Any,
     ) -> ChatCompletion:
-        """Ask the model at `--model-url`; in an evaluation of several models, the one that is measured.
+        """Call the model at `--model-url`; in an evaluation of several models, the evaluated one.
 
-        A request that fails is sent again as often as `--retries` says. One that fails for good ends the
-        episode as an error, also when the agent catches the exception.
+        A failed request is repeated up to `--retries` times. One that fails for good ends the
+        episode as an error, even if the agent catches the exception.
 
         Args:
-            messages: The conversation, as OpenAI's chat API has it; answers of before as they came.
-            model: Its name; None for `--model`.
-            tools: Tools that it may call.
-            options: Others of `client.chat.completions.create`. `seed` follows from the run's seed by itself;
-                None sends none.
+            messages: The conversation in the form of OpenAI's chat API, with earlier answers unchanged.
+            model: Name of the model; None for `--model`.
+            tools: Tools that the model may call.
+            options: Further arguments of `client.chat.completions.create`. The default `seed` depends on the
+                run's seed; None sends none.
 
         Raises:
-            ValueError: A message is none, or an option cannot be recorded: `stream`, or `n` above 1.
+            ValueError: A message is invalid, or an option cannot be recorded: `stream`, or `n` above 1.
         """
         if options.get("stream") or options.get("n") not in (None, 1):
             raise ValueError("turn.chat takes one answer at a time, whole: leave out stream and n")
@@ -141,16 +141,16 @@ class Turn:
     async def inference(
         self, function_name: str, input: Mapping[str, Any], *, variant_name: str | None = None, **options: Any
     ) -> InferenceResponse:
-        """Ask a function of the TensorZero gateway; failures are as with `chat`.
+        """Call a function of the TensorZero gateway; failures are as with `chat`.
 
         Episode id, tags and seed are filled in, and the cache is off. At the end of an episode with at least
-        one inference its metrics are logged at the gateway.
+        one inference, its metrics are logged at the gateway.
 
         Args:
             function_name: The function.
-            input: Its input, as the gateway takes it.
+            input: Its input, in the gateway's form.
             variant_name: The variant; None leaves it to the gateway.
-            options: Others of the client's `inference`, such as `params` or `additional_tools`.
+            options: Further arguments of the client's `inference`, such as `params` or `additional_tools`.
 
         Raises:
             ValueError: The input is not JSON, or an option cannot be recorded: `stream`, `dryrun` or
@@ -158,22 +158,22 @@ class Turn:
         """
         for name in ("stream", "dryrun", "episode_id"):
             if options.get(name):
-                raise ValueError(f"turn.inference records what it asks: leave out {name}")
+                raise ValueError(f"turn.inference cannot record this option: leave out {name}")
         arguments = {**options, "function_name": function_name, "input": input, "variant_name": variant_name}
         return await self._calls.infer(arguments)
 
     def wait(self, call: Coroutine[Any, Any, T]) -> T:
-        """The result of `turn.chat(…)` or `turn.inference(…)`, for an agent that is not asynchronous."""
+        """Return the result of `turn.chat(…)` or `turn.inference(…)`, for an agent that is synchronous."""
         return self._calls.wait(call)
 
 
 class Calls:
-    """The calls that an agent makes in one step.
+    """The model calls of an agent in one step.
 
     Args:
-        models: Who answers.
+        models: The models.
         situation: The step.
-        plan: Seeds.
+        plan: The plan, for seeds.
     """
 
     def __init__(self, models: Models, situation: Situation, plan: Plan) -> None:
@@ -181,7 +181,7 @@ class Calls:
         self._situation = situation
         self._plan = plan
         self.failure: Exception | None = None
-        """The first failure of a call; the agent cannot undo it by catching it."""
+        """The first failure of a call; it counts even if the agent catches it."""
         self.has_inferred = False
         """Whether the gateway was called in this step."""
         self._answers: list[Answer] = []
@@ -194,11 +194,11 @@ class Calls:
 
     @property
     def answers(self) -> tuple[Answer, ...]:
-        """What was answered, in the order of the ids, as an export of the gateway's database has it."""
+        """The answers in the order of their ids, as in an export of the gateway's database."""
         return tuple(sorted(self._answers, key=lambda answer: answer.inference_id))
 
     async def chat(self, arguments: dict[str, Any]) -> ChatCompletion:
-        """Ask the model server."""
+        """Call the model server."""
         number = self._begin()
         options = {"seed": self._seed(number), **arguments, **self._fixed()}
         if options["seed"] is None:
@@ -206,7 +206,7 @@ class Calls:
         return (await self._recorded(lambda: self._models.chat(options))).response
 
     async def infer(self, arguments: dict[str, Any]) -> InferenceResponse:
-        """Ask the gateway."""
+        """Call the gateway."""
         number, situation = self._begin(), self._situation
         params = {**arguments.get("params", {})}
         asked = params.get("chat_completion", {})
@@ -225,7 +225,7 @@ class Calls:
         return response
 
     def wait(self, call: Coroutine[Any, Any, T]) -> T:
-        """The result of a call, in a thread of the agent's."""
+        """Wait for a call, in a thread of the agent's."""
         if threading.get_ident() == self._thread or self._is_over:
             call.close()
             if self._is_over:
@@ -239,30 +239,30 @@ class Calls:
             self._waiting.discard(future)
 
     async def close(self) -> None:
-        """Accept no more calls, and wait for those that the agent left open: they belong to this step."""
+        """Refuse further calls, and wait for open ones, which belong to this step."""
         self._is_over = True
         if self._n_open:
             await self._idle.wait()
 
     def cancel(self) -> None:
-        """Accept no more calls, and release threads that wait for one."""
+        """Refuse further calls, and release threads that wait for one."""
         self._is_over = True
         for future in list(self._waiting):
             future.cancel()
 
     def _begin(self) -> int:
-        """Record a call; returns its number in the step."""
+        """Record a call and return its number in the step."""
         if self._is_over:
             raise _turn_is_over()
         self._n_begun += 1
         return self._n_begun - 1
 
     def _fixed(self) -> dict[str, float]:
-        """Sampling parameters that the run fixes, whatever the agent asks for."""
+        """Return the sampling parameters that the run fixes."""
         return self._plan.decoding(self._situation.job).parameters
 
     def _seed(self, number: int) -> int:
-        """The seed of a call; the first call has the seed that the policy `gateway` sends."""
+        """Return the seed of a call; the first call has the seed that the policy `gateway` sends."""
         job = self._situation.job
         later = (number,) if number else ()
         return derived_seed(
@@ -290,4 +290,4 @@ class Calls:
 
 
 def _turn_is_over() -> RuntimeError:
-    return RuntimeError("this turn is over: models can be asked until the agent has answered, not later")
+    return RuntimeError("this turn is over: models can be called only until the agent has answered")

@@ -1,4 +1,4 @@
-"""Write the prompts of a gateway's variant from its configuration, without the gateway."""
+"""Render the prompts of a gateway's variant from its configuration, without the gateway."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CALL_ID = "call_0"
 
 
 class VariantOf(NamedTuple):
-    """Which prompts: a variant of a function in a gateway's configuration."""
+    """A variant of a function in a gateway's configuration, whose prompts are used."""
 
     config: Path
     """Its `tensorzero.toml`."""
@@ -46,18 +46,18 @@ class Sampling(NamedTuple):
 
 
 class VariantPrompt(NamedTuple):
-    """A rendered prompt, and what its answers mean."""
+    """A rendered prompt, and the parser of its answers."""
 
     messages: Sequence[Mapping[str, Any]]
     json_schema: Mapping[str, Any] | None
     tools: tuple[JsonObject, ...] | None
     input: JsonValue
     output_schema: Mapping[str, Any] | None
-    """What the function makes of an answer that fits; None for a function of type chat."""
+    """The schema that an answer must fit; None for a function of type chat."""
     tool_choice: str | Mapping[str, Any] | None = None
 
     def action(self, answer: Message) -> JsonValue:
-        """As the gateway reads it: a json function's answer counts only if it fits the output schema."""
+        """Return the action as the gateway parses it: a json function's answer must fit the output schema."""
         if (called := called_action(answer)) is not None:
             return called
         said = answer.text.strip()
@@ -71,7 +71,7 @@ class VariantPrompt(NamedTuple):
         return action
 
     def answer(self, action: str) -> Message:
-        """The function's answer with this action; its other required fields are empty."""
+        """Return the function's answer with this action; its other required fields are empty."""
         if self.tools:
             call = ToolCallBlock(id=_CALL_ID, name=str(self.tools[0]["name"]), arguments=_object(action, {}))
             return Message(role=Role.ASSISTANT, content=(call,))
@@ -80,16 +80,16 @@ class VariantPrompt(NamedTuple):
 
 
 class VariantPrompts:
-    """The prompts of a variant.
+    """Renders the prompts of a variant.
 
     Args:
         which: The variant.
-        history: Latest steps that are shown; 0 leaves the argument out.
-        mode: How answers are held to the output schema; auto as the variant says it.
+        history: Number of latest steps to show; 0 leaves the argument out.
+        mode: How answers are constrained to the output schema; auto follows the variant.
 
     Raises:
         RequestError: The function has no such variant.
-        ConfigError: The configuration cannot be used.
+        ConfigError: The configuration is invalid.
         MissingExtra: minijinja is not installed.
     """
 
@@ -120,10 +120,10 @@ class VariantPrompts:
         self.digest = hashlib.sha256(said.encode()).hexdigest()
 
     def of(self, situation: Situation) -> VariantPrompt:
-        """The prompt of a situation, word for word as the gateway writes it.
+        """Return the prompt of a situation, exactly as the gateway renders it.
 
         Raises:
-            DataError: The templates do not fit what the environment shows.
+            DataError: The templates do not fit the environment's texts.
         """
         given = request_input(situation, history=self._history)
         made = self._renderer.prompt(json.dumps(given))
@@ -135,13 +135,13 @@ class VariantPrompts:
 
 
 def listed_actions(config: Path, function: str) -> tuple[str, ...]:
-    """The actions that a function is made for; none where any text may be one.
+    """Return the actions of a function; empty where any text may be one.
 
-    They are those that its answers are held to, by a schema or by a tool's parameters; else those of a known
+    They are those in the schema of its answers or in a tool's parameters, or else those of a known
     environment, where its prompts name every one.
 
     Raises:
-        ConfigError: The configuration cannot be used.
+        ConfigError: The configuration is invalid.
     """
     declared, which = from_file(config), VariantOf(config, function, "")
     table = declared.function(function)
@@ -160,7 +160,7 @@ _STRICT = ("strict", "tool", "implicit_tool")
 
 
 def _plain(message: dict[str, Any]) -> dict[str, Any]:
-    """A message whose only content is a text, with that text."""
+    """Replace a list with one text block by its text."""
     match message["content"]:
         case [{"type": "text", "text": text}]:
             return {**message, "content": text}
@@ -188,7 +188,7 @@ def _held_to(
 
 
 def _output_schema(function: Mapping[str, Any], which: VariantOf) -> Mapping[str, Any] | None:
-    """The output schema of a json function; any object where it declares none."""
+    """Return the output schema of a json function; any object where it declares none."""
     if function.get("type") != "json":
         return None
     file = function.get("output_schema")
@@ -198,7 +198,7 @@ def _output_schema(function: Mapping[str, Any], which: VariantOf) -> Mapping[str
 
 
 def _tool(declared: Configuration, name: str, which: VariantOf) -> JsonObject:
-    """A tool as a store has it."""
+    """Return a tool in the store's form."""
     table = declared.tool(name)
     if not table:
         raise ConfigError(f"{which.config}: there is no tool {name!r}, which {which.function} names")
@@ -216,7 +216,7 @@ def _tool(declared: Configuration, name: str, which: VariantOf) -> JsonObject:
 
 
 def _tool_choice(said: Any) -> str | Mapping[str, Any]:
-    """In OpenAI's spelling; without a setting, the model decides."""
+    """Return the tool choice in OpenAI's form; without a setting, the model decides."""
     if isinstance(said, Mapping):
         return {"type": "function", "function": {"name": said.get("specific")}}
     return str(said or "auto")
@@ -228,15 +228,15 @@ def _json(text: Any, what: str) -> Mapping[str, Any]:
     except (TypeError, ValueError) as error:
         raise ConfigError(f"{what} cannot be read: {error}") from error
     if not isinstance(found, dict):
-        raise ConfigError(f"{what} is no JSON schema of an object")
+        raise ConfigError(f"{what} is not a JSON schema of an object")
     return found
 
 
 def _object(action: str, schema: Mapping[str, Any]) -> str:
-    """An answer with this action, in the order of the schema.
+    """Return an answer with this action, in the order of the schema.
 
     Raises:
-        RequestError: The schema asks for something that cannot be left empty.
+        RequestError: The schema requires a field that cannot be empty.
     """
     declared = table_in(schema, "properties")
     said: dict[str, Any] = {}
@@ -246,7 +246,7 @@ def _object(action: str, schema: Mapping[str, Any]) -> str:
         elif name in schema.get("required", ()):
             if declared[name].get("type") != "string":
                 raise RequestError(
-                    f"the output schema asks for {name!r}, which no expert can say",
+                    f"the output schema requires {name!r}, which an expert cannot give",
                     hint="play --policy expert with another function",
                 )
             said[name] = ""

@@ -1,4 +1,4 @@
-"""Find the gateway that a policy plays through: by URL, with the user's database, or the local stack."""
+"""Find the gateway for a policy: by URL, with the user's database, or the local stack."""
 
 from __future__ import annotations
 
@@ -24,34 +24,34 @@ DEFAULT_FUNCTION = "act"
 
 
 class Venue(NamedTuple):
-    """A gateway that can be opened, and the facts known before that."""
+    """A gateway that can be opened, and the facts that are known before."""
 
     name: str
     """Its name in messages and in a store, without a password."""
     names: GatewayConfig | None
     """Its functions, variants and metrics; None when only the gateway knows them."""
     config_file: Path | None = None
-    """The configuration to play with; None with a gateway elsewhere, which has its own."""
+    """The configuration to play with; None with a remote gateway, which has its own."""
     clickhouse_url: SecretStr | None = None
     """The database that the gateway writes to, where it is known."""
     gateway_url: str | None = None
-    """A gateway that runs elsewhere; None opens one in this process."""
+    """URL of a running gateway; None opens one in this process."""
     model_url: str | None = None
-    """The local model server, for a configuration that plays with it."""
+    """The local model server, for a configuration that uses it."""
     model: str | None = None
-    """What takes the local model server's place."""
+    """The model that replaces the local model server."""
     served: tuple[str, ...] = ()
-    """Names of the models that the local model server has; empty where it is the stand-in."""
+    """Models of the local model server; empty where it is the stand-in."""
     is_prepared: bool = False
-    """The configuration is one that `trajkit up` made."""
+    """Whether `trajkit up` prepared the configuration."""
     described_by: Path | None = None
-    """The configuration that says what the gateway has; None when only the gateway knows."""
+    """The configuration that lists the gateway's functions; None when only the gateway knows them."""
     identity: tuple[str, ...] = ()
     """Identifies the venue without a password: its address and its configuration."""
 
 
 def find_venue(config_file: Path | None = None) -> Venue:
-    """Where to play: `TENSORZERO_GATEWAY_URL`, else `TENSORZERO_CLICKHOUSE_URL`, else the local stack.
+    """Find the gateway: `TENSORZERO_GATEWAY_URL`, `TENSORZERO_CLICKHOUSE_URL`, or the local stack.
 
     Args:
         config_file: The gateway's `tensorzero.toml`; None takes the one in trajkit.toml, and with the local
@@ -74,7 +74,7 @@ def find_venue(config_file: Path | None = None) -> Venue:
     if database is not None:
         if asked is None:
             raise RequestError(
-                "TENSORZERO_CLICKHOUSE_URL names a database, but no configuration is given to play with",
+                "TENSORZERO_CLICKHOUSE_URL names a database, but there is no configuration to play with",
                 hint="--config tensorzero.toml",
             )
         return _own_database(database, asked, settings.model)
@@ -130,7 +130,7 @@ def _on_local_stack(stack: LocalStack, config_file: Path | None) -> Venue:
 
 
 def _digest(config_file: Path | None, model_url: str | None = None) -> tuple[str, ...]:
-    """A hash of a configuration and the files it names, wherever the local model server is."""
+    """Return a hash of a configuration and its files, independent of the model server's address."""
     if config_file is None:
         return ()
     address = (model_url or "").removeprefix("http://").encode()
@@ -153,7 +153,7 @@ async def open_venue(venue: Venue) -> AsyncIterator[Gateway]:
     """Open the gateway for the time of a block, set to write every row before it answers.
 
     Raises:
-        ConfigError: The configuration cannot be used.
+        ConfigError: The configuration is invalid.
         ServiceError: The database or the gateway refused or could not be reached.
     """
     if venue.config_file is None or venue.is_prepared:
@@ -172,10 +172,10 @@ async def open_venue(venue: Venue) -> AsyncIterator[Gateway]:
 
 
 def choose_function(venue: Venue, asked: str | None) -> str:
-    """The function to play.
+    """Choose the function to play.
 
     Raises:
-        RequestError: The configuration has no such function, or several and none is asked for.
+        RequestError: The configuration has no such function, or several and none is named.
     """
     wanted = asked or project().function
     if venue.names is None:
@@ -192,15 +192,15 @@ def choose_function(venue: Venue, asked: str | None) -> str:
 
 
 def choose_variants(venue: Venue, function_name: str, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """The variants to play, in the order asked.
+    """Choose the variants to play, in the requested order.
 
     Raises:
-        RequestError: The function has no such variant, or several and none is asked for.
+        RequestError: The function has no such variant, or several and none is named.
     """
     if venue.names is None:
         if not asked or "all" in asked:
             raise RequestError(
-                f"which variants does the gateway at {venue.name} have?",
+                f"the variants of the gateway at {venue.name} are unknown",
                 hint="name them with --variant, or its configuration with --config",
             )
         return tuple(dict.fromkeys(asked))
@@ -213,7 +213,7 @@ def choose_variants(venue: Venue, function_name: str, asked: tuple[str, ...]) ->
 
 
 def check_metrics(venue: Venue, metrics: Sequence[str]) -> None:
-    """Make sure that the gateway takes the feedback that the episodes will end with.
+    """Check that the gateway accepts the feedback of the episodes.
 
     Raises:
         ConfigError: A metric is not declared, or not as a number about episodes; the hint has the lines.

@@ -1,7 +1,7 @@
-"""Answer an OpenAI chat completion request with the rule player: values in, values out, no network.
+"""Answer an OpenAI chat completion request with the rule player, as a pure function.
 
-Every answer depends on the request alone (the text of its messages, its `seed` and the shape it asks for) and
-on the player's own settings. Temperature, token limits and other sampling options change nothing.
+An answer depends only on the request (its messages, `seed` and response format) and on the player's settings.
+Temperature, token limits and other sampling options have no effect.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from trajkit.stack.rule_prompt import Message, read_prompt
 
 MODEL = "rule-player-not-a-language-model"
 INVALID_ANSWERS = ("turn around", "move ahead", "grab it", "open the door", "wait")
-"""Answers outside the action set, for a player that sometimes forgets what it may do."""
+"""Answers outside the action set, for a player that sometimes answers with an invalid action."""
 
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 
 
 class Refusal(RequestError):
-    """A request that cannot be answered.
+    """A request that is refused.
 
     Args:
-        message: What is wrong with it.
-        param: The part of the request that is wrong; None when it is the whole.
+        message: The problem.
+        param: The part of the request with the problem; None when it is the whole.
         status: HTTP status of the refusal.
     """
 
@@ -41,13 +41,13 @@ class Refusal(RequestError):
 
     @property
     def body(self) -> dict[str, Any]:
-        """The refusal as OpenAI words one."""
+        """The refusal in OpenAI's format."""
         error = {"message": self.message, "type": "invalid_request_error", "param": self.param, "code": None}
         return {"error": error}
 
 
 class _Wire(BaseModel):
-    """Somebody else's JSON: what is not known is passed over."""
+    """JSON of a client: unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -78,7 +78,7 @@ class _ResponseFormat(_Wire):
 
 
 class ChatRequest(_Wire):
-    """What is read of a request."""
+    """The fields that the rule player reads of a request."""
 
     model: str
     messages: list[_ChatMessage] = Field(min_length=1)
@@ -90,23 +90,23 @@ class ChatRequest(_Wire):
 
 
 class Player(BaseModel):
-    """How badly the rule player plays."""
+    """Settings of the rule player's mistakes."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
 
     mistakes: float = Field(default=0.2, ge=0, le=1)
-    """Share of answers that are another action than the rules chose, at random."""
+    """Share of answers that are replaced by another random action."""
     invalid: float = Field(default=0.01, ge=0, le=1)
-    """Share of answers that are no action at all. An enum in the request's schema rules them out."""
+    """Share of answers that are no action. An enum in the request's schema prevents them."""
     seed: int = 0
-    """Another one makes other mistakes for the same requests."""
+    """Seed of the mistakes."""
 
 
 def read_request(body: bytes) -> ChatRequest:
     """Read a request body.
 
     Raises:
-        Refusal: It is not JSON, not a chat completion request, or asks for what the rule player cannot do.
+        Refusal: It is not JSON, not a chat completion request, or asks for an unsupported feature.
     """
     try:
         request = ChatRequest.model_validate(json.loads(body))
@@ -128,18 +128,18 @@ def read_request(body: bytes) -> ChatRequest:
 def complete(
     request: ChatRequest, player: Player, *, completion_id: str, created_at_s: int
 ) -> dict[str, Any]:
-    """Answer a request, in the shape of an OpenAI chat completion.
+    """Answer a request in the format of an OpenAI chat completion.
 
     Token counts are estimates: one per word, number or punctuation mark.
 
     Args:
-        request: What was asked.
-        player: How it plays.
+        request: The request.
+        player: Settings of the player.
         completion_id: Id of the answer.
         created_at_s: Unix time of the answer.
 
     Raises:
-        Refusal: The response format asks for something else than an action and a reason.
+        Refusal: The response format needs other properties than an action and a reason.
     """
     properties = _properties(request.response_format)
     content = json.dumps(_answer(request, player, properties), ensure_ascii=False)
@@ -162,7 +162,7 @@ def complete(
 
 
 def _properties(wanted: _ResponseFormat | None) -> dict[str, Any]:
-    """The properties of the answer, with their schemas; `thinking` and `action` when none are given."""
+    """Return the schemas of the answer's properties; `thinking` and `action` without a schema."""
     if wanted is None or wanted.type != "json_schema":
         return {"thinking": {}, "action": {}}
     schema = (wanted.json_schema.schema_ if wanted.json_schema else None) or {}

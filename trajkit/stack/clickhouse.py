@@ -1,4 +1,4 @@
-"""A real ClickHouse server on this machine, out of a Python wheel: data in a folder, a loopback port."""
+"""Run a real ClickHouse server from a Python wheel, with its data in a folder and a loopback port."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ __all__ = ["ClickHouse", "User", "delete_data", "is_data_folder"]
 
 DATABASE = "tensorzero"
 MARK = "clickhouse.json"
-"""The file that makes a folder one of ours: it holds the user, the password, the port and the process."""
+"""File that marks a data folder of trajkit: it has the user, the password, the port and the process."""
 HOST = "127.0.0.1"
-"""The only address it listens on, and the only one that its users may come from."""
+"""The only address that it listens on, and the only one that it accepts connections from."""
 _MOST_PARTS = 100_000
-"""Parts of a table before the server makes inserts wait. The gateway leaves one with each inference; they are
-merged soon after, and feedback whose episode has to wait for that is refused."""
+"""Parts of a table before the server delays inserts. The gateway adds a part with each inference. Parts are
+merged soon afterwards, and a delay would let the gateway refuse feedback on a new episode."""
 _CONFIG = """<clickhouse>
   <http_port>{port}</http_port>
   <listen_host>{host}</listen_host>
@@ -70,7 +70,7 @@ class _Mark(Model):
 
 
 class ClickHouse:
-    """A local ClickHouse server. As a context manager it is killed at the end; what was written stays."""
+    """A local ClickHouse server. As a context manager it is killed at the end; its data stays."""
 
     def __init__(self, folder: Path, mark: _Mark) -> None:
         self.folder = folder
@@ -80,16 +80,16 @@ class ClickHouse:
 
     @classmethod
     def start(cls, folder: Path, *, users: Sequence[User] = (), timeout_s: float = 30.0) -> Self:
-        """Start a server on a folder: a new one, or one that has data from before. Takes about half a second.
+        """Start a server on a new folder or on existing data. It takes about half a second.
 
         Args:
-            folder: Where its data are kept; made when it is not there. Its user and password stay in it too
-                (mode 0600), and its port, which is taken again when it is free.
-            users: Others who may log in, besides its own user, who may do everything.
-            timeout_s: Seconds it may take.
+            folder: Data folder; created if needed. It also keeps the server's user and password (mode 0600)
+                and its port, which is used again when it is free.
+            users: Further users, besides the server's own, which has all rights.
+            timeout_s: Most seconds that the start may take.
 
         Raises:
-            StackError: A server runs on this folder already, it did not start, or the system is Windows.
+            StackError: A server already runs on this folder, it did not start, or the system is Windows.
             MissingExtra: The package with the engine is not installed.
         """
         _check_system()
@@ -126,7 +126,7 @@ class ClickHouse:
 
     @classmethod
     def find(cls, folder: Path) -> Self | None:
-        """The server that runs on a folder; None when none does."""
+        """Return the server that runs on a folder; None when there is none."""
         mark = _read_mark(folder.resolve())
         if mark is None or mark.process is None or not mark.process.is_running:
             return None
@@ -140,16 +140,16 @@ class ClickHouse:
 
     @property
     def url(self) -> str:
-        """Where TensorZero finds its database, with the password."""
+        """URL of TensorZero's database, with the password."""
         return self.url_for(self.user)
 
     @property
     def secret_url(self) -> SecretStr:
-        """The same, kept out of logs."""
+        """The same URL, hidden from logs."""
         return SecretStr(self.url)
 
     def url_for(self, user: User, *, database: str = DATABASE) -> str:
-        """The URL of a database for one of the users, with the password."""
+        """Return the URL of a database for a user, with the password."""
         return f"http://{user.name}:{user.password}@{HOST}:{self.port}/{database}"
 
     @property
@@ -158,7 +158,7 @@ class ClickHouse:
         return self.process.is_running
 
     def ask(self, sql: str, *, user: User | None = None) -> str:
-        """Run one statement; return the answer as tab-separated text.
+        """Run one statement and return the answer as tab-separated text.
 
         Raises:
             ServiceError: The server cannot be reached, or refuses.
@@ -185,11 +185,11 @@ class ClickHouse:
             return None
 
     def stop(self) -> bool:
-        """End the server by its process id; return whether it ran. What it acknowledged is on disk."""
+        """End the server by its process id; return whether it ran. All acknowledged writes are on disk."""
         return processes.end(self.process)
 
     def kill(self) -> bool:
-        """End the server at once, as a crash would; return whether it ran."""
+        """Kill the server, as in a crash; return whether it ran."""
         return processes.end(self.process, grace_s=0)
 
     def __enter__(self) -> Self:
@@ -201,29 +201,29 @@ class ClickHouse:
         self.kill()
 
     def __repr__(self) -> str:
-        """Where it is, without the password."""
+        """Return its address without the password."""
         return f"ClickHouse({HOST}:{self.port}, folder={str(self.folder)!r})"
 
 
 def is_data_folder(folder: Path) -> bool:
-    """Whether a server of ours keeps, or kept, its data in this folder."""
+    """Check whether a server of trajkit has, or had, its data in this folder."""
     return (folder / MARK).exists()
 
 
 def delete_data(folder: Path) -> None:
-    """Remove what a server kept in a folder, and nothing else that may be there.
+    """Delete the data of a server in a folder, and leave other files alone.
 
     Raises:
-        StackError: It is not the folder of a server of ours, or one runs on it.
+        StackError: The folder is not a server's data folder, or a server runs on it.
     """
     if not is_data_folder(folder):
-        raise StackError(f"{folder} is not a database of trajkit, so it is left alone")
+        raise StackError(f"{folder} is not a database of trajkit, so it was not deleted")
     if ClickHouse.find(folder) is not None:
         raise StackError(f"a ClickHouse server runs on {folder}", hint="stop it first with `trajkit down`")
     shutil.rmtree(folder / "data", ignore_errors=True)
     for name in ("config.xml", "users.xml", "server.log", f"{MARK}.lock", MARK):
         (folder / name).unlink(missing_ok=True)
-    with contextlib.suppress(OSError):  # somebody's own files keep it
+    with contextlib.suppress(OSError):  # other files may be in the folder
         folder.rmdir()
 
 
@@ -282,7 +282,7 @@ def _free_port(wanted: int) -> int:
 
 
 class User(NamedTuple):
-    """One who may log in to the database."""
+    """A user of the database."""
 
     name: str
     password: str
@@ -290,13 +290,13 @@ class User(NamedTuple):
 
 
 def write_configuration(folder: Path, *, port: int, users: Sequence[User]) -> None:
-    """Write what the server reads when it starts: its address, and who may log in.
+    """Write the server's configuration: its address and its users.
 
     Raises:
-        StackError: A user has a name or a password that cannot be.
+        StackError: A user's name or password is invalid.
     """
-    # The engine logs itself in as `default`, which therefore has no password. Anybody on this machine can do
-    # the same, hence it is granted what the start needs and nothing else.
+    # The engine logs itself in as `default`, which therefore has no password. Every user of this machine can
+    # do the same, so it has only the rights that the start needs.
     grants = "".join(f"<query>{grant}</query>" for grant in GRANTS)
     default = _USER.format(
         name="default",
@@ -312,7 +312,7 @@ def write_configuration(folder: Path, *, port: int, users: Sequence[User]) -> No
 
 def _user_xml(user: User) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", user.name) or user.name == "default" or not user.password:
-        raise StackError(f"{user.name!r} cannot be a user: small letters, digits and _, and a password")
+        raise StackError(f"{user.name!r} is not a valid user: small letters, digits and _, with a password")
     digest = hashlib.sha256(user.password.encode()).hexdigest()
     return _USER.format(
         name=user.name,

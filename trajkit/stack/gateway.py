@@ -1,7 +1,7 @@
-"""TensorZero's gateway: opened inside this process or reached by URL, quiet, closed without accidents.
+"""Open TensorZero's gateway inside this process or by URL, without its log output, and close it safely.
 
-TensorZero 2026.6.0 for Python brings its gateway as a library that lives inside the process that uses it. It
-serves no TensorZero HTTP API, so there is nothing to start: every command opens its own on the same database.
+TensorZero 2026.6.0 for Python contains its gateway as a library that runs inside the process that uses it. It
+serves no TensorZero HTTP API, so there is no server to start: every command opens a gateway on the database.
 """
 
 from __future__ import annotations
@@ -43,20 +43,20 @@ async def open_gateway(
     gateway_url: str | None = None,
     timeout_s: float | None = None,
 ) -> AsyncIterator[AsyncTensorZeroGateway]:
-    """Open a gateway for the time of a block: the one at `gateway_url`, else one in this process.
+    """Open a gateway for the time of a block: the one at `gateway_url`, or else one in this process.
 
-    The first one on an empty database makes its tables, which takes about 3 s.
+    The first gateway on an empty database creates the tables, which takes about 3 s.
 
     Args:
-        config_file: The `tensorzero.toml`; not used with `gateway_url`, where the gateway has its own. A copy
-            is used, which writes every row before it answers, whatever the file says.
-        clickhouse_url: The database, with user and password.
-        gateway_url: A gateway that runs elsewhere.
+        config_file: The `tensorzero.toml`; unused with `gateway_url`. The gateway gets a copy that makes it
+            write every row before it answers, whatever the file says.
+        clickhouse_url: URL of the database, with user and password.
+        gateway_url: URL of a running gateway.
         timeout_s: Seconds that one call may take; None for no limit.
 
     Raises:
-        ConfigError: The configuration or a URL cannot be used.
-        ServiceError: The database or the gateway refused or could not be reached. Passwords are left out.
+        ConfigError: The configuration or a URL is invalid.
+        ServiceError: The database or the gateway refused or could not be reached. Passwords are hidden.
     """
     tensorzero = _import_quietly()
     key = secret_from_environment("TENSORZERO_API_KEY")
@@ -85,8 +85,8 @@ async def open_gateway(
         yield cast("AsyncTensorZeroGateway", gateway)
     finally:
         await gateway.close()
-        # Its threads come back to Python once more after they have answered. An interpreter that ends at
-        # that moment aborts ("PyGILState_Release": 11 of 40 runs without this pause, none with half of it).
+        # Its threads return to Python once more after their answer. An interpreter that ends at that moment
+        # aborts ("PyGILState_Release": 11 of 40 runs without this pause, none with half of it).
         await asyncio.sleep(_CLOSING_S)
 
 
@@ -99,7 +99,7 @@ def _safe_copy(config_file: Path | None) -> Iterator[Path]:
 
 
 def check_config(config_file: Path) -> None:
-    """Let the gateway itself read a configuration, without a database.
+    """Let the gateway read a configuration, without a database.
 
     Raises:
         ConfigError: The gateway refuses it; the message is its own.
@@ -108,16 +108,16 @@ def check_config(config_file: Path) -> None:
     try:
         tensorzero.TensorZeroGateway.build_embedded(config_file=str(config_file)).close()
     except tensorzero.BaseTensorZeroError as error:
-        # that there is no database to write to is found out only when all has been read
+        # the missing database is an error only after the whole configuration was read
         if "EmbeddedGatewaySetup" not in str(error):
             raise _translated(str(error), config_file) from None
 
 
 async def create_schema(config_file: Path, clickhouse_url: SecretStr) -> None:
-    """Make TensorZero's tables, or bring them up to date, by opening a gateway once.
+    """Create or migrate TensorZero's tables, by opening a gateway once.
 
     Raises:
-        ConfigError: The configuration cannot be used.
+        ConfigError: The configuration is invalid.
         ServiceError: The database refused or could not be reached.
     """
     async with open_gateway(config_file, clickhouse_url=clickhouse_url):
@@ -125,7 +125,7 @@ async def create_schema(config_file: Path, clickhouse_url: SecretStr) -> None:
 
 
 def _import_quietly() -> ModuleType:
-    # the library logs to stdout, which is for results; its errors are raised as well; it reads this on import
+    # the library logs to stdout, which is for results; it reads this on import, and raises errors anyway
     os.environ.setdefault("RUST_LOG", "off")
     return need("tensorzero", extra="tensorzero")
 
@@ -134,7 +134,7 @@ def _check_reachable(url: str) -> None:
     try:
         urllib.request.urlopen(urllib.parse.urljoin(url.rstrip("/") + "/", "health"), timeout=20).close()
     except urllib.error.HTTPError as error:
-        error.close()  # it answers; what it thinks of the calls to come it says then
+        error.close()  # the gateway is there; later calls report their own errors
     except (OSError, ValueError) as error:
         password = url if "://" in url else None
         raise ServiceError(
@@ -144,7 +144,7 @@ def _check_reachable(url: str) -> None:
 
 
 def _translated(text: str, config_file: Path | None, *secrets: SecretStr | str | None) -> TrajkitError:
-    """An error of ours, for what the library says."""
+    """Convert an error text of the library to an error of trajkit."""
     message = hidden(innermost_message(text) or text, *secrets).strip()
     if "Invalid ClickHouse database URL" in message:
         return ConfigError(
@@ -160,7 +160,7 @@ def _translated(text: str, config_file: Path | None, *secrets: SecretStr | str |
 
 
 def innermost_message(text: str) -> str | None:
-    """What the library meant by an error that it prints as nested Rust values; None where it holds none."""
+    """Return the innermost message of an error that is printed as nested Rust values; None without one."""
     messages = re.findall(r'message: ("(?:[^"\\]|\\.)*")', text)
     return _unquoted(messages[-1]) if messages else None
 

@@ -1,4 +1,4 @@
-"""A gateway's `tensorzero.toml`: what it names, and a copy of it that plays on the local stack."""
+"""Read a gateway's `tensorzero.toml`, and copy it for the local stack."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trajkit._core.files import building_folder, write_text
 from trajkit.errors import ConfigError
 
 STAND_IN_HOST = "trajkit-model-server.invalid"
-"""Host that stands in a configuration for the local model server, whose port is known only when it runs."""
+"""Placeholder host for the local model server, whose port is known only when it runs."""
 
 Table = tomlkit.TOMLDocument | AbstractTable
 
@@ -44,7 +44,7 @@ class GatewayConfig(NamedTuple):
 
 
 class _Text(NamedTuple):
-    """A text in a configuration and where it stands."""
+    """A text in a configuration, and its place."""
 
     holder: Any
     key: str
@@ -90,7 +90,7 @@ def _text(path: Path) -> str:
 
 
 def _stand_in_uses(document: Mapping[str, Any]) -> list[_Text]:
-    """Where a variant names a model whose address is the stand-in's."""
+    """Return the places where a variant names a model at the placeholder host."""
     models = {
         name
         for name, model in document.get("models", {}).items()
@@ -112,24 +112,24 @@ def prepare_config(
     model: str | None = None,
     served: Sequence[str] = (),
 ) -> Path:
-    """Copy a configuration and the files it names into a new folder, fit for the local stack.
+    """Copy a configuration and the files that it names into a new folder, for use with the local stack.
 
-    The copy keeps its comments. With it the gateway writes every row before it answers and reports nothing
-    home; the stand-in's address is filled in, or another model stands in its place.
+    The copy keeps the comments. It makes the gateway write every row before it answers and disables its usage
+    analytics; the placeholder host becomes the model server's address, or another model is set.
 
     Args:
         source: A `tensorzero.toml`.
-        target: Folder that is made.
-        model_url: Where the model server answers; needed when the configuration uses it and `model` is None.
-        model: What variants that use the stand-in get in its place, such as `openai::gpt-4.1-mini`.
-        served: Names of the models that the model server has, where it is not the stand-in. The first is
-            asked where a model at the stand-in's address has none of these names.
+        target: The new folder.
+        model_url: Address of the model server; required when the configuration uses it and `model` is None.
+        model: Model for the variants that use the stand-in, such as `openai::gpt-4.1-mini`.
+        served: Models of the model server, where it is not the stand-in. The first replaces each model of the
+            configuration that the server does not have.
 
     Returns:
         The `tensorzero.toml` in the new folder.
 
     Raises:
-        ConfigError: `source` cannot be used, or `model` would change nothing.
+        ConfigError: `source` is invalid, or `model` would change nothing.
         StoreError: `target` exists.
     """
     config = read_config(source)
@@ -139,7 +139,7 @@ def prepare_config(
     elif config.needs_model_server:
         if model_url is None:
             raise ConfigError(
-                f"{source} plays with the local model server, and none runs",
+                f"{source} uses the local model server, and it does not run",
                 hint="start it with `trajkit up`",
             )
         address = model_url.removeprefix("http://").rstrip("/")
@@ -148,7 +148,7 @@ def prepare_config(
         _change_texts(document, lambda _, text: text.replace(STAND_IN_HOST, address))
     _set(document, "gateway", "disable_pseudonymous_usage_analytics", value=True)
     _set(document, "gateway", "observability", "enabled", value=True)
-    # with asynchronous writes 2,761 of 4,000 inferences were kept, without an error
+    # with asynchronous writes, only 2,761 of 4,000 inferences were written, without an error
     _set(document, "gateway", "observability", "async_writes", value=False)
     with building_folder(target) as folder:
         _change_texts(document, lambda key, text: _carried(key, text, source.parent.resolve(), folder))
@@ -168,7 +168,7 @@ def _set_model(document: Table, model: str, *, source: Path) -> None:
 
 
 def _name_served(document: Table, served: Sequence[str]) -> None:
-    """Let every model at the stand-in's address be one that is served there."""
+    """Replace each unknown model name at the placeholder host by a served model."""
     for model in document.get("models", {}).values():
         for provider in model.get("providers", {}).values():
             is_there = STAND_IN_HOST in str(provider.get("api_base", ""))
@@ -200,9 +200,9 @@ def _texts(table: Any) -> Iterator[_Text]:
 
 
 def _carried(key: str, text: str, home: Path, folder: Path) -> str:
-    """Copy the file that a text names and return the name it has in the copy; any other text as it is."""
+    """Copy the file that a text names and return its name in the copy; return any other text unchanged."""
     named = home / text
-    if key == "base_path":  # where templates find what they include: used in place
+    if key == "base_path":  # the folder of template includes stays where it is
         return str(named)
     try:
         if not text or Path(text).is_absolute() or not named.is_file():

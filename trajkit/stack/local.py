@@ -1,4 +1,4 @@
-"""The local stack of a working folder: started as a whole, stopped as a whole, with its data kept."""
+"""Start and stop the local stack of a working folder as a whole, and keep its data."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ COUNTED_TABLES = ("JsonInference", "ChatInference", "FloatMetricFeedback", "Bool
 
 _MODEL_SERVER = "trajkit.stack.model_server"
 _LOADING_S = 600.0
-"""Large models take minutes to load; one that cannot be loaded ends its process at once."""
+"""Large models take minutes to load; a server that cannot load its model ends at once."""
 _URL = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
 class Serves(NamedTuple):
-    """Models of this machine that take the stand-in's place."""
+    """Models of this machine that replace the stand-in."""
 
     arguments: tuple[str, ...]
-    """What `trajkit serve` is told to load. It runs in another folder: paths are absolute."""
+    """Arguments of `trajkit serve`, which runs in another folder, so paths are absolute."""
     names: tuple[str, ...]
-    """What it is to call them, the one in the stand-in's place first."""
+    """Names of the models, the stand-in's replacement first."""
 
 
 class Stopped(NamedTuple):
-    """A service that was to be ended."""
+    """A service that was to be stopped."""
 
     service: str
     process: Process
@@ -51,15 +51,15 @@ class Stopped(NamedTuple):
 
 @dataclass(frozen=True)
 class Down(Result):
-    """What `stop_stack` did."""
+    """The result of `stop_stack`."""
 
     services: list[Stopped]
-    """Each service that had been started, whether it still ran or not."""
+    """Each service that had been started, running or not."""
     deleted: Path | None = None
-    """The folder of the database that was deleted; None when none was."""
+    """Folder of the deleted database; None when none was deleted."""
 
     def to_json(self) -> dict[str, Any]:
-        """The services, and the folder that was deleted."""
+        """Return the services, and the deleted folder."""
         services = [
             {"service": service, "pid": process.pid, "was_running": was_running}
             for service, process, was_running in self.services
@@ -77,7 +77,7 @@ class Down(Result):
 
 
 def recipe_config(name: str = "babyai") -> Path:
-    """The `tensorzero.toml` of a recipe that comes with trajkit.
+    """Return the `tensorzero.toml` of a recipe that is part of trajkit.
 
     Raises:
         ConfigError: There is no such recipe.
@@ -97,21 +97,21 @@ def start_stack(
     folder: Path | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> LocalStack:
-    """Start what does not run yet and leave the rest alone; stop it again when a step fails.
+    """Start the services that do not run yet. After a failure, the services that it started are stopped.
 
     Args:
         config: The gateway's `tensorzero.toml`; a copy of it is used.
-        data_folder: Where the database keeps its data; None for `.trajkit/stack/clickhouse`.
+        data_folder: Data folder of the database; None for `.trajkit/stack/clickhouse`.
         mistakes: Share of the model server's answers that are wrong on purpose, from 0 to 1.
-        model: Model that takes the place of the stand-in, such as `openai::gpt-4.1-mini`.
-        serves: Models of this machine that are served in its place; None for the stand-in itself.
+        model: Model that replaces the stand-in, such as `openai::gpt-4.1-mini`.
+        serves: Models of this machine that replace the stand-in; None for the stand-in itself.
         folder: The working folder; None for the current one.
-        say: Told of every step.
+        say: Called with a message at every step.
 
     Raises:
         StackError: A service did not start, or the stack of this folder runs on other data.
-        ConfigError: The configuration cannot be used.
-        ServiceError: The gateway could not make its tables.
+        ConfigError: The configuration is invalid.
+        ServiceError: The gateway could not create its tables.
     """
     home = ((folder or Path()) / STATE_FOLDER / "stack").resolve()
     home.mkdir(parents=True, exist_ok=True)
@@ -119,8 +119,8 @@ def start_stack(
     uses_stand_in = read_config(config).needs_model_server
     if serves is not None and not uses_stand_in:
         raise ConfigError(
-            f"no variant in {config} uses the stand-in model, so nobody would ask {serves.names[0]}",
-            hint="`trajkit serve` serves it apart, and `trajkit register` names it in a configuration",
+            f"no variant in {config} uses the stand-in model, so none would use {serves.names[0]}",
+            hint="`trajkit serve` serves it separately, and `trajkit register` adds it to a configuration",
         )
     needs_model_server = uses_stand_in and model is None
     with contextlib.ExitStack() as undo:
@@ -194,7 +194,7 @@ def _model_server(
 
 
 def _is_same(server: ModelServer, mistakes: float, serves: Serves | None) -> bool:
-    """Whether a server that runs is the one that is asked for."""
+    """Check whether a running server is the one that is requested."""
     if serves is None:
         return not server.models and server.mistakes == mistakes
     return (server.models, server.arguments) == (serves.names, serves.arguments)
@@ -221,7 +221,7 @@ def _served(
 
 def _url_in(log: Path) -> str | None:
     text = log.read_text(encoding="utf-8", errors="replace")
-    found = _URL.search(text.rpartition("\n")[0])  # whole lines only: half a port is another port
+    found = _URL.search(text.rpartition("\n")[0])  # whole lines only: a cut port is another port
     return found.group() if found else None
 
 
@@ -233,7 +233,7 @@ def _configure(
     model: str | None,
     say: Callable[[str], None],
 ) -> Path:
-    """Prepare the configuration beside the one in use, try it, and only then put it in its place."""
+    """Prepare the configuration beside the current one, try it, and then replace the current one."""
     fresh, goal = home / "config.new", home / "config"
     shutil.rmtree(fresh, ignore_errors=True)
     try:
@@ -254,14 +254,14 @@ def _configure(
 
 
 def stop_stack(*, folder: Path | None = None, with_data: bool = False) -> Down:
-    """Stop what `start_stack` started, by process id, and forget it. Other processes are left alone.
+    """Stop the processes that `start_stack` started, by process id, and remove the state file.
 
     Args:
         folder: The working folder; None for the current one.
-        with_data: Delete the database too.
+        with_data: Also delete the database.
 
     Raises:
-        StackError: The state file cannot be read, or a database that nobody wrote down runs on the data.
+        StackError: The state file cannot be read, or an unrecorded database runs on the data.
     """
     state = read_state(folder)
     home = ((folder or Path()) / STATE_FOLDER / "stack").resolve()
@@ -281,11 +281,11 @@ def stop_stack(*, folder: Path | None = None, with_data: bool = False) -> Down:
 
 
 def row_counts(state: LocalStack) -> dict[str, int]:
-    """Rows in the main tables of the database that runs.
+    """Count the rows in the main tables of the running database.
 
     Raises:
         ServiceError: The database does not answer, or does not have TensorZero's tables.
-        StackError: It does not run.
+        StackError: The database does not run.
     """
     database = ClickHouse.find(state.data_folder)
     if database is None:

@@ -1,4 +1,4 @@
-"""The base of small servers of this machine: threads on loopback that end softly."""
+"""The base of small servers on loopback that end their connections gracefully."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import threading
 from typing import Any
 
 HOST = "127.0.0.1"
-"""Where they listen, and nowhere else."""
+"""The only address that they listen on."""
 
 _log = logging.getLogger(__name__)
 
 
 class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
-    """A thread for each connection.
+    """A server with a thread for each connection.
 
     Args:
-        port: 0 takes a free one.
-        handler: What answers on a connection.
+        port: Port; 0 chooses a free one.
+        handler: Handler of a connection.
 
     Raises:
         OSError: The port is taken.
@@ -38,20 +38,20 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
         super().__init__((HOST, port), handler)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Begin a thread."""
+        """Record the connection and start its thread."""
         with self._changed:
             self._connections.add(request)
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:
-        """A connection has ended."""
+        """Close the connection and forget it."""
         super().shutdown_request(request)
         with self._changed:
             self._connections.discard(request)
             self._changed.notify_all()
 
     def end_connections(self, grace_s: float) -> None:
-        """Read nothing more, so that idle connections end at once and busy ones after their answer."""
+        """Stop reading, so that idle connections end at once and busy ones after their answer."""
         with self._changed:
             for connection in self._connections:
                 with contextlib.suppress(OSError):  # the client may have gone first
@@ -59,6 +59,6 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._changed.wait_for(lambda: not self._connections, timeout=grace_s)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say what went wrong, unless the client only went away."""
+        """Log an error, unless the client only disconnected."""
         if not isinstance(sys.exception(), ConnectionError | TimeoutError):
             _log.exception("a request could not be answered")

@@ -1,6 +1,6 @@
-"""A stand-in for a model as an OpenAI-compatible API on loopback: a rule player, not a language model.
+"""Serve the rule player, a stand-in for a language model, as an OpenAI-compatible API on loopback.
 
-For work on BabyAI without any model, key or network. Run as `python -m trajkit.stack.model_server --port 0`.
+It plays BabyAI without model, key or network. Run it as `python -m trajkit.stack.model_server --port 0`.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 class ModelServer:
-    """The stand-in, answering in threads of this process until it is closed. Also a context manager.
+    """The stand-in, served in threads of this process until it is closed. Also a context manager.
 
     Args:
-        player: How it plays.
-        port: Port on loopback; 0 takes a free one.
+        player: Settings of the player.
+        port: Port on loopback; 0 chooses a free one.
 
     Raises:
         StackError: The port is taken.
@@ -56,7 +56,7 @@ class ModelServer:
         return f"http://{HOST}:{self._server.server_address[1]}"
 
     def close(self) -> None:
-        """Take no more requests, finish those that came, and end. A second call does nothing."""
+        """Refuse new requests, finish the current ones, and end. A second call does nothing."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -74,10 +74,10 @@ def start(*, port: int = 0, mistakes: float = 0.2, invalid: float = 0.01, seed: 
     """Start the stand-in in this process.
 
     Args:
-        port: Port on loopback; 0 takes a free one.
-        mistakes: Share of answers that are a random other action, 0 to 1.
+        port: Port on loopback; 0 chooses a free one.
+        mistakes: Share of answers that are another random action, 0 to 1.
         invalid: Share of answers that are no action, 0 to 1.
-        seed: Another one makes other mistakes.
+        seed: Seed of the mistakes.
 
     Raises:
         RequestError: A share is not between 0 and 1, or both together are more than 1.
@@ -104,11 +104,11 @@ def serve(
     """Serve until the process is told to end (SIGTERM or Ctrl-C). Call it from the main thread.
 
     Args:
-        port: Port on loopback; 0 takes a free one.
-        mistakes: Share of answers that are a random other action, 0 to 1.
+        port: Port on loopback; 0 chooses a free one.
+        mistakes: Share of answers that are another random action, 0 to 1.
         invalid: Share of answers that are no action, 0 to 1.
-        seed: Another one makes other mistakes.
-        on_ready: Called with the address once requests are taken.
+        seed: Seed of the mistakes.
+        on_ready: Called with the address once the server accepts requests.
     """
     is_ending = threading.Event()
     with (
@@ -134,7 +134,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     server_version = "trajkit-rule-player"
     timeout = _IDLE_S
     disable_nagle_algorithm = True
-    wbufsize = -1  # the head and the body leave together
+    wbufsize = -1  # send head and body together
 
     def do_GET(self) -> None:
         path = self.path.partition("?")[0]
@@ -182,7 +182,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             body += self.rfile.read(n_bytes)
             self.rfile.readline(3)
         while self.rfile.readline(65536) not in (b"\r\n", b"\n", b""):
-            pass  # trailers say nothing that matters here
+            pass  # trailers are not used
         return body
 
     def _number(self, text: str, *, base: int) -> int:
@@ -197,7 +197,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return number
 
     def _give_up(self, message: str, *, status: int = 400) -> NoReturn:
-        self.close_connection = True  # what follows on this connection cannot be told apart
+        self.close_connection = True  # the next request's start on this connection is unknown
         raise Refusal(message, status=status)
 
     def _refuse(self, refusal: Refusal) -> None:
@@ -215,7 +215,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is not even a request of ours, in JSON too."""
+        """Answer malformed requests with JSON, too."""
         self.close_connection = True
         self.request_version = (
             self.protocol_version
@@ -227,7 +227,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Serve until told to end; writes one line with the address to stdout when ready."""
+    """Serve until told to end; write one line with the address to stdout when ready."""
     parser = argparse.ArgumentParser(prog="python -m trajkit.stack.model_server", description=__doc__)
     parser.add_argument("--port", type=int, default=0, help="port on loopback; 0 takes a free one")
     parser.add_argument("--mistakes", type=float, default=0.2, help="share of random other actions")

@@ -1,4 +1,4 @@
-"""Processes that outlive the command that starts them, and are never mistaken for others of the same id."""
+"""Start and find processes that outlive the command that started them, and identify them beyond their id."""
 
 from __future__ import annotations
 
@@ -24,43 +24,43 @@ _POLL_S = 0.02
 _LOG_LINES = 12
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
-# Handles of what this process started. Its children are its own to bury, and a dropped Popen warns.
+# Handles of processes that this process started. It must wait for its children; a dropped Popen warns.
 _children: dict[int, subprocess.Popen[bytes]] = {}
 
 Answer = TypeVar("Answer")
 
 
 class Process(Model):
-    """A process by its id and its start, which together name it for good."""
+    """A process, identified by its id and its start."""
 
     pid: int
     """Process id."""
     birth: str
-    """When it started, as the operating system writes it: ids are used again, the pair is not."""
+    """Time of its start, as the operating system gives it: ids are reused, the pair is unique."""
     started_at: UtcTime
-    """When it was started, by our clock."""
+    """Time of its start, by trajkit's clock."""
 
     @property
     def is_running(self) -> bool:
-        """Whether this very process is alive."""
+        """Whether exactly this process is alive."""
         _bury(self.pid)
         return birth_of(self.pid) == self.birth
 
 
 def birth_of(pid: int) -> str | None:
-    """What the system says about the start of a process; None when there is none, or only its remains."""
+    """Return the system's start time of a process; None when there is none, or only a zombie."""
     return _birth_by_proc(pid) if _IS_LINUX else _birth_by_ps(pid)
 
 
 def _birth_by_ps(pid: int) -> str | None:
-    told = subprocess.run(
+    fields = subprocess.run(
         ["ps", "-o", "stat=,lstart=", "-p", str(pid)],
         capture_output=True,
         text=True,
         check=False,
         env=os.environ | {"LC_ALL": "C", "TZ": "UTC"},
     ).stdout.split(maxsplit=1)
-    return told[1].strip() if len(told) == 2 and not told[0].startswith("Z") else None
+    return fields[1].strip() if len(fields) == 2 and not fields[0].startswith("Z") else None
 
 
 def _birth_by_proc(pid: int) -> str | None:
@@ -68,8 +68,8 @@ def _birth_by_proc(pid: int) -> str | None:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The name is in brackets and may hold anything: count from the last one. Field 3 is the state, 20 the
-    # number of threads, 22 the start. Without its first thread a process still holds its port and its files.
+    # The name is in brackets and may contain brackets: count from the last one. Field 3 is the state, 20 the
+    # number of threads, 22 the start. A process without its first thread still holds its port and its files.
     fields = stat.rpartition(")")[2].split()
     if fields[0] in ("Z", "X") and int(fields[17]) <= 1:
         return None
@@ -87,22 +87,22 @@ def start_module(
     timeout_s: float = 30.0,
     environment: Mapping[str, str] | None = None,
 ) -> tuple[Process, Answer]:
-    """Start `python -m module` in a session of its own and wait until it is ready.
+    """Start `python -m module` in its own session and wait until it is ready.
 
     Args:
         module: Dotted name of the module to run.
         arguments: Its arguments.
-        log: File for what it prints; emptied first.
-        is_ready: Asked again and again; an answer that is not None ends the waiting.
-        what: Name of the service in an error.
-        timeout_s: Seconds it may take.
+        log: File for its output; emptied first.
+        is_ready: Called repeatedly until it returns an answer that is not None.
+        what: Name of the service in errors.
+        timeout_s: Most seconds that the start may take.
         environment: Variables added to this process's own.
 
     Returns:
         The process and the answer of `is_ready`.
 
     Raises:
-        StackError: It ended, or was not ready in time and was ended; the message has its log's last lines.
+        StackError: It ended, or was stopped because it was not ready in time; the message has the log's end.
     """
     with log.open("wb") as output:
         child = subprocess.Popen(
@@ -110,8 +110,8 @@ def start_module(
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C in the terminal is for the command, not for the service
-            # `python -m` looks in the working folder first: let that be where trajkit is, not the user's
+            start_new_session=True,  # Ctrl-C in the terminal must reach only the command
+            # `python -m` searches the working folder first: use trajkit's own folder, not the user's
             cwd=Path(trajkit.__file__).parents[1],
             env=os.environ | (environment or {}),
         )
@@ -129,7 +129,7 @@ def _wait(
 ) -> Answer:
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:
-        is_alive = process.is_running  # asked before the answer: a process that answers and ends was ready
+        is_alive = process.is_running  # before is_ready: a process that answers and then ends was ready
         if (answer := is_ready(process)) is not None:
             return answer
         if not is_alive:
@@ -140,11 +140,11 @@ def _wait(
 
 def _last_lines(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return ":\n" + "\n".join(f"  {line}" for line in lines[-_LOG_LINES:]) if lines else " and said nothing"
+    return ":\n" + "\n".join(f"  {line}" for line in lines[-_LOG_LINES:]) if lines else " and printed nothing"
 
 
 def end(process: Process, *, grace_s: float = 10.0) -> bool:
-    """Stop a process, by force when it has not ended after `grace_s` seconds. A stranger is left alone.
+    """Stop a process, by force after `grace_s` seconds. Another process with the same id is left alone.
 
     Returns:
         Whether it was running.
@@ -157,7 +157,7 @@ def end(process: Process, *, grace_s: float = 10.0) -> bool:
             return True
     _signal(process, signal.SIGKILL)
     if not _is_gone_within(process, 10.0):
-        raise StackError(f"process {process.pid} cannot be stopped: it is still there after SIGKILL")
+        raise StackError(f"process {process.pid} cannot be stopped: it still runs after SIGKILL")
     return True
 
 
@@ -183,8 +183,8 @@ def _bury(pid: int) -> None:
 
 @atexit.register
 def _let_go() -> None:
-    """Bury what has ended unseen, and drop the handles of the rest: services are meant to outlive this."""
+    """Reap ended children, and drop the handles of the others: services outlive this process."""
     for pid in list(_children):
         _bury(pid)
     for child in _children.values():
-        child.returncode = 0  # else its handle warns that nobody waits for it
+        child.returncode = 0  # otherwise the handle warns about a running process

@@ -1,7 +1,7 @@
-"""Play BabyAI from its text by simple rules: a stand-in for a model, and not a language model.
+"""Play BabyAI from its text by simple rules, as a stand-in for a language model.
 
-It has no map. Without a history it forgets everything between two steps, so it walks in circles now and then;
-with one it remembers where it saw what it needs.
+It has no map. Without a history it forgets everything between two steps, so it sometimes walks in circles;
+with a history it remembers where it saw the objects that it needs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ MISSION = re.compile(rf"\b{_ANY_CLAUSE}(?:(?:, then| after you) {_ANY_CLAUSE})?\
 
 
 class Look(NamedTuple):
-    """What an object looks like; a missing color fits any."""
+    """The look of an object; without a color it matches any color."""
 
     color: str | None
     kind: str
@@ -39,12 +39,12 @@ class Look(NamedTuple):
         return f"{self.color} {self.kind}" if self.color else self.kind
 
     def fits(self, other: Look) -> bool:
-        """Whether an object that looks like `other` is meant."""
+        """Check whether an object that looks like `other` matches."""
         return self.kind == other.kind and self.color in (None, other.color)
 
 
 class Thing(NamedTuple):
-    """An object and where it is, in steps from the agent, to its right and ahead of it."""
+    """An object and its position in steps from the agent: to its right, and ahead of it."""
 
     look: Look
     right: int
@@ -52,7 +52,7 @@ class Thing(NamedTuple):
     is_open: bool = False
 
     def after(self, action: str, *, has_moved: bool) -> Thing:
-        """Where the same object is after the agent turned or moved."""
+        """Return the object's position after the agent turned or moved."""
         if action == "turn left":
             return self._replace(right=self.forward, forward=-self.right)
         if action == "turn right":
@@ -63,11 +63,11 @@ class Thing(NamedTuple):
 
 
 class View(NamedTuple):
-    """What one observation shows."""
+    """The content of one observation."""
 
     carried: Look | None
     wall_ahead: int | None
-    """Steps to the wall in front; None when something else is seen there."""
+    """Steps to the wall in front; None when an object hides it."""
     things: tuple[Thing, ...]
 
     @property
@@ -78,29 +78,29 @@ class View(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """One thing to bring about."""
+    """One goal of a mission."""
 
     verb: str
     """`go to`, `pick up`, `open` or `put`."""
     what: Look
     beside: Look | None = None
-    """For `put`: what it shall lie next to."""
+    """For `put`: the object to put it next to."""
 
 
 class Past(NamedTuple):
-    """An earlier step: what was seen, and what was done then."""
+    """An earlier step: its observation and its action."""
 
     observation: str
     action: str
 
 
 def is_sight(line: str) -> bool:
-    """Whether a line is one that BabyAI's observations are made of."""
+    """Check whether a line has the form of a BabyAI observation."""
     return any(pattern.fullmatch(line.strip()) for pattern in (_WALL, _CARRY, _THING))
 
 
 def read_view(observation: str) -> View | None:
-    """What an observation shows; None when no line of it is BabyAI's. Other lines are passed over."""
+    """Parse an observation; None when no line of it is BabyAI's. Other lines are ignored."""
     carried, wall_ahead, things = None, None, []
     lines = [line.strip() for line in observation.splitlines() if is_sight(line)]
     for line in lines:
@@ -116,7 +116,7 @@ def read_view(observation: str) -> View | None:
 
 
 def read_mission(mission: str) -> tuple[Goal, ...]:
-    """The goals of a mission in the order in which they must be reached; empty when it is not BabyAI's."""
+    """Return the goals of a mission in the order to reach them; empty when it is not BabyAI's."""
     goals = []
     for clause in _CLAUSE.finditer(mission.lower()):
         verb, color, kind, moved_color, moved_kind, fixed_color, fixed_kind = clause.groups()
@@ -128,7 +128,7 @@ def read_mission(mission: str) -> tuple[Goal, ...]:
 
 
 def remembered(history: Sequence[Past], now: View) -> tuple[Thing, ...]:
-    """Objects that were seen before and are out of sight now, where they must be by what was done since."""
+    """Return objects that are out of sight now, at their positions after the actions since they were seen."""
     known: dict[Look, Thing] = {}
     views = [*(read_view(past.observation) for past in history), now]
     for past, (before, after) in zip(history, pairwise(views), strict=True):
@@ -148,10 +148,10 @@ def _looks(things: Iterable[Thing]) -> set[Look]:
 
 
 ACTIONS = ("turn left", "turn right", "go forward", "pick up", "drop", "toggle")
-"""What it may answer."""
+"""The actions of the player."""
 
 _REACH = 3
-"""How many steps away it notices a thing; the view goes further. There must be something left to learn.
+"""Steps at which it notices an object; the view is larger. The limit leaves something to learn.
 
 With one mistake in five it solves, by task, 0.48 (open) to 0.77 (goto) of 60 seeds without a history, and
 0.78 (open) to 0.92 (goto) with one of eight steps (measured 2026-11-21).
@@ -161,7 +161,7 @@ _OPPOSITE = {"turn left": "turn right", "turn right": "turn left"}
 
 
 class Move(NamedTuple):
-    """What the player decided, and why."""
+    """A decision of the player."""
 
     thinking: str
     action: str
@@ -170,12 +170,12 @@ class Move(NamedTuple):
 class _Scene(NamedTuple):
     view: View
     things: tuple[Thing, ...]
-    """In sight or remembered."""
+    """Objects in sight or remembered."""
     chance: random.Random
     last: str | None
     """The last action; None when no history is given."""
     n_turns: int
-    """Turns in a row that end the history."""
+    """Number of turns at the end of the history."""
 
 
 def play(
@@ -185,12 +185,12 @@ def play(
 
     Args:
         mission: A mission of BabyAI's five tasks.
-        observation: What is seen now, one thing a line.
-        history: Earlier steps, oldest first; may begin anywhere in the episode.
-        chance: Decides where to look when nothing useful is in sight; a fixed one when None.
+        observation: The current observation, one object per line.
+        history: Earlier steps, oldest first; it may begin anywhere in the episode.
+        chance: Chooses where to look when no needed object is in sight; a fixed generator when None.
 
     Returns:
-        Its reason and one of `ACTIONS`; `go forward` when the mission or the observation cannot be read.
+        A reason and one of `ACTIONS`; `go forward` when the mission or the observation cannot be parsed.
     """
     goals, view = read_mission(mission), read_view(observation)
     if not goals:
@@ -212,7 +212,7 @@ def play(
 
 
 def _current(goals: Sequence[Goal], view: View, history: Sequence[Past]) -> Goal:
-    """The first goal that is not reached, as far as hands tell: what was picked up is or was carried."""
+    """Return the first open goal. An object counts as picked up if it is or was carried."""
     first = goals[0]
     if len(goals) == 1 or first.verb != "pick up":
         return first
@@ -232,7 +232,7 @@ def _pursue(goal: Goal, scene: _Scene) -> Move:
 
 
 def _go(what: Look, scene: _Scene) -> Move:
-    """Walk until the thing is in front."""
+    """Walk until the object is in front."""
     target = _find(what, scene)
     if target is None:
         return _explore(f"I do not see the {what}.", scene)
@@ -282,7 +282,7 @@ def _set_down(carried: Look, scene: _Scene) -> Move:
 
 
 def _find(what: Look, scene: _Scene) -> Thing | None:
-    """The nearest thing that is meant; what is in sight comes before what is remembered."""
+    """Return the nearest matching object; objects in sight come before remembered ones."""
     fitting = [thing for thing in scene.things if what.fits(thing.look)]
     in_sight = [thing for thing in fitting if thing in scene.view.things]
     return min(in_sight or fitting, key=_distance, default=None)
@@ -297,7 +297,7 @@ def _is_in_front(thing: Thing | None) -> bool:
 
 
 def _approach(target: Thing, scene: _Scene) -> Move:
-    """Ahead until the target is beside the agent, then a turn towards it, then ahead again."""
+    """Walk ahead until the target is beside the agent, then turn towards it and walk again."""
     where = f"The {target.look} is {abs(target.right)} to my {'left' if target.right < 0 else 'right'}"
     where += f" and {abs(target.forward)} {'ahead' if target.forward >= 0 else 'behind'}."
     if target.forward > 0 and scene.view.is_free_ahead:
@@ -311,10 +311,10 @@ def _approach(target: Thing, scene: _Scene) -> Move:
 
 
 def _explore(why: str, scene: _Scene, *, may_advance: bool = True) -> Move:
-    """Look around: with a history by turning on and walking after three turns, without one by habit.
+    """Look around. With a history it turns, and walks on after three turns; without one it acts by habit.
 
-    A habit belongs to the view: the same view is met in the same way again, and a corner can hold the player
-    long. That is the weakness of a player without memory, and it is wanted here.
+    A habit depends only on the view, so equal views get equal actions, and a corner can hold the player for
+    long. This weakness of a player without memory is intended.
     """
     if scene.last is None:
         action = random.Random(repr(scene.view)).choices(

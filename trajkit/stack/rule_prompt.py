@@ -1,8 +1,8 @@
-"""Find the mission, the observation and the history in the text of a prompt, however it words the rest.
+"""Find the mission, the observation and the history in a prompt, whatever its other text.
 
-What it goes by: the mission is a sentence of BabyAI's grammar, first looked for in a line that says mission,
+The mission is a sentence of BabyAI's grammar, first searched in a line that contains mission,
 goal or task. The observation follows the last heading `Observation:` of the last user message. An earlier
-`Observation:` that an `Action:` follows is history; so is a user message that an assistant message follows.
+`Observation:` with an `Action:` after it is history; so is a user message with an assistant message after it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ class Message(NamedTuple):
 
 
 class Prompt(NamedTuple):
-    """What a prompt asks for."""
+    """The parts of a prompt."""
 
     mission: str
-    """Empty when there is none."""
+    """Mission; empty when there is none."""
     observation: str
-    """One thing a line; empty when there is none."""
+    """Observation, one object per line; empty when there is none."""
     history: tuple[Past, ...]
     """Earlier steps, oldest first."""
     wants_thinking: bool
-    """Whether it may think: the prompt does not ask to leave `thinking` empty."""
+    """Whether the answer may have a reason: the prompt does not ask to leave `thinking` empty."""
 
 
 class _Seen(NamedTuple):
@@ -46,7 +46,7 @@ class _Seen(NamedTuple):
 
 
 def read_prompt(messages: Sequence[Message]) -> Prompt:
-    """What the messages ask for; an assistant message is the player's own earlier answer."""
+    """Find the parts of a prompt; an assistant message is the player's own earlier answer."""
     asked = [message.text for message in messages if message.role in ("system", "developer", "user")]
     history: list[Past] = []
     observation = ""
@@ -71,7 +71,7 @@ def _find_mission(texts: Sequence[str]) -> str:
 
 
 def _read_user(text: str) -> _Seen:
-    """The steps that the text tells of, and the observation that no action follows."""
+    """Return the steps in the text, and the observation that has no action after it."""
     history: list[Past] = []
     seen: list[str] = []
     is_reading = not any(
@@ -98,5 +98,5 @@ def _read_answer(text: str) -> str:
 
 
 def _executed(action: object) -> str:
-    """What the world made of an answer: BabyAI carries out anything unknown as a step forward."""
+    """Return the action that BabyAI executes for an answer: an unknown action is a step forward."""
     return action if isinstance(action, str) and action in ACTIONS else "go forward"

@@ -1,4 +1,4 @@
-"""The state file: what runs for a working folder, so that other commands find it."""
+"""Read and write the state file of a working folder's stack, by which other commands find it."""
 
 from __future__ import annotations
 
@@ -22,46 +22,46 @@ _STAND_IN = "rule player, not a language model"
 
 
 class ModelServer(Model):
-    """What answers on this machine: the stand-in for a model, or models that were trained here."""
+    """The model server of the stack: the stand-in, or models that were trained here."""
 
     url: str
-    """Where it answers."""
+    """Address of the server."""
     mistakes: float
     """Share of its answers that are wrong on purpose."""
     models: tuple[str, ...] = ()
-    """What it calls its models, the one in the stand-in's place first; empty for the stand-in."""
+    """Names of its models, the stand-in's replacement first; empty for the stand-in."""
     arguments: tuple[str, ...] = ()
-    """What `trajkit serve` was told to load; empty for the stand-in."""
+    """Arguments of `trajkit serve`; empty for the stand-in."""
     process: Process
-    """Its process."""
+    """Process of the server."""
 
 
 class LocalStack(Model, Result):
-    """What `trajkit up` started, and where it is."""
+    """The services that `trajkit up` started, and their addresses."""
 
     clickhouse_url: SecretStr
-    """The database, with user and password, as TensorZero wants it."""
+    """URL of the database for TensorZero, with user and password."""
     clickhouse: Process
-    """The process of the database."""
+    """Process of the database."""
     data_folder: Path
-    """Where the database keeps its data."""
+    """Data folder of the database."""
     config_file: Path
-    """The gateway's configuration, with the addresses of this stack."""
+    """Configuration of the gateway, with the addresses of this stack."""
     config_source: Path
-    """The configuration that it was made from."""
+    """The configuration that it was copied from."""
     model: str | None
-    """Model that takes the place of the stand-in; None when the configuration's own models are used."""
+    """Model that replaces the stand-in; None when the configuration's own models are used."""
     model_server: ModelServer | None
-    """The stand-in, or what is served in its place; None when no variant uses it."""
+    """The stand-in, or its replacement; None when no variant uses it."""
 
     @property
     def model_url(self) -> str | None:
-        """Where the model server answers; None when no variant uses it."""
+        """Address of the model server; None when no variant uses it."""
         return self.model_server.url if self.model_server else None
 
     @property
     def served(self) -> tuple[str, ...]:
-        """Names of the models that are served in the stand-in's place; empty where the stand-in is."""
+        """Names of the models that replace the stand-in; empty for the stand-in."""
         return self.model_server.models if self.model_server else ()
 
     @property
@@ -81,7 +81,7 @@ class LocalStack(Model, Result):
         return f"{parts.scheme}://{parts.username}:***@{parts.hostname}:{parts.port}{parts.path}"
 
     def to_json(self) -> dict[str, Any]:
-        """The services, their addresses and processes, and the files that they use; no password."""
+        """Return the services, their addresses, processes and files, without the password."""
         server = self.model_server
         return {
             "clickhouse": {"url": self.shown_url, **_process(self.clickhouse)},
@@ -113,13 +113,13 @@ class LocalStack(Model, Result):
         return table_text([Cell(each, is_number=each == "process") for each in headings], rows)
 
     def print_text(self) -> None:
-        """Print the services on stdout, and on stderr what may be typed next."""
+        """Print the services to stdout, and suggested commands to stderr."""
         from trajkit.stack.local import recipe_config
 
         result_text(str(self))
         for name in ("TENSORZERO_GATEWAY_URL", "TENSORZERO_CLICKHOUSE_URL"):
             if os.environ.get(name):
-                talk(f"note: {name} is set, and other commands use what it names instead of this stack")
+                talk(f"note: {name} is set, and other commands use it instead of this stack")
         talk("next:")
         if self.config_source == recipe_config().resolve():
             talk("  trajkit rollout babyai --task goto --variant history_and_reasoning --episodes 20")
@@ -142,12 +142,12 @@ def _process(process: Process) -> dict[str, Any]:
 
 
 def state_path(folder: Path | None = None) -> Path:
-    """Where the state of a working folder is kept."""
+    """Return the path of a working folder's state file."""
     return (folder or Path()) / STATE_FOLDER / STATE_FILE
 
 
 def read_state(folder: Path | None = None) -> LocalStack | None:
-    """What was started for a working folder, alive or not; None when nothing was.
+    """Return the recorded stack of a working folder, running or not; None when there is none.
 
     Raises:
         StackError: The file cannot be read.
@@ -162,18 +162,18 @@ def read_state(folder: Path | None = None) -> LocalStack | None:
     except ValidationError as error:
         raise StackError(
             f"{path} is not a state file of this trajkit: {error.errors()[0]['msg']}",
-            hint="remove it, and run `trajkit up` again; data are not in it",
-        ) from None  # the error would quote what the file holds, the password too
+            hint="remove it, and run `trajkit up` again; it holds no data",
+        ) from None  # the error would quote the file's content, including the password
 
 
 def write_state(state: LocalStack, folder: Path | None = None) -> None:
-    """Keep the state for later commands, readable by its owner only."""
+    """Write the state for later commands, readable by its owner only."""
     value = state.model_dump(mode="json") | {"clickhouse_url": state.clickhouse_url.get_secret_value()}
     write_json(state_path(folder), value, mode=0o600)
 
 
 def local_stack(folder: Path | None = None) -> LocalStack | None:
-    """The local stack of a working folder; None when its database does not run.
+    """Return the local stack of a working folder; None when its database does not run.
 
     Raises:
         StackError: The state file cannot be read.

@@ -1,1 +1,1 @@
-"""What trains: on this machine, or a service."""
+"""Training jobs, on this machine or at a service."""

@@ -1,4 +1,4 @@
-"""One fine-tuning: what was asked for, on which data, where it runs, and what came of it."""
+"""A training job: its plan, its data, its state and its result."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
 
 class JobStatus(StrEnum):
-    """How far a job is."""
+    """Status of a job."""
 
     PREPARED = "prepared"
-    """Its rows are written, and nothing was started."""
+    """Its rows are written, and it is not started."""
     RUNNING = "running"
-    """It was started, and no end was seen."""
+    """It was started and has not ended."""
     SUCCEEDED = "succeeded"
-    """There is a model."""
+    """It has a model."""
     FAILED = "failed"
-    """It ended without one."""
+    """It ended without a model."""
     CANCELLED = "cancelled"
-    """Somebody ended it."""
+    """The user cancelled it."""
 
     @property
     def is_final(self) -> bool:
-        """Whether nothing more will happen by itself."""
+        """Whether it has ended."""
         return self in (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
 
 
@@ -51,27 +51,27 @@ class JobData(Model):
     digest: Sha256
     """Digest of its content."""
     n_episodes: Count
-    """Its episodes."""
+    """Number of episodes."""
     n_steps: Count
-    """Its steps."""
+    """Number of steps."""
     n_learned: Count
-    """Steps that the rows teach."""
+    """Steps whose completions the rows train."""
     n_rows: Count
-    """Rows made of it."""
+    """Number of rows."""
     n_tokens: Count
     """Tokens of the rows."""
     n_learned_tokens: Count
-    """Those that carry loss."""
+    """Tokens with a loss weight."""
     longest: Count
     """Tokens of the longest row."""
     left: dict[str, int] = {}
-    """Steps that no row teaches, by reason."""
+    """Steps that no row trains, by reason."""
     losses: dict[str, int] = {}
-    """What the rows do not say although the steps did, by kind."""
+    """Values that the rows cannot carry, by kind."""
 
     @classmethod
     def of(cls, made: Conversion, **counted: Any) -> Self:
-        """What a conversion says of its rows, and over it what was counted in them."""
+        """Combine the counts of a conversation of rows with counted values, which take precedence."""
         same = ("store", "n_episodes", "n_steps", "n_learned", "n_rows", "left", "losses")
         return cls(**{name: getattr(made, name) for name in same} | {"digest": made.store_digest} | counted)
 
@@ -80,67 +80,67 @@ class Shown(NamedTuple):
     """How a command shows a job that it returns."""
 
     folder: Path | None
-    """Where the job is kept; None after a dry run, which keeps none and prints none."""
+    """Folder of the jobs; None after a dry run, which keeps and prints no job."""
     messages: tuple[str, ...] | None = None
-    """Messages to show with all fields of the job; None to show its outcome alone."""
+    """Messages to show with all fields of the job; None to show only its outcome."""
     exit_code: int = 0
     """Exit code of the command."""
 
 
 class TuneJob(Model, Result):
-    """A fine-tuning, as `job.json` in its folder keeps it."""
+    """A training job, as `job.json` in its folder stores it."""
 
     job_id: Name
-    """Its name, and that of its folder."""
+    """Name of the job and of its folder."""
     key: Sha256
-    """What it is a job of: the same for the same data, model and recipe, which are never paid for twice."""
+    """Hash of the plan: the same for the same data, model and recipe, which are never paid for twice."""
     target: Name
-    """What trains it."""
+    """Target that trains it."""
     method: Annotated[str, Field(pattern="^(sft|dpo|kto|rl)$")] = "sft"
-    """How it learns."""
+    """Training method."""
     base: Name
-    """The model that it starts from."""
+    """The base model."""
     recipe: JsonObject
-    """Everything else that decides what comes out."""
+    """All other settings that affect the result."""
     train: JobData | None = None
-    """What is learned; None where the model plays while it is trained."""
+    """Training data; None where the model plays during its training."""
     validation: JobData | None = None
-    """What measures it on the way."""
+    """Validation data."""
     leak: JsonObject | None = None
-    """What the two have in common; None where nothing could be compared."""
+    """Result of the leak check; None where nothing could be compared."""
     function: str | None = None
-    """The gateway's function that the steps are of, when it is only one."""
+    """The gateway's function of the steps, when there is only one."""
     variants: tuple[str, ...] = ()
-    """The variants that answered."""
+    """Variants of the steps."""
     versions: dict[str, str] = {}
-    """Of what decides the result."""
+    """Versions of the packages that affect the result."""
     code_commit: Text | None = None
     """Commit of the working folder's repository; None outside of one."""
     created_at: UtcTime
-    """When it was prepared."""
+    """Time of the preparation."""
     status: JobStatus = JobStatus.PREPARED
-    """How far it is."""
+    """Status of the job."""
     process: Process | None = None
-    """Where it runs on this machine."""
+    """Its process on this machine."""
     remote: JsonObject = {}
-    """Where it runs at a service: ids of the job and of the files."""
+    """Its state at a service: ids of the job and of the files."""
     finished_at: UtcTime | None = None
-    """When it ended."""
+    """Time of its end."""
     error: Text | None = None
-    """Why it failed."""
+    """Reason of its failure."""
     result: JsonObject = {}
-    """What came out."""
+    """Result of the training."""
     _shown: Shown = PrivateAttr(default=Shown(Path()))
 
     def shown(self, how: Shown) -> TuneJob:
-        """The same job, to be shown in another way."""
+        """Return the same job with other settings of its display."""
         job = self.model_copy()
         job._shown = how
         return job
 
     @property
     def learned(self) -> JobData:
-        """What is learned, of a job that learns a store."""
+        """Training data, for a job that has some."""
         assert self.train is not None
         return self.train
 
@@ -151,7 +151,7 @@ class TuneJob(Model, Result):
 
     @property
     def outcome(self) -> str:
-        """The model where a service keeps it; steps, losses and price where they are known."""
+        """The model at a service; steps, losses and price where they are known."""
         result: dict[str, Any] = self.result
         parts = [result["model"]] if result.get("model") else []
         if result.get("n_steps") is not None:
@@ -177,7 +177,7 @@ class TuneJob(Model, Result):
         return "  ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
-        """The job as `job.json` keeps it."""
+        """Return the job as `job.json` stores it."""
         return self.model_dump(mode="json")
 
     def __str__(self) -> str:
@@ -195,7 +195,7 @@ class TuneJob(Model, Result):
         return f"<pre>{escape(self._table())}</pre>"
 
     def __eq__(self, other: object) -> bool:
-        """Whether all fields are the same, however the two jobs are shown."""
+        """Compare all fields, without the settings of the display."""
         return isinstance(other, TuneJob) and self.__dict__ == other.__dict__
 
     def _table(self) -> str:
@@ -226,7 +226,7 @@ class TuneJob(Model, Result):
 
 
 def _flat(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """The fields of a recipe that are set, group by group."""
+    """Yield the fields of a recipe that are set, group by group."""
     for name, value in recipe.items():
         if isinstance(value, Mapping):
             yield from _flat(value, f"{prefix}{name}.")
@@ -235,6 +235,6 @@ def _flat(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 
 
 def key_of(*, target: str, method: str, base: str, recipe: JsonObject, digests: tuple[str, ...]) -> str:
-    """What two jobs have in common that would give the same model."""
-    said = json.dumps([target, method, base, recipe, digests], sort_keys=True, ensure_ascii=False)
-    return hashlib.sha256(said.encode("utf-8")).hexdigest()
+    """Return the key of a plan: two jobs with the same key would give the same model."""
+    plan = json.dumps([target, method, base, recipe, digests], sort_keys=True, ensure_ascii=False)
+    return hashlib.sha256(plan.encode("utf-8")).hexdigest()

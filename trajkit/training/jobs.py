@@ -1,4 +1,4 @@
-"""Any job by its target: those on this machine, and those at a service."""
+"""Start, follow and end any job, on this machine or at a service."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def start(
     on_progress: Callable[[str, int, int | None], None] = lambda what, n_done, n_total: None,
     on_message: Callable[[str], None] = lambda message: None,
 ) -> TuneJob:
-    """Start a prepared job. One that runs already is left alone, and one that succeeded needs nothing.
+    """Start a prepared job. A job that already runs or has succeeded is left alone.
 
     Args:
-        runs: Where jobs are kept.
-        job_id: Which.
-        on_progress: Told what is being sent to a service, how far that is, and of how much.
-        on_message: Told what a service takes long for.
+        runs: Folder of the jobs.
+        job_id: Id of the job.
+        on_progress: Called with the current upload, the amount sent, and the total.
+        on_message: Called with messages about delays at a service.
 
     Raises:
         StackError: A training on this machine did not start.
-        RequestError: A service may have the job already, without listing it.
+        RequestError: A service may have the job already without listing it.
         ServiceError: The service refused, or cannot be reached.
     """
     if _is_local(runs, job_id):
@@ -50,18 +50,18 @@ def follow(
     on_message: Callable[[str], None] = lambda message: None,
     timeout_s: float | None = None,
 ) -> TuneJob:
-    """Wait until a job has ended. Whoever stops waiting (Ctrl-C) does not stop the job.
+    """Wait until a job has ended. Ctrl-C ends the wait, not the job.
 
     Args:
-        runs: Where jobs are kept.
-        job_id: Which.
-        on_step: Told of every loss, from the first one on.
-        on_message: Told what a service says meanwhile.
-        timeout_s: Seconds to wait; None for as long as it takes.
+        runs: Folder of the jobs.
+        job_id: Id of the job.
+        on_step: Called with every loss, from the first one on.
+        on_message: Called with messages of a service.
+        timeout_s: Seconds to wait; None for no limit.
 
     Raises:
         TimeoutError: It has not ended by then.
-        ServiceError: The service refused to tell.
+        ServiceError: The service refused.
     """
     if _is_local(runs, job_id):
         from trajkit.training.local import launch
@@ -73,10 +73,10 @@ def follow(
 
 
 def cancel(runs: Runs, job_id: str) -> TuneJob:
-    """End a job.
+    """Cancel a job.
 
     Raises:
-        RequestError: It has ended already.
+        RequestError: It has already ended.
         ServiceError: The service refused.
     """
     if _is_local(runs, job_id):
@@ -89,16 +89,16 @@ def cancel(runs: Runs, job_id: str) -> TuneJob:
 
 
 def pause(runs: Runs, job_id: str) -> TuneJob:
-    """Halt a job at a service that can; `resume` goes on with it.
+    """Pause a job at a service that supports it; `resume` continues it.
 
     Raises:
-        RequestError: It runs on this machine, or its service cannot.
+        RequestError: It runs on this machine, or its service cannot pause jobs.
         ServiceError: The service refused.
     """
     if _is_local(runs, job_id):
         raise RequestError(
-            f"job {job_id} runs on this machine, where nothing is halted",
-            hint="`trajkit jobs cancel` ends it, and `trajkit jobs resume` goes on from its last checkpoint",
+            f"job {job_id} runs on this machine, where jobs cannot be paused",
+            hint="`trajkit jobs cancel` ends it, and `trajkit jobs resume` resumes from its last checkpoint",
         )
     from trajkit.training.hosted import launch as hosted
 
@@ -112,16 +112,16 @@ def resume(
     again: bool = False,
     on_message: Callable[[str], None] = lambda message: None,
 ) -> TuneJob:
-    """Go on with a job: from the last checkpoint on this machine, or with one that was halted at a service.
+    """Resume a job: from its last checkpoint on this machine, or a paused one at a service.
 
     Args:
-        runs: Where jobs are kept.
-        job_id: Which.
-        again: Create it even where its service may have it already, and be paid for twice.
-        on_message: Told what a service takes long for.
+        runs: Folder of the jobs.
+        job_id: Id of the job.
+        again: Create it even if its service may have it already, which may cost twice.
+        on_message: Called with messages about delays at a service.
 
     Raises:
-        RequestError: It ended at a service: another one would be paid for again. Or the service may have it,
+        RequestError: It ended at a service, where another one would cost again. Or the service may have it
             without listing it, and `again` is not given.
         ServiceError: The service refused.
     """
@@ -136,10 +136,10 @@ def resume(
 
 
 def refreshed(runs: Runs, job_id: str) -> TuneJob:
-    """A job as it is now. A service is asked for one that has not ended.
+    """Return a job with its current state. The service is asked about one that has not ended.
 
     Raises:
-        ServiceError: The service refused to tell, or cannot be reached.
+        ServiceError: The service refused, or cannot be reached.
     """
     if _is_local(runs, job_id):
         from trajkit.training.local import launch

@@ -1,4 +1,4 @@
-"""A job that was not there before: its name, its folder with the rows, and the record that the folder has."""
+"""Create a job: its name, its folder with the rows, and its record."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Written(NamedTuple):
     """The rows of a job, in its folder."""
 
     train: JobData
-    """What is learned."""
+    """Training data."""
     validation: JobData | None
-    """What measures."""
+    """Validation data."""
     remote: JsonObject = {}
-    """Where the job is to run at a service: the first `TuneJob.remote`."""
+    """Initial state at a service: the first `TuneJob.remote`."""
 
 
 def prepared_job(
@@ -40,20 +40,20 @@ def prepared_job(
     packages: Sequence[str],
     **facts: Any,
 ) -> tuple[TuneJob, bool]:
-    """The job of a key, prepared and not started, and whether it is a new one.
+    """Return the prepared job of a key, and whether it is new.
 
     Args:
-        runs: Where jobs are kept.
-        write: Writes the rows into the job's folder. It is not called where there is such a job already.
+        runs: Folder of the jobs.
+        write: Writes the rows into the job's folder. It is not called where the job exists already.
         name: Name of the job; None for one made of the model and the data.
-        data: What is learned, as the user names it.
-        train: The same, open.
-        leak: What the two sides have in common.
-        packages: Whose versions decide what comes out.
-        facts: The other fields of `TuneJob`, its key among them.
+        data: Training data, as the user names it.
+        train: The opened training data.
+        leak: Result of the leak check.
+        packages: Packages whose versions affect the result.
+        facts: Other fields of `TuneJob`, including its key.
 
     Raises:
-        RequestError: There is another job of the name.
+        RequestError: There is another job with the name.
     """
     if (found := same_job(runs, facts["key"], name)) is not None:
         return found, False
@@ -65,20 +65,20 @@ def prepared_job(
 
 
 def same_job(runs: Runs, key: str, name: str | None) -> TuneJob | None:
-    """The job with this key that is there already; None where there is none, or another name is asked for."""
+    """Return the existing job with this key; None where there is none, or another name is requested."""
     found = runs.find(key)
     return found if found is not None and name in (None, found.job_id) else None
 
 
 def name_for(runs: Runs, name: str | None, *, base: str, data: Path, method: str) -> str:
-    """The name that was asked for, or one of the model, the data, and the method where it is not `sft`.
+    """Return the requested name, or one made of the model, the data, and the method if it is not `sft`.
 
     Raises:
-        RequestError: There is a job of the name that was asked for.
+        RequestError: There is already a job with the requested name.
     """
     if name is not None:
         if runs.path(name).exists():
-            raise RequestError(f"there is a job {name!r} already", hint="choose another --name")
+            raise RequestError(f"there is already a job {name!r}", hint="choose another --name")
         return name
     parts = [path.rpartition("/")[2].removeprefix(SAMPLE_PREFIX) for path in (base, str(data))]
     return runs.new_name("-".join(parts if method == "sft" else [*parts, method]))
@@ -87,14 +87,14 @@ def name_for(runs: Runs, name: str | None, *, base: str, data: Path, method: str
 def begin_job(
     folder: Path, *, origin: Origin, packages: Sequence[str], leak: LeakReport | None = None, **facts: Any
 ) -> TuneJob:
-    """Write the record of a job that nobody has started.
+    """Write the record of a prepared job.
 
     Args:
-        folder: The job's, while it is built.
-        origin: What the learned steps are of.
-        packages: Whose versions decide what comes out.
-        leak: What the two sides have in common; None where there are no stores.
-        facts: The other fields of `TuneJob`.
+        folder: The job's folder, while it is built.
+        origin: Functions and variants of the learned steps.
+        packages: Packages whose versions affect the result.
+        leak: Result of the leak check; None where there are no stores.
+        facts: Other fields of `TuneJob`.
     """
     job = TuneJob(
         **facts,

@@ -1,4 +1,4 @@
-"""What the record of every job says about where it comes from: its steps, the versions, the commit."""
+"""Collect the origin of a job for its record: functions and variants, versions, commit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trajkit.store.view import create_views
 
 
 class Origin(NamedTuple):
-    """What the learned steps of a store are of."""
+    """The functions and variants of a store's learned steps."""
 
     functions: tuple[str, ...]
     """The gateway's functions."""
@@ -29,7 +29,7 @@ class Origin(NamedTuple):
 
 
 def origin_of(data: Dataset) -> Origin:
-    """The functions and variants that the learned steps are of."""
+    """Return the functions and variants of the learned steps."""
     verify(data.store)
     with connect() as connection:
         create_views(connection, data.store)
@@ -44,7 +44,7 @@ def origin_of(data: Dataset) -> Origin:
 
 
 def versions_of(packages: Sequence[str]) -> dict[str, str]:
-    """The versions of trajkit and of those of these packages that are installed."""
+    """Return the versions of trajkit and of the installed ones of these packages."""
     found = {"trajkit": trajkit.__version__}
     for name in packages:
         try:
@@ -55,7 +55,7 @@ def versions_of(packages: Sequence[str]) -> dict[str, str]:
 
 
 def code_commit() -> str | None:
-    """The commit of the working folder's repository, and whether there is more than that."""
+    """Return the commit of the working folder's repository, and whether there are uncommitted changes."""
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--abbrev=40", "--dirty", "--exclude=*"],

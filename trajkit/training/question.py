@@ -1,4 +1,4 @@
-"""One prompt of a store, to be put to a model: what it saw at a step, and what was answered then."""
+"""Take one prompt from a store to ask models, with the recorded answer."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Question(NamedTuple):
-    """A prompt as chat templates and chat APIs take it."""
+    """A prompt in the form of chat templates and chat APIs."""
 
     episode: Episode
-    """Whose step it is."""
+    """Episode of the step."""
     step: Transition
     """The step."""
     prompt: tuple[Message, ...]
@@ -27,65 +27,63 @@ class Question(NamedTuple):
     messages: list[dict[str, Any]]
     """The same as JSON; arguments of tool calls are objects."""
     tools: list[dict[str, Any]] | None
-    """The tools that it could call; None without any."""
+    """Tools that the model could call; None without any."""
     recorded: list[dict[str, Any]] | None
-    """What was answered, as JSON; None when nothing was."""
+    """The recorded answer, as JSON; None when there is none."""
     losses: tuple[str, ...]
-    """What of the prompt could not be put as text, by kind."""
+    """Kinds of prompt content that cannot be written as text."""
 
 
 class Answered(NamedTuple):
-    """What somebody answered."""
+    """An answer to the prompt."""
 
     by: str
     """`recorded`, `base` or `tuned`."""
     model: str | None
-    """Which model; None when nobody says."""
+    """Name of the model; None when unknown."""
     text: str
-    """As it was written, without what ends the turn."""
+    """The answer without the end of the turn."""
     n_tokens: int | None
-    """Its tokens; None when nobody counted."""
+    """Its tokens; None when unknown."""
     is_cut: bool = False
-    """It was not done when it had as many tokens as it may."""
+    """Whether it ended at its token limit."""
     problem: str | None = None
     """Why there is no answer; None where there is one."""
 
 
 class Sampling(Model):
-    """How answers are drawn."""
+    """Settings of the sampling."""
 
     temperature: Annotated[float, Field(ge=0)] = 0.0
-    """0 takes the most probable token each time; nothing else narrows the choice (no top-k, no top-p)."""
+    """0 takes the most likely tokens; there is no top-k and no top-p."""
     max_new_tokens: Annotated[int, Field(ge=1)] = 256
     """Most tokens of an answer."""
     seed: int = 0
-    """The same answers again, where they are drawn on this machine."""
+    """Seed of the sampling, on this machine."""
     n: Annotated[int, Field(ge=1)] = 1
-    """Answers of each model."""
+    """Answers per model."""
 
     def checked(self) -> Sampling:
-        """These settings.
+        """Check and return the settings.
 
         Raises:
-            RequestError: They make no sense together.
+            RequestError: They contradict each other.
         """
         if self.n > 1 and not self.temperature:
-            raise RequestError(
-                f"{self.n} answers at temperature 0 are one and the same", hint="--temperature 1"
-            )
+            raise RequestError(f"{self.n} answers at temperature 0 would be equal", hint="--temperature 1")
         return self
 
 
 def question(dataset: Dataset, place: str) -> Question:
-    """The prompt of one step.
+    """Return the prompt of one step.
 
     Args:
-        dataset: Whose.
-        place: EPISODE:STEP; the episode by its id, the beginning of it or its position from 0.
+        dataset: The dataset of the step.
+        place: EPISODE:STEP; the episode by its id, the beginning of the id, or its position from 0.
 
     Raises:
-        RequestError: It is no such place, or the step has no prompt.
-        NothingMatched: There is no such episode or step; the hint says what there is.
+        RequestError: The place has another form, or the step has no prompt.
+        NothingMatched: There is no such episode or step; the hint lists what there is.
     """
     name, colon, index = place.rpartition(":")
     if not colon or not name or not index.isdecimal():
@@ -101,7 +99,7 @@ def question(dataset: Dataset, place: str) -> Question:
         )
     step, prompt = episode.steps[number], episode.prompt(number)
     if not prompt:
-        raise RequestError(f"the prompt of step {number} of episode {episode.episode_id} is not known")
+        raise RequestError(f"the prompt of step {number} of episode {episode.episode_id} is unknown")
     writer = ChatWriter(DIALECT)
     messages = writer.messages(prompt, [0.0] * len(prompt))
     tools = writer.tools(step.tools or ()) or None

@@ -1,4 +1,4 @@
-"""The folder where jobs are kept, so that any process finds them again, also after a reboot."""
+"""Store jobs in a folder, where any process finds them, also after a reboot."""
 
 from __future__ import annotations
 
@@ -20,28 +20,28 @@ JOB_FILE, EVENTS_FILE = "job.json", "events.jsonl"
 
 
 class Runs:
-    """Jobs, each in a folder of its own.
+    """Jobs, each in its own folder.
 
     Args:
-        folder: Holds them; made when the first one is.
+        folder: Folder of the jobs; created with the first job.
     """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def path(self, job_id: str) -> Path:
-        """The folder of a job."""
+        """Return the folder of a job."""
         return self.folder / job_id
 
     def save(self, job: TuneJob) -> None:
-        """Write what is known of a job, at once."""
+        """Write the record of a job."""
         write_text(self.path(job.job_id) / JOB_FILE, job.model_dump_json(indent=2) + "\n")
 
     def load(self, job_id: str) -> TuneJob:
-        """A job by its name.
+        """Return a job by its name.
 
         Raises:
-            RequestError: There is none; the hint lists those that there are.
+            RequestError: There is no such job; the hint lists the existing ones.
             DataError: Its file is damaged.
         """
         path = self.path(job_id) / JOB_FILE
@@ -51,20 +51,20 @@ class Runs:
         return _read(path)
 
     def all(self) -> Iterator[TuneJob]:
-        """Every job, the newest first."""
+        """Yield every job, the newest first."""
         found = [_read(path) for path in self.folder.glob(f"*/{JOB_FILE}")]
         yield from sorted(found, key=lambda job: (job.created_at, job.job_id), reverse=True)
 
     def find(self, key: str) -> TuneJob | None:
-        """The newest job with this key; None when there is none."""
+        """Return the newest job with this key; None when there is none."""
         return next((job for job in self.all() if job.key == key), None)
 
     def remove(self, job_id: str) -> None:
-        """Forget a job that was never started."""
+        """Delete a job that was never started."""
         shutil.rmtree(self.path(job_id))
 
     def new_name(self, stem: str) -> str:
-        """A name that no job has: the stem, or the stem and a number, without what no folder may have."""
+        """Return a free name: the stem, or the stem and a number, without characters invalid in folders."""
         stem = _UNFIT.sub("-", stem).strip("-.") or "job"
         name, number = stem, 2
         while self.path(name).exists():
@@ -72,12 +72,12 @@ class Runs:
         return name
 
     def add_event(self, job_id: str, event: dict[str, Any]) -> None:
-        """Write down what happened."""
+        """Record an event."""
         with (self.path(job_id) / EVENTS_FILE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(event, ensure_ascii=False) + "\n")
 
     def events(self, job_id: str, *, start: int = 0) -> list[dict[str, Any]]:
-        """What happened, from the event of this number on. A line that is being written is not there yet."""
+        """Return the events from this number on. An incomplete last line is left for the next call."""
         path = self.path(job_id) / EVENTS_FILE
         if not path.is_file():
             return []
@@ -86,7 +86,7 @@ class Runs:
 
 
 def _event(line: str) -> dict[str, Any]:
-    """What a line says; one that a process did not write to its end, or that is none, says that."""
+    """Parse an event; a damaged line becomes a message that says so."""
     try:
         event = json.loads(line)
     except (ValueError, RecursionError):
@@ -99,6 +99,6 @@ def _event(line: str) -> dict[str, Any]:
 def _read(path: Path) -> TuneJob:
     try:
         job = TuneJob.model_validate_json(path.read_text(encoding="utf-8"))
-        return job.model_copy(update={"job_id": path.parent.name})  # a name in a file chooses no folder
+        return job.model_copy(update={"job_id": path.parent.name})  # the folder's name is authoritative
     except (ValidationError, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path} is damaged: {str(error).splitlines()[0]}") from error

@@ -1,4 +1,4 @@
-"""What a job learns from or is measured by: a store, or preference pairs."""
+"""Open the training or validation data of a job: a store, or preference pairs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Side = Dataset | Pairs
 
 
 def open_side(path: Path, method: str, *, good: str | None = None) -> Side:
-    """The store, for `dpo` the pairs, for `kto` either.
+    """Open a store; for `dpo` pairs; for `kto` either.
 
     Raises:
         RequestError: It is a store, and the method learns from pairs; or `good` is given for pairs.
@@ -28,12 +28,12 @@ def open_side(path: Path, method: str, *, good: str | None = None) -> Side:
         return open_dataset(path)
     if (path / MANIFEST_NAME).is_file():
         if good is not None:
-            raise RequestError("of pairs it is known which side is good", hint="leave --good out")
+            raise RequestError("pairs already have a better side", hint="leave --good out")
         return open_pairs(path)
     if method == "kto":
         return open_dataset(path)
     if not str(path).startswith(SAMPLE_PREFIX) and not (path / STORE_FILE).is_file():
-        return open_pairs(path)  # which says what is missing
+        return open_pairs(path)  # its error says what is missing
     raise RequestError(
         f"{path} is a store, and {method} learns from pairs",
         hint=f"trajkit pairs {path} --margin 0.1 -o PAIRS, then --train PAIRS",
@@ -41,27 +41,27 @@ def open_side(path: Path, method: str, *, good: str | None = None) -> Side:
 
 
 def place_of(side: Side) -> Path:
-    """Where it is."""
+    """Return the path of the data."""
     return side.path if isinstance(side, Pairs) else side.store.path
 
 
 def digest_of(side: Side) -> str:
-    """Of its content."""
+    """Return the digest of the data's content."""
     return side.manifest.digest if isinstance(side, Pairs) else side.store.manifest.digest
 
 
 def origin_of_side(side: Side) -> Origin:
-    """The functions and variants that its learned steps are of."""
+    """Return the functions and variants of the learned steps."""
     if isinstance(side, Pairs):
         return Origin(tuple(side.manifest.functions), tuple(side.manifest.variants))
     return origin_of(side)
 
 
 def leak_of(train: Side, validation: Side | None) -> LeakReport:
-    """What the two have in common, and what is reserved.
+    """Check the data for leaks and reserved worlds.
 
     Raises:
-        RequestError: One is pairs and the other a store.
+        RequestError: One side is pairs and the other a store.
     """
     if isinstance(train, Pairs) and not isinstance(validation, Dataset):
         return leak_of_pairs(train, validation)

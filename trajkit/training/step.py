@@ -1,4 +1,4 @@
-"""How far a training is, wherever it runs."""
+"""The progress of a training."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """How far a training is."""
+    """The progress of a training."""
 
     n_done: int
     """Steps of the optimizer, or iterations of play."""
     n_total: int | None
-    """Of how many; None where nobody says."""
+    """Total number of steps or iterations; None when unknown."""
     epoch: float | None
-    """Passes over the rows; None where nobody says."""
+    """Passes over the rows; None when unknown."""
     loss: float | None
-    """Mean loss of the learned tokens since the last time; None where this is a validation."""
+    """Mean loss of the learned tokens since the last report; None for a validation."""
     eval_loss: float | None
-    """The validation's; None where this is none."""
+    """Validation loss; None where there was no validation."""
     learning_rate: float | None
-    """At this step; None where nobody says."""
+    """Learning rate at this step; None when unknown."""
     words: str = ""
-    """What a progress line says of it; empty for its loss."""
+    """Text of a progress line; empty for its loss."""

@@ -1,4 +1,4 @@
-"""What the page says of the stores themselves, and how they came to be."""
+"""Describe the stores of a page, and how they were made."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import trajkit
 from trajkit.schema import FeedbackKind, Left, LineageEntry
 from trajkit.store.commands import command_of
 from trajkit.store.layout import quoted
-from trajkit.viewer.asked import Asked, Words, refuse_others, sortable
+from trajkit.viewer.filter import Filter, Words, refuse_others, sortable
 from trajkit.viewer.index import FACETS, IndexedMetric, Shelved
 from trajkit.viewer.listing import facets
 from trajkit.viewer.shelf import Shelf
 
 
 def stores(shelf: Shelf, words: Words) -> dict[str, Any]:
-    """The stores, what their episodes are told apart by, their metrics, and what one may sort by.
+    """Return the stores, their facets and metrics, and the columns to sort by.
 
     Raises:
-        QueryError: There is a word: nothing is asked.
+        QueryError: The request has a parameter; there is none.
     """
     refuse_others(words)
     return {
         "stores": [_store(one) for one in shelf.stores],
-        "facets": facets(shelf, Asked({})),
+        "facets": facets(shelf, Filter({})),
         "metrics": [_metric(shelf, metric) for metric in shelf.index.metrics],
         "columns": sortable(shelf.index),
         "n_values": {name: _n_values(shelf, name) for name in FACETS},
@@ -32,7 +32,7 @@ def stores(shelf: Shelf, words: Words) -> dict[str, Any]:
 
 
 def funnel(shelf: Shelf) -> list[dict[str, Any]]:
-    """From what was seen to what is in each store: the stages, and why the rest left."""
+    """Return the stages from each store's source to its content, with the reasons for exclusions."""
     return [
         {"store": one.number, "stages": [*_stages(one.store.manifest.lineage), _here(shelf, one)]}
         for one in shelf.stores
@@ -84,7 +84,7 @@ def _stages(lineage: tuple[LineageEntry, ...]) -> list[dict[str, Any]]:
 
 
 def _here(shelf: Shelf, one: Shelved) -> dict[str, Any]:
-    """What training would learn from: the steps with a weight above 0 that were not played for evaluation."""
+    """Count what training would learn: steps with a weight above 0 that were not played for evaluation."""
     ((n_episodes, n_steps),) = shelf.index.ask(
         "SELECT count(*), coalesce(CAST(sum(n_steps - n_masked) AS BIGINT), 0) FROM rows "
         f"WHERE store = {one.number} AND purpose <> 'eval' AND n_steps > n_masked"

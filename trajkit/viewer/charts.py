@@ -1,4 +1,4 @@
-"""How numbers are spread over the episodes that are chosen, and how these ended."""
+"""Compute the distributions of numbers and outcomes over the chosen episodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 from trajkit.curation.intervals import wilson_bounds
 from trajkit.store.layout import quoted
 from trajkit.viewer.about import funnel
-from trajkit.viewer.asked import Words, asked
+from trajkit.viewer.filter import Words, read_filter
 from trajkit.viewer.listing import ORDERING
 from trajkit.viewer.shelf import Shelf
 
@@ -21,10 +21,12 @@ def charts(shelf: Shelf, words: Words) -> dict[str, Any]:
     """Histograms, outcomes by task, variant, store and purpose, and the funnel of each store.
 
     Raises:
-        QueryError: A word is not known, or a condition is not one.
-        RequestError: A value makes no sense.
+        QueryError: A parameter is unknown, or `where` is not a condition.
+        RequestError: A value is invalid.
     """
-    chosen = asked({word: values for word, values in words.items() if word not in ORDERING}, shelf.index)
+    chosen = read_filter(
+        {word: values for word, values in words.items() if word not in ORDERING}, shelf.index
+    )
     spread = [name for name in shelf.index.numbers if name != "seed"]
     with shelf.index.held():
         condition = shelf.condition(chosen)
@@ -67,7 +69,7 @@ def _histogram(shelf: Shelf, name: str, condition: str) -> dict[str, Any]:
 
 
 def _bins(name: str, low: float, high: float) -> tuple[int, float]:
-    """How many bars, and how wide; those of whole numbers are as wide as whole numbers."""
+    """Return the number and width of the bars; for whole numbers the width is a whole number."""
     if high == low:
         return 1, 1.0
     if name in _WHOLE:
@@ -77,7 +79,7 @@ def _bins(name: str, low: float, high: float) -> tuple[int, float]:
 
 
 def _outcomes(shelf: Shelf, by: str, condition: str) -> list[dict[str, Any]]:
-    """The largest groups; success is a share of the episodes that were judged, with Wilson's interval."""
+    """Return the largest groups; success is the share of judged episodes, with Wilson's interval."""
     found = shelf.index.ask(
         f"SELECT value, outcomes, n, n_success, n_judged FROM (SELECT {quoted(by)} AS value, "
         "histogram(outcome) AS outcomes, count(*) AS n, count(*) FILTER (outcome = 'success') AS n_success, "

@@ -1,4 +1,4 @@
-"""One episode as the page shows it: facts, steps with long texts cut, twins, and whole texts in pieces."""
+"""Return one episode for the page: facts, steps with shortened texts, other attempts, and full texts."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.store.engine import literal
-from trajkit.viewer.asked import Words, one, refuse_others, whole
+from trajkit.viewer.filter import Words, one, refuse_others, whole
 from trajkit.viewer.listing import rows
 from trajkit.viewer.reading import Kept, feedback_of, own_row, prompt_of, steps_of
 from trajkit.viewer.shelf import Shelf, TextKey
 
 PIECE = 200_000
-"""Characters of a long text that are sent at a time."""
+"""Characters of a long text per answer."""
 MOST_STEPS = 200
-"""Steps that are sent at a time."""
+"""Steps per answer."""
 
 _MOST_MESSAGES = 500
 _MOST_FEEDBACK = 500
@@ -60,21 +60,21 @@ _NAMES = {
     "n_input_tokens": "input_tokens",
     "n_output_tokens": "output_tokens",
 }
-"""Columns that the page calls otherwise."""
+"""Columns that have another name on the page."""
 COLUMNS = (*_NAMES, "messages", "completion", *_SHORT, *_LONG)
 """The columns of the layout that the page shows."""
 LONGEST = 20_000
-"""Characters of a text that the page gets at once."""
+"""Characters of a text that are sent with its step."""
 _MAIN = {"text": "text", "thought": "text", "tool_call": "arguments", "tool_result": "result"}
-"""The field of a block that people read, by its type."""
+"""The field with the readable text of a block, by the block's type."""
 
 
 def episode(shelf: Shelf, words: Words) -> dict[str, Any]:
-    """An episode with some of its steps; `next` says where the others begin.
+    """Return an episode with some of its steps; `next` is the index of the next step.
 
     Raises:
         NothingMatched: There is no such store or episode.
-        RequestError: A value makes no sense.
+        RequestError: A value is invalid.
     """
     refuse_others(words, ("store", "id", "offset", "limit"))
     kept = _kept(shelf, words)
@@ -94,11 +94,11 @@ def episode(shelf: Shelf, words: Words) -> dict[str, Any]:
 
 
 def messages(shelf: Shelf, words: Words) -> dict[str, Any]:
-    """The whole prompt of a step, or a part of it; `next` says where the rest begins.
+    """Return the prompt of a step, or a part of it; `next` is the index of the next message.
 
     Raises:
         NothingMatched: There is no such store, episode or step.
-        RequestError: A value makes no sense.
+        RequestError: A value is invalid.
     """
     refuse_others(words, ("store", "id", "step", "offset", "limit"))
     kept = _kept(shelf, words)
@@ -118,11 +118,11 @@ def messages(shelf: Shelf, words: Words) -> dict[str, Any]:
 
 
 def text(shelf: Shelf, words: Words) -> dict[str, Any]:
-    """A piece of a long text; `next` says where the rest begins, null at the end.
+    """Return a piece of a long text; `next` is the offset of the next piece, null at the end.
 
     Raises:
         NothingMatched: There is no such store, episode, step or text.
-        RequestError: A value makes no sense.
+        RequestError: A value is invalid.
     """
     refuse_others(words, ("store", "id", "step", "path", "offset"))
     kept = _kept(shelf, words)
@@ -140,7 +140,7 @@ def text(shelf: Shelf, words: Words) -> dict[str, Any]:
 
 
 def _head(shelf: Shelf, kept: Kept, row: dict[str, Any], budget: Budget) -> dict[str, Any]:
-    """What comes with the first steps only."""
+    """Return the facts that only the first answer has."""
     own = own_row(kept, _OWN)
     feedback = feedback_of(kept, _MOST_FEEDBACK)
     for place, item in enumerate(feedback):
@@ -154,7 +154,7 @@ def _head(shelf: Shelf, kept: Kept, row: dict[str, Any], budget: Budget) -> dict
 
 
 def _outline(kept: Kept) -> dict[str, Any]:
-    """What a curve over all steps shows."""
+    """Return the values of all steps for the curve."""
     found = list(steps_of(kept, ("reward", "action_valid", "loss_weight"), 0, _MOST_OUTLINED - 1))
     return {
         "rewards": [row["reward"] for row in found],
@@ -164,7 +164,7 @@ def _outline(kept: Kept) -> dict[str, Any]:
 
 
 def _twins(shelf: Shelf, kept: Kept, row: dict[str, Any]) -> list[dict[str, Any]]:
-    """Other attempts at the same world, in all stores."""
+    """Return other attempts at the same world, in all stores."""
     if row["seed"] is None:
         return []
     world = " AND ".join(
@@ -187,7 +187,7 @@ def _whole_text(kept: Kept, key: TextKey) -> str:
     try:
         return text_of(found_at(row, [name, *rest]))
     except LookupError as error:
-        raise NothingMatched(f"nothing stands at {key.path[:200]!r}") from error
+        raise NothingMatched(f"there is no text at {key.path[:200]!r}") from error
 
 
 def _kept(shelf: Shelf, words: Words) -> Kept:
@@ -219,11 +219,11 @@ def _step(kept: Kept, words: Words) -> int:
 
 
 def shown(row: dict[str, Any], budget: Budget) -> dict[str, Any]:
-    """A step's row for the page; what is long is cut.
+    """Return a step's row for the page, with long values shortened.
 
     Args:
-        row: The columns of `COLUMNS`; `metrics` may be missing.
-        budget: What the answer may still hold.
+        row: Values of `COLUMNS`; `metrics` may be missing.
+        budget: Characters that the answer may still hold.
     """
     index, new, answer = row["step_index"], row["messages"], row["completion"]
     messages: list[dict[str, Any]] = []
@@ -245,10 +245,10 @@ def shown(row: dict[str, Any], budget: Budget) -> dict[str, Any]:
 
 
 class Budget:
-    """How many characters one answer may still hold. The first thing always passes.
+    """The number of characters that an answer may still hold. The first value always fits.
 
     Args:
-        n_characters: So many.
+        n_characters: Characters of the answer.
     """
 
     def __init__(self, n_characters: int) -> None:
@@ -256,22 +256,22 @@ class Budget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether nothing more passes."""
+        """Whether nothing more fits."""
         return self._left <= 0
 
     def take(self, n_characters: int) -> None:
-        """Something of this size was put in."""
+        """Subtract a value of this size."""
         self._left -= n_characters + 50  # what JSON puts around it
 
 
 def message_cut(message: dict[str, Any], *, step: int, path: str, budget: Budget) -> dict[str, Any]:
-    """A message as the page shows it.
+    """Return a message for the page, with long blocks shortened.
 
     Args:
-        message: As the store has it.
+        message: The message in the store's form.
         step: The step whose row holds it.
-        path: Where in that row.
-        budget: What the answer may still hold; blocks beyond it are counted in `n_blocks_left`.
+        path: Its place in that row.
+        budget: Characters that the answer may still hold; blocks beyond it are counted in `n_blocks_left`.
     """
     blocks: list[dict[str, Any]] = []
     content = message["content"]
@@ -283,13 +283,13 @@ def message_cut(message: dict[str, Any], *, step: int, path: str, budget: Budget
 
 
 def value_cut(value: Any, *, step: int | None, path: str, budget: Budget) -> Any:
-    """Any other value: itself, or the beginning of its text and where the rest is.
+    """Return any other value: whole, or the beginning of its text and the place of the rest.
 
     Args:
-        value: JSON.
-        step: The step whose row holds it; None for the episode's own.
-        path: Where in that row.
-        budget: What the answer may still hold.
+        value: A JSON value.
+        step: The step whose row holds it; None for a value of the episode.
+        path: Its place in that row.
+        budget: Characters that the answer may still hold.
     """
     if value is None or isinstance(value, bool | int | float):
         return value
@@ -299,15 +299,15 @@ def value_cut(value: Any, *, step: int | None, path: str, budget: Budget) -> Any
 
 
 def text_of(value: Any) -> str:
-    """A text as it is, anything else as JSON."""
+    """Return a text unchanged, and anything else as JSON."""
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, indent=2)
 
 
 def found_at(row: Any, steps: Iterable[str]) -> Any:
-    """What stands in a value at a path.
+    """Return the value at a path.
 
     Raises:
-        LookupError: Nothing does.
+        LookupError: There is none.
     """
     for step in steps:
         if isinstance(row, list) and step.isascii() and step.isdecimal():

@@ -1,4 +1,4 @@
-"""The episodes of the stores as one narrow table in memory: what is listed, filtered, sorted and counted."""
+"""Keep the episodes of the stores as one narrow table in memory, to list, filter, sort and count them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from trajkit.store.query import explaining
 from trajkit.store.reader import Store
 
 FACETS = ("store", "split", "env", "task", "variant", "model", "function", "purpose", "outcome")
-"""What episodes are told apart by: columns with few values."""
+"""Columns with few values, which the page filters by."""
 
 SORTED = ("store", "id", "env", "task", "variant", "model", "purpose", "outcome", "started_at")
-"""What one may sort by beside numbers."""
+"""Columns to sort by, besides numbers."""
 
 _NUMBERS = (
     "n_steps",
@@ -55,25 +55,25 @@ _STEPS = """
 _ORDER = "store, started_at NULLS LAST, id"
 _ROWS_AT_ONCE = 8192
 LIMIT_S = 30.0
-"""Seconds that one search, or one condition on one store, may take: the others wait for it."""
+"""Seconds that one search, or one condition on one store, may take, because other requests wait for it."""
 
 
 class IndexedMetric(NamedTuple):
     """A metric of episodes that some of the stores have."""
 
     name: str
-    """As the stores call it."""
+    """Name of the metric in the stores."""
     is_boolean: bool
-    """Whether it is a yes or no in all of them."""
+    """Whether it is a boolean in all of them."""
     column: str
-    """Of the index: a double, null where it was never measured."""
+    """Column of the index: a double, null where it was not measured."""
 
 
 class Index:
     """The episodes of several stores: the table `rows`, each with a number `n` from 0.
 
     Args:
-        stores: What is in it.
+        stores: The stores to index.
 
     Raises:
         StoreError: A store cannot be read.
@@ -84,9 +84,9 @@ class Index:
         self.numbers = {name: quoted(name) for name in _NUMBERS} | {
             _METRIC + metric.name: metric.column for metric in self.metrics
         }
-        """What may be bounded and sorted by: its name, and its column."""
+        """Columns with bounds and sorting: by name, their SQL."""
         self.version = 0
-        """How often it has changed since it was made."""
+        """Number of changes since the index was made."""
         self._lock = threading.RLock()
         self._connection = connect()
         for one in stores:
@@ -101,23 +101,23 @@ class Index:
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        """Nobody else asks or changes it in the block, so that its answers belong together."""
+        """Keep others from reading or changing the index in the block, so that its answers are consistent."""
         with self._lock:
             yield
 
     def ask(self, sql: str) -> list[tuple[Any, ...]]:
-        """The rows of a SELECT over `rows`; what a user wrote stands in it only as literals."""
+        """Return the rows of a SELECT over `rows`; user input must be in it only as literals."""
         with self._lock:
             found: list[tuple[Any, ...]] = self._connection.execute(sql).fetchall()
             return found
 
     def create_match(self, name: str, condition: str = "false") -> None:
-        """Make a table of the numbers `n` of the rows for which SQL is true."""
+        """Create a table of the numbers `n` of the rows that meet an SQL condition."""
         with self._lock, TimeLimit(LIMIT_S, self._connection, what="the search").counting():
             self.ask(f"CREATE TABLE {name} AS SELECT n FROM rows WHERE {condition}")
 
     def add_match(self, name: str, store: int, ids: pa.Table) -> None:
-        """Put the numbers of some episodes of a store into such a table."""
+        """Add the numbers of some episodes of a store to such a table."""
         with self._given(ids):
             self.ask(
                 f"INSERT INTO {name} SELECT n FROM rows SEMI JOIN given ON given.episode_id = rows.id "
@@ -125,11 +125,11 @@ class Index:
             )
 
     def drop(self, name: str) -> None:
-        """Let go of such a table, if there is one."""
+        """Drop such a table, if it exists."""
         self.ask(f"DROP TABLE IF EXISTS {name}")
 
     def add_beginnings(self, store: int, beginnings: pa.Table) -> None:
-        """Say what episodes of a store begin with: `episode_id`, `mission` and `first`."""
+        """Add the beginnings of episodes of a store: `episode_id`, `mission` and `first`."""
         with self._given(beginnings):
             self.ask(
                 "UPDATE rows SET mission = coalesce(rows.mission, given.mission), first = given.first, "
@@ -139,7 +139,7 @@ class Index:
             self.version += 1
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Close the database and free its memory."""
         self._connection.interrupt()
         with self._lock:
             self._connection.close()
@@ -200,10 +200,10 @@ class Shelved:
     """One of the stores of a shelf."""
 
     number: int
-    """Its place on the shelf, from 0."""
+    """Index of the store, from 0."""
     name: str
-    """What the page calls it: no two of a shelf have the same name."""
+    """Name on the page, unique among the stores."""
     store: Store
-    """The store, its checksums verified."""
+    """The store; its checksums are verified."""
     connection: duckdb.DuckDBPyConnection
-    """Reaches this store and nothing else; each thread takes a cursor of its own."""
+    """Connection that reads only this store; each thread uses its own cursor."""

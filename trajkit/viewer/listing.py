@@ -1,19 +1,19 @@
-"""The list of episodes: a page of it, and how many there are of each kind."""
+"""Return the list of episodes: one page of it, and the number of episodes with each facet value."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from trajkit.store.layout import quoted
-from trajkit.viewer.asked import Asked, Words, asked, order, whole
+from trajkit.viewer.filter import Filter, Words, order, read_filter, whole
 from trajkit.viewer.index import FACETS, Index
 from trajkit.viewer.shelf import Shelf
 
 MOST_ROWS = 500
-"""Rows of a page of the list."""
+"""Most rows of a page of the list."""
 _MOST_VALUES = 200
 ORDERING = ("sort", "descending", "offset", "limit")
-"""Words that say in which order and how many, not which."""
+"""Parameters for order and range, which do not filter."""
 _SHOWN = (
     "store",
     "id",
@@ -41,13 +41,15 @@ _SHOWN = (
 
 
 def episodes(shelf: Shelf, words: Words) -> dict[str, Any]:
-    """A page of the list, how many episodes there are in all, and of each kind.
+    """Return a page of the list, the number of episodes, and the numbers by facet value.
 
     Raises:
-        QueryError: A word is not known, or a condition is not one.
-        RequestError: A value makes no sense.
+        QueryError: A parameter is unknown, or `where` is not a condition.
+        RequestError: A value is invalid.
     """
-    chosen = asked({word: values for word, values in words.items() if word not in ORDERING}, shelf.index)
+    chosen = read_filter(
+        {word: values for word, values in words.items() if word not in ORDERING}, shelf.index
+    )
     offset, limit = whole(words, "offset", 0), whole(words, "limit", 100, most=MOST_ROWS)
     sorting = order(words, shelf.index)
     with shelf.index.held():
@@ -64,20 +66,20 @@ def episodes(shelf: Shelf, words: Words) -> dict[str, Any]:
 
 
 def _page(index: Index, condition: str, sorting: str, cut: str) -> list[dict[str, Any]]:
-    """The rows of a page in order. Their numbers come first: sorting whole rows takes much longer."""
+    """Return the rows of a page. It sorts their numbers first, because sorting whole rows is much slower."""
     found = index.ask(f"SELECT n FROM rows WHERE {condition} ORDER BY {sorting} {cut}")
     numbers = ", ".join(str(n) for (n,) in found)
     return rows(index, f"n IN ({numbers})", f"ORDER BY {sorting}") if found else []
 
 
 def rows(index: Index, condition: str, rest: str = "") -> list[dict[str, Any]]:
-    """Rows of the list, as the page has them."""
+    """Return rows of the list in the page's form."""
     names = ", ".join([*map(quoted, _SHOWN), *(metric.column for metric in index.metrics)])
     return [_row(index, values) for values in index.ask(f"SELECT {names} FROM rows WHERE {condition} {rest}")]
 
 
-def facets(shelf: Shelf, chosen: Asked) -> dict[str, list[dict[str, Any]]]:
-    """How many episodes there are of each value; those of a facet as if nothing were chosen from it."""
+def facets(shelf: Shelf, chosen: Filter) -> dict[str, list[dict[str, Any]]]:
+    """Count the episodes of each facet value; a facet's counts ignore the choice from that facet."""
     counted = {}
     for name in FACETS:
         found = shelf.index.ask(

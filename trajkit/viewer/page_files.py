@@ -1,4 +1,4 @@
-"""The files of the page, which travel with trajkit."""
+"""Load the files of the page, which are part of the package."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _TYPES = {
 
 
 class PageFile(NamedTuple):
-    """One of them."""
+    """A file of the page."""
 
     content: bytes
     media_type: str
 
 
 def page_files() -> dict[str, PageFile]:
-    """All of them by name. Nothing else is ever served, whatever a request calls it."""
+    """Return all files by name. The server sends no other file, whatever a request names."""
     found = {}
     for each in sorted((resources.files("trajkit.viewer") / "page").iterdir(), key=lambda each: each.name):
         media_type = _TYPES.get(each.name.rpartition(".")[2])

@@ -1,4 +1,4 @@
-"""One episode out of its store: its steps, their prompts, and any text of them, read when it is asked for."""
+"""Read one episode from its store on demand: its steps, their prompts, and their texts."""
 
 from __future__ import annotations
 
@@ -27,36 +27,36 @@ _JSON = {
 
 
 class Kept(NamedTuple):
-    """Where an episode is kept."""
+    """The place of an episode in its store."""
 
     shelved: Shelved
-    """In which store."""
+    """The store."""
     episode_id: str
-    """Its id there."""
+    """Id of the episode."""
     n_steps: int
-    """How many steps it has."""
+    """Number of steps."""
     part: str | None
-    """The file that holds them; None when it has none."""
+    """The file with its steps; None when it has no steps."""
 
 
-class Said(NamedTuple):
-    """A message of a prompt, and where it is kept."""
+class PromptMessage(NamedTuple):
+    """A message of a prompt, with its place in the store."""
 
     message: dict[str, Any]
     step: int
     """The step whose row holds it."""
     path: str
-    """Where in that row."""
+    """Its place in that row."""
 
 
 def steps_of(kept: Kept, names: Sequence[str], first: int, last: int) -> Iterator[dict[str, Any]]:
-    """Some columns of some steps in order, few at a time where they are long; JSON columns as values.
+    """Yield some columns of some steps in order, in batches of bounded size; JSON columns as values.
 
     Args:
-        kept: Whose steps.
-        names: The columns, which are the layout's.
-        first: `step_index` of the first.
-        last: Of the last.
+        kept: The episode.
+        names: Columns of the layout.
+        first: `step_index` of the first step.
+        last: `step_index` of the last step.
     """
     if kept.part is None:
         return
@@ -68,41 +68,41 @@ def steps_of(kept: Kept, names: Sequence[str], first: int, last: int) -> Iterato
 
 
 def own_row(kept: Kept, names: Sequence[str]) -> dict[str, Any]:
-    """Some columns of an episode."""
+    """Return some columns of an episode."""
     (row,) = _rows(kept, "episodes", names, "true")
     return row
 
 
 def feedback_of(kept: Kept, limit: int) -> list[dict[str, Any]]:
-    """The feedback on an episode, the oldest first."""
+    """Return the feedback on an episode, the oldest first."""
     names = ("feedback_id", "inference_id", "kind", "metric_name", "value", "tags", "created_at")
     return list(_rows(kept, "feedback", names, "true", rest=f"ORDER BY feedback_id LIMIT {limit}"))
 
 
-def prompt_of(kept: Kept, step: int) -> list[Said] | None:
-    """Every message that the model saw at a step; None when that is unknown."""
-    prompt: list[Said] = []
+def prompt_of(kept: Kept, step: int) -> list[PromptMessage] | None:
+    """Return every message that the model saw at a step; None when the prompt is unknown."""
+    prompt: list[PromptMessage] = []
     is_known = False
     names = ("step_index", "n_prompt_kept", "messages", "completion")
     for row in steps_of(kept, names, _beginning(kept, step), step):
         index, new = row["step_index"], row["messages"]
         is_known = new is not None
-        said = [Said(message, index, f"messages/{place}") for place, message in enumerate(new or ())]
+        said = [PromptMessage(message, index, f"messages/{place}") for place, message in enumerate(new or ())]
         prompt = prompt[: row["n_prompt_kept"]] + said
         if index < step and row["completion"] is not None:
-            prompt.append(Said(row["completion"], index, "completion"))
+            prompt.append(PromptMessage(row["completion"], index, "completion"))
     return prompt if is_known else None
 
 
 def _beginning(kept: Kept, step: int) -> int:
-    """The nearest step back whose prompt needs no other."""
+    """Return the last step up to this one whose prompt is stored whole."""
     found = steps_of(kept, ("step_index", "n_prompt_kept"), 0, step)
     return max((row["step_index"] for row in found if row["n_prompt_kept"] == 0), default=0)
 
 
 @functools.lru_cache(maxsize=256)
 def _steps_at_once(part: str) -> int:
-    """How many steps of a part may be in memory at a time, going by their mean length."""
+    """Return the number of steps of a part to read at a time, from their mean size."""
     try:
         metadata = pq.read_metadata(part)
     except (OSError, pa.ArrowException) as error:
@@ -114,7 +114,7 @@ def _steps_at_once(part: str) -> int:
 def _rows(
     kept: Kept, table: str, names: Sequence[str], condition: str, *, source: str = "", rest: str = ""
 ) -> Iterator[dict[str, Any]]:
-    """Rows in the order of the file, which is that of the steps."""
+    """Yield rows in the order of the file, which is the order of the steps."""
     store = kept.shelved.store
     known = {column.name for column in columns_of(store, table)}
     listed = ", ".join(quoted(name) for name in names if name in known)

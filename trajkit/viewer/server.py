@@ -1,4 +1,4 @@
-"""The server of the page: on loopback, for browsers that were sent here and for nobody else."""
+"""Serve the page on loopback, and refuse requests that other web pages send."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from urllib.parse import parse_qs
 from trajkit.errors import NothingMatched, RequestError, StackError, TrajkitError
 from trajkit.stack.loopback import HOST, LoopbackServer
 from trajkit.viewer.about import stores
-from trajkit.viewer.asked import Words
 from trajkit.viewer.charts import charts
 from trajkit.viewer.episode import episode, messages, text
+from trajkit.viewer.filter import Words
 from trajkit.viewer.listing import episodes
 from trajkit.viewer.page_files import page_files
 from trajkit.viewer.shelf import Shelf
@@ -33,7 +33,7 @@ _MOST_WORDS = 1000
 
 
 class Answer(NamedTuple):
-    """What is sent back."""
+    """An HTTP answer."""
 
     status: int
     media_type: str
@@ -41,24 +41,24 @@ class Answer(NamedTuple):
 
 
 def answer(shelf: Shelf, path: str, query: str) -> Answer:
-    """The answer to a GET.
+    """Return the answer to a GET.
 
     Args:
-        shelf: What there is to look at.
-        path: Of the address, not decoded: no file has a name that needs it.
-        query: What follows its question mark.
+        shelf: The stores.
+        path: Path of the address, not decoded: no file name needs decoding.
+        query: Query of the address, without the question mark.
     """
     if path in _API:
         return _answered(shelf, path, query)
     name = "index.html" if path == "/" else path.removeprefix("/page/")
     found = page_files().get(name) if path == "/" or path.startswith("/page/") else None
     if found is None or (name == "index.html") != (path == "/"):
-        return refused(404, f"there is no {path[:200]} here")
+        return refused(404, f"there is no page {path[:200]}")
     return Answer(200, found.media_type, found.content)
 
 
 def refused(status: int, message: str, hint: str | None = None) -> Answer:
-    """An answer that says why there is none."""
+    """Return an error answer."""
     return _json(status, {"error": message, "hint": hint})
 
 
@@ -106,7 +106,7 @@ _HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-"""Of every answer: the page runs its own scripts and asks its own server; no other page may use either."""
+"""Headers of every answer: the page runs only its own scripts, calls only its server, and is not framed."""
 
 
 class PageServer:
@@ -132,11 +132,11 @@ class PageServer:
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         return f"http://{HOST}:{self._server.server_address[1]}/"
 
     def close(self) -> None:
-        """Take no more requests, finish those that came, and end. A second call does nothing."""
+        """Refuse new requests, finish the current ones, and end. A second call does nothing."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -166,17 +166,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     sys_version = ""
     timeout = _IDLE_S
     disable_nagle_algorithm = True
-    wbufsize = -1  # the head and the body leave together
+    wbufsize = -1  # send head and body together
 
     def do_GET(self) -> None:
         if self.headers.get("Content-Length", "0") != "0" or "Transfer-Encoding" in self.headers:
-            self.close_connection = True  # a body is not read, and must not be taken for the next request
-        if (why := self._why_not()) is not None:
+            self.close_connection = True  # a body is not read, and must not be parsed as the next request
+        if (why := self._refusal()) is not None:
             self._send(refused(HTTPStatus.FORBIDDEN, why))
             return
         path, _, query = self.path.partition("?")
         found = refused(
-            HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed", "`trajkit --debug view` says how"
+            HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed", "`trajkit --debug view` shows the error"
         )
         try:
             found = answer(self.server.shelf, path, query)
@@ -185,11 +185,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     do_HEAD = do_GET
 
-    def _why_not(self) -> str | None:
-        """Why this request is not answered; None when it is.
+    def _refusal(self) -> str | None:
+        """Return the reason to refuse this request; None when it is answered.
 
-        A page of another site can make a browser ask here, and can even make its own name lead to this
-        address: the browser then says where the request comes from, and under which name.
+        A page of another site can make a browser send requests to this address, even under a name of its own
+        (DNS rebinding). The browser then sends the page's origin and that name.
         """
         hosts = self.headers.get_all("Host", [])
         if len(hosts) != 1 or hosts[0].strip().lower() not in self.server.hosts:
@@ -218,9 +218,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.wfile.write(found.body)
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Refuse what is not a GET, or not even a request, in JSON too."""
+        """Answer other methods and malformed requests with JSON, too."""
         self.close_connection = True
-        self.request_version = self.protocol_version  # a line without one counts as HTTP/0.9: no headers
+        self.request_version = self.protocol_version  # without a version, HTTP/0.9 would send no headers
         if code == HTTPStatus.NOT_IMPLEMENTED:
             code, message = HTTPStatus.METHOD_NOT_ALLOWED, "this server only shows: GET and HEAD"
         self._send(refused(code, message or explain or "bad request"))

@@ -1,4 +1,4 @@
-"""The stores that are looked at, each behind a fence of its own, and what is kept of questions to them."""
+"""Open stores for the page, each with its own restricted connection, and cache query results and texts."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from trajkit.store.layout import quoted
 from trajkit.store.nameable import Names, column_name
 from trajkit.store.query import explaining, fenced
 from trajkit.store.reader import Store, open_store
-from trajkit.viewer.asked import Asked
+from trajkit.viewer.filter import Filter
 from trajkit.viewer.index import LIMIT_S, Index, Shelved
 
 _MEMORY = "2GB"
-"""Of the questions to one store; what does not fit waits on disk."""
+"""Memory for queries of one store; DuckDB moves the rest to disk."""
 _MOST_KEPT = 16
 _MOST_CHARACTERS = 200_000_000
 _LONGEST = 400
-"""Characters that are kept of each."""
+"""Characters that are kept of a mission and of a first text."""
 _MISSION = " ".join(f"input->>'$.system.{name}'," for name in ("mission", "goal", "task", "instruction"))
 _SAID = "list_filter(CAST(messages AS JSON[]), lambda m: m->>'role' = 'user')"
 _BEGINNINGS = f"""
@@ -45,16 +45,16 @@ _log = logging.getLogger(__name__)
 
 
 class Shelf:
-    """Some stores, open to be looked at until it is closed. Also a context manager.
+    """Open stores for the page. Also a context manager.
 
-    What their episodes begin with is read in a thread of its own, as that reads much; the list does not wait.
+    A thread reads the beginnings of episodes, which takes long, so that the list does not wait for them.
 
     Args:
         paths: The stores, in the order in which the page shows them.
 
     Raises:
-        RequestError: There is none, or one is named twice.
-        StoreError: One is not a store that this trajkit can read, or is damaged.
+        RequestError: There is no store, or one is named twice.
+        StoreError: A path is not a store that this trajkit can read, or it is damaged.
     """
 
     def __init__(self, paths: Sequence[str | Path]) -> None:
@@ -80,19 +80,19 @@ class Shelf:
 
     @property
     def is_read(self) -> bool:
-        """Whether it is known of every episode what it begins with."""
+        """Whether the beginnings of all episodes are read."""
         return not self._reading.is_alive()
 
     def wait(self) -> None:
-        """Wait until it is."""
+        """Wait until the beginnings of all episodes are read."""
         self._reading.join()
 
-    def condition(self, chosen: Asked, *, besides: str | None = None) -> str:
-        """SQL over the index for the episodes that are chosen; it holds as long as the index is held.
+    def condition(self, chosen: Filter, *, besides: str | None = None) -> str:
+        """Return SQL over the index for the chosen episodes, valid while the index is held.
 
         Args:
-            chosen: What was asked.
-            besides: A word of it to leave out.
+            chosen: The choice of the request.
+            besides: A parameter to ignore.
 
         Raises:
             QueryError: `where` is not a condition on the episodes of any of the stores.
@@ -103,12 +103,12 @@ class Shelf:
         parts += [f"n IN (SELECT n FROM {table})" for table in tables]
         return " AND ".join(parts) or "true"
 
-    def notes(self, chosen: Asked) -> list[str]:
-        """What a reader should know of the episodes that were chosen."""
+    def notes(self, chosen: Filter) -> list[str]:
+        """Return notes about the chosen episodes."""
         return self._matches.notes(chosen.where) if chosen.where else []
 
     def close(self) -> None:
-        """Let go of the files; what still runs ends. A second call does nothing."""
+        """Close the files and stop running queries. A second call does nothing."""
         if self._is_closing.is_set():
             return
         self._is_closing.set()
@@ -133,10 +133,10 @@ def _shelved(number: int, name: str, store: Store, opened: contextlib.ExitStack)
 
 
 def _names(paths: Sequence[Path]) -> list[str]:
-    """The shortest end of each path that no other ends with."""
+    """Return the shortest unique end of each path."""
     for path in paths:
         if paths.count(path) > 1:
-            raise RequestError(f"{path} is named twice", hint="once is enough")
+            raise RequestError(f"{path} is named twice", hint="name each store once")
     return [_name(path, paths) for path in paths]
 
 
@@ -149,11 +149,11 @@ def _name(path: Path, paths: Sequence[Path]) -> str:
 
 
 class Matches:
-    """What conditions choose. All of it is asked for while the index is held (`Index.held`).
+    """Tables of the episodes that conditions match. Use it only while the index is held (`Index.held`).
 
     Args:
-        index: Where what was found is kept.
-        stores: What is asked.
+        index: Holds the tables.
+        stores: The stores to query.
     """
 
     def __init__(self, index: Index, stores: tuple[Shelved, ...]) -> None:
@@ -165,12 +165,12 @@ class Matches:
         self._kept: OrderedDict[tuple[str, int], str] = OrderedDict()
 
     def where(self, text: str) -> str:
-        """A table of the index with the number `n` of every episode for which a condition is true.
+        """Return the name of a table with the number `n` of every episode that meets a condition.
 
-        It is true of no episode of a store that lacks what it names: what is missing passes no comparison.
+        A store that lacks a named column has no matching episode: null passes no comparison.
 
         Args:
-            text: In the words of `trajkit select`; statistics of groups are those of a whole store.
+            text: Condition in the language of `trajkit select`; groups are those of the whole store.
 
         Raises:
             QueryError: It is not a condition on the episodes of any of the stores.
@@ -178,11 +178,11 @@ class Matches:
         return self._table((text, -1), lambda name: self._fill(name, text))
 
     def notes(self, text: str) -> list[str]:
-        """Which stores lack what a condition names that was asked of them."""
+        """Return which stores lack a name of a condition."""
         return self._notes.get(text, [])
 
     def searched(self, condition: str) -> str:
-        """The same of SQL over the index that looks into long texts."""
+        """Return the same for an SQL condition over the index that searches long texts."""
         key = (condition, self._index.version)
         return self._table(key, lambda name: self._index.create_match(name, condition))
 
@@ -196,7 +196,7 @@ class Matches:
                 refused.append(error)
         if len(refused) == len(self._stores):
             raise refused[0]
-        self._notes[text] = [f"chooses nothing of one store: {error.message}" for error in refused]
+        self._notes[text] = [f"matches nothing in one store: {error.message}" for error in refused]
 
     def _table(self, key: tuple[str, int], fill: Callable[[str], None]) -> str:
         if key in self._kept:
@@ -217,7 +217,7 @@ class Matches:
         return name
 
     def _chosen(self, one: Shelved, text: str) -> pa.Table:
-        """The ids of the episodes of a store for which a condition is true."""
+        """Return the ids of a store's episodes that meet a condition."""
         with one.connection.cursor() as cursor:
             if one.number not in self._names:
                 self._names[one.number] = names_of(one.store, cursor)
@@ -243,7 +243,7 @@ def _chosen(
 
 
 def _chosen_by_group(one: Shelved, cursor: duckdb.DuckDBPyConnection, text: str) -> pa.Table:
-    # the tables that this makes are the cursor's own, and go with it
+    # the tables that the pool creates belong to the cursor and are dropped with it
     pool = Pool(Derivation(one.store, cursor, lambda: None), conditions=(text,))
     for condition in pool.conditions:
         pool.where(condition)
@@ -252,25 +252,25 @@ def _chosen_by_group(one: Shelved, cursor: duckdb.DuckDBPyConnection, text: str)
 
 
 class TextKey(NamedTuple):
-    """Which text."""
+    """The place of a text."""
 
     store: int
     episode_id: str
     step: int | None
-    """The step whose row holds it; None for the episode's own."""
+    """The step whose row holds it; None for a text of the episode."""
     path: str
-    """Where in that row."""
+    """Its place in that row."""
 
 
 class LongTexts:
-    """The texts that were read last, as many as fit."""
+    """A cache of the texts that were read last, of limited size."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept: OrderedDict[TextKey, str] = OrderedDict()
 
     def text(self, key: TextKey, read: Callable[[], str]) -> str:
-        """A text; it is read when it is not among them. One text is read at a time."""
+        """Return a text, and read it when it is not cached. One text is read at a time."""
         with self._lock:
             if key not in self._kept:
                 self._kept[key] = read()
@@ -281,12 +281,12 @@ class LongTexts:
 
 
 def read_beginnings(index: Index, stores: Sequence[Shelved], is_closing: threading.Event) -> None:
-    """Read them part by part into the index. What cannot be read is only logged: the list does without.
+    """Read the beginnings of episodes part by part into the index, and log failures.
 
     Args:
-        index: Where they go.
-        stores: Whose episodes.
-        is_closing: Set when nobody wants them any more.
+        index: Gets the beginnings.
+        stores: The stores to read.
+        is_closing: Set when the shelf is closed.
     """
     for one in stores:
         for part in one.store.parts("steps"):
@@ -298,4 +298,4 @@ def read_beginnings(index: Index, stores: Sequence[Shelved], is_closing: threadi
                 index.add_beginnings(one.number, found)
             except duckdb.Error as error:
                 if not is_closing.is_set():
-                    _log.warning("%s: what its episodes begin with is not known: %s", part, error)
+                    _log.warning("%s: the beginnings of its episodes cannot be read: %s", part, error)

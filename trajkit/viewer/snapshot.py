@@ -1,4 +1,4 @@
-"""The page with some episodes in it, as one file that can be sent to somebody."""
+"""Write the page with some episodes as one file that can be sent to others."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from trajkit._core.files import refuse_existing, write_text
 from trajkit._core.result import Result
 from trajkit.errors import NothingMatched, RequestError
 from trajkit.viewer.about import funnel, stores
-from trajkit.viewer.asked import Asked
 from trajkit.viewer.episode import episode
+from trajkit.viewer.filter import Filter
 from trajkit.viewer.listing import rows
 from trajkit.viewer.page_files import page_files
 from trajkit.viewer.shelf import Shelf
 
 LIMIT = 200
-"""Episodes in a file where nothing else is said."""
+"""Default number of episodes in a file."""
 MOST_BYTES = 40_000_000
-"""Of the episodes in a file: what browsers open with ease."""
+"""Most bytes of the episodes in a file, so that browsers open it with ease."""
 
 _ESCAPES = str.maketrans({character: f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"})
 _STYLE = re.compile(r'<link rel="stylesheet" href="page/([\w.-]+)">')
@@ -38,21 +38,21 @@ _LEFT = re.compile(r"^\s*(?:import|export)\b.*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Snapshot(Result):
-    """What was written."""
+    """The file that was written."""
 
     path: Path
-    """The file."""
+    """Path of the file."""
     n_episodes: int
-    """Episodes in it."""
+    """Number of episodes in it."""
     n_chosen: int
-    """Episodes that it was made for."""
+    """Number of episodes that were chosen."""
     n_bytes: int
-    """Its size."""
+    """Size of the file."""
     note: str | None
-    """What is not in it and why; None when all is."""
+    """Which episodes were left out and why; None when there are none."""
 
     def to_json(self) -> dict[str, Any]:
-        """All fields."""
+        """Return all fields."""
         return {**asdict(self), "path": str(self.path)}
 
     def __str__(self) -> str:
@@ -60,29 +60,29 @@ class Snapshot(Result):
 
 
 def write_snapshot(shelf: Shelf, goal: Path, *, where: str | None = None, limit: int = LIMIT) -> Snapshot:
-    """Write the page with its first episodes as one file.
+    """Write the page with the first chosen episodes as one file.
 
     Args:
-        shelf: Their stores.
-        goal: The file that exists afterwards.
-        where: Which episodes, in the words of `trajkit select`; None for all.
-        limit: At most so many; fewer where they are too large.
+        shelf: The stores.
+        goal: Path of the new file.
+        where: Condition in the language of `trajkit select`; None for all episodes.
+        limit: Most episodes; fewer are written where they are too large.
 
     Raises:
         StoreError: `goal` exists.
         RequestError: `limit` is less than 1.
-        NothingMatched: No episode is chosen.
+        NothingMatched: No episode meets the condition.
     """
     if limit < 1:
-        raise RequestError(f"limit is {limit}; it is 1 or more")
+        raise RequestError(f"limit is {limit}; it must be 1 or more")
     refuse_existing(goal)
     shelf.wait()
     with shelf.index.held():
-        condition = shelf.condition(Asked({}, where=where))
+        condition = shelf.condition(Filter({}, where=where))
         chosen = rows(shelf.index, condition, f"ORDER BY n LIMIT {limit}")
         ((n_chosen,),) = shelf.index.ask(f"SELECT count(*) FROM rows WHERE {condition}")
     if not chosen:
-        raise NothingMatched(f"no episode is left: not {where}" if where else "there are no episodes")
+        raise NothingMatched(f"no episode meets {where}" if where else "there are no episodes")
     taken = dict(_taken(shelf, chosen))
     note = _note(len(taken), len(chosen), n_chosen)
     shown = [row for row in chosen if (row["store"], row["id"]) in taken]
@@ -100,19 +100,19 @@ def write_snapshot(shelf: Shelf, goal: Path, *, where: str | None = None, limit:
 
 
 def _taken(shelf: Shelf, chosen: list[dict[str, Any]]) -> Iterator[tuple[tuple[int, str], str]]:
-    """The episodes that fit, as JSON."""
+    """Yield the episodes that fit, as JSON."""
     left = MOST_BYTES
     for row in chosen:
         text = _json(_whole(shelf, row["store"], row["id"], left))
         if (n_bytes := len(text.encode())) <= left:
             left -= n_bytes
             yield (row["store"], row["id"]), text
-        if left < MOST_BYTES // 100:  # hardly any other would fit, and there may be very many
+        if left < MOST_BYTES // 100:  # hardly any other episode would fit
             return
 
 
 def _whole(shelf: Shelf, store: int, episode_id: str, most: int) -> dict[str, Any]:
-    """An episode with all its steps, or with so many of the first that it does not fit."""
+    """Return an episode with all its steps, or with only so many that it exceeds the limit."""
     place = {"store": [str(store)], "id": [episode_id]}
     found = episode(shelf, place)
     n_characters = len(_json(found))
@@ -135,26 +135,26 @@ def _note(n: int, n_tried: int, n_chosen: int) -> str | None:
 
 
 def _json(value: Any) -> str:
-    """JSON that ends no element, whatever is in it."""
+    """Return JSON that cannot end an HTML element."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.translate(_ESCAPES)
 
 
 def one_page(files: Mapping[str, str], data: str) -> str:
-    """A page that needs no other file and asks for none, and runs no script but its own.
+    """Return a self-contained page that loads nothing and runs only its own script.
 
     Args:
-        files: The texts of the page's files, by name.
-        data: JSON that the page finds in an element called `data`; `<` does not occur in it.
+        files: Texts of the page's files, by name.
+        data: JSON for the page, in an element called `data`; it has no `<`.
 
     Raises:
-        ValueError: The files are not written as this module reads them.
+        ValueError: The files do not have the expected form.
     """
     index = files["index.html"]
     style = files[_only(_STYLE, index)]
     script = bundle(files, _only(_SCRIPT, index))
     if "</script" in script.lower() or "<!--" in script or "</style" in style.lower() or "<" in data:
-        raise ValueError("a text would end the element that it stands in")
+        raise ValueError("a text would end its HTML element")
     policy = (
         f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
         "base-uri 'none'; form-action 'none'"
@@ -175,14 +175,14 @@ def one_page(files: Mapping[str, str], data: str) -> str:
 
 
 def bundle(files: Mapping[str, str], entry: str) -> str:
-    """Modules that import each other as one script: each becomes a function that gives what it exports.
+    """Bundle modules as one script: each becomes a function that returns its exports.
 
     Args:
-        files: Their texts, by name.
-        entry: The one that runs last.
+        files: Texts of the modules, by name.
+        entry: The module that runs last.
 
     Raises:
-        ValueError: They import each other in a circle, or in a way that this does not read.
+        ValueError: The imports form a circle, or have a form that this does not parse.
     """
     done: dict[str, str] = {}
     _add(files, entry, done, ())
@@ -221,5 +221,5 @@ def _only(pattern: re.Pattern[str], text: str) -> str:
 
 
 def _hash(text: str) -> str:
-    """The name by which a browser is allowed to run exactly this."""
+    """Return the hash by which the policy allows exactly this script."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

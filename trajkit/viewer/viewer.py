@@ -1,4 +1,4 @@
-"""Serve the page of some stores to a browser of this machine."""
+"""Serve the page of some stores to browsers on this machine."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trajkit._core.console import line, plural, talk
 from trajkit._core.loop import told_to_end
 from trajkit._core.memory import at_most, half_of_the_machine
 from trajkit._core.result import Running
-from trajkit.viewer.asked import Asked
+from trajkit.viewer.filter import Filter
 from trajkit.viewer.server import PageServer
 from trajkit.viewer.shelf import Shelf
 
 
 class Viewer(Running):
-    """A page that is being served, until it is closed. Also a context manager. Made by `serve`."""
+    """A page that is served until it is closed. Also a context manager. Created by `serve`."""
 
     def __init__(
         self, shelf: Shelf, server: PageServer, *, where: str | None, opened: contextlib.ExitStack
@@ -34,26 +34,26 @@ class Viewer(Running):
 
     @property
     def url(self) -> str:
-        """Where the page is."""
+        """Address of the page."""
         return self._server.url + (f"#/?where={quote(self._where, safe='')}" if self._where else "")
 
     @property
     def n_episodes(self) -> int:
-        """Episodes that it shows."""
+        """Number of episodes that it shows."""
         return sum(one.store.manifest.counts.n_episodes for one in self._shelf.stores)
 
     def wait(self) -> None:
         """Serve until the process is told to end (SIGTERM or Ctrl-C), or another thread calls `close`."""
         talk(f"{plural(self.n_episodes, 'episode')}; Ctrl-C ends it")
         with told_to_end(self._is_closed.set):
-            # in slices: Windows delivers no signal to a thread that waits for ever
+            # wait in slices: Windows delivers no signal to a thread that waits without a limit
             while not self._is_closed.wait(1.0):
                 pass
         self.close()
         talk("ended")
 
     def close(self) -> None:
-        """Stop serving and let go of the stores. A second call does nothing."""
+        """Stop serving and close the stores. A second call does nothing."""
         self._is_closed.set()
         self._opened.close()
 
@@ -66,7 +66,7 @@ class Viewer(Running):
         self.close()
 
     def to_json(self) -> dict[str, Any]:
-        """Where the page is, and the process that serves it."""
+        """Return the address of the page and the id of the serving process."""
         return {"url": self.url, "pid": os.getpid()}
 
     def __str__(self) -> str:
@@ -84,12 +84,12 @@ class Viewer(Running):
 def serve(
     stores: Sequence[str | Path], *, where: str | None = None, port: int = 0, is_opened: bool = False
 ) -> Viewer:
-    """Serve the page of some stores on this machine, while this process goes on.
+    """Serve the page of some stores on this machine while this process runs.
 
     Args:
         stores: Folders, or `sample:NAME`.
-        where: Which episodes the page shows first, in the words of `trajkit select`; None for all.
-        port: On loopback; 0 takes a free one.
+        where: Condition for the first view, in the language of `trajkit select`; None for all episodes.
+        port: Port on loopback; 0 chooses a free one.
         is_opened: Whether to open the page in a browser.
 
     Raises:
@@ -102,7 +102,7 @@ def serve(
         opened.enter_context(at_most(half_of_the_machine()))
         shelf = opened.enter_context(Shelf(stores))
         with shelf.index.held():
-            shelf.condition(Asked({}, where=where))
+            shelf.condition(Filter({}, where=where))
         server = opened.enter_context(PageServer(shelf, port=port))
         viewer = Viewer(shelf, server, where=where, opened=opened.pop_all())
     if is_opened:

@@ -29,6 +29,7 @@ SMALL = {
 }
 
 
+@pytest.mark.full
 def test_an_expert_teaches_a_model_that_is_measured_on_other_worlds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

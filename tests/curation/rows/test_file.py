@@ -312,7 +312,7 @@ _episodes = st.sets(st.text("ab0é", min_size=1, max_size=3), min_size=1, max_si
 )
 
 
-@examples(8, 20)
+@examples(3, 20)
 @pytest.mark.parametrize("unit", ["step", "episode"])
 def test_whatever_the_episodes_the_rows_would_be_taken_and_nothing_goes_uncounted(
     n_examples: int, unit: str, tmp_path_factory: pytest.TempPathFactory, judged: Judged

@@ -12,13 +12,14 @@ import datasets
 import pytest
 import yaml
 
+from tests.matrix import daily
 from trajkit.curation.merge import merge
 from trajkit.curation.rows.file import convert
 from trajkit.curation.rows.pairs import convert_pairs
 from trajkit.curation.rows.provenance import read_facts
 from trajkit.errors import NothingMatched, RequestError, StoreError
 from trajkit.formats import format_named, known
-from trajkit.formats.base import EpisodeFormat, ExperienceFormat, PreferenceFormat, SftFormat
+from trajkit.formats.base import EpisodeFormat, ExperienceFormat, PreferenceFormat, SftFormat, StartFormat
 from trajkit.schema import Message
 from trajkit.store.dataset import Dataset, open_dataset
 from trajkit.store.writer import write_episodes
@@ -33,7 +34,7 @@ OTHER = {"name": "wait", "parameters": {"type": "object", "properties": {"s": {"
 TRAINING = [
     name
     for name in known()
-    if not isinstance(format_named(name), EpisodeFormat | PreferenceFormat | ExperienceFormat)
+    if not isinstance(format_named(name), EpisodeFormat | PreferenceFormat | ExperienceFormat | StartFormat)
 ]
 
 
@@ -77,7 +78,7 @@ def dataset(dataset_of: DatasetOf, step: Any, episode: Any) -> Dataset:
     )
 
 
-@pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
+@pytest.mark.parametrize("suffix", daily([".jsonl", ".parquet"], 1))
 @pytest.mark.parametrize("name", TRAINING)
 def test_what_is_written_loads_as_a_dataset(name: str, suffix: str, dataset: Dataset, tmp_path: Path) -> None:
     made = convert(dataset, tmp_path / f"train{suffix}", to=name)

@@ -178,5 +178,5 @@ def test_rows_that_are_too_long_are_dropped_with_both_sides(tmp_path: Path) -> N
 def test_formats_of_conversations_take_no_pairs(tmp_path: Path) -> None:
     with pytest.raises(RequestError, match="openai-sft is made of a store, and pairs is pairs"):
         write([pair([turn("left")], [turn("right")])], tmp_path, to="openai-sft")
-    with pytest.raises(RequestError, match="it is known which side is good"):
+    with pytest.raises(RequestError, match="pairs already have a better side"):
         write([pair([turn("left")], [turn("right")])], tmp_path, to="trl-kto", good="true")

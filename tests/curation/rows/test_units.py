@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
+from tests.matrix import daily
 from trajkit.curation.rows.file import convert
 from trajkit.curation.rows.provenance import read_facts
 from trajkit.errors import DataError, RequestError
@@ -172,7 +173,9 @@ def test_a_format_that_learns_every_answer_takes_no_row_in_which_one_is_context(
 
 
 @pytest.mark.parametrize("unit", ["step", "episode"])
-@pytest.mark.parametrize("name", ["openai-sft", "together", "trl-messages", "sharegpt", "axolotl", "vertex"])
+@pytest.mark.parametrize(
+    "name", daily(["openai-sft", "trl-messages", "sharegpt", "together", "axolotl", "vertex"], 3)
+)
 def test_sql_and_python_agree_on_conversations(
     name: str, unit: str, tmp_path: Path, dataset_of: DatasetOf, episode: Any
 ) -> None:

@@ -9,6 +9,7 @@ from tests.formats.validation.rows import Check, called, chat
 ANSWER = [{"role": "assistant", "content": "yes"}]
 WORSE = [{"role": "assistant", "content": "no"}]
 ASKED = [{"role": "user", "content": "well?"}]
+START = {"prompt": ASKED, "environment": "babyai", "task": "goto", "seed": 3}
 PAIR: dict[str, Any] = {
     "input": {"messages": ASKED},
     "preferred_output": ANSWER,
@@ -86,6 +87,11 @@ def test_a_row_of_no_kind_is_refused_with_what_is_taken(check: Check) -> None:
         ({"input_ids": [1, 2], "labels": [-100, -100]}, "$.labels nothing to learn"),
         ({"input_ids": [1, 2], "completion_mask": [1]}, "$.completion_mask not as long as input_ids"),
         ({"input_ids": ["a"]}, "$.input_ids not a list of tokens"),
+        (START, None),
+        (START | {"prompt": "go"}, "$.prompt a list of messages is wanted, not a text"),
+        (START | {"prompt": ASKED + ANSWER}, "$.prompt the prompt does not end with the user"),
+        (START | {"task": ""}, "$.task a text that is not empty is wanted, not a text"),
+        (START | {"seed": None}, "$.seed a whole number from 0 is wanted, not null"),
     ],
 )
 def test_the_kinds_of_rows_that_trl_takes(check: Check, row: dict[str, Any], expected: str | None) -> None:

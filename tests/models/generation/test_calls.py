@@ -156,7 +156,7 @@ def test_a_model_whose_template_knows_no_tools_calls_them_in_our_way(gpt2: Path)
     ("how", "words"),
     [
         ({"tools": [{"type": "custom"}]}, "not a function"),
-        ({"tools": [{"type": "function", "function": {"name": 'a"b'}}]}, "cannot be called"),
+        ({"tools": [{"type": "function", "function": {"name": 'a"b'}}]}, "invalid tool name"),
         ({"tool_choice": {"type": "function", "function": {"name": "fly"}}}, "there is no tool 'fly'"),
         ({"tool_choice": "sometimes"}, "sometimes"),
         (

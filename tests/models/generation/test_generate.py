@@ -131,7 +131,7 @@ def test_an_answer_ends_where_a_text_stops_it_or_its_room_does(fresh: LocalModel
 
 def test_a_prompt_that_is_too_long_is_refused_and_an_answer_is_cut_to_the_room(gpt2: Path) -> None:
     model = LocalModel.open(str(gpt2))
-    with pytest.raises(AskError, match=r"the prompt has 64 tokens, and .* reads 64") as caught:
+    with pytest.raises(AskError, match=r"the prompt has 64 tokens; .* takes 64") as caught:
         generate(model, [Ask([{"role": "user", "content": "a" * 64}])])
     assert caught.value.param == "messages"
     said = generate(model, [Ask([{"role": "user", "content": "a" * 60}], max_new_tokens=50, temperature=0)])

@@ -120,7 +120,7 @@ def test_an_adapter_imports_no_module_that_it_names(
     (tmp_path / "evil_megatron.py").write_text(f"open({str(tmp_path / 'mark')!r}, 'w').close()")
     monkeypatch.syspath_prepend(tmp_path)
     assert run(["serve", str(made), "--base", BASE, "--port", "0"]) == 2
-    assert "runs no code of a model's" in capsys.readouterr().err
+    assert "does not run code of a model" in capsys.readouterr().err
     assert not (tmp_path / "mark").exists()
 
 
@@ -139,11 +139,11 @@ def test_adapters_of_one_base_share_a_server(tmp_path: Path) -> None:
 def test_models_that_cannot_share_one_are_refused(tmp_path: Path) -> None:
     one = Wanted("one", adapter(tmp_path / "a", BASE))
     other = Wanted("two", adapter(tmp_path / "b", "some/other"))
-    with pytest.raises(RequestError, match="loads one base, and these are 2"):
+    with pytest.raises(RequestError, match="loads one base model, and these have 2"):
         served_models([one, other])
     with pytest.raises(RequestError, match="the same name"):
         served_models([one, one._replace(model=adapter(tmp_path / "c", BASE))])
-    with pytest.raises(RequestError, match="does not say which model"):
+    with pytest.raises(RequestError, match="does not name its base model"):
         served_models([Wanted("x", adapter(tmp_path / "d", None))])
     with pytest.raises(RequestError, match="are the same model"):
         served_models([Wanted("x", BASE), Wanted("y", BASE)])

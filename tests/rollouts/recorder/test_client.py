@@ -334,11 +334,11 @@ def test_an_error_in_recording_never_reaches_the_call(client, server, wire, stor
         call()
         with monkeypatch.context() as broken:
             broken.setattr("trajkit.rollouts.recorder.journal.os.write", full)
-            with pytest.warns(UserWarning, match="could not keep a call: OSError"):
+            with pytest.warns(UserWarning, match="could not record a call: OSError"):
                 assert call() == "fine"
             e.reward(1.0)  # it was said once: no warning here, where warnings are errors
         assert call() == "fine"
-    with pytest.warns(UserWarning, match="is written, but not all was recorded: 1 calls, 1 rewards"):
+    with pytest.warns(UserWarning, match="is written, but incomplete: 1 calls, 1 rewards"):
         recorder.close()
     assert recorder.counts.n_lost_calls == 1
     (episode,) = episodes()

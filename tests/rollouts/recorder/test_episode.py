@@ -357,13 +357,13 @@ def test_what_cannot_be_kept_is_refused_where_it_is_said(recorder):
             (lambda: e.reward("1"), "a reward is a finite number"),
             (lambda: e.metric("score", None), "metric 'score' is a finite number"),
             (lambda: e.metric("", 1.0), "a metric's name is text"),
-            (lambda: e.metric("kind", 1.0), "'kind' was a yes or no before and is a number now"),
+            (lambda: e.metric("kind", 1.0), "'kind' was a boolean before and is a number now"),
             (lambda: e.metric("Kind", True), "differ only by case"),
             (lambda: e.step(info={"a": object()}), "info cannot be kept as JSON"),
             (lambda: e.step(action_valid=1), "action_valid is True, False or None, not 1"),
             (lambda: e.outcome("fine"), "there is no outcome 'fine'"),
             (lambda: e.agent(""), "an agent's name is text"),
-            (lambda: e.__enter__(), "was begun already"),
+            (lambda: e.__enter__(), "was already begun"),
         ]:
             with pytest.raises(RequestError, match=problem):
                 call()

@@ -371,7 +371,7 @@ def test_a_killed_process_loses_at_most_the_running_call(client, server, wire, s
             os.kill(os.getpid(), signal.SIGKILL)
     """
     assert script(server.url, store, body).returncode == -9
-    with pytest.raises(StoreError, match=r"did not come to its end \(trajkit\.Recorder\.recover\("):
+    with pytest.raises(StoreError, match=r"was not closed \(trajkit\.Recorder\.recover\("):
         trajkit.Recorder(client, store=store)
     with journal_of(store).open("ab") as file:  # the record that it was writing
         file.write(b'{"kind":"call","sizes":[100,10]}\nhalf of')
@@ -470,7 +470,7 @@ def test_calls_after_the_end_go_through_and_are_counted(client, server, wire, st
     server.reply = lambda request: wire.Answer(wire.completion("yes"))
     recorder = trajkit.Recorder(client, store=store)
     recorder.close()
-    with pytest.warns(UserWarning, match="could not keep a call: ValueError: it is closed"):
+    with pytest.warns(UserWarning, match="could not record a call: ValueError: the recorder is closed"):
         made = recorder.client.chat.completions.create(**ASK)
     assert made.choices[0].message.content == "yes"
     assert recorder.counts.n_lost_calls == 1
@@ -480,7 +480,7 @@ def test_calls_after_the_end_go_through_and_are_counted(client, server, wire, st
 def test_an_episode_that_is_open_at_the_end_is_an_error(client, server, wire, store, episodes):
     server.reply = lambda request: wire.Answer(wire.completion("yes"))
     recorder = trajkit.Recorder(client, store=store)
-    warned = pytest.warns(UserWarning, match="could not keep a note: ValueError: it is closed")
+    warned = pytest.warns(UserWarning, match="could not record a note: ValueError: the recorder is closed")
     with warned, recorder.episode() as episode:
         recorder.client.chat.completions.create(**ASK)
         recorder.close()
@@ -600,12 +600,12 @@ def test_an_episode_whose_beginning_was_lost_keeps_its_calls(
     episode = recorder.episode(task="lost")
     with monkeypatch.context() as broken:
         broken.setattr("trajkit.rollouts.recorder.journal.os.write", full)
-        with pytest.warns(UserWarning, match="could not keep a note"):
+        with pytest.warns(UserWarning, match="could not record a note"):
             episode.__enter__()
     recorder.client.chat.completions.create(**ASK)
     recorder.client.chat.completions.create(**ASK)
     episode.__exit__(None, None, None)
-    with pytest.warns(UserWarning, match="not all was recorded"):
+    with pytest.warns(UserWarning, match="but incomplete"):
         recorder.close()
     (found,) = episodes()
     assert (found.task, found.n_steps, found.origin) == (None, 2, None)
@@ -630,7 +630,7 @@ def test_half_a_record_is_taken_back_so_that_the_rest_can_be_read(
             with pytest.warns(UserWarning, match="No space left"):
                 recorder.client.chat.completions.create(**ASK)
         recorder.client.chat.completions.create(**ASK)
-    with pytest.warns(UserWarning, match="not all was recorded"):
+    with pytest.warns(UserWarning, match="but incomplete"):
         recorder.close()
     (episode,) = episodes()
     assert (episode.task, episode.n_steps, episode.outcome) == ("t", 2, Outcome.UNKNOWN)

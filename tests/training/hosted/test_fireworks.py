@@ -74,7 +74,7 @@ def test_a_job_is_uploaded_created_followed_and_named(fireworks: FireworksStandI
     assert [step.loss for step in seen if step.loss] == [2 / n for n in range(1, N_STEPS + 1)]
     assert [step.eval_loss for step in seen if step.eval_loss] == [2.5 / 2, 2.5 / 4]
     assert any(word.endswith("% of epoch 1") for word in said)
-    assert "the job costs 3.25 USD, says the service" in said
+    assert "the service's price of the job: 3.25 USD" in said
     assert remote["epochs"] == 2
     assert remote["baseModel"] == MODEL
     assert remote["evalAutoCarveout"] is False, "the worlds that measure are ours to choose"
@@ -133,7 +133,7 @@ def test_a_job_that_fireworks_halted_goes_on_with_resume(fireworks: FireworksSta
         remote["state"] = "JOB_STATE_PAUSED"
     assert launch.refreshed(*job).remote["state"]["is_paused"] is True  # type: ignore[index,call-overload]
     assert launch.resume(*job).remote["state"]["is_paused"] is False  # type: ignore[index,call-overload]
-    with pytest.raises(RequestError, match="cannot halt"):
+    with pytest.raises(RequestError, match="cannot pause"):
         launch.pause(*job)
 
 
@@ -174,7 +174,7 @@ def test_a_suspended_account_is_told_before_anything_is_sent(
 
 def test_of_several_accounts_one_must_be_named(fireworks: FireworksStandIn, service: Fireworks) -> None:
     fireworks.accounts.append({"name": "accounts/team", "email": "team@example.com"})
-    with pytest.raises(RequestError, match="which Fireworks account") as caught:
+    with pytest.raises(RequestError, match="several Fireworks accounts") as caught:
         service.preflight("qwen3-8b")
     assert "accounts of this key: me, team" in str(caught.value.hint)
 
@@ -195,7 +195,7 @@ def test_the_account_may_come_from_the_environment(
     [
         ({"epochs": 0}, "epochs: "),
         ({"n_epochs": 2}, "n_epochs: Extra inputs"),
-        ({"beta": 0.1}, "beta is of preferences"),
+        ({"beta": 0.1}, "beta is an option of preferences"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(service: Fireworks, given: dict[str, Any], said: str) -> None:
@@ -350,7 +350,7 @@ def test_fireworks_sdk_asks_for_preferences_as_we_do(
     assert found[0] == state.remote_id
     ours, theirs = (one for one in fireworks.requests if str(one) == f"POST /v1/{ACCOUNT}/dpoJobs")
     assert (ours.json, ours.query) == (theirs.json, theirs.query)
-    with pytest.raises(RequestError, match="measures no pairs"):
+    with pytest.raises(RequestError, match="no validation for preferences"):
         service.create(asked.model_copy(update={"validation_file": asked.training_file}))
 
 

@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from tests import warm
 from tests.matrix import daily
 from tests.training.hosted import fireworks_standin, together_standin
 from tests.training.hosted.fireworks_standin import FireworksStandIn
@@ -175,7 +176,7 @@ def test_a_job_that_was_paid_for_is_found_again_whatever_its_creation_answered(
     service.mangle = lambda call, answer: BAD_ANSWERS[bad](answer) if call == CREATE else answer
     assert sft("--yes") == 4
     said = capsys.readouterr().err
-    assert "none of the API's answers" in said
+    assert "not the API's" in said
     assert f"trajkit jobs resume {JOB}" in said
     job = only_job()
     assert (job.status, Remote.of(job).is_asked_for) == ("prepared", True)
@@ -202,7 +203,7 @@ def test_a_job_that_is_listed_under_no_id_is_named_and_not_made_again(
     service.mangle = rename
     assert sft("--yes") == 4
     assert run(["jobs", "resume"]) == 4
-    assert "none of the API's answers" in capsys.readouterr().err
+    assert "not the API's" in capsys.readouterr().err
     assert service.calls.count(CREATE) == 1
     assert not [call for call in service.calls if ".." in call]
     service.mangle = lambda call, answer: answer
@@ -216,7 +217,7 @@ def test_a_listing_that_is_none_is_no_proof_that_there_is_no_job(
     for nothing in ("a page of somebody's proxy", {"error": "later"}, {"data": "none"}, [], 7):
         service.mangle = lambda call, answer, nothing=nothing: nothing if call == LIST else answer
         assert sft("--yes") == 4
-        assert "none of the API's answers" in capsys.readouterr().err
+        assert "not the API's" in capsys.readouterr().err
     assert service.jobs == {}
 
 
@@ -230,13 +231,7 @@ def test_an_uploaded_file_whose_id_is_a_path_is_not_used(
 
 
 def command(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "trajkit", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | environment,
-    )
+    return warm.trajkit(words, Path.cwd(), os.environ | environment)
 
 
 def test_two_folders_at_once_make_one_job_while_the_listing_lags(service: FakeOpenAI) -> None:
@@ -273,14 +268,14 @@ def test_a_lost_answer_and_a_listing_that_lags_longer_than_a_resume_ask_before_a
     service.broken[CREATE] = 1
     assert sft("--yes") == 4
     said = capsys.readouterr().err
-    assert "both may be paid for" in said, "the plan says it"
-    assert "it may list it late" in said
+    assert "both may cost money" in said, "the plan says it"
+    assert "checking whether" in said
     for again in (["jobs", "resume"], ["jobs", "resume", "--detach"]):
         assert run(again) == 2
     assert sft("--yes") == 2
     assert sft("--yes", "--runs", "second") == 2, "the same in another folder of this machine"
     said = capsys.readouterr().err
-    assert "does not list it: another may be paid for twice" in said
+    assert "is not listed: another one may cost twice" in said
     assert "--again" in said
     assert service.calls.count(CREATE) == 1
     service.lag_s = 0.0
@@ -298,7 +293,7 @@ def test_a_job_that_may_be_there_is_made_again_only_when_that_is_asked_for(
     assert run(["jobs", "resume"]) == 2
     assert service.jobs == {}
     assert run(["jobs", "cancel"]) == 0
-    assert "was asked for it and does not list it" in capsys.readouterr().err
+    assert "which does not list it" in capsys.readouterr().err
     assert sft("--yes") == 2, "nor after it was given up here"
     assert sft("--yes", "--name", "other", "--runs", "other") == 2
     assert run(["jobs", "resume", "other", "--runs", "other", "--again"]) == 0
@@ -394,7 +389,7 @@ def test_a_service_that_tells_without_end_fills_no_disk(
     assert sft("--yes") == 0
     events = Runs(Path("runs")).events(JOB)
     assert len(events) <= 32
-    assert "no more are written down" in events[-1]["message"]
+    assert "further ones are not recorded" in events[-1]["message"]
     assert max(len(event["message"]) for event in events) == 1_000
 
 
@@ -514,7 +509,7 @@ def test_the_rows_go_to_no_host_that_storage_sends_them_to(
     with Loopback(lambda request: Reply()) as stranger, TogetherStandIn() as server:
         service = together.connect({"base_url": server.url})
         server.refuse["PUT /storage/file-1"] = Reply(None, 307, {"Location": f"{stranger.url}/take"})
-        with pytest.raises(TrajkitError, match="the rows go to no other host"):
+        with pytest.raises(TrajkitError, match="rows are sent to no other host"):
             service.upload(rows)
         server.refuse["PUT /storage/file-1"] = Reply(None, 307, {"Location": f"{server.url}/storage/moved"})
         server.contents["file-1"] = b""

@@ -202,7 +202,7 @@ def test_a_failed_job_is_created_anew_only_after_another_yes(
     service.error = {"code": None, "message": "out of luck", "param": None}
     assert sft("--yes") == 1
     assert run(["jobs", "resume"]) == 2
-    assert "a new one would be paid for" in capsys.readouterr().err
+    assert "a new one would cost again" in capsys.readouterr().err
     service.statuses = ["succeeded"]
     service.jobs["ftjob-1"]["looks"] = 0
     assert sft() == 2  # nobody is here to ask
@@ -278,7 +278,7 @@ def test_an_upload_that_is_cut_off_goes_on_with_resume(
     service.broken[UPLOAD] = 3  # the client tries three times
     assert sft("--yes") == 4
     said = capsys.readouterr().err
-    assert "the upload was cut off" in said
+    assert "the upload was interrupted" in said
     assert f"trajkit jobs resume {JOB}" in said
     assert run(["jobs", "resume"]) == 0
     assert len(service.jobs) == 1

@@ -105,7 +105,7 @@ def test_the_specification_allows_every_other_call(
     assert prism.upload(rows)
     monkeypatch.setattr(openai_client, "PART_BYTES", 1000)
     in_parts = OpenAIService(replace(OPENAI, parts_from=1000), prism.where)
-    with pytest.raises(ServiceError, match="answered what is none"):
+    with pytest.raises(ServiceError, match="gave an answer that is not"):
         in_parts.upload(rows)  # every part was taken; the specification's example of a whole one has no file
     prism.find(ORDER)
     assert prism.status("ftjob-1").remote_id

@@ -64,7 +64,7 @@ def test_an_address_says_who_is_meant(
         ({"profile": "nobody"}, "no profile 'nobody'"),
         ({"profile": "azure"}, "AZURE_OPENAI_ENDPOINT"),
         ({"profile": "bedrock"}, "AWS_REGION"),
-        ({"base_url": "api.openai.com"}, "no address"),
+        ({"base_url": "api.openai.com"}, "not the address"),
         ({"base_url": "https://me:secret@api.openai.com/v1"}, "holds a password"),
     ],
 )

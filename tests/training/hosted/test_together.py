@@ -75,7 +75,7 @@ def test_a_job_is_uploaded_created_followed_and_named(together: TogetherStandIn,
     assert [step.eval_loss for step in seen if step.eval_loss] == [2.5 / 3, 2.5 / 6]
     assert {step.n_total for step in seen} == {N_STEPS}
     assert "Fine tune request created" in said
-    assert "the job costs 4.20 USD, says the service" in said
+    assert "the service's price of the job: 4.20 USD" in said
     assert together.contents["file-1"] == (job.folder / "training.jsonl").read_bytes()
     assert remote["n_evals"] == 2, "one validation per epoch, because there are rows that measure"
     names = [one["model"] for one in done.remote["checkpoints"]]  # type: ignore[union-attr,index,call-overload]
@@ -173,7 +173,7 @@ def test_preflight_knows_the_longest_row_and_refuses_other_models(service: Toget
 
 def test_a_page_that_is_no_api_is_told_as_such(together: TogetherStandIn, service: Together) -> None:
     together.refuse["GET /v1/fine-tunes/models/limits"] = Reply(b"<html>Sign in</html>")
-    with pytest.raises(ServiceError, match="no JSON object: '<html>Sign in"):
+    with pytest.raises(ServiceError, match="other than a JSON object: '<html>Sign in"):
         service.preflight(MODEL)
 
 
@@ -184,7 +184,7 @@ def test_the_address_may_come_from_the_environment_with_or_without_v1(
     assert connect({}).settings == {"base_url": "http://127.0.0.1:1"}
     monkeypatch.delenv("TOGETHER_BASE_URL")
     assert connect({}).where == "https://api.together.ai"
-    with pytest.raises(RequestError, match="no address of an API"):
+    with pytest.raises(RequestError, match="not the address of an API"):
         connect({"base_url": "together.example"})
 
 
@@ -194,8 +194,8 @@ def test_the_address_may_come_from_the_environment_with_or_without_v1(
         ({"n_epochs": 0}, "n_epochs: "),
         ({"epochs": 2}, "epochs: Extra inputs"),
         ({"lora_alpha": 8}, "lora_alpha needs lora_r"),
-        ({"lora": False, "lora_r": 8}, "lora_r is of an adapter"),
-        ({"dpo_beta": 0.1}, "dpo_beta is of preferences"),
+        ({"lora": False, "lora_r": 8}, "lora_r is an option of an adapter"),
+        ({"dpo_beta": 0.1}, "dpo_beta is an option of preferences"),
     ],
 )
 def test_a_recipe_that_cannot_be_is_refused(service: Together, given: dict[str, Any], said: str) -> None:

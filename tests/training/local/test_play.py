@@ -99,5 +99,5 @@ def test_what_is_not_said_is_the_stores() -> None:
     with pytest.raises(RequestError, match="which variant") as caught:
         staged(asked, train, Origin(("act",), ("baseline", "history")))
     assert "--set play.variant=baseline" in (caught.value.hint or "")
-    with pytest.raises(RequestError, match="no configuration is known"):
+    with pytest.raises(RequestError, match="there is no configuration"):
         staged(PlayRecipe(seeds="1:2"), train, Origin(("act",), ("baseline",)))

@@ -105,18 +105,18 @@ def test_a_row_that_is_too_long_is_named_and_nothing_is_written(
     [
         (
             "{% for m in messages %}{% if m.role == 'user' %}{{ m.content }}{% endif %}{% endfor %}",
-            "gives the answer no token",
+            "gives the completion no token",
         ),
         (
             "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ 'ok<|im_end|>' }}"
             "{% endgeneration %}{% else %}{{ m.content }}{% endif %}{% endfor %}",
-            "writes both answers alike",
+            "renders both completions alike",
         ),
         (
             "{{ messages[-1].content | length }}{% for m in messages %}{% if m.role == 'assistant' %}"
             "{% generation %}{{ m.content }}{{ '<|im_end|>' }}{% endgeneration %}{% else %}{{ m.content }}"
             "{% endif %}{% endfor %}",
-            "writes another prompt before each answer",
+            "renders another prompt before each completion",
         ),
     ],
 )
@@ -147,7 +147,7 @@ def test_an_end_that_a_template_does_not_mark_is_learned_and_one_that_is_missing
 
 
 def test_a_tokenizer_of_another_model_is_refused(tokens: Callable[..., Path]) -> None:
-    with pytest.raises(RequestError, match="and the model knows 100"):
+    with pytest.raises(RequestError, match="vocabulary has 100"):
         tokens(preference(1), limit=Limit(2048, "", 100))
 
 
@@ -374,6 +374,7 @@ def ready(tmp_path: Path, base: str) -> Callable[..., tuple[Runs, Prepared]]:
     return make
 
 
+@pytest.mark.full  # the page of docs/prefer.md does so every day
 def test_pairs_become_a_model_in_a_process_of_its_own(
     ready: Callable[..., tuple[Runs, Prepared]], paired: Callable[..., Pairs]
 ) -> None:
@@ -421,7 +422,7 @@ def test_kto_learns_from_a_store_by_outcome_or_condition(
     assert prepared.job.train.n_rows == 16
     _, chosen = ready(train, method="kto", good="seed < 2 AND episode_return > 0.5")
     assert chosen.verdicts == (2, 14)
-    with pytest.raises(DataError, match=r"every answer of .* is good: without a bad one"):
+    with pytest.raises(DataError, match=r"every completion of .* is good: kto needs bad ones"):
         ready(train, method="kto", good="seed >= 0")
     assert {path.name for path in runs.folder.iterdir()} == {"tiny-train-kto", "tiny-train-kto-2"}
 

@@ -104,7 +104,7 @@ def test_auto_batch_halves_the_batch_and_goes_on(found: dict[str, dict[str, Any]
     assert spared["n_steps"] == 2
     size = spared["per_device_train_batch_size"]
     assert size in (32, 16, 8, 4)
-    last = f"out of memory: on with batches of {size}, {64 // size} of them in a step"
+    last = f"out of memory: resuming with batches of {size}, {64 // size} per step"
     assert spared["told"][-1] == last
 
 
@@ -112,7 +112,7 @@ def test_a_disk_that_is_full_says_where_and_how_to_go_on(
     found: dict[str, dict[str, Any]], folder: Path
 ) -> None:
     place = folder / "work-disk"
-    assert found["disk"]["error"].startswith(f"nothing more can be written to {place}, where ")
+    assert found["disk"]["error"].startswith(f"{place} cannot be written, with ")
     assert "trajkit jobs resume" in found["disk"]["hint"]
     assert list(place.glob("checkpoint-*")) == []  # half of one is of no use to anybody
 

@@ -111,7 +111,7 @@ def test_a_template_without_marks_learns_the_same(tmp_path: Path) -> None:
 def test_a_template_that_rewrites_what_was_said_is_not_guessed_at(tmp_path: Path) -> None:
     tokenizer = saved(tmp_path, None, byte_tokenizer(tmp_path / "base", FORGETS))
     assert learned(tmp_path, tokenizer, TALK[:3]) == ["(thought)answer<|im_end|>"]
-    with pytest.raises(RequestError, match="writes them in another way") as caught:
+    with pytest.raises(RequestError, match="renders them differently") as caught:
         learned(tmp_path, tokenizer, TALK)
     assert "--unit step" in (caught.value.hint or "")
 
@@ -138,5 +138,5 @@ def test_answers_that_never_end_are_counted(tmp_path: Path) -> None:
 def test_a_tokenizer_of_another_model_is_found_out(tmp_path: Path) -> None:
     tokenizer = saved(tmp_path, None, byte_tokenizer(tmp_path / "base"))
     (tmp_path / "rows.jsonl").write_text(json.dumps({"messages": TALK[1:3], "weights": [1.0]}) + "\n")
-    with pytest.raises(RequestError, match="the model knows 20"):
+    with pytest.raises(RequestError, match="vocabulary has 20"):
         tokenise(tmp_path / "rows.jsonl", tmp_path / "rows.arrow", tokenizer, limit=Limit(1000, "", 20))

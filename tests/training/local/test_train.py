@@ -70,7 +70,7 @@ def test_a_row_that_is_too_long_is_never_cut(tokens: Callable[..., Path], tmp_pa
     assert not (tmp_path / "train.arrow").exists()
 
 
-@pytest.mark.parametrize("lora", [None, LoraRecipe()])
+@pytest.mark.parametrize("lora", daily([LoraRecipe(), None], 1))
 def test_training_learns_what_it_is_shown(
     tokens: Callable[..., Path], base: str, tmp_path: Path, lora: LoraRecipe | None
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from tests.tiny import make_tiny
 from trajkit.training.rl.loss import StepRow, collate, correction, policy_loss, scored
 from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
+from trajkit.training.rl.round import _grown_together
 
 PLAY = WorldRecipe(env="tests.training.rl.worlds:Letters", tasks=("default",), max_new_tokens=7)
 
@@ -158,6 +159,56 @@ def test_a_batch_cut_in_two_adds_up_to_the_same_loss(model: Any) -> None:
     batch["weight"] = batch["mask"]
     size: dict[str, Any] = {"n_rows": len(rows), "n_tokens": float(batch["mask"].sum())}
     whole = policy_loss(scored(model, batch, temperature=1.0), batch, recipe, **size).total
-    halves = [{name: each[part] for name, each in batch.items()} for part in (slice(0, 2), slice(2, 6))]
+    n_prompt = batch.pop("n_prompt")
+    halves = [
+        {name: each[part] for name, each in batch.items()} | {"n_prompt": n_prompt}
+        for part in (slice(0, 2), slice(2, 6))
+    ]
+    halves[1]["sequence"] = halves[1]["sequence"] - 2  # each row is a sequence of its own
     parts = [policy_loss(scored(model, half, temperature=1.0), half, recipe, **size).total for half in halves]
     assert sum(part.item() for part in parts) == pytest.approx(whole.item(), abs=1e-6)
+
+
+def test_a_conversation_that_grows_is_one_sequence_with_the_same_loss(model: Any) -> None:
+    import torch
+
+    random = np.random.default_rng(1)
+    talk: list[int] = random.integers(0, 250, 6).tolist()
+    rows: list[StepRow] = []
+    for n in (3, 1, 4):
+        answer = random.integers(0, 250, n).tolist()
+        rows.append(StepRow(talk, answer, random.normal(-3, 0.1, n).tolist()))
+        talk = [*talk, *answer, *random.integers(0, 250, 2).tolist()]
+    rows.append(StepRow(random.integers(0, 250, 9).tolist(), [5, 6], [-3.0, -3.0]))
+    head = torch.nn.Linear(model.config.hidden_size, 1)
+    recipe = RlRecipe(play=PLAY, algorithm="ppo", beta=0.1)
+
+    def learned(batches: list[list[int]]) -> tuple[list[torch.Tensor], float, torch.Tensor, int]:
+        model.zero_grad()
+        logps, total, n_sequences = [], 0.0, 0
+        for places in batches:
+            batch = collate([rows[place] for place in places], padding=0, device="cpu")
+            n_sequences += len(batch["input_ids"])
+            found = scored(model, batch, temperature=1.3, value_head=head)
+            logps += [line[: len(rows[at].completion)] for at, line in zip(places, found.logps, strict=True)]
+            batch |= {
+                "old": batch["sampled"],
+                "reference": batch["sampled"],
+                "weight": batch["mask"],
+                "advantage": torch.tensor([(-1.0) ** place for place in places]),
+                "target": torch.tensor([float(place) for place in places]),
+            }
+            loss = policy_loss(found, batch, recipe, n_rows=len(rows), n_tokens=10.0).total
+            loss.backward()
+            total += loss.item()
+        return logps, total, torch.cat([each.grad.flatten() for each in model.parameters()]), n_sequences
+
+    longest = len(rows[2].prompt) + 4
+    assert _grown_together(rows) == [(longest, 0), (longest, 1), (longest, 2), (11, 3)]
+    logps, loss, gradient, n_alone = learned([[0], [1], [2], [3]])
+    together, same, alike, n_grown = learned([[0, 1, 2, 3]])
+    assert (n_alone, n_grown) == (4, 2)
+    assert all(torch.allclose(one, other, atol=1e-5) for one, other in zip(logps, together, strict=True))
+    assert same == pytest.approx(loss, abs=1e-5)
+    assert (alike - gradient).abs().max().item() < 1e-5
+    assert gradient.abs().max().item() > 1e-3

@@ -1,10 +1,23 @@
-"""A world of one or two steps for a model of random weights: it wants a letter, and then another."""
+"""A world of one or two steps for a model of random weights: it wants a letter, and then another.
+
+And an agent that plays there with the model.
+"""
 
 from __future__ import annotations
 
 from trajkit.environments.base import Result, Start
+from trajkit.rollouts.agent import Turn
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+async def talk(turn: Turn) -> str | None:
+    """An agent whose conversation grows."""
+    said = turn.memory.setdefault("said", [])
+    said.append({"role": "user", "content": turn.observation})
+    answer = (await turn.chat(said)).choices[0].message
+    said.append(answer)
+    return answer.content
 
 
 class Letters:

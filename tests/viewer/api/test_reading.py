@@ -216,10 +216,10 @@ def test_what_is_not_there_is_said(client: Any) -> None:
         (
             "text",
             {"store": 0, "id": "ep-0", "step": 0, "path": "messages/9/content/0/text"},
-            "nothing stands at",
+            "there is no text at",
         ),
-        ("text", {"store": 0, "id": "ep-0", "step": 0, "path": "../../manifest.json"}, "nothing stands at"),
-        ("text", {"store": 0, "id": "ep-0", "path": "source/x"}, "nothing stands at"),
+        ("text", {"store": 0, "id": "ep-0", "step": 0, "path": "../../manifest.json"}, "there is no text at"),
+        ("text", {"store": 0, "id": "ep-0", "path": "source/x"}, "there is no text at"),
     ):
         reply = client.reply(name, **words)
         assert reply.status == 404

@@ -137,8 +137,8 @@ def test_modules_become_one_script_in_the_order_in_which_they_are_needed() -> No
         ("y.js", 'import one from "./z.js";', "cannot be read"),
         ("y.js", "export default 3;", "cannot be read"),
         ("y.js", 'export * from "./x.js";', "cannot be read"),
-        ("y.js", 'const text = "</script>";', "would end the element"),
-        ("a.css", "</style>", "would end the element"),
+        ("y.js", 'const text = "</script>";', "would end its HTML element"),
+        ("a.css", "</style>", "would end its HTML element"),
         ("index.html", "<p>nothing</p>", "occurs 0 times"),
     ],
 )

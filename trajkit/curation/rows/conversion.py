@@ -11,7 +11,7 @@ from trajkit._core import console
 from trajkit._core.result import Result
 from trajkit.curation.rows.request import Options
 from trajkit.curation.rows.tally import plural
-from trajkit.formats.base import EpisodeFormat, ExperienceFormat, Format, TableFormat, Unit
+from trajkit.formats.base import Format, JudgedFormat, PreferenceFormat, SftFormat, Unit
 from trajkit.schema import Model
 
 
@@ -108,7 +108,7 @@ def warnings_of(form: Format, n_rows: int, n_evaluation: int) -> Iterator[str]:
         n_rows: Its number of rows.
         n_evaluation: Evaluation episodes in it.
     """
-    least = 1 if isinstance(form, TableFormat | ExperienceFormat | EpisodeFormat) else form.min_rows
+    least = form.min_rows if isinstance(form, SftFormat | PreferenceFormat | JudgedFormat) else 1
     if n_rows < least:
         yield f"{plural(n_rows, 'row')}: {form.name} wants at least {least}, or the file is refused"
     if n_evaluation:

@@ -17,6 +17,7 @@ from trajkit.curation.rows.place import Place, is_folder
 from trajkit.curation.rows.provenance import Provenance
 from trajkit.curation.rows.request import FileKind, Options, checked
 from trajkit.curation.rows.spool import Spool, Written, write_parquet
+from trajkit.curation.rows.start import write_starts
 from trajkit.curation.rows.steps import Steps
 from trajkit.curation.rows.table import write_table
 from trajkit.curation.rows.tally import Tally, evaluation, nothing, refuse_what_is_wrong, sorted_counts
@@ -31,6 +32,7 @@ from trajkit.formats.base import (
     PlainText,
     PreferenceFormat,
     SftFormat,
+    StartFormat,
     TableFormat,
     Training,
     Unit,
@@ -89,6 +91,8 @@ def convert(
                 return write_table(dataset, steps, form, place, work, progress)
             if isinstance(form, ExperienceFormat):
                 return write_experience(dataset, steps, form, asked, place, work, progress)
+            if isinstance(form, StartFormat):
+                return write_starts(dataset, steps, form, asked, place, work)
             made = _write(dataset, steps, form, asked, place, work, progress, is_free=is_free)
     if made is not None:
         return made

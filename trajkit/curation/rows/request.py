@@ -19,6 +19,7 @@ from trajkit.formats.base import (
     Mask,
     PreferenceFormat,
     SftFormat,
+    StartFormat,
     TableFormat,
     Unit,
 )
@@ -35,6 +36,7 @@ _USED: dict[type[Format], frozenset[str]] = {
     PreferenceFormat: frozenset({"thoughts", "tools"}) | _LENGTHS,
     TableFormat: frozenset(),
     ExperienceFormat: frozenset({"unit"}),
+    StartFormat: frozenset(),
     EpisodeFormat: frozenset(),
 }
 _ALWAYS = frozenset({"include_eval", "strict", "skip_bad", "kind"})

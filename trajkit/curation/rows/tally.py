@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from trajkit.curation.rows.request import Options, Overlong
 from trajkit.errors import DataError, NothingMatched, RequestError
-from trajkit.formats.base import Format, Loss, Problem, Unit
+from trajkit.formats.base import Format, Loss, Problem, StartFormat, Unit
 from trajkit.formats.validation.chat_rules import UNDECLARED
 
 CONTEXT_ANSWER = "an answer that is only context would be learned"
@@ -110,7 +110,7 @@ def refuse_what_is_wrong(tally: Tally, form: Format, asked: Options) -> None:
         raise DataError(
             f"{plural(tally.n_refused, 'row')} would be refused as {form.name}: "
             f"{_listed(tally.refusals, tally.n_refused)}",
-            hint="; or ".join(_ways_out(tally, asked)),
+            hint="; or ".join(_ways_out(tally, form, asked)),
         )
     if tally.n_overlong and asked.overlong == Overlong.ERROR:
         raise DataError(
@@ -125,7 +125,7 @@ def refuse_what_is_wrong(tally: Tally, form: Format, asked: Options) -> None:
         )
 
 
-def _ways_out(tally: Tally, asked: Options) -> Iterator[str]:
+def _ways_out(tally: Tally, form: Format, asked: Options) -> Iterator[str]:
     """Yield the options that repair refused rows, and last the one that leaves them out."""
     if tally.has_context_answer:
         if asked.unit == Unit.STEP:
@@ -133,6 +133,8 @@ def _ways_out(tally: Tally, asked: Options) -> Iterator[str]:
         yield "write one answer for each row: --to trl-prompt-completion, openai-sft, together or fireworks"
     if tally.has_undeclared:
         yield "declare the tools that are called: --tools from-calls"
+    if isinstance(form, StartFormat):
+        yield "learn from what was played: trajkit rl local --from, or --to tinker, verl or prime-rl"
     yield "leave such rows out and count them: --skip-bad (skip_bad=True)"
 
 

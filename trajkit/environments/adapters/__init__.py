@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from trajkit._core.lazy import need
 from trajkit.environments import NO_SETTINGS, typed_environment
+from trajkit.formats.base import Start
+from trajkit.formats.trl import PLAY, start_row
 
 if TYPE_CHECKING:
     import gymnasium
@@ -53,10 +55,10 @@ def gymnasium_env(
 def trl_factory(env_id: str, settings: Mapping[str, str] = NO_SETTINGS) -> Callable[[], Any]:
     """Make the `environment_factory` of TRL's GRPOTrainer, which gives the model one tool, `act(action)`.
 
-    A row of the dataset names the world by `task` and `seed` (`trl_rows` makes them), so that the attempts of
-    a group begin alike. `reset` gives mission and first observation, which TRL appends to the prompt; `act`
-    gives the next observation, and `get_reward` the sum of the rewards. TRL logs it under the environment's
-    name.
+    A row of the dataset names the world by `task` and `seed`, so that the attempts of a group begin alike:
+    `trl_rows` makes rows, and `trajkit convert --to trl-grpo` those of a store. `reset` gives mission and
+    first observation, which TRL appends to the prompt; `act` gives the next observation, and `get_reward` the
+    sum of the rewards. TRL logs it under the environment's name.
 
     Args:
         env_id: A known name such as `babyai`, or `my_pkg.env:MyEnv`. It runs code: never take it from data.
@@ -82,10 +84,10 @@ def trl_rows(
     seeds: Iterable[int],
     *,
     tasks: Sequence[str] | None = None,
-    prompt: str = "Reach the goal. Call the tool act, one action at a time, until the episode is over.\n\n",
+    prompt: str = PLAY,
     settings: Mapping[str, str] = NO_SETTINGS,
 ) -> list[dict[str, Any]]:
-    """Rows of a dataset for `trl_factory`: `prompt`, `task` and `seed`, one for each world.
+    """Rows of a dataset for `trl_factory`: `prompt`, `environment`, `task` and `seed`, one for each world.
 
     Args:
         env_id: As for `trl_factory`.
@@ -99,9 +101,6 @@ def trl_rows(
     """
     from trajkit.environments.adapters.exchange import known_tasks
 
-    chosen = known_tasks(typed_environment(env_id, settings), tasks)
-    return [
-        {"prompt": [{"role": "user", "content": prompt}], "task": task, "seed": seed}
-        for seed in seeds
-        for task in chosen
-    ]
+    info = typed_environment(env_id, settings)
+    chosen = known_tasks(info, tasks)
+    return [start_row(Start(info.env_id, task, seed), prompt) for seed in seeds for task in chosen]

@@ -28,6 +28,11 @@ def tool_class(info: EnvironmentInfo) -> type[Any]:
                 raise RequestError(
                     "a row of the dataset has no seed", hint="trl_rows makes rows with task and seed"
                 )
+            if (env_id := row.get("environment", info.env_id)) != info.env_id:
+                raise RequestError(
+                    f"a row of the dataset is of the environment {env_id}, and {info.env_id} is played",
+                    hint="a factory for each: environment_factory={name: trl_factory(name) for name in ...}",
+                )
             return self._exchange.begin(task, int(seed))
 
         def act(self, action: str) -> str:

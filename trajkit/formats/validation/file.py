@@ -223,7 +223,8 @@ class _Check:
         for flaw in flaws_of(row, self._target, self._shape):
             self._add(number, flaw)
             is_good = is_good and flaw.severity != Severity.ERROR
-        if self._loss is not None and shape is not None and is_good:
+        # what a start teaches is known when it is played
+        if self._loss is not None and shape is not None and shape != Shape.START and is_good:
             for flaw in self._loss.add(row, shape):
                 self._add(number, flaw)
 

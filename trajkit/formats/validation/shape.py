@@ -118,6 +118,25 @@ def judged_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
     yield from completion_flaws(row, target)
 
 
+def start_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
+    """Where an episode begins: TRL appends the first observation to a prompt that ends with the user."""
+    prompt = row["prompt"]
+    if not isinstance(prompt, list):
+        yield wrong_type("$.prompt", "a list of messages", prompt)
+    else:
+        yield from _prompt_flaws(row, target)
+        last = prompt[-1] if prompt else None
+        if isinstance(last, dict) and last.get("role") != "user":
+            hint = "end it with a message of the user: the first observation is appended to it"
+            yield Flaw("the prompt does not end with the user", "$.prompt", hint, shown(last.get("role")))
+    for name in ("environment", "task"):
+        if not isinstance(row.get(name), str) or not row[name]:
+            yield wrong_type(f"$.{name}", "a text that is not empty", row.get(name))
+    seed = row.get("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        yield wrong_type("$.seed", "a whole number from 0", seed)
+
+
 def token_flaws(row: dict[str, Any], target: Target) -> Iterator[Flaw]:
     """Yield the flaws of tokenized rows: masks must have their length, and something must be learned."""
     tokens = row.get("input_ids")
@@ -206,6 +225,7 @@ _KEYS: Mapping[Shape, frozenset[str]] = {
     Shape.JUDGED: frozenset({"prompt", "completion", "label"}),
     Shape.COMPLETION: frozenset({"prompt", "completion"}),
     Shape.CHOSEN: frozenset({"chosen", "rejected"}),
+    Shape.START: frozenset({"prompt", "environment"}),
     Shape.TOKENS: frozenset({"input_ids"}),
     Shape.TEXT: frozenset({"text"}),
 }
@@ -215,6 +235,7 @@ _RULES = {
     Shape.COMPLETION: completion_flaws,
     Shape.CHOSEN: chosen_flaws,
     Shape.JUDGED: judged_flaws,
+    Shape.START: start_flaws,
     Shape.TEXT: text_row_flaws,
     Shape.TOKENS: token_flaws,
 }

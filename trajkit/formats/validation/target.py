@@ -33,6 +33,7 @@ class Shape(StrEnum):
     COMPLETION = "prompt and completion"
     CHOSEN = "chosen and rejected"
     JUDGED = "prompt, completion and label"
+    START = "prompt, environment, task and seed"
     TEXT = "text"
     TOKENS = "input_ids"
 
@@ -217,7 +218,15 @@ HOSTED = {
 """The services by name."""
 _TRL = Target(
     name="trl",
-    shapes=(Shape.CHAT, Shape.JUDGED, Shape.COMPLETION, Shape.CHOSEN, Shape.TOKENS, Shape.TEXT),
+    shapes=(
+        Shape.CHAT,
+        Shape.JUDGED,
+        Shape.COMPLETION,
+        Shape.CHOSEN,
+        Shape.START,
+        Shape.TOKENS,
+        Shape.TEXT,
+    ),
     arguments="object",
     has_message_weights=False,
     takes_extra_keys=True,

@@ -1,4 +1,4 @@
-"""What a model of this machine is asked, and what it says."""
+"""Requests to a model on this machine, and its answers."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from trajkit.formats.sampled import Sampled
 
 
 class AskError(RequestError):
-    """A model cannot be asked this.
+    """A request that the model cannot answer.
 
     Args:
-        message: What is wrong with it.
-        param: The field of `Ask` that is wrong; None when it is the whole.
-        hint: What to do about it.
-        code: A short word for it, where OpenAI has one.
+        message: The problem.
+        param: The field of `Ask` with the problem; None when it is the whole request.
+        hint: The way out.
+        code: OpenAI's error code, where it has one.
     """
 
     def __init__(
@@ -27,84 +27,84 @@ class AskError(RequestError):
 
 
 class Ask(NamedTuple):
-    """One prompt, and how it is to be answered."""
+    """One prompt, and the settings of its answer."""
 
     messages: Sequence[Mapping[str, Any]]
-    """The conversation, in OpenAI's shape."""
+    """The conversation, in OpenAI's format."""
     model: str | None = None
-    """Which of the names of the model answers; None for the first."""
+    """Name of the model; None for the first."""
     max_new_tokens: int = 64
-    """The most tokens of the answer. It is shorter where the model has no room for as many."""
+    """Most tokens of the answer; fewer where the model's context has no room."""
     temperature: float = 1.0
-    """What the logarithms of chances are divided by; 0 takes the most likely token."""
+    """Divisor of the logits; 0 takes the most likely token."""
     top_p: float = 1.0
-    """Only the likeliest tokens that have this share of the chances are drawn; in (0, 1]."""
+    """Draw only from the likeliest tokens with this total probability; in (0, 1]."""
     seed: int | None = None
-    """Of what is drawn: the same ask with the same seed has the same answer, whatever else is asked at the
+    """Seed of the draws: the same request with the same seed has the same answer, whatever else runs at the
     same time; None for another answer each time."""
     json_schema: Mapping[str, Any] | None = None
-    """What the answer keeps to, token by token; None for any text."""
+    """Schema that constrains the answer token by token; None for any text."""
     tools: Sequence[Mapping[str, Any]] | None = None
-    """What the model may call, in OpenAI's shape."""
+    """Tools that the model may call, in OpenAI's format."""
     tool_choice: str | Mapping[str, Any] | None = None
-    """As OpenAI's: `none`, `auto`, `required`, or the one that is named; None for `auto`."""
+    """OpenAI's choice: `none`, `auto`, `required`, or a named tool; None for `auto`."""
     parallel_tool_calls: bool = True
-    """Whether it may call more than one."""
+    """Whether the model may call several tools in one answer."""
     stop: Sequence[str] = ()
     """Texts that end the answer; they are not part of it."""
     conversation: str | None = None
-    """What the conversation is called: a prompt that goes on from an earlier turn of it begins with the ids
-    of that turn as they were sampled. None tokenises the whole prompt at once."""
+    """Id of the conversation: a prompt that continues an earlier turn of it begins with the sampled token ids
+    of that turn. None tokenises the whole prompt again."""
     n_logprobs: int | None = None
-    """How many of the likeliest tokens are told beside each one said; None to tell nothing, 0 for the chance
-    of what was said alone."""
+    """Number of likeliest tokens to report with each token of the answer; 0 reports only the token's own
+    log-probability, None reports nothing."""
 
 
 class ToolCall(NamedTuple):
-    """A tool that the model calls."""
+    """A call of a tool."""
 
     name: str
-    """Which."""
+    """Name of the tool."""
     arguments: str
-    """Its arguments, as JSON."""
+    """Arguments, as JSON."""
 
 
 class Likely(NamedTuple):
-    """A token and its chance."""
+    """A token and its log-probability."""
 
     token: int
-    """Its number in the vocabulary."""
+    """Token id."""
     logprob: float
-    """The natural logarithm of the chance that the model gave it, before temperature, top_p and schema."""
+    """Natural-log probability under the model, before temperature, top_p and schema."""
 
 
 class SaidToken(NamedTuple):
-    """A token that was said, with the chance it had."""
+    """A token of an answer, with its log-probability."""
 
     token: int
-    """Its number in the vocabulary."""
+    """Token id."""
     logprob: float
-    """The natural logarithm of the chance that the model gave it, before temperature, top_p and schema."""
+    """Natural-log probability under the model, before temperature, top_p and schema."""
     top: tuple[Likely, ...]
-    """The likeliest tokens at this place, the likeliest first."""
+    """The likeliest tokens at this position, the likeliest first."""
 
 
 class Said(NamedTuple):
-    """What a model answered."""
+    """An answer of the model."""
 
     text: str
-    """The answer, without tool calls, the text that stopped it and the token that ends a turn."""
+    """The text, without tool calls, the stop text and the token that ends the turn."""
     tool_calls: tuple[ToolCall, ...]
-    """The tools that it calls, in order."""
+    """The tool calls, in order."""
     tokens: tuple[int, ...]
-    """Every token that it said, the one that ended the turn too."""
+    """Every sampled token, including the one that ended the turn."""
     logprobs: tuple[SaidToken, ...] | None
-    """For each token of the answer but the one that ended it; None when they were not asked for."""
+    """One entry per token except for the one that ended the turn; None when not requested."""
     n_input_tokens: int
     """Tokens of the prompt."""
     n_output_tokens: int
-    """Tokens that were said, the one that ended the turn too."""
+    """Sampled tokens, including the one that ended the turn."""
     finish_reason: str
-    """`stop`, `length` when it was cut off, or `tool_calls`."""
+    """`stop`, `length` when the answer was cut off, or `tool_calls`."""
     sampled: Sampled | None = None
-    """The tokens of prompt and answer with the log-probabilities they were drawn with."""
+    """Token ids of prompt and answer, with the log-probabilities of the sampling."""

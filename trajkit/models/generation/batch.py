@@ -1,7 +1,8 @@
-"""Several answers of one model made side by side, a token of each at a time."""
+"""Generate several answers of one model in parallel, one token of each per step."""
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,19 +14,18 @@ from trajkit.models.generation.row import Row, failed
 
 
 class Batch:
-    """Several answers of one model made side by side. Those that have ended leave.
+    """Answers of one model that are generated in parallel. Finished rows leave the batch.
 
     Args:
-        rows: What is to be answered, all by the same voice. What their prompts begin with is computed once,
-            and kept for the next batch.
+        rows: Rows of one voice. The common prefix of their prompts is computed once and cached.
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
         self.rows = list(rows)
-        """Those that are not over."""
+        """Rows that are not finished."""
         self.voice = rows[0].voice
         self.n_steps = 0
-        """How many tokens each of them has said."""
+        """Number of steps: each row has as many new tokens."""
         self._past: Any = None
         self._seen: Any = None
         self._places: Any = None
@@ -33,15 +33,15 @@ class Batch:
 
     @property
     def is_over(self) -> bool:
-        """Whether every answer is there."""
+        """Whether every answer is finished."""
         return not self.rows
 
     def step(self) -> list[Row]:
-        """Say a token in each row, and tell which rows are over."""
+        """Add a token to each row, and return the rows that are finished."""
         torch = need("torch", extra="local")
         with torch.inference_mode():
             logits = self._read_prompts() if self._past is None else self._read_tokens()
-            self._say(logits)
+            self._sample(logits)
             self.n_steps += 1
             return self._leave()
 
@@ -71,7 +71,7 @@ class Batch:
         logits, self._past = self.voice(self._next, self._seen, self._places, self._past)
         return logits
 
-    def _say(self, logits: Any) -> None:
+    def _sample(self, logits: Any) -> None:
         torch = need("torch", extra="local")
         asks = [row.ask for row in self.rows]
         drawn = draw(
@@ -80,16 +80,16 @@ class Batch:
             [ask.top_p for ask in asks],
             [row.uniform() for row in self.rows],
         )
-        told = _told(logits, self.rows, drawn.tokens)
-        for row, token, logprob, chances in zip(self.rows, *drawn, told, strict=True):
+        reported = _reported(logits, self.rows, drawn.tokens)
+        for row, token, logprob, chances in zip(self.rows, *drawn, reported, strict=True):
             try:
                 row.add(token, logprob, chances)
-            except BaseException as error:  # noqa: BLE001 - this row's alone, whatever it is
+            except BaseException as error:  # noqa: BLE001 - any failure ends this row only
                 row.end(failed(error))
         self._next = torch.tensor(drawn.tokens, device=logits.device)[:, None]
 
     def _allowed(self, logits: Any) -> Any:
-        """The logits, with minus infinity for each token that a row's grammar does not allow."""
+        """Return the logits, with minus infinity for each token that a row's grammar forbids."""
         bound = [place for place, row in enumerate(self.rows) if row.constraint is not None]
         if not bound:
             return logits
@@ -98,15 +98,16 @@ class Batch:
         bits = numpy.zeros((len(bound), (width + 31) // 32), dtype=numpy.int32)
         for each, place in zip(bits, bound, strict=True):
             row = self.rows[place]
-            assert row.constraint is not None  # it is bound
+            assert row.constraint is not None
             try:
                 row.constraint.allow(each)
-            except BaseException as error:  # noqa: BLE001 - this row's alone, whatever it is
+                row.allowed.append(zlib.compress(each.tobytes(), level=1))
+            except BaseException as error:  # noqa: BLE001 - any failure ends this row only
                 row.end(failed(error))
         mask = numpy.unpackbits(bits.view(numpy.uint8), axis=1, bitorder="little", count=width)
         allowed = torch.from_numpy(mask.astype(bool)).to(logits.device)
         chosen = torch.tensor(bound, device=logits.device)
-        logits = logits.clone()  # what the model thought by itself is told beside it
+        logits = logits.clone()  # log-probabilities are reported from the original
         logits[chosen] = logits[chosen].masked_fill(~allowed, float("-inf"))
         return logits
 
@@ -127,14 +128,14 @@ class Batch:
         return over
 
 
-def _told(logits: Any, rows: Sequence[Row], tokens: Sequence[int]) -> list[SaidToken | None]:
-    """The chances of what was said, and of what was likely, where somebody asked for them."""
-    told: list[SaidToken | None] = [None] * len(rows)
+def _reported(logits: Any, rows: Sequence[Row], tokens: Sequence[int]) -> list[SaidToken | None]:
+    """Return each token's log-probability and its likeliest alternatives, where they were requested."""
+    reported: list[SaidToken | None] = [None] * len(rows)
     for place, row in enumerate(rows):
         if row.ask.n_logprobs is None:
             continue
         chances = logits[place].log_softmax(dim=-1)
         best = chances.topk(min(row.ask.n_logprobs, chances.shape[-1]))
         top = map(Likely, best.indices.tolist(), best.values.tolist())
-        told[place] = SaidToken(tokens[place], float(chances[tokens[place]]), tuple(top))
-    return told
+        reported[place] = SaidToken(tokens[place], float(chances[tokens[place]]), tuple(top))
+    return reported

@@ -1,4 +1,4 @@
-"""Asks of many coroutines, answered together by one thread."""
+"""Answer requests of many coroutines together, on one thread."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from trajkit.models.generation.row import Row, failed
 _log = logging.getLogger(__name__)
 
 _LATE_STEPS = 16
-"""A batch that has said as many tokens lets the next one begin beside it, so that one long answer does not
-hold up the short ones."""
+"""After this many steps of a batch the next batch may start beside it, so that one long answer does not
+delay the short ones."""
 _GATHER_S = 0.005
-"""How long a batch waits for the next of those that are expected."""
+"""Seconds that a batch waits for the next expected request."""
 _READERS = 8
-"""Threads that write prompts and read schemas, so that a long one holds up no answer."""
+"""Threads that build prompts and compile schemas, so that a long one delays no other answer."""
 
 
 class _Waiting(NamedTuple):
@@ -38,7 +38,7 @@ class _Waiting(NamedTuple):
 
 
 class _News(NamedTuple):
-    """What one who waits is told, in its own loop."""
+    """A result or a partial text for a waiting coroutine, delivered in its own loop."""
 
     future: asyncio.Future[Said]
     said: Said | None = None
@@ -47,7 +47,7 @@ class _News(NamedTuple):
     on_text: Callable[[str], None] | None = None
 
     def tell(self) -> None:
-        if self.future.done():  # who waited has gone
+        if self.future.done():  # the coroutine was cancelled
             return
         if self.error is not None:
             self.future.set_exception(self.error)
@@ -58,42 +58,42 @@ class _News(NamedTuple):
 
 
 class Batcher:
-    """Answers the asks of many coroutines together, on a thread of its own.
+    """Answers requests of many coroutines together, on its own thread.
 
     Args:
-        model: What answers. It is not closed at the end.
-        side_by_side: The most that are answered at the same time; memory grows with it.
+        model: The model. It is not closed at the end.
+        side_by_side: Most answers at the same time; memory grows with it.
     """
 
     def __init__(self, model: LocalModel, *, side_by_side: int = SIDE_BY_SIDE) -> None:
         self.model = model
         self._side_by_side = side_by_side
         self.fault: str | None = None
-        """Why nothing is answered any more; None as long as it is."""
+        """Why the model has stopped answering; None while it works."""
         self._asked: queue.SimpleQueue[tuple[_Waiting, Row] | None] = queue.SimpleQueue()
         self._waiting: list[tuple[_Waiting, Row]] = []
         self._batches: list[Batch] = []
         self._of_row: dict[Row, _Waiting] = {}
         self._n_answered = 0
-        """Since the last batch began, less those who asked again."""
+        """Answers since the last batch began, minus the new requests since then."""
         self._is_closed = self._is_drained = False
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix="prompts")
         self._thread = threading.Thread(target=self._work, name="generation", daemon=True)
         self._thread.start()
 
     async def ask(self, ask: Ask, *, on_text: Callable[[str], None] | None = None) -> Said:
-        """Ask, and wait for the answer. Nobody computes any longer for one who was cancelled.
+        """Send a request and wait for the answer. Generation stops when the caller is cancelled.
 
         Args:
-            ask: What is asked.
-            on_text: Told all that was said so far, each time that it grows, in the event loop.
+            ask: The request.
+            on_text: Called in the event loop with the whole text so far, each time that it grows.
 
         Raises:
-            AskError: It cannot be asked.
-            ServiceError: It was closed, or the model failed, for this ask or for good.
+            AskError: The model cannot answer this request.
+            ServiceError: The batcher is closed, or the model failed.
         """
         if self._is_closed:
-            raise ServiceError("the model does not answer any more: it was closed")
+            raise ServiceError("the model no longer answers: it was closed")
         if self.fault is not None:
             raise ServiceError(self.fault)
         loop = asyncio.get_running_loop()
@@ -102,7 +102,7 @@ class Batcher:
         return await waiting.future
 
     def close(self) -> None:
-        """Answer what was asked, and end."""
+        """Finish the current requests, and end."""
         self._is_closed = True
         self._readers.shutdown()
         self._asked.put(None)
@@ -117,12 +117,12 @@ class Batcher:
         await asyncio.to_thread(self.close)
 
     def _read(self, waiting: _Waiting) -> None:
-        """Write a prompt, read its schema, and hand both on."""
+        """Build the row of a request and put it into the queue."""
         if waiting.future.cancelled():
             return
         try:
             row = Row(self.model.voice(waiting.ask.model), waiting.ask, is_heard=waiting.on_text is not None)
-        except BaseException as error:  # noqa: BLE001 - this ask's alone, whatever it is
+        except BaseException as error:  # noqa: BLE001 - any failure ends this request only
             self._tell([(waiting, _News(waiting.future, error=failed(error)))])
             return
         self._asked.put((waiting, row))
@@ -136,13 +136,13 @@ class Batcher:
                 for batch in list(self._batches):
                     self._step(batch)
                 self._batches = [batch for batch in self._batches if not batch.is_over]
-        except BaseException as error:  # noqa: BLE001 - everyone who waits is told, and who asks later
-            self.fault = f"the model does not answer any more: {type(error).__name__}: {error}"
+        except BaseException as error:  # noqa: BLE001 - every waiting and later caller gets it
+            self.fault = f"the model no longer answers: {type(error).__name__}: {error}"
             _log.error(self.fault, exc_info=error)
             self._fail_all(self.fault)
 
     def _fail_all(self, why: str) -> None:
-        """Tell everyone who waits that nothing is answered any more."""
+        """Fail every waiting request."""
         waiting = [*self._of_row.values(), *(each for each, _ in self._waiting)]
         with contextlib.suppress(queue.Empty):
             while True:
@@ -150,10 +150,10 @@ class Batcher:
         self._tell([(each, _News(each.future, error=ServiceError(why))) for each in waiting])
 
     def _gather(self) -> bool:
-        """Take what was asked; wait for it where there is nothing to do. False when it is all over.
+        """Take requests from the queue, and wait for one when idle. Returns False when all work is done.
 
-        Those who were just answered are likely to ask again at once, so that a batch that waits for them for
-        a moment is a full one, and no batch of one takes turns with a batch of all the others.
+        Callers that just got an answer usually send the next request at once. A short wait for them fills the
+        batch, so that small batches do not alternate with large ones.
         """
         has_batches = bool(self._batches)
         if not has_batches and not self._waiting:
@@ -166,15 +166,15 @@ class Batcher:
                 self._take(self._asked.get_nowait() if is_full else self._asked.get(timeout=_GATHER_S))
         return bool(self._batches or self._waiting or not self._is_drained)
 
-    def _take(self, asked: tuple[_Waiting, Row] | None) -> None:
-        if asked is None:
+    def _take(self, request: tuple[_Waiting, Row] | None) -> None:
+        if request is None:
             self._is_drained = True
             return
         self._n_answered = max(0, self._n_answered - 1)
-        self._waiting.append(asked)
+        self._waiting.append(request)
 
     def _begin(self) -> None:
-        """Put those that wait side by side, unless a batch of theirs has only just begun."""
+        """Start batches of the waiting rows, unless a batch of the same voice has only just begun."""
         n_running = sum(len(batch.rows) for batch in self._batches)
         fresh = {batch.voice for batch in self._batches if batch.n_steps < _LATE_STEPS}
         later: list[tuple[_Waiting, Row]] = []
@@ -184,7 +184,7 @@ class Batcher:
             (now if has_room else later).append((waiting, row))
         self._waiting = later
         if now:
-            self._n_answered = 0  # who has not asked by now is not waited for
+            self._n_answered = 0  # stop expecting requests that have not come by now
         self._of_row.update({row: waiting for waiting, row in now})
         self._batches += [Batch(group) for group in by_voice([row for _, row in now])]
 
@@ -196,9 +196,9 @@ class Batcher:
             with self.model.lock:
                 over = batch.step()
         except Exception as error:
-            if type(error).__name__ == "AcceleratorError":  # torch's: the GPU answers nothing after it
+            if type(error).__name__ == "AcceleratorError":  # torch's: the GPU is unusable afterwards
                 raise
-            if len(batch.rows) > 1 and not batch.n_steps:  # one of them may spoil it for the others
+            if len(batch.rows) > 1 and not batch.n_steps:  # retry one by one: a single row may be the cause
                 self._batches += [Batch([row]) for row in batch.rows]
             else:
                 lost = failed(error)
@@ -214,22 +214,22 @@ class Batcher:
         return [self._of_row.pop(row) for row in rows]
 
     def _tell(self, news: Sequence[tuple[_Waiting, _News]]) -> None:
-        """Wake each loop once for all that is new to it."""
+        """Wake each loop once for all its news."""
         by_loop: dict[asyncio.AbstractEventLoop, list[_News]] = {}
         for waiting, new in news:
             by_loop.setdefault(waiting.loop, []).append(new)
         for loop, told in by_loop.items():
-            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits in it
+            with contextlib.suppress(RuntimeError):  # the loop is closed, so no coroutine waits in it
                 loop.call_soon_threadsafe(_tell_all, told)
 
 
 def _news(waiting: _Waiting, row: Row) -> _News:
-    """What a row said, or why it has no answer."""
+    """Return the text or the answer of a row, or its error."""
     try:
         if row.is_over:
             return _News(waiting.future, said=row.answer())
         return _News(waiting.future, text=row.sure_text, on_text=waiting.on_text)
-    except BaseException as error:  # noqa: BLE001 - this row's alone, whatever it is
+    except BaseException as error:  # noqa: BLE001 - any failure ends this row only
         row.end()
         return _News(waiting.future, error=failed(error))
 

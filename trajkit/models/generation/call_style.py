@@ -1,4 +1,4 @@
-"""How a model writes tool calls into its answers, found by what its chat template does with one."""
+"""Find the format of a model's tool calls from its chat template."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ _QUESTION = {"role": "user", "content": "?"}
 
 
 class CallStyle(NamedTuple):
-    """How a tool call is written: its name and its arguments with fixed texts around them."""
+    """The format of a tool call: fixed texts around its name and its arguments."""
 
     begin: str
-    """The mark before a call; empty where there is none."""
+    """Mark before a call; empty where there is none."""
     head: str
-    """From there to the name."""
+    """Text between that mark and the name."""
     middle: str
-    """Between the name and the arguments."""
+    """Text between the name and the arguments."""
     tail: str
-    """From the arguments to the mark at the end."""
+    """Text between the arguments and the end mark."""
     end: str
-    """The mark after a call."""
+    """Mark after a call."""
     takes_tools: bool
     """Whether the chat template writes the tools into the prompt."""
 
@@ -50,16 +50,16 @@ class CallStyle(NamedTuple):
 
 
 OWN = CallStyle("<tool_call>", '{"name": "', '", "arguments": ', "}", "</tool_call>", takes_tools=False)
-"""What a model is told to write whose chat template knows no tools."""
+"""The format for models whose chat template does not support tools."""
 
 
 def call_style(template: ChatTemplate) -> CallStyle:
-    """How a model writes tool calls.
+    """Return the format of a model's tool calls.
 
     Args:
-        template: The model's. It is asked to write a conversation with a call, and what it writes around the
-            name and the arguments is the style. Where it does not take tools, or writes calls in another way
-            than as a JSON object with a name and arguments, `OWN` is.
+        template: The model's chat template. It renders a conversation with a call, and the texts around the
+            name and the arguments are the format. Where it does not support tools, or writes a call as
+            anything but a JSON object with name and arguments, the result is `OWN`.
     """
     answer = {"role": "assistant", "content": "", "tool_calls": [_CALL]}
     try:
@@ -74,7 +74,7 @@ def call_style(template: ChatTemplate) -> CallStyle:
 
 
 def _read(text: str) -> CallStyle | None:
-    """The style of a call; None when it is not an object with the name first and then the arguments."""
+    """Parse the format of a rendered call; None when it is not an object with name, then arguments."""
     for place, character in enumerate(text):
         if character != "{":
             continue
@@ -96,7 +96,7 @@ def _read(text: str) -> CallStyle | None:
 
 
 def _last_word(text: str) -> str:
-    """The mark before a call: the beginning of a turn and empty thoughts, which can stand there, are none."""
+    """Return the mark before a call, without the turn's beginning and empty thoughts that may precede it."""
     words = text.split()
     return text[text.rindex(words[-1]) :] if words else ""
 
@@ -113,22 +113,22 @@ def _spellings() -> tuple[str, ...]:
 def with_tools(
     messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]
 ) -> list[dict[str, Any]]:
-    """A conversation for a template that knows no tools: they are told in the system message.
+    """Write tools into the system message, for a template that does not support them.
 
-    Calls of earlier turns stand in the assistant's texts between `<tool_call>` and `</tool_call>`, and what
-    came back in the user's, between `<tool_response>` and `</tool_response>`.
+    Earlier calls are written into assistant messages between `<tool_call>` and `</tool_call>`, and their
+    results into user messages between `<tool_response>` and `</tool_response>`.
     """
     listed = "\n".join(json.dumps(tool.get("function", tool), ensure_ascii=False) for tool in tools)
-    told = (
+    instructions = (
         f"You can call these tools:\n<tools>\n{listed}\n</tools>\n"
         "To call one, write a JSON object with its name and its arguments like this:\n"
         f'{OWN.begin}{{"name": "NAME", "arguments": {{}}}}{OWN.end}'
     )
     written = [_as_text(message) for message in messages]
     if written and written[0]["role"] in ("system", "developer"):
-        written[0]["content"] = f"{written[0]['content']}\n\n{told}"
+        written[0]["content"] = f"{written[0]['content']}\n\n{instructions}"
         return written
-    return [{"role": "system", "content": told}, *written]
+    return [{"role": "system", "content": instructions}, *written]
 
 
 def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:

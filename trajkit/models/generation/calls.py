@@ -1,4 +1,4 @@
-"""Tools in an ask: which may be called, what the answer keeps to, and reading the calls in it."""
+"""Tools of a request: select the callable ones, constrain the answer, and parse its calls."""
 
 from __future__ import annotations
 
@@ -12,37 +12,37 @@ from trajkit.models.generation.call_style import CallStyle
 from trajkit.models.generation.grammar import Grammars, json_rule
 
 _NOTHING: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-"""OpenAI's meaning of a function without parameters."""
+"""A function without parameters, as OpenAI defines it."""
 
 
 class Tools(NamedTuple):
-    """What may be called."""
+    """The tools of a request."""
 
     listed: Sequence[Mapping[str, Any]]
-    """What the model is told of, in OpenAI's shape and as training rows have it, field by field."""
+    """Tools in the prompt, in OpenAI's format, with the fields and field order of training rows."""
     callable: Sequence[Mapping[str, Any]]
-    """The functions that it may call: those, or the one that was chosen for it."""
+    """Functions that the model may call: all of them, or the one that `tool_choice` names."""
     must_call: bool
-    """Whether it has to call one."""
+    """Whether the model must call a tool."""
     is_single: bool
-    """Whether it calls at most one."""
+    """Whether the model may call at most one tool."""
 
 
 _HEAD = '%llguidance {"no_forcing": true}'
-"""Without it the grammar writes what can only go on in one way, in other tokens than the model learned."""
+"""Prevents the grammar from inserting forced text, whose tokens may differ from those of training."""
 
 
 def tools_of(ask: Ask) -> Tools | None:
-    """What may be called; None when nothing may.
+    """Return the tools of a request; None when the model may call none.
 
     Raises:
-        AskError: A tool or the choice is not one.
+        AskError: A tool or `tool_choice` is invalid.
     """
     choice = ask.tool_choice or "auto"
     listed = list(ask.tools or ())
     if not listed:
         if choice not in ("auto", "none"):
-            raise AskError("a tool is to be called, and there are none", param="tool_choice")
+            raise AskError("tool_choice requires a tool, and there are no tools", param="tool_choice")
         return None
     functions = [_function(tool) for tool in listed]
     listed = [{"type": "function", "function": function} for function in functions]
@@ -61,7 +61,7 @@ def tools_of(ask: Ask) -> Tools | None:
 
 
 def grammar_of(ask: Ask, tools: Tools | None, style: CallStyle, grammars: Grammars) -> str | None:
-    """What an answer keeps to; None when it may be any text."""
+    """Return the grammar of an answer; None when it may be any text."""
     schema = None if ask.json_schema is None else json_rule(ask.json_schema, "json_schema")
     if tools is None:
         return None if schema is None else f"{_HEAD}\nstart: {schema}\n"
@@ -75,7 +75,7 @@ def grammar_of(ask: Ask, tools: Tools | None, style: CallStyle, grammars: Gramma
     elif schema is not None:
         rules += [f"answer: {schema}", f"start: answer | {several}"]
     elif not style.mark:
-        return None  # a call begins as any text does: what is no call is read as a text
+        return None  # without a mark a call begins like any text, so calls are parsed afterwards
     else:
         rules += ["TEXT: /(.|\\n)*/", *_after_text(style, grammars, end)]
         rules.append("start: TEXT | said" if tools.is_single else "start: said* TEXT")
@@ -83,9 +83,9 @@ def grammar_of(ask: Ask, tools: Tools | None, style: CallStyle, grammars: Gramma
 
 
 def read_calls(text: str, style: CallStyle) -> tuple[str, tuple[ToolCall, ...]]:
-    """The calls in an answer, and the text that is left of it.
+    """Split an answer into text and calls.
 
-    Calls that are no JSON object with a name, or that are not whole, stay in the text.
+    Incomplete calls, and calls that are not a JSON object with a name, stay in the text.
     """
     if not style.mark:
         found = _call_at(text.strip(), style)
@@ -111,13 +111,13 @@ def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
         raise AskError(f"a tool of type {tool.get('type')!r} is not a function", param="tools")
     name, parameters = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not name or json.dumps(name) != f'"{name}"':
-        raise AskError(f"a tool cannot be called {name!r}", param="tools")
+        raise AskError(f"invalid tool name {name!r}", param="tools")
     if parameters is not None and not isinstance(parameters, Mapping):
         raise AskError(f"the parameters of the tool {name} are not a JSON schema", param="tools")
-    # TensorZero says `strict` beside the function. A model was tuned on one spelling and order of fields, and
-    # another is another prompt to it.
-    said = {"strict": tool.get("strict"), **function}
-    known = {field: said[field] for field in TOOL_FIELDS if said.get(field) is not None}
+    # TensorZero has `strict` beside the function. The spelling and order of fields must equal those of the
+    # training, because another form is another prompt to the model.
+    fields = {"strict": tool.get("strict"), **function}
+    known = {field: fields[field] for field in TOOL_FIELDS if fields.get(field) is not None}
     return known | {field: value for field, value in function.items() if field not in TOOL_FIELDS}
 
 
@@ -129,9 +129,9 @@ def _call(function: Mapping[str, Any], style: CallStyle) -> str:
 
 
 def _after_text(style: CallStyle, grammars: Grammars, end: str) -> list[str]:
-    """A call after any text, which ends where the mark of a call begins."""
+    """Return rules for a call after any text, which ends at the mark of the call."""
     begin = grammars.literal(style.begin)
-    if begin.startswith("<["):  # a special token, which is no text
+    if begin.startswith("<["):  # a special token, which no text contains
         return [f"said: TEXT {begin} call {end}"]
     mark = json.dumps(style.mark, ensure_ascii=False)
     rest = style.begin[style.begin.index(style.mark) + len(style.mark) :]
@@ -140,7 +140,7 @@ def _after_text(style: CallStyle, grammars: Grammars, end: str) -> list[str]:
 
 
 def _call_at(text: str, style: CallStyle) -> tuple[ToolCall, int] | None:
-    """The call at the beginning of a text, and where it ends; None when there is none."""
+    """Parse the call at the beginning of a text, and return it with its end; None when there is none."""
     begin = len(text) - len(text.lstrip())
     try:
         call, length = json.JSONDecoder().raw_decode(text[begin:])

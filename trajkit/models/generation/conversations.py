@@ -1,4 +1,4 @@
-"""Token ids of conversations as they were read and sampled, so that a later turn extends them."""
+"""Remember the token ids of conversations, so that a later turn extends them exactly."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import NamedTuple
 from trajkit.formats.tokenizer import ChatTemplate
 
 _MOST = 1024
-"""Conversations that are kept; the one that was longest not used goes first."""
+"""Number of conversations to keep; the least recently used goes first."""
 _TURNS = 4
-"""Turns that are kept of each, so that a turn can be sampled again."""
+"""Number of turns to keep of each, so that a turn can be sampled again."""
 
 
 class _Turn(NamedTuple):
@@ -20,11 +20,11 @@ class _Turn(NamedTuple):
 
 
 class Conversations:
-    """What the last conversations were in ids.
+    """The token ids of the latest conversations.
 
-    Byte-pair encodings are not bijective: a text that a model sampled is often spelled with other tokens when
-    it is tokenised again. Where the text of a prompt begins with that of an earlier turn, the prompt begins
-    with the ids of that turn, and only the rest is tokenised.
+    Byte-pair encodings are not bijective: tokenising a sampled text again often gives other tokens. Where the
+    text of a prompt begins with that of an earlier turn, the prompt gets the ids of that turn, and only the
+    rest is tokenised.
 
     Args:
         template: The tokenizer.
@@ -36,12 +36,12 @@ class Conversations:
         self._lock = threading.Lock()
 
     def extended(self, name: str, prompt: tuple[int, ...]) -> tuple[int, ...]:
-        """A prompt with the ids of the turns before it.
+        """Replace the beginning of a prompt by the ids of the turns before it.
 
         Args:
-            name: What the conversation is called.
-            prompt: The whole prompt as it is tokenised at once. It stays so where it does not go on from a
-                turn that is kept, such as where the template leaves out earlier thoughts.
+            name: Id of the conversation.
+            prompt: The whole prompt, tokenised at once. It is returned unchanged where it continues no kept
+                turn, for example where the template removes earlier thoughts.
         """
         with self._lock:
             turns = list(self._turns.get(name, ()))
@@ -56,13 +56,13 @@ class Conversations:
         return prompt
 
     def keep(self, name: str, prompt: tuple[int, ...], said: tuple[int, ...]) -> None:
-        """Keep a turn.
+        """Remember a turn.
 
         Args:
-            name: What the conversation is called.
+            name: Id of the conversation.
             prompt: Ids of the prompt.
-            said: Ids that were sampled after it. The template may end a turn with another token than the one
-                that ended it here, so the turn is kept without that one, too.
+            said: Ids that were sampled after it. The template may end a turn with another token than the
+                sampled one, so the turn is also kept without its last token.
         """
         spellings = [said, said[:-1]] if said and said[-1] in self._template.stops else [said]
         made = [_Turn(self._template.spelled(prompt + each), prompt + each) for each in spellings]
@@ -73,6 +73,6 @@ class Conversations:
                 self._turns.popitem(last=False)
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Forget all conversations."""
         with self._lock:
             self._turns.clear()

@@ -1,4 +1,4 @@
-"""Choosing the next token of each row from what the model thinks of all tokens."""
+"""Draw the next token of each row from the model's logits."""
 
 from __future__ import annotations
 
@@ -8,31 +8,31 @@ from typing import Any, NamedTuple
 from trajkit._core.lazy import need
 
 _COLDEST = 1e-5
-"""A temperature below this is 0."""
+"""Temperatures below this count as 0."""
 
 
 class Drawn(NamedTuple):
     """The next token of each row."""
 
     tokens: list[int]
-    """Numbers in the vocabulary."""
+    """Token ids."""
     logprobs: list[float]
-    """The natural-log probability of each under the distribution it was drawn from: after mask, temperature
-    and top-p. 0 at temperature 0, where the likeliest token has probability 1."""
+    """Natural-log probability of each under the distribution it was drawn from: after mask, temperature and
+    top-p. 0 at temperature 0, where the likeliest token has probability 1."""
 
 
 def draw(
     logits: Any, temperatures: Sequence[float], top_ps: Sequence[float], uniforms: Sequence[float]
 ) -> Drawn:
-    """Draw a token for each row, by inverting the cumulated chances at a number of its own.
+    """Draw a token for each row, by inverting its cumulative distribution at a number in [0, 1).
 
-    A row's token follows from its own logits and number, whatever stands in the other rows.
+    A row's token depends only on its own logits and number.
 
     Args:
-        logits: float32 [rows, vocabulary]; minus infinity where a token is not allowed.
-        temperatures: For each row; 0 takes the most likely token.
-        top_ps: For each row the share of the chances that is kept, the likeliest tokens first.
-        uniforms: For each row a number in [0, 1).
+        logits: float32 [rows, vocabulary]; minus infinity for forbidden tokens.
+        temperatures: One per row; 0 takes the most likely token.
+        top_ps: One per row: total probability of the likeliest tokens to keep.
+        uniforms: One per row: a number in [0, 1).
     """
     torch = need("torch", extra="local")
     best = logits.argmax(dim=-1)
@@ -47,7 +47,7 @@ def draw(
     total = cumulated[:, -1]
     at = torch.tensor(list(uniforms), dtype=cumulated.dtype, **on) * total
     drawn = torch.searchsorted(cumulated, at[:, None], right=True)[:, 0].clamp(max=logits.shape[-1] - 1)
-    # rounding can end on a token without a chance, at the very edge of the numbers
+    # at the edges, rounding can select a token with probability 0
     has_chance = chances.gather(1, drawn[:, None])[:, 0] > 0
     is_cold = torch.tensor([temperature < _COLDEST for temperature in temperatures], **on)
     found = torch.where(is_cold | ~has_chance, best, drawn)
@@ -57,7 +57,7 @@ def draw(
 
 
 def _likeliest(chances: Any, shares: Any) -> Any:
-    """The chances without those that the likeliest tokens of a share leave over."""
+    """Set the probability of all tokens outside the top-p share to 0."""
     ordered, places = chances.sort(dim=-1, descending=True, stable=True)
     before = ordered.cumsum(dim=-1) - ordered
     ordered = ordered.masked_fill(before >= shares[:, None], 0.0)
@@ -66,4 +66,4 @@ def _likeliest(chances: Any, shares: Any) -> Any:
 
 def _cumulated_dtype(device: Any) -> Any:
     torch = need("torch", extra="local")
-    return torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs know no other
+    return torch.float32 if device.type == "mps" else torch.float64  # Apple's GPUs lack float64

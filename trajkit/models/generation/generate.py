@@ -1,4 +1,4 @@
-"""Answering many prompts at once, in this thread."""
+"""Answer many prompts together, in this thread."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from trajkit.models.generation.model import LocalModel, Voice
 from trajkit.models.generation.row import Row, rows
 
 SIDE_BY_SIDE = 128
-"""The most rows of a batch."""
+"""Most rows of a batch."""
 
 
 def generate(model: LocalModel, asks: Sequence[Ask], *, side_by_side: int = SIDE_BY_SIDE) -> list[Said]:
-    """Answer many prompts at once, and wait until all are answered.
+    """Answer many prompts together, and return when all are answered.
 
     Args:
-        model: What answers.
-        asks: What it is asked. Those of one name are answered together.
-        side_by_side: The most of them that are; memory grows with it.
+        model: The model.
+        asks: The requests. Requests to one name are answered together.
+        side_by_side: Most rows at the same time; memory grows with it.
 
     Returns:
-        The answers, in the order of what was asked.
+        The answers, in the order of the requests.
 
     Raises:
-        AskError: One of them cannot be asked; none is answered then.
+        AskError: A request cannot be answered; then none is.
     """
     made = rows(model, asks)
     with model.lock:
@@ -38,7 +38,7 @@ def generate(model: LocalModel, asks: Sequence[Ask], *, side_by_side: int = SIDE
 
 
 def by_voice(made: Sequence[Row]) -> list[list[Row]]:
-    """The rows of each voice, in the order of their first."""
+    """Group rows by voice, in the order of the first row of each."""
     groups: dict[Voice, list[Row]] = {}
     for row in made:
         groups.setdefault(row.voice, []).append(row)

@@ -1,4 +1,4 @@
-"""Answers that keep to a grammar, token by token: what may come next, and when it is whole."""
+"""Constrain answers to a grammar, token by token."""
 
 from __future__ import annotations
 
@@ -20,55 +20,55 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _WHITESPACE = r"[ ]?|\n[ ]{0,16}"
-"""What may stand between the parts of a JSON text. Without a limit a model can go on with it for ever."""
+"""Whitespace between the parts of a JSON text; without a limit a model can generate it endlessly."""
 _MOST = 64
 _LARGEST_GRAMMAR = 40_000
-"""Symbols of a grammar. llguidance bounds all else by itself: automata, and the work of each token."""
+"""Most symbols of a grammar. llguidance itself limits its automata and the work per token."""
 _LARGEST_MULTIPLE = 10_000
-"""Of `multipleOf`, all of a schema's together: llguidance makes as many states and has no bound for them."""
+"""Largest common multiple of a schema's `multipleOf`: llguidance makes as many states, without a limit."""
 _UNFINISHED = "\ufffd"
 
 
 class Constraint:
-    """What one answer keeps to.
+    """The constraint of one answer.
 
     Args:
-        matcher: llguidance's, at the beginning.
+        matcher: llguidance's matcher in its initial state.
     """
 
     def __init__(self, matcher: Any) -> None:
         self._matcher = matcher
 
     def allow(self, bits: NDArray[numpy.int32]) -> None:
-        """Write which tokens may come next.
+        """Write the mask of allowed next tokens.
 
         Args:
-            bits: int32 [vocabulary / 32], filled with a bit for each token.
+            bits: int32 [vocabulary / 32]; gets one bit per token.
         """
         self._matcher.unsafe_compute_mask_ptr(bits.ctypes.data, bits.nbytes)
 
     def take(self, token: int) -> None:
-        """Go on with the token that was said."""
+        """Advance by a sampled token."""
         self._matcher.consume_token(token)
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing can follow."""
+        """Whether the answer is complete, so that no token can follow."""
         return bool(self._matcher.is_stopped())
 
     @property
     def fault(self) -> str | None:
-        """Why it can be kept to no longer, such as a bound on the work of a token; None when it can."""
+        """Why the constraint has failed, such as a limit on the work per token; None when it works."""
         return _reason(self._matcher.get_error()) if self._matcher.is_error() else None
 
 
 class Grammars:
-    """The grammars of one tokenizer, each read once.
+    """The compiled grammars of one tokenizer.
 
     Args:
-        template: Whose tokens they are.
-        n_vocabulary: How many tokens the model chooses from.
-        stops: The tokens that end an answer.
+        template: The tokenizer.
+        n_vocabulary: Number of tokens that the model chooses from.
+        stops: Tokens that end an answer.
     """
 
     def __init__(self, template: ChatTemplate, n_vocabulary: int, stops: Sequence[int]) -> None:
@@ -78,14 +78,14 @@ class Grammars:
         self._lock = threading.Lock()
 
     def constraint(self, lark: str, param: str) -> Constraint:
-        """What an answer keeps to.
+        """Return the constraint of a grammar.
 
         Args:
             lark: The grammar.
             param: The field of an ask that it comes from.
 
         Raises:
-            AskError: It cannot be enforced.
+            AskError: The grammar cannot be enforced.
             MissingExtra: llguidance is not installed.
         """
         with self._lock:
@@ -105,7 +105,7 @@ class Grammars:
             return Constraint(found.deep_copy())
 
     def literal(self, text: str) -> str:
-        """A text as the grammar writes it: special tokens, which no text matches, by their numbers."""
+        """Return a text as a grammar literal; special tokens, which no text matches, by their ids."""
         words, parts, plain = self._words(), [], ""
         for token in self._template.encode(text):
             if words.is_special_token(token):
@@ -117,14 +117,14 @@ class Grammars:
         return " ".join(part for part in whole if part)
 
     def spelled(self, token: int) -> bytes:
-        """The bytes of a token, which may be a part of a character."""
+        """Return the bytes of a token, which may be a part of a character."""
         text = self._template.tokenizer.decode([token])
         if _UNFINISHED not in text:
             return str(text).encode()
         return bytes(self._words().decode_bytes([token]))
 
     def _words(self) -> Any:
-        """The vocabulary as llguidance reads it, which takes up to a second."""
+        """Return the vocabulary for llguidance; building it takes up to a second."""
         with self._lock:
             if self._tokenizer is None:
                 from_tokenizer = need("llguidance.hf", extra="local").from_tokenizer
@@ -134,29 +134,29 @@ class Grammars:
                     )
                 except ValueError as error:
                     raise AskError(
-                        f"the tokenizer of {self._template.name} cannot keep to a schema: {error}",
-                        hint="a model with a fast tokenizer (tokenizer.json)",
+                        f"the tokenizer of {self._template.name} cannot enforce a schema: {error}",
+                        hint="use a model with a fast tokenizer (tokenizer.json)",
                     ) from error
             return self._tokenizer
 
 
 def unenforceable(reason: str, param: str) -> AskError:
-    """The error of a schema that an answer cannot be held to."""
+    """Return the error of a schema that cannot be enforced."""
     hint = "leave out the keyword, or ask without a schema"
     return AskError(f"this schema cannot be enforced: {reason}", param=param, hint=hint)
 
 
 def json_rule(schema: Mapping[str, Any], param: str, *, is_strict: bool = True) -> str:
-    """A JSON schema as an expression of a grammar.
+    """Return a JSON schema as a grammar expression.
 
     Args:
-        schema: It.
+        schema: The schema.
         param: The field of an ask that it comes from.
-        is_strict: Refuse keywords that cannot be enforced, sooner than passing over them.
+        is_strict: Refuse keywords that cannot be enforced, instead of ignoring them.
 
     Raises:
-        AskError: It is nested too deep, holds half of a surrogate pair, or has a `multipleOf` that is too
-            large.
+        AskError: The schema is nested too deep, contains half of a surrogate pair, or has a `multipleOf` that
+            is too large.
     """
     guidance: dict[str, Any] = {"whitespace_pattern": _WHITESPACE}
     if not is_strict:
@@ -166,14 +166,14 @@ def json_rule(schema: Mapping[str, Any], param: str, *, is_strict: bool = True) 
         written.encode()
         _check_bounds(schema, param)
     except UnicodeEncodeError as error:
-        raise unenforceable("it holds half of a surrogate pair", param) from error
+        raise unenforceable("it contains half of a surrogate pair", param) from error
     except (RecursionError, TypeError, ValueError) as error:
-        raise unenforceable("it is nested too deep, or no JSON", param) from error
+        raise unenforceable("it is nested too deep, or is not JSON", param) from error
     return f"%json {written}"
 
 
 def _check_bounds(schema: Mapping[str, Any], param: str) -> None:
-    """Raise where the multiples that a schema asks for are too large to count."""
+    """Refuse a schema whose `multipleOf` are too large to enforce."""
     multiples = [each for each in _multiples(schema) if each]
     unit = math.lcm(*(each.denominator for each in multiples))
     if math.lcm(*(int(each * unit) for each in multiples)) > _LARGEST_MULTIPLE:
@@ -181,7 +181,7 @@ def _check_bounds(schema: Mapping[str, Any], param: str) -> None:
 
 
 def _multiples(part: object) -> Iterator[Fraction]:
-    """Every `multipleOf` in a schema, 0.01 as 1/100."""
+    """Yield every `multipleOf` in a schema, 0.01 as 1/100."""
     if isinstance(part, Mapping):
         value = part.get("multipleOf")
         if isinstance(value, int | float) and math.isfinite(value):
@@ -201,14 +201,14 @@ def _quoted(text: str) -> str:
 
 
 def _reason(error: str) -> str:
-    """What an error of llguidance says, without where in the grammar that we wrote."""
+    """Return the reason in an error of llguidance, without positions in the grammar."""
     if (elsewhere := _ELSEWHERE.search(error)) is not None:
         name = elsewhere[1].removeprefix("json-schema:///")
         return f"$ref to another document is not supported, and none is fetched: {name[:200]!r}"
-    for word, said in _WORDS.items():
+    for word, reason in _WORDS.items():
         if word in error:
-            return said
+            return reason
     lines = [_PLACE.sub("", line).strip() for line in error.splitlines() if line.strip()]
-    told = next((line for line in lines if not line.endswith(":")), "unknown")
-    detail = next((line for line in lines if line.startswith("error: ")), told)
+    first = next((line for line in lines if not line.endswith(":")), "unknown")
+    detail = next((line for line in lines if line.startswith("error: ")), first)
     return detail.removeprefix("error: ")[:300]

@@ -1,4 +1,4 @@
-"""What a name stands for: a model, or an adapter and the model that it belongs to."""
+"""Find the model or adapter of a name, and the base model of an adapter."""
 
 from __future__ import annotations
 
@@ -23,41 +23,41 @@ class Located(NamedTuple):
     model: str
     """Folder or id of the model or the adapter."""
     base: str | None
-    """Folder or id of what it started from; None when nobody says."""
+    """Folder or id of the base model; None when unknown."""
     is_adapter: bool
-    """Whether it is an adapter to the base, and no model by itself."""
+    """Whether it is an adapter, which cannot run without its base model."""
 
 
 def located(name: str, base: str | None = None) -> Located:
-    """What a name stands for.
+    """Find the model or adapter of a name.
 
     Args:
-        name: A folder with an adapter or a model, the id of one, or `sample:tiny-base`.
-        base: What it started from; None for what the adapter says.
+        name: Folder or id of an adapter or a model, or `sample:tiny-base`.
+        base: The base model; None for the one in the adapter's settings.
 
     Raises:
-        RequestError: The folder is neither, or the adapter does not say what it belongs to.
-        DataError: What the adapter says of itself is damaged.
+        RequestError: The folder is neither, or the adapter's settings name no base model.
+        DataError: The adapter's settings are damaged.
         MissingExtra: huggingface_hub is not installed, and it is an id.
     """
-    said = _adapter_of(name)
-    if said is None:
+    settings = _adapter_of(name)
+    if settings is None:
         if Path(name).is_dir() and not (Path(name) / "config.json").is_file():
             raise RequestError(
                 f"{name} is neither an adapter nor a model",
                 hint=f"a folder with {ADAPTER_FILE} or config.json, a job's name, or an id",
             )
         return Located(name, base, is_adapter=False)
-    base = base or said.get("base_model_name_or_path")
+    base = base or settings.get("base_model_name_or_path")
     if not base:
-        raise RequestError(f"the adapter {name} does not say which model it belongs to", hint="--base MODEL")
+        raise RequestError(f"the adapter {name} does not name its base model", hint="--base MODEL")
     return Located(name, base, is_adapter=True)
 
 
 def fingerprint(name: str) -> str:
-    """What tells the weights of a model from others: of a folder a hash of them, of an id the id.
+    """Return an identifier of a model's weights: a hash for a folder, the id itself for an id.
 
-    Of large files only the beginning, the end and the size count.
+    Of large files, only the beginning, the end and the size are hashed.
     """
     folder = Path(model_path(name))
     if not folder.is_dir():
@@ -79,7 +79,7 @@ def _ends(path: Path) -> Iterator[bytes]:
 
 
 def _adapter_of(name: str) -> dict[str, Any] | None:
-    """What an adapter says of itself; None when it is none."""
+    """Return the settings of an adapter; None when it is not one."""
     path = Path(name)
     if path.is_dir():
         file = path / ADAPTER_FILE

@@ -1,4 +1,4 @@
-"""A causal language model on this machine, with any number of adapters by name."""
+"""Load a causal language model on this machine, with any number of adapters by name."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _ADAPTER = "trajkit_{}"
 
 
 class Voice:
-    """One of the models that share a base: how it is asked, and what its prompts have in common.
+    """A model or one of its adapters, with its template and the cache of its prompts.
 
     Args:
-        name: What it is called.
-        template: Its tokenizer and chat template.
-        network: What answers.
-        adapter: The adapter to switch on in it; None where it has none, "" to switch all off.
-        version: Fingerprint of its weights; None when unknown.
+        name: Name in requests.
+        template: Tokenizer and chat template.
+        network: The network, which adapters share.
+        adapter: The adapter to enable in it; None where it has none, "" to disable all.
+        version: Fingerprint of the weights; None when unknown.
     """
 
     def __init__(
@@ -52,38 +52,38 @@ class Voice:
         self.takes_keep = "logits_to_keep" in takes
         config = inner.config.get_text_config()
         self.room: int | None = getattr(config, "max_position_embeddings", None)
-        """The most tokens of prompt and answer; None when the model has no limit."""
+        """Most tokens of prompt and answer together; None when the model has no limit."""
         self.stops = template.stops | _stops_of(inner)
-        """The tokens that end an answer."""
+        """Tokens that end an answer."""
         n_vocabulary: int = config.vocab_size
         self.grammars = Grammars(template, n_vocabulary, sorted(self.stops))
         self.call_style = call_style(template)
 
     @property
     def is_small(self) -> bool:
-        """Whether it is so small that a copy of it costs nothing."""
+        """Whether the model is small enough to copy it for each adapter."""
         return int(sum(each.numel() for each in self._network.parameters())) <= SMALL
 
     @property
     def device(self) -> Any:
-        """Where it computes."""
+        """The device of its weights."""
         return self._network.device
 
     def bytes_of(self, token: int) -> bytes:
-        """The bytes of a token, which may be a part of a character."""
+        """Return the bytes of a token, which may be a part of a character."""
         return self.grammars.spelled(token)
 
     def __call__(self, tokens: Any, seen: Any, positions: Any, past: Any) -> tuple[Any, Any]:
-        """What comes after some tokens.
+        """Compute the logits of the next token.
 
         Args:
             tokens: int64 [rows, new].
-            seen: int64 [rows, all], 1 where there is a token and 0 where a row is filled up.
-            positions: int64 [rows, new], the place of each token in its row.
-            past: Keys and values of what came before; None at the beginning.
+            seen: int64 [rows, all]; 1 for a token, 0 for padding.
+            positions: int64 [rows, new]: position of each token in its row.
+            past: Keys and values of earlier tokens; None at the beginning.
 
         Returns:
-            Logits of the next token, float32 [rows, vocabulary], and the keys and values of all.
+            Logits of the next token, float32 [rows, vocabulary], and the keys and values of all tokens.
         """
         self._switch()
         more: dict[str, Any] = {"position_ids": positions} if self.takes_positions else {}
@@ -95,7 +95,7 @@ class Voice:
         return made.logits[:, -1].float(), made.past_key_values
 
     def _switch(self) -> None:
-        """Switch on the adapter that answers, and no other."""
+        """Enable this voice's adapter, and no other."""
         if self.adapter == "":
             self._network.base_model.disable_adapter_layers()
         elif self.adapter is not None:
@@ -110,9 +110,9 @@ class LocalModel:
     def __init__(self, voices: Mapping[str, Voice]) -> None:
         self._voices = dict(voices)
         self.names = tuple(voices)
-        """What can be asked: the base, then its adapters."""
+        """Names for requests: the base, then its adapters."""
         self.lock = threading.Lock()
-        """Held while it computes."""
+        """Held during computation."""
 
     @classmethod
     def open(
@@ -127,17 +127,17 @@ class LocalModel:
 
         Args:
             base: A folder, the id of a model, or `sample:tiny-base`.
-            adapters: Names and folders (or ids) of LoRA adapters to it.
-            device: As torch names it; None for the GPU where there is one.
-            name: What the base is called; None for `base`.
+            adapters: Names of LoRA adapters, with their folders or ids.
+            device: Name of a torch device; None for the GPU where there is one.
+            name: Name of the base in requests; None for `base`.
 
         Raises:
-            RequestError: A model is not there or does not fit, or has no chat template.
+            RequestError: A model does not exist or does not fit, or has no chat template.
             MissingExtra: torch, transformers or peft is not installed.
         """
         adapters, name = dict(adapters or {}), name or base
         if name in adapters:
-            raise RequestError(f"two models are called {name!r}", hint="give one another name")
+            raise RequestError(f"two models are called {name!r}", hint="give one of them another name")
         network = load_base(base, device or default_device())
         template = _template(base)
         version = fingerprint(base)
@@ -160,23 +160,23 @@ class LocalModel:
     def of(
         cls, network: Any, template: ChatTemplate, *, name: str = "model", version: str | None = None
     ) -> Self:
-        """A model that is in memory already, such as one that is being trained.
+        """Wrap a model that is in memory already, such as one that is being trained.
 
-        What is kept of prompts is that of its present weights: call `forget` when they have changed.
+        Its caches are valid for the current weights: call `forget` after a change of the weights.
 
         Args:
             network: The model of transformers.
             template: Its tokenizer and chat template.
-            name: What it is called.
-            version: What its weights are called in `Said.sampled`; None when unknown.
+            name: Name in requests.
+            version: Name of its weights in `Said.sampled`; None when unknown.
         """
         return cls({name: Voice(name, template, network, version=version)})
 
     def voice(self, name: str | None) -> Voice:
-        """The one that is asked.
+        """Return the model or adapter with a name.
 
         Raises:
-            AskError: There is none of this name.
+            AskError: There is no such name.
         """
         found = self._voices.get(self.names[0] if name is None else name)
         if found is None:
@@ -186,11 +186,11 @@ class LocalModel:
         return found
 
     def use_threads(self, n_threads: int | None) -> None:
-        """Say how many threads of this process compute on the CPU.
+        """Set how many threads of this process compute on the CPU.
 
         Args:
-            n_threads: None for one where the model is small, whose work is not worth sharing, and torch's own
-                number where it is not.
+            n_threads: None for one thread with a small model, which gains nothing from more, and for torch's
+                own number otherwise.
         """
         torch = need("torch", extra="local")
         if n_threads is None and self.voice(None).is_small:
@@ -199,23 +199,23 @@ class LocalModel:
             torch.set_num_threads(n_threads)
 
     def forget(self, *, version: str | None = None) -> None:
-        """Drop what is kept of earlier prompts.
+        """Clear the caches of earlier prompts.
 
         Args:
-            version: What the weights are called from now on; None leaves it as it is.
+            version: New name of the weights; None leaves it unchanged.
         """
         for voice in self._voices.values():
             voice.prefixes.clear()
             voice.version = version or voice.version
 
     def close(self) -> None:
-        """Let the memory go. The model cannot be asked any more."""
+        """Free the memory. The model cannot be used afterwards."""
         self.forget()
         self._voices.clear()
 
 
 def _all_adapters(network: Any, adapters: Mapping[str, str]) -> Any:
-    """A model with all of its adapters, none of them merged."""
+    """Add all adapters to a model, without merging them."""
     for place, (called, folder) in enumerate(adapters.items()):
         network = with_adapter(network, folder, _ADAPTER.format(place), said=called)
     return network
@@ -231,14 +231,14 @@ def _template(name: str) -> ChatTemplate:
 
 
 def _template_of_adapter(folder: str, base: str, template: ChatTemplate) -> ChatTemplate:
-    """The tokenizer that was saved with an adapter, else that of its base."""
+    """Return the template of an adapter's own tokenizer, otherwise that of its base."""
     path = Path(folder)
     has_own = path.is_dir() and (path / "tokenizer_config.json").is_file()
     return _template(folder) if has_own else template
 
 
 def _stops_of(network: Any) -> frozenset[int]:
-    """The tokens by which the model's own settings end an answer."""
+    """Return the tokens that end an answer according to the model's generation settings."""
     found = network.generation_config.eos_token_id
     if found is None:
         return frozenset()

@@ -1,4 +1,4 @@
-"""Names that transformers 5 calls old and that peft 0.21 and TRL 1.16 still ask it for."""
+"""Silence warnings about names that transformers 5 deprecates and peft 0.21 and TRL 1.16 still use."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def old_names() -> Iterator[None]:
-    """Without the warnings about them, which no user of ours can do anything about."""
+    """Suppress the warnings in the block; users of trajkit cannot act on them."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", r"`\w*gradient_checkpointing\w*`", FutureWarning)
         yield

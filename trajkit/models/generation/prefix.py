@@ -1,4 +1,4 @@
-"""Keys and values of what prompts begin with, kept so that they are computed once."""
+"""Cache the keys and values of common prompt prefixes, so that they are computed once."""
 
 from __future__ import annotations
 
@@ -9,34 +9,34 @@ from typing import Any, NamedTuple
 from trajkit._core.lazy import need
 
 _SHORTEST = 8
-"""Fewer tokens than this are computed again sooner than they are looked up."""
+"""Prefixes shorter than this are computed again, which is faster than a look-up."""
 _MOST_BYTES = 256 * 2**20
 _MOST = 16
 
 
 class Kept(NamedTuple):
-    """The beginning of some prompts."""
+    """A cached prefix."""
 
     n_tokens: int
-    """How long it is."""
+    """Length of the prefix."""
     layers: tuple[tuple[Any, Any], ...]
-    """For each layer its keys and values, [1, heads, n_tokens, size]."""
+    """Keys and values of each layer, [1, heads, n_tokens, size]."""
 
 
 class Prefixes:
-    """What the last prompts began with; what was not used for longest is dropped first."""
+    """Prefixes of the latest prompts; the least recently used is dropped first."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[tuple[int, ...], Kept] = OrderedDict()
 
     def clear(self) -> None:
-        """Drop everything."""
+        """Drop all prefixes."""
         self._kept.clear()
 
     def find(self, prompts: Sequence[Sequence[int]]) -> Kept | None:
-        """The longest beginning of all these prompts that is kept; None when it is too short to be of use.
+        """Return the longest cached prefix of all these prompts; None when it is too short to help.
 
-        At least the last token of each prompt is left out of it, because somebody must ask what follows.
+        It never contains the last token of a prompt, because the model must compute what follows that token.
         """
         most = min(map(len, prompts)) - 1
         if not self._kept or most < _SHORTEST:
@@ -55,12 +55,12 @@ class Prefixes:
         )
 
     def keep(self, prompts: Sequence[Sequence[int]], known: int, past: Any) -> None:
-        """Keep what some prompts have in common.
+        """Cache the common prefix of some prompts.
 
         Args:
-            prompts: Those that were just read, filled up on the left.
-            known: How much of them was kept before.
-            past: The keys and values of all of them.
+            prompts: Prompts that were just computed, padded on the left.
+            known: Length of the prefix that was already cached.
+            past: Keys and values of all of them.
         """
         if not is_plain(past):
             return
@@ -78,7 +78,7 @@ class Prefixes:
 
 
 def is_plain(past: Any) -> bool:
-    """Whether keys and values of each token are kept by themselves, so that a beginning can be cut off."""
+    """Check whether the cache stores each token separately, so that a prefix can be cut off."""
     cache = need("transformers.cache_utils", extra="local")
     return type(past) is cache.DynamicCache and all(
         type(layer) is cache.DynamicLayer for layer in past.layers
@@ -86,7 +86,7 @@ def is_plain(past: Any) -> bool:
 
 
 def spread(kept: Kept, n_rows: int) -> Any:
-    """Keys and values of a beginning as the past of several rows."""
+    """Return a cached prefix as the past of several rows."""
     cache = need("transformers.cache_utils", extra="local")
     pairs = [
         (keys.expand(n_rows, -1, -1, -1), values.expand(n_rows, -1, -1, -1)) for keys, values in kept.layers
@@ -95,7 +95,7 @@ def spread(kept: Kept, n_rows: int) -> Any:
 
 
 def _beginning(keys: Any, values: Any, known: int, filled: int, length: int) -> tuple[Any, Any]:
-    """Of the first row: what was known stands at the left, then it is filled up, then comes the rest."""
+    """Cut the prefix from the first row: the known part is at the left, then padding, then the rest."""
     torch = need("torch", extra="local")
     parts = [
         torch.cat([each[:1, :, :known], each[:1, :, known + filled : filled + length]], dim=2)
@@ -105,7 +105,7 @@ def _beginning(keys: Any, values: Any, known: int, filled: int, length: int) -> 
 
 
 def _common(prompts: Sequence[Sequence[int]], most: int) -> int:
-    """How many tokens all of them begin with, at most so many."""
+    """Count the common first tokens of all prompts, up to a limit."""
     first = prompts[0]
     for other in prompts[1:]:
         most = _alike(first, other, most)

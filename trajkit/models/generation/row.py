@@ -1,4 +1,4 @@
-"""One answer while it is being made."""
+"""One answer during its generation."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from trajkit.models.generation.text_stream import TextStream, first_of, sure_len
 
 
 class Row:
-    """One answer while it is being made.
+    """One answer during its generation.
 
     Args:
-        voice: The one that answers.
-        ask: What it was asked.
-        is_heard: Whether somebody reads the text while it is being made.
+        voice: The model.
+        ask: The request.
+        is_heard: Whether the caller reads the text while it grows.
 
     Raises:
-        AskError: It cannot be asked this.
+        AskError: The model cannot answer this request.
     """
 
     def __init__(self, voice: Voice, ask: Ask, *, is_heard: bool = False) -> None:
@@ -37,37 +37,39 @@ class Row:
         if max(self.prompt, default=0) >= voice.grammars.n_vocabulary:
             raise AskError("the prompt has a token that the model does not know", param="messages")
         self.most = _most(voice, ask, len(self.prompt))
-        """The most tokens that it may still say."""
+        """Most tokens of the answer."""
         self.said: list[int] = []
         self._sampled: list[float] = []
+        self.allowed: list[bytes] = []
+        """For each token those that its grammar allowed, as in `Sampled`."""
         self.logprobs: list[SaidToken] = []
         self.is_over = False
-        """Whether nothing more is said."""
+        """Whether the answer is finished."""
         self.is_cut = False
-        """Whether it ended for want of room."""
+        """Whether the answer ended at its token limit."""
         self._error: TrajkitError | None = None
         self._chance = random.Random(ask.seed)
         lark = grammar_of(ask, self._tools, voice.call_style, voice.grammars)
         self.constraint: Constraint | None = None
-        """What it keeps to; None when it may be any text."""
+        """Constraint of the answer; None when it may be any text."""
         if lark is not None:
             self.constraint = voice.grammars.constraint(lark, "tools" if self._tools else "json_schema")
         self._ends = (*ask.stop, voice.call_style.mark) if self._tools else tuple(ask.stop)
-        """What is not part of the text that is heard."""
+        """Texts that are not part of the streamed text."""
         self._stream = TextStream(voice.template) if ask.stop or is_heard else None
         self._text = ""
 
     def uniform(self) -> float:
-        """The next number of its own stream, in [0, 1)."""
+        """Return the next number of the row's own random stream, in [0, 1)."""
         return self._chance.random()
 
     def add(self, token: int, logprob: float, told: SaidToken | None = None) -> None:
-        """Say one token more.
+        """Add a token to the answer.
 
         Args:
-            token: Its number in the vocabulary.
-            logprob: The natural-log probability with which it was drawn.
-            told: Its chances, where they were asked for.
+            token: Token id.
+            logprob: Natural-log probability with which it was drawn.
+            told: Its log-probabilities under the model, where they were requested.
         """
         self.said.append(token)
         self._sampled.append(logprob)
@@ -90,27 +92,27 @@ class Row:
             self.is_over = self.is_cut = True
 
     def end(self, error: TrajkitError | None = None) -> None:
-        """Say nothing more.
+        """Stop the generation.
 
         Args:
-            error: Why it has no answer; None where nobody waits for one.
+            error: Why there is no answer; None where no caller waits for one.
         """
         self.is_over, self._error = True, error
 
     @property
     def sure_text(self) -> str:
-        """What was said so far and stays, for one who hears it."""
+        """The text so far that later tokens cannot change, for streaming."""
         if self._tools and not self.voice.call_style.mark:
-            return ""  # a call begins as any text does
+            return ""  # without a mark, a call begins like any text
         end = first_of(self._text, self._ends)
         return self._text[: sure_length(self._text, self._ends) if end is None else end]
 
     def answer(self) -> Said:
-        """What was said, once it is over.
+        """Return the finished answer.
 
         Raises:
-            AskError: The schema could be kept to no longer.
-            ServiceError: It failed while it was made.
+            AskError: The constraint failed.
+            ServiceError: The generation failed.
         """
         if self._error is not None:
             raise self._error
@@ -140,15 +142,16 @@ class Row:
                 self.voice.version,
                 self.voice.template.digest,
                 self.constraint is not None,
+                None if self.constraint is None else tuple(self.allowed),
             ),
         )
 
 
 def failed(error: BaseException) -> TrajkitError:
-    """The error of the one ask that failed so. What is not one ask's, such as Ctrl-C, is raised again."""
+    """Convert a failure of one row to its error. Others, such as Ctrl-C, are raised again."""
     if isinstance(error, TrajkitError):
         return error
-    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # that is Rust's
+    if not isinstance(error, Exception) and type(error).__name__ != "PanicException":  # Rust's panic
         raise error
     lost = ServiceError(f"the model failed: {type(error).__name__}: {error}")
     lost.__cause__ = error
@@ -156,10 +159,10 @@ def failed(error: BaseException) -> TrajkitError:
 
 
 def rows(model: LocalModel, asks: Sequence[Ask]) -> list[Row]:
-    """Answers that are about to be made.
+    """Build the rows of some requests.
 
     Raises:
-        AskError: One of them cannot be asked.
+        AskError: A request cannot be answered.
     """
     return [Row(model.voice(ask.model), ask) for ask in asks]
 
@@ -168,7 +171,7 @@ def _check(ask: Ask) -> None:
     if not ask.messages:
         raise AskError("there is no message to answer", param="messages")
     if ask.max_new_tokens < 1:
-        raise AskError(f"an answer of {ask.max_new_tokens} tokens is none", param="max_new_tokens")
+        raise AskError(f"max_new_tokens is {ask.max_new_tokens}; at least 1", param="max_new_tokens")
     if not ask.temperature >= 0:
         raise AskError(f"a temperature of {ask.temperature:g} is below 0", param="temperature")
     if not 0 < ask.top_p <= 1:
@@ -176,19 +179,19 @@ def _check(ask: Ask) -> None:
 
 
 def _prompt(voice: Voice, ask: Ask, tools: Tools | None) -> tuple[int, ...]:
-    """What the model reads, with the tools that it may call."""
+    """Return the prompt as token ids, with the tools that the model may call."""
     if tools is None or voice.call_style.takes_tools:
         return voice.template.prompt(ask.messages, tools.listed if tools else None)
     return voice.template.prompt(with_tools(ask.messages, tools.listed))
 
 
 def _most(voice: Voice, ask: Ask, n_prompt: int) -> int:
-    """How many tokens it may say."""
+    """Return the most tokens that the answer may have."""
     if voice.room is None:
         return ask.max_new_tokens
     if n_prompt >= voice.room:
         raise AskError(
-            f"the prompt has {n_prompt:,} tokens, and {voice.name} reads {voice.room:,} with the answer",
+            f"the prompt has {n_prompt:,} tokens; {voice.name} takes {voice.room:,} with the answer",
             param="messages",
             hint="a shorter history",
             code="context_length_exceeded",

@@ -1,4 +1,4 @@
-"""The text of an answer while its tokens come one by one."""
+"""Decode the text of an answer token by token."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ _UNFINISHED = "\ufffd"
 
 
 class TextStream:
-    """Text of tokens that come one by one.
+    """Decodes tokens one by one.
 
-    A token can be a part of a character, and what it adds can depend on the one before, so a few are read
-    again with each new one.
+    A token can be a part of a character, and its text can depend on the token before, so a few tokens are
+    decoded again with each new one.
 
     Args:
-        template: Whose tokens they are.
+        template: The tokenizer.
     """
 
     def __init__(self, template: ChatTemplate) -> None:
         self._template = template
         self._tokens: list[int] = []
         self._before = self._read = 0
-        """Where the tokens begin that are read again, and where those that were not yet read do."""
+        """Start of the tokens that are decoded again, and start of the new tokens."""
 
     def add(self, token: int) -> str:
-        """What a token adds; nothing as long as a character is not whole."""
+        """Return the text that a token adds; empty while a character is incomplete."""
         self._tokens.append(token)
         before = self._template.decode(self._tokens[self._before : self._read])
         after = self._template.decode(self._tokens[self._before :])
@@ -37,13 +37,13 @@ class TextStream:
 
 
 def first_of(text: str, ends: Sequence[str]) -> int | None:
-    """Where the first of some texts begins; None when none is there."""
+    """Return the position of the first of some texts; None when none occurs."""
     places = [place for end in ends if end and (place := text.find(end)) >= 0]
     return min(places, default=None)
 
 
 def sure_length(text: str, ends: Sequence[str]) -> int:
-    """How much of a text is certain not to be the beginning of one of some texts."""
+    """Return the length of the text that cannot be the beginning of one of some end texts."""
     for length in range(max(map(len, ends), default=0) - 1, 0, -1):
         if any(end.startswith(text[-length:]) for end in ends if len(end) > length) and len(text) >= length:
             return len(text) - length

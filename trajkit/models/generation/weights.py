@@ -1,4 +1,4 @@
-"""Loading a causal language model and its adapters, without what their libraries say on stderr."""
+"""Load a causal language model and its adapters, without the messages of their libraries on stderr."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from trajkit.errors import RequestError
 from trajkit.models.generation.old_names import old_names
 
 SMALL = 50_000_000
-"""Up to as many parameters, each adapter is merged into a copy of its base: memory for speed."""
+"""Number of parameters up to which each adapter is merged into its own copy of the base, for speed."""
 
 
 def default_device() -> str:
-    """The GPU where there is one."""
+    """Return the GPU where there is one, otherwise the CPU."""
     torch = need("torch", extra="local")
     return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def load_base(name: str, device: str) -> Any:
-    """A causal language model, ready to answer.
+    """Load a causal language model for inference.
 
     Args:
-        name: A folder, the id of one, or `sample:tiny-base`.
-        device: As torch names it.
+        name: A folder, an id, or `sample:tiny-base`.
+        device: Name of a torch device.
 
     Raises:
-        RequestError: There is none, or the device is not there.
+        RequestError: There is no such model or device.
     """
     torch = need("torch", extra="local")
     transformers = need("transformers", extra="local")
@@ -49,12 +49,12 @@ def load_base(name: str, device: str) -> Any:
 
 
 def merged(base: Any, folder: str, name: str) -> Any:
-    """A copy of a model with an adapter in its weights.
+    """Return a copy of a model with an adapter merged into its weights.
 
     Args:
         base: The model.
-        folder: Where the adapter is, or its id.
-        name: What the user calls it: any text, such as a path with a dot, which peft would not take.
+        folder: Folder or id of the adapter.
+        name: Name for errors; it may contain characters that peft does not allow.
 
     Raises:
         RequestError: The adapter belongs to another model.
@@ -65,13 +65,13 @@ def merged(base: Any, folder: str, name: str) -> Any:
 
 
 def with_adapter(model: Any, folder: str, name: str, *, said: str) -> Any:
-    """A model with one adapter more, which is not merged.
+    """Add an adapter to a model without merging it.
 
     Args:
-        model: A model, or one that has adapters already.
-        folder: Where the adapter is, or its id.
-        name: What peft is to call it.
-        said: What the user calls it.
+        model: A model, with or without other adapters.
+        folder: Folder or id of the adapter.
+        name: Name of the adapter in peft.
+        said: Name for errors.
 
     Raises:
         RequestError: The adapter belongs to another model.
@@ -81,7 +81,7 @@ def with_adapter(model: Any, folder: str, name: str, *, said: str) -> Any:
         with quiet():
             if getattr(peft.PeftConfig.from_pretrained(folder), "megatron_config", None):
                 raise ValueError(
-                    "it names a module of its own to import, and trajkit runs no code of a model's"
+                    "it names a Python module to import, and trajkit does not run code of a model"
                 )
             if isinstance(model, peft.PeftModel):
                 model.load_adapter(folder, adapter_name=name)
@@ -90,7 +90,7 @@ def with_adapter(model: Any, folder: str, name: str, *, said: str) -> Any:
     except (OSError, ValueError, RuntimeError, UnpicklingError) as error:  # no weights, or another model's
         raise RequestError(
             f"the adapter {said} does not fit its base: {_first_line(error)}",
-            hint="the base is to be the model that it was trained on",
+            hint="the base must be the model that it was trained on",
         ) from error
 
 
@@ -100,7 +100,7 @@ def _first_line(error: Exception) -> str:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Without the bars and the advice that transformers and peft write on stderr."""
+    """Hide the progress bars and advice that transformers and peft write to stderr."""
     logging = need("transformers.utils.logging", extra="local")
     level, has_bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()

@@ -1,4 +1,4 @@
-"""The HTTP API: chat completions, the models, and whether it is alive."""
+"""The HTTP API: chat completions, the list of models, and a health check."""
 
 from __future__ import annotations
 
@@ -30,25 +30,24 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _BYTES_PER_TOKEN = 24
-"""Of a request: four characters, each of which JSON may write with six bytes."""
+"""Bytes of a request per token: four characters, each up to six bytes in JSON."""
 _BYTES_BESIDE = 1 << 17
-"""Of a request, for what no model reads: schemas and the names of fields."""
+"""Bytes of a request for parts that are not in the prompt: schemas and field names."""
 _ROOM = 1 << 17
-"""Tokens that are allowed for where a model does not say how many it reads."""
+"""Tokens of a model that does not give its context length."""
 _BODY_S = 60
-"""How long a request may take to come."""
+"""Seconds that a request's body may take."""
 _MOST_PASSED_OVER = 1 << 28
-"""Bytes of a body that is too long which are read so that the client, who still writes, hears of it."""
+"""Most bytes that are read of a body that is too long, so that the client can finish and gets the answer."""
 
 
 class Chat:
     """Answers requests with the models of this machine.
 
-    Args:
-        batcher: What they are asked with.
-        max_new_tokens: The most tokens of an answer where the request does not say.
-        api_key: What a request has to bring; None when nobody is asked.
-        host: The name or the address that it listens on.
+    batcher: Generates the answers.
+    max_new_tokens: Most tokens of an answer, unless the request sets its own limit.
+    api_key: Key that a request must have; None for no key.
+    host: Name or address that the server listens on.
     """
 
     def __init__(
@@ -61,7 +60,7 @@ class Chat:
         self._longest_body = (batcher.model.voice(None).room or _ROOM) * _BYTES_PER_TOKEN + _BYTES_BESIDE
 
     def app(self) -> Starlette:
-        """The routes."""
+        """Return the application with its routes."""
         applications = need("starlette.applications", extra="serve")
         routing = need("starlette.routing", extra="serve")
         made: Starlette = applications.Starlette(
@@ -78,7 +77,7 @@ class Chat:
     def _guarded(
         self, answer: Callable[[Request], Awaitable[Response]], *, is_open: bool = False
     ) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """An endpoint that asks for the key and words every error as OpenAI does."""
+        """Wrap an endpoint: check caller and key, and answer errors in OpenAI's format."""
 
         async def guarded(request: Request) -> Response:
             try:
@@ -88,22 +87,22 @@ class Chat:
                 return await answer(request)
             except TrajkitError as error:
                 return _refused(refusal_of(error))
-            except Exception as error:  # noqa: BLE001 - this request's alone, whatever it is
+            except Exception as error:  # noqa: BLE001 - a failure ends this request only
                 _log.error("a request failed", exc_info=error)
                 return _refused(_failure(error))
 
         return guarded
 
     def _check_caller(self, request: Request) -> None:
-        """Raise when a web page asks, with its own name or under one that leads to this address.
+        """Refuse requests of web pages, sent from a page or by a name that was pointed to this address.
 
-        A page cannot choose the name that a browser says, and no page's name is an address. One that has the
-        key is no stranger.
+        A page cannot choose the host name that a browser sends, and no page is served at an IP address as its
+        name. A request with the key is trusted.
         """
         name = _host(request)
         if not (name in self._names or _is_address(name) or self._api_key is not None):
             raise Refusal(
-                f"this server does not answer under the name {name!r}: ask its address, or start it with "
+                f"this server does not answer under the name {name!r}: use its address, or start it with "
                 "--host NAME or --api-key-location",
                 status=403,
             )
@@ -116,7 +115,7 @@ class Chat:
             return
         brought = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
         if not hmac.compare_digest(brought.encode(), self._api_key.encode()):
-            raise Refusal("the API key is not the one of this server", status=401, code="invalid_api_key")
+            raise Refusal("the API key is wrong", status=401, code="invalid_api_key")
 
     async def _health(self, _: Request) -> Response:
         if self._batcher.fault is not None:
@@ -134,8 +133,8 @@ class Chat:
 
     async def _complete(self, request: Request) -> Response:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind != "application/json":  # the others are those that web pages may send without asking first
-            raise Refusal(f"a request is application/json, and this is {kind or 'of no type'}", status=415)
+        if kind != "application/json":  # web pages may send the other types without a preflight request
+            raise Refusal(f"a request must be application/json, not {kind or 'without a type'}", status=415)
         asked = read_request(await self._body(request))
         asks = asked.asks(max_new_tokens=self._max_new_tokens)
         answer = Answer(
@@ -150,10 +149,10 @@ class Chat:
         return _json(answer.whole(said))
 
     async def _body(self, request: Request) -> bytes:
-        """The body, if it comes in time and is not longer than anything that the model reads.
+        """Return the body, if it is not too long and comes in time.
 
         Raises:
-            Refusal: It is longer, or comes too slowly.
+            Refusal: It is too long, or comes too slowly.
         """
         read, n_bytes = bytearray(), 0
         try:
@@ -175,7 +174,7 @@ class Chat:
         return bytes(read)
 
     async def _all(self, asks: list[Ask]) -> list[Said]:
-        """The answers to some asks; when one fails, nobody computes the others."""
+        """Answer some requests together; when one fails, the others are cancelled."""
         tasks = [asyncio.create_task(self._batcher.ask(ask)) for ask in asks]
         try:
             return await asyncio.gather(*tasks)
@@ -184,7 +183,7 @@ class Chat:
                 task.cancel()
 
     async def _stream(self, asked: ChatRequest, asks: list[Ask], answer: Answer) -> Response:
-        """The answers as they are made. An ask that cannot be asked is refused before the first byte."""
+        """Stream the answers. A request that cannot be answered is refused before the first byte."""
         responses = need("starlette.responses", extra="serve")
         events = _Events(self._batcher, asks)
         try:
@@ -198,7 +197,7 @@ class Chat:
 
 
 class _Events:
-    """What happens while some asks are answered: texts that grow, and answers that are whole."""
+    """The events of some answers: growing texts, and finished answers."""
 
     def __init__(self, batcher: Batcher, asks: list[Ask]) -> None:
         self._queue: asyncio.Queue[tuple[int, str | Said | Exception]] = asyncio.Queue()
@@ -208,14 +207,14 @@ class _Events:
         try:
             said = await batcher.ask(ask, on_text=lambda text: self._queue.put_nowait((index, text)))
             self._queue.put_nowait((index, said))
-        except Exception as error:  # noqa: BLE001 - whoever reads the stream is told
+        except Exception as error:  # noqa: BLE001 - raised in the reader of the stream
             self._queue.put_nowait((index, error))
 
     async def next(self) -> tuple[int, str | Said]:
-        """The next event, and the answer that it is of.
+        """Return the next event and the index of its answer.
 
         Raises:
-            TrajkitError: An ask could not be asked, or the model failed.
+            TrajkitError: A request cannot be answered, or the model failed.
         """
         index, event = await self._queue.get()
         if isinstance(event, Exception):
@@ -223,7 +222,7 @@ class _Events:
         return index, event
 
     def close(self) -> None:
-        """Nobody listens any more."""
+        """Cancel all answers."""
         for task in self._tasks:
             task.cancel()
 
@@ -231,7 +230,7 @@ class _Events:
 async def _chunks(
     events: _Events, first: tuple[int, str | Said], asked: ChatRequest, answer: Answer
 ) -> AsyncIterator[dict[str, Any]]:
-    """The chunks of all answers."""
+    """Yield the chunks of all answers."""
     n_answers = asked.n or 1
     told, said = [""] * n_answers, dict[int, Said]()
     try:
@@ -253,7 +252,7 @@ async def _chunks(
             yield answer.used([said[index] for index in range(n_answers)])
     except TrajkitError as error:
         yield refusal_of(error).body
-    except Exception as error:  # noqa: BLE001 - this stream's alone, whatever it is
+    except Exception as error:  # noqa: BLE001 - a failure ends this stream only
         _log.error("a stream failed", exc_info=error)
         yield _failure(error).body
     finally:
@@ -267,7 +266,7 @@ async def _server_sent(chunks: AsyncIterator[dict[str, Any]]) -> AsyncIterator[b
 
 
 async def _unless_gone(request: Request, answer: Coroutine[Any, Any, list[Said]]) -> list[Said]:
-    """The answer; nobody computes it for a client that has gone.
+    """Return the answer, or cancel it when the client has disconnected.
 
     Raises:
         TrajkitError: It could not be answered.
@@ -277,7 +276,7 @@ async def _unless_gone(request: Request, answer: Coroutine[Any, Any, list[Said]]
     try:
         await asyncio.wait((answering, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not answering.done():
-            raise Refusal("the client has gone", status=499)
+            raise Refusal("the client has disconnected", status=499)
         return answering.result()
     finally:
         for task in (answering, leaving):
@@ -297,12 +296,12 @@ async def _missing(request: Request, error: Exception) -> Response:
 
 
 def _failure(error: Exception) -> Refusal:
-    """What is told of an error that nobody foresaw."""
+    """Return the answer to an unexpected error."""
     return Refusal(f"the server failed: {type(error).__name__}", status=500, kind="server_error")
 
 
 def _host(request: Request) -> str:
-    """The name under which it was asked, without the port; empty where it says none, or several."""
+    """Return the request's host name without the port; empty where it has none or several."""
     hosts = request.headers.getlist("host")
     try:
         return (urlsplit(f"//{hosts[0]}").hostname or "") if len(hosts) == 1 else ""
@@ -319,7 +318,7 @@ def _is_address(name: str) -> bool:
 
 
 def _written(value: Any) -> bytes:
-    """JSON; half of a surrogate pair, which a model may say in a call, as JSON escapes it."""
+    """Encode JSON; half of a surrogate pair, which a model may write in a call, becomes a JSON escape."""
     return json.dumps(value, ensure_ascii=False).encode(errors="backslashreplace")
 
 

@@ -1,4 +1,4 @@
-"""Answers in the shape of an OpenAI chat completion, whole or as the chunks of a stream."""
+"""Write answers in OpenAI's format of a chat completion, whole or as chunks of a stream."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Answer:
     """The answer to one request.
 
     Args:
-        voice: Who answered.
-        answer_id: Its id.
-        created_at_s: Unix time of it.
-        has_ids: Whether it tells the tokens of prompt and answer, with what they were sampled with.
+        voice: The model that answered.
+        answer_id: Id of the answer.
+        created_at_s: Unix time of the answer.
+        has_ids: Whether to add token ids of prompt and answer, and the values of the sampling.
     """
 
     def __init__(self, voice: Voice, *, answer_id: str, created_at_s: int, has_ids: bool = False) -> None:
@@ -25,13 +25,13 @@ class Answer:
         self._head = {"id": answer_id, "created": created_at_s, "model": voice.name}
 
     def whole(self, said: Sequence[Said]) -> dict[str, Any]:
-        """All that was said."""
+        """Return the whole completion."""
         choices = [
             {
                 "index": index,
                 "message": {
                     "role": "assistant",
-                    # where tools are called and nothing is said, OpenAI says null
+                    # OpenAI has null where there are tool calls and no text
                     "content": None if each.tool_calls and not each.text else each.text,
                     "refusal": None,
                     **({"tool_calls": _calls(each)} if each.tool_calls else {}),
@@ -46,15 +46,15 @@ class Answer:
         return {**head, "object": "chat.completion", "choices": choices, "usage": usage(said)}
 
     def first(self, index: int) -> dict[str, Any]:
-        """The chunk that says who speaks."""
+        """Return the first chunk, with the role."""
         return self._chunk(index, {"role": "assistant", "content": "", "refusal": None})
 
     def piece(self, index: int, text: str) -> dict[str, Any]:
-        """A chunk of text."""
+        """Return a chunk of text."""
         return self._chunk(index, {"content": text})
 
     def last(self, index: int, said: Said) -> list[dict[str, Any]]:
-        """The calls of an answer, its chances, and why it ended."""
+        """Return the chunks of an answer's calls, log-probabilities and finish reason."""
         calls = [{"index": place, **call} for place, call in enumerate(_calls(said))]
         chunks = [self._chunk(index, {"tool_calls": calls})] if calls else []
         end = self._chunk(index, {}, finish_reason=said.finish_reason)
@@ -63,7 +63,7 @@ class Answer:
         return [*chunks, {**end, **of_answer}]
 
     def used(self, said: Sequence[Said]) -> dict[str, Any]:
-        """The chunk with the tokens of all answers."""
+        """Return the chunk with the usage of all answers."""
         return {**self._head, "object": "chat.completion.chunk", "choices": [], "usage": usage(said)}
 
     def _chunk(self, index: int, delta: dict[str, Any], finish_reason: str | None = None) -> dict[str, Any]:
@@ -91,7 +91,7 @@ class Answer:
 
 
 def usage(said: Sequence[Said]) -> dict[str, int]:
-    """The tokens of some answers to one prompt."""
+    """Return the token counts of some answers to one prompt."""
     n_prompt = said[0].n_input_tokens
     n_said = sum(each.n_output_tokens for each in said)
     return {"prompt_tokens": n_prompt, "completion_tokens": n_said, "total_tokens": n_prompt + n_said}

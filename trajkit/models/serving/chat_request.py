@@ -1,4 +1,4 @@
-"""An OpenAI chat completion request: what is read of it, the asks that it comes to, and how it is refused."""
+"""Parse OpenAI chat completion requests, and refuse them."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _FIELDS = {
     "max_new_tokens": "max_completion_tokens",
     "n_logprobs": "top_logprobs",
 }
-"""Fields of an ask that a request calls otherwise."""
+"""Fields of an ask that have another name in a request."""
 
 
 class _Wire(BaseModel):
-    """Somebody else's JSON: what is not known is passed over."""
+    """JSON of a client: unknown fields are ignored."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
@@ -68,7 +68,7 @@ class _StreamOptions(_Wire):
 
 
 class ChatRequest(_Wire):
-    """What is read of a request."""
+    """The fields that the server reads of a request."""
 
     model: str
     messages: list[_Message] = Field(min_length=1)
@@ -95,17 +95,17 @@ class ChatRequest(_Wire):
 
     @property
     def wants_usage(self) -> bool:
-        """Whether a stream is to end with the tokens that it took."""
+        """Whether a stream ends with the token usage."""
         return self.stream_options is not None and self.stream_options.include_usage
 
     def asks(self, *, max_new_tokens: int) -> list[Ask]:
-        """What the model is asked, once for each answer.
+        """Convert the request to one ask per answer.
 
         Args:
-            max_new_tokens: The most tokens of an answer where the request does not say.
+            max_new_tokens: Most tokens of an answer, unless the request sets its own limit.
 
         Raises:
-            Refusal: A part of it cannot be done.
+            Refusal: A part of the request is not supported.
         """
         self._check()
         first = Ask(
@@ -129,7 +129,7 @@ class ChatRequest(_Wire):
     def _check(self) -> None:
         for name in ("frequency_penalty", "presence_penalty", "logit_bias"):
             if getattr(self, name):
-                raise Refusal(f"{name} is not known here", param=name)
+                raise Refusal(f"{name} is not supported", param=name)
         if self.top_logprobs and not self.logprobs:
             raise Refusal("top_logprobs needs logprobs", param="top_logprobs")
 
@@ -161,27 +161,27 @@ def read_request(body: bytes) -> ChatRequest:
 
 
 def _message(message: _Message) -> dict[str, Any]:
-    """As chat templates take it: one text, and a role that they know."""
+    """Convert a message for chat templates: one text, and a role that they support."""
     written = message.model_dump(exclude_none=True)
     if message.role == "developer":
         written["role"] = "system"
     if isinstance(message.content, list):
         stranger = next((part.type for part in message.content if part.type not in ("text", "refusal")), None)
         if stranger is not None:
-            raise Refusal(f"content of type {stranger!r} is not read here: text is", param="messages")
+            raise Refusal(f"content of type {stranger!r} is not supported, only text", param="messages")
         written["content"] = "\n".join(part.text or part.refusal or "" for part in message.content)
     return written
 
 
 class Refusal(RequestError):
-    """A request that is not answered.
+    """A request that is refused.
 
     Args:
-        message: What is wrong with it.
-        param: The part of the request that is wrong; None when it is the whole.
+        message: The problem.
+        param: The part of the request with the problem; None when it is the whole.
         status: HTTP status.
-        kind: OpenAI's type of error.
-        code: OpenAI's code of it, where it has one.
+        kind: OpenAI's error type.
+        code: OpenAI's error code, where it has one.
     """
 
     def __init__(
@@ -198,13 +198,13 @@ class Refusal(RequestError):
 
     @property
     def body(self) -> dict[str, Any]:
-        """What the client is told."""
-        said = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
-        return {"error": said}
+        """The body of the answer."""
+        error = {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}
+        return {"error": error}
 
 
 def refusal_of(error: TrajkitError) -> Refusal:
-    """An error of the library in the words of a server."""
+    """Convert an error of the library to an HTTP refusal."""
     if isinstance(error, Refusal):
         return error
     if isinstance(error, AskError):
@@ -216,6 +216,6 @@ def refusal_of(error: TrajkitError) -> Refusal:
             status=404 if is_stranger else 400,
             code="model_not_found" if is_stranger else error.code,
         )
-    if isinstance(error, RequestError):  # what a chat template says
+    if isinstance(error, RequestError):  # raised by a chat template
         return Refusal(str(error), param="messages")
     return Refusal(str(error), status=500, kind="server_error")

@@ -1,4 +1,4 @@
-"""The models of one server: a base, and adapters to it by name."""
+"""Choose the base model and adapters that one server loads."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from trajkit.models.generation.model import LocalModel
 
 
 class Wanted(NamedTuple):
-    """A model that is to be served."""
+    """A model to serve."""
 
     name: str
-    """What clients call it."""
+    """Name for clients."""
     model: str
     """Folder or id of a model or an adapter."""
     base: str | None = None
-    """What an adapter belongs to, where it does not say so itself."""
+    """Base model of an adapter, where its settings do not name it."""
 
 
 class Served(NamedTuple):
-    """What one server loads."""
+    """The models that one server loads."""
 
     base: str
-    """Folder or id of the base."""
+    """Folder or id of the base model."""
     name: str
-    """What clients call the base."""
+    """Name of the base model for clients."""
     adapters: dict[str, str]
-    """Folders or ids of adapters by what clients call them."""
+    """Folders or ids of adapters, by their names for clients."""
 
     def arguments(self, names: Sequence[str]) -> tuple[str, ...]:
-        """What `trajkit serve` is told to load these models, in any folder.
+        """Return the arguments with which `trajkit serve` loads these models, in any folder.
 
         Args:
-            names: Those that are named, in the order in which they were.
+            names: Names of the requested models, in order.
         """
         folders = [self.adapters.get(name, self.base) for name in names]
         named = [argument for name in names for argument in ("--name", name)]
@@ -46,7 +46,7 @@ class Served(NamedTuple):
         return (*map(_absolute, folders), *named, *base)
 
     def open(self, *, device: str | None = None) -> LocalModel:
-        """Load it.
+        """Load the models.
 
         Raises:
             RequestError: A model cannot be loaded.
@@ -56,20 +56,20 @@ class Served(NamedTuple):
 
 
 def served_models(wanted: Sequence[Wanted]) -> Served:
-    """What one server loads to serve some models.
+    """Choose what one server loads to serve some models.
 
     Args:
-        wanted: At most one of them is a whole model, and the others are adapters to it. Where none is, the
-            base of the adapters is served beside them, under its own name.
+        wanted: At most one whole model; the others must be adapters to it. Where there are only adapters,
+            their base model is served, too, under its own name.
 
     Raises:
-        RequestError: Two have the same name, or they do not share a base.
+        RequestError: Two have the same name, or they have different base models.
     """
     found = [(each, located(each.model, each.base)) for each in wanted]
     bases = {_place(_base(one)): _base(one) for _, one in found}
     if len(bases) > 1:
         raise RequestError(
-            f"one server loads one base, and these are {len(bases)}: {', '.join(bases.values())}",
+            f"one server loads one base model, and these have {len(bases)}: {', '.join(bases.values())}",
             hint="one `trajkit serve` for each base",
         )
     whole = [each.name for each, one in found if not one.is_adapter]
@@ -92,6 +92,6 @@ def _absolute(name: str) -> str:
 
 
 def _place(name: str) -> str:
-    """A name of a base that is the same for all its spellings."""
+    """Return one spelling of a base model's name."""
     path = model_path(name)
     return os.path.realpath(path) if Path(path).is_dir() else path

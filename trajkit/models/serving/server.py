@@ -1,4 +1,4 @@
-"""Serve a model at an address of this machine, until it is closed."""
+"""Serve a model at an address of this machine until it is closed."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from trajkit.models.serving.app import Chat
 
 LOOPBACK = "127.0.0.1"
 NEW_TOKENS = 1024
-"""The most tokens of an answer where the request does not say."""
+"""Most tokens of an answer, unless the request sets its own limit."""
 
 _BACKLOG = 2048
 _MOST_CONNECTIONS = 512
-"""More are told to come later (503). It is four times what is answered side by side, where that is more."""
+"""Further connections get 503. The limit is four times the number of parallel answers, where that is more."""
 _HEAD_S = 20
-"""How long a connection may take to say what it asks."""
+"""Seconds that the head of a request may take."""
 _IDLE_S = 600
-"""How long a connection may be quiet. A gateway keeps some, and loses a request where one is just closed."""
+"""Seconds that a connection may be idle. A gateway keeps connections, and loses a request on a closed one."""
 
 
 class Serving(Running):
-    """A model that is being served, until it is closed. Also a context manager. Made by `serve`."""
+    """A model that is served until it is closed. Also a context manager. Created by `serve`."""
 
     def __init__(self, model: LocalModel, server: Any, listening: socket.socket, batcher: Batcher) -> None:
         self._model, self._server, self._listening, self._batcher = model, server, listening, batcher
@@ -47,11 +47,11 @@ class Serving(Running):
 
     @property
     def models(self) -> list[str]:
-        """What requests may name as their model."""
+        """Model names for requests."""
         return list(self._model.names)
 
     def start(self) -> Self:
-        """Take requests from now on."""
+        """Start to answer requests."""
         self._thread.start()
         self._is_ready.wait()
         if self._error is not None:
@@ -61,10 +61,10 @@ class Serving(Running):
     def wait(self) -> None:
         """Serve until the process is told to end (SIGTERM or Ctrl-C), or another thread calls `close`.
 
-        Requests that are being answered are answered to their end; a second signal does not wait for them.
+        Current requests are finished first; a second signal does not wait for them.
         """
         with told_to_end(self._end):
-            # in slices: Windows delivers no signal to a thread that waits for ever
+            # wait in slices: Windows delivers no signal to a thread that waits without a limit
             while self._thread.is_alive():
                 self._thread.join(1.0)
         if self._error is not None:
@@ -72,7 +72,7 @@ class Serving(Running):
         talk("ended")
 
     def close(self) -> None:
-        """Answer the requests that came, and end. A second call does nothing."""
+        """Finish the current requests, and end. A second call does nothing."""
         self._end()
         self._thread.join()
 
@@ -88,7 +88,7 @@ class Serving(Running):
         self.close()
 
     def to_json(self) -> dict[str, Any]:
-        """The address, the names of the models, and the process that serves them."""
+        """Return the address, the names of the models, and the id of the serving process."""
         return {"url": self.url, "models": self.models, "pid": os.getpid()}
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class Serving(Running):
     def _work(self) -> None:
         try:
             asyncio.run(_run(self._server, self._listening, self._is_ready.set))
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             self._error = error
         finally:
             self._is_ready.set()
@@ -121,15 +121,15 @@ def serve(
     """Serve in a thread of this process, until it is closed or the process ends.
 
     Args:
-        model: What answers. It is closed at the end.
-        host: Where to listen.
-        port: 0 takes a free one.
-        max_new_tokens: The most tokens of an answer where the request does not say.
-        side_by_side: The most requests that are answered at the same time; memory grows with it.
-        api_key: What a request has to bring as its bearer token; None when nobody is asked.
+        model: The model. It is closed at the end.
+        host: Host to listen on.
+        port: Port; 0 chooses a free one.
+        max_new_tokens: Most tokens of an answer, unless the request sets its own limit.
+        side_by_side: Most answers at the same time; memory grows with it.
+        api_key: Bearer token that a request must have; None for no key.
 
     Raises:
-        StackError: The address is taken, or is none of this machine.
+        StackError: The address is taken, or does not belong to this machine.
         MissingExtra: starlette or uvicorn is not installed.
     """
     with contextlib.ExitStack() as undo:
@@ -151,14 +151,14 @@ def serve(
             limit_concurrency=max(_MOST_CONNECTIONS, 4 * side_by_side),
         )
         server = uvicorn.Server(config)
-        server.capture_signals = contextlib.nullcontext  # it would raise them again at the end
+        server.capture_signals = contextlib.nullcontext  # uvicorn would raise the signals again at the end
         serving = Serving(model, server, listening, batcher)
         undo.pop_all()
     return serving.start()
 
 
 def _protocol() -> type[Any]:
-    """uvicorn's, which ends a connection that does not say in time what it asks."""
+    """Return uvicorn's protocol with a time limit for the head of a request."""
     h11 = need("h11", extra="serve")
     made: Any = need("uvicorn.protocols.http.h11_impl", extra="serve").H11Protocol
 
@@ -178,7 +178,7 @@ def _protocol() -> type[Any]:
             super().connection_lost(exc)
 
         def watch(self) -> None:
-            """Wait for the head of a request as long as it is not whole."""
+            """Start the timer while the head of a request is incomplete."""
             if self.conn.their_state is not h11.IDLE:
                 self.unwatch()
             elif self.late is None:
@@ -203,7 +203,7 @@ async def _run(server: Any, listening: socket.socket, say: Callable[[], object])
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sends at once (TCP_NODELAY) where a socket names its protocol: else each answer waits 40 ms
+    # asyncio disables Nagle's algorithm only for sockets with a protocol; else each answer waits 40 ms
     made = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

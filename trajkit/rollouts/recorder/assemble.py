@@ -1,4 +1,4 @@
-"""From the journal to episodes: one at a time, so that memory holds the longest of them and not all."""
+"""Convert a journal to episodes one at a time, so that memory holds only the longest of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DEFAULT_SUCCESS = ("success >= 1", "progression >= 1")
 
 
 class Tally:
-    """What came of a journal."""
+    """The counts of a journal."""
 
     def __init__(self) -> None:
         self.n_episodes = 0
@@ -35,34 +35,34 @@ class Tally:
         self.n_in_background = 0
         """Answers that were to be fetched later."""
         self.n_masked = Counter[str]()
-        """Steps that are kept and not learned, by reason."""
+        """Steps that are kept as context only, by reason."""
         self.services: set[str] = set()
-        """Scheme, host and port of those that answered."""
+        """Scheme, host and port of the services that answered."""
         self.n_notes_lost = 0
-        """Rewards and the like for a call that was not recorded."""
+        """Notes, such as rewards, on a call that was not recorded."""
         self.n_bytes_unread = 0
-        """Bytes of the journal that are no whole record."""
+        """Bytes of the journal that are not a whole record."""
         self.n_open = 0
-        """Episodes that had not ended, where only ended ones were asked for."""
+        """Open episodes that were left out because only finished ones were requested."""
 
 
 def episodes(path: Path, tally: Tally, *, only_ended: bool = False) -> Iterator[Episode]:
-    """Every episode of a journal, in the order begun.
+    """Yield every episode of a journal, in the order begun.
 
     Args:
         path: The journal.
-        tally: Takes the counts.
-        only_ended: Leave out the episodes that are open, of a journal that is still being written.
+        tally: Gets the counts.
+        only_ended: Leave out open episodes, for a journal that is still being written.
 
     Raises:
-        StoreError: It is no journal, or cannot be read.
+        StoreError: The file is not a journal, or cannot be read.
     """
     chains = Chains()
     with JournalReader(path) as reader:
         offsets: dict[str, list[int]] = {}
         for place in reader.places():
             offsets.setdefault(place.header["episode"], []).append(place.offset)
-        if not only_ended:  # what is being written now is not lost
+        if not only_ended:  # a partial record is not lost while its recorder is running
             tally.n_bytes_unread = reader.n_bytes_unread
         for episode_id, places in offsets.items():
             assembly = _Assembly(episode_id, chains, tally)
@@ -75,11 +75,11 @@ def episodes(path: Path, tally: Tally, *, only_ended: bool = False) -> Iterator[
 
 
 def with_notes(episode: Episode, notes: Notes) -> Episode:
-    """The episode with what was said of it when it was written already.
+    """Return the episode of a written store with its later notes.
 
     Args:
-        episode: As its store has it.
-        notes: All that was said since; counts what is about steps that are not there.
+        episode: The episode in the store.
+        notes: The later notes; they count those on steps that do not exist.
     """
     steps = notes.on_steps(list(episode.steps))
     metrics = {**episode.metrics, **notes.metrics}
@@ -87,18 +87,18 @@ def with_notes(episode: Episode, notes: Notes) -> Episode:
     if outcome != Outcome.ERROR and (notes.outcome or notes.metrics.keys() & _SUCCESS_METRICS):
         outcome = _outcome(notes.outcome, metrics, steps)
     facts = {name: getattr(episode, name) for name in Episode.model_fields}
-    told = {
+    changed = {
         "steps": steps,
         "metrics": metrics,
         "outcome": outcome,
         "total_reward": _total(steps),
         "feedback": sorted((*episode.feedback, *notes.feedback), key=lambda one: one.feedback_id),
     }
-    return Episode.model_validate({**facts, **told})
+    return Episode.model_validate({**facts, **changed})
 
 
 class _Assembly:
-    """Puts one episode together, from its records in the order they were written."""
+    """Assembles one episode from its records in the order they were written."""
 
     def __init__(self, episode_id: str, chains: Chains, tally: Tally) -> None:
         self._episode_id = episode_id
@@ -115,12 +115,12 @@ class _Assembly:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is nothing but requests outside any episode that were not answered."""
+        """Whether there are only unanswered requests outside any episode."""
         return not self._begun and not self._calls and not self._notes.is_any
 
     @property
     def is_open(self) -> bool:
-        """Whether it was begun and has not ended."""
+        """Whether it has begun and not ended."""
         return bool(self._begun) and self._ended is None
 
     def take(self, record: Record) -> None:
@@ -142,7 +142,7 @@ class _Assembly:
         difference = Difference(header["base"], header["same"][0], header["same"][1], middle)
         try:
             body = self._lane.body(difference)
-        except KeyError:  # a journal of a recorder with a fault: the rest can still be read
+        except KeyError:  # the journal of a faulty recorder: the rest can still be read
             body = b""
         self._lane.keep(header["number"], body, difference)
         reader = self._readers.pop(header["base"], None)
@@ -209,7 +209,7 @@ class _Assembly:
 
     def _error(self) -> str | None:
         if not self._begun:
-            return None  # a call outside any episode, which is whole
+            return None  # a call outside any episode, which is complete
         if self._ended is None:
             return NOT_ENDED
         error: str | None = self._ended.get("error")
@@ -226,7 +226,7 @@ class _Assembly:
 
 
 def _outcome(said: str | None, metrics: Mapping[str, MetricValue], steps: Sequence[Transition]) -> Outcome:
-    """How an episode ended, as somebody said or a metric tells."""
+    """Return the outcome of an episode: the user's, or else that of a metric."""
     if said is not None:
         return Outcome(said)
     is_truncated = bool(steps and steps[-1].truncated)
@@ -240,7 +240,7 @@ def _outcome(said: str | None, metrics: Mapping[str, MetricValue], steps: Sequen
 
 
 def _total(steps: Sequence[Transition]) -> float | None:
-    """The sum of the rewards; None where a step has none."""
+    """Return the sum of the rewards; None where a step has none."""
     rewards = [step.reward for step in steps if step.reward is not None]
     return sum(rewards) if steps and len(rewards) == len(steps) else None
 

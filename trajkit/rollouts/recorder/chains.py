@@ -1,4 +1,4 @@
-"""Prompts that the service holds: a call of the responses API may name the response it goes on from."""
+"""Complete prompts that continue an earlier response of the responses API, whose start the service stores."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ _MOST = 1000
 class _Link(NamedTuple):
     before: _Link | None
     messages: tuple[Message, ...]
-    """What this call added, its answer last; instructions are not carried on."""
+    """Messages that this call added, its answer last; instructions are not carried over."""
 
 
 class Chains:
-    """The latest responses that were recorded, by id, each with the one before it."""
+    """The latest recorded responses by id, each with the one before it."""
 
     def __init__(self) -> None:
         self._links: OrderedDict[str, _Link] = OrderedDict()
 
     def prompt(self, said: Said) -> tuple[Message, ...] | None:
-        """The whole prompt of a call; None when part of it is known to the service alone."""
+        """Return the whole prompt of a call; None when only the service knows a part of it."""
         before = None if said.previous_id is None else self._links.get(said.previous_id)
         if not said.is_prompt_known or (said.previous_id is not None and before is None):
             return None

@@ -1,4 +1,4 @@
-"""A chat completion on the wire as messages: request and answer in, values out."""
+"""Parse calls of the chat completions API to messages."""
 
 from __future__ import annotations
 
@@ -14,34 +14,34 @@ from trajkit.schema.base import JsonObject
 
 
 class Said(NamedTuple):
-    """What one call says, whatever API it went through."""
+    """The content of a call, of either API."""
 
     prompt: tuple[Message, ...]
     """Every message of the request."""
     completion: Message | None
     """The answer; None when there is none."""
     tools: tuple[JsonObject, ...] | None
-    """What the model could call."""
+    """Tools that the model could call."""
     facts: dict[str, Any]
-    """Columns of the step that follow: model, tokens, why it stopped."""
+    """Columns of the step: model, token counts, finish reason."""
     extra: JsonObject
-    """What else was said."""
+    """Further facts."""
     is_prompt_known: bool = True
-    """Whether the request has the whole prompt, or names a response that it goes on from."""
+    """Whether the request has the whole prompt, or names a response that it continues."""
     previous_id: str | None = None
-    """The response that it goes on from."""
+    """Id of the response that it continues."""
     response_id: str | None = None
-    """Id of the answer, by which a later request may go on from it."""
+    """Id of the answer, by which a later request can continue it."""
     n_instructions: int = 0
-    """Leading messages of the prompt that a later request does not take over."""
+    """Leading messages of the prompt that a later request does not inherit."""
     is_failed: bool = False
-    """Whether the service says that it failed."""
+    """Whether the service reports that it failed."""
     is_in_background: bool = False
     """Whether the answer is to be fetched later."""
 
 
 class ChatReader:
-    """Reads the requests of a conversation; messages that were read before are not read again."""
+    """Parses the requests of a conversation; messages that were parsed before are not parsed again."""
 
     def __init__(self) -> None:
         self._sent: list[Any] = []
@@ -50,7 +50,7 @@ class ChatReader:
         """Tool names by the id of the call."""
 
     def messages(self, sent: Sequence[Any]) -> tuple[Message, ...]:
-        """The messages of a request."""
+        """Return the messages of a request."""
         n = n_same(sent, self._sent)
         if n < len(self._sent):
             self._names = {}
@@ -66,7 +66,7 @@ class ChatReader:
         return tuple(self._messages)
 
     def said(self, request: dict[str, Any], answer: dict[str, Any]) -> Said:
-        """What a call says.
+        """Parse a call.
 
         Raises:
             ValueError: The request has no list of messages.
@@ -113,7 +113,7 @@ class ChatReader:
 
 
 def n_same(sent: Sequence[Any], before: Sequence[Any]) -> int:
-    """How many leading messages are those of the request before."""
+    """Count the leading messages that equal those of the previous request."""
     n = min(len(sent), len(before))
     if sent[:n] == before[:n]:
         return n
@@ -121,7 +121,7 @@ def n_same(sent: Sequence[Any], before: Sequence[Any]) -> int:
 
 
 def action_of(completion: Message | None, request: dict[str, Any]) -> Any:
-    """The action that an answer names: the field `action` of JSON that was asked for, else the tool calls."""
+    """Return the action in an answer: the field `action` of requested JSON, or else the tool calls."""
     if completion is None:
         return None
     if _asks_for_json(request):
@@ -151,4 +151,4 @@ def _json_or_none(text: str) -> Any:
         value = json.loads(text)
     except (ValueError, RecursionError):
         return None
-    return value if clean(value) == value else None  # a number that is none, half of a surrogate pair
+    return value if clean(value) == value else None  # NaN, or half of a surrogate pair, is lost by `clean`

@@ -1,12 +1,12 @@
-"""A client that is the user's own in every way, and is recorded.
+"""Create a recorded client with the class, settings and connections of the user's own.
 
-Where to listen was a choice. A proxy around `chat.completions` and `responses` would have to follow every
+Where to record was a choice. A proxy around `chat.completions` and `responses` would have to follow every
 method (create, parse, stream, raw and streaming responses, tool runners) and would not be an `OpenAI`. A
 transport below the HTTP client would have to be put into the user's own HTTP client, which other clients may
 share, and `with_options(http_client=...)` would lose it. So the recorded client is an object of a subclass
-made for it, whose one method is `_send_request`: the library sends each request and gets each response
-through it. There JSON is exactly as it is on the wire, copies (`with_options`) are of the same class and
-recorded too, and neither the user's client nor its class is touched.
+created for it, which overrides `_send_request`: the library sends each request and gets each response
+through this method. There JSON is exactly as it is sent, copies (`with_options`) have the same class and are
+recorded, too, and neither the user's client nor its class is changed.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _HOOK = "_send_request"
 
 
 def refuse_others(client: object) -> type[Any]:
-    """What makes a client of this kind a recorded one.
+    """Check the kind of a client, and return its recording mixin.
 
     Raises:
-        RequestError: It is no client of the package openai, or of a version that sends in another way.
+        RequestError: It is not a client of the package openai, or of an unsupported version.
         MissingExtra: The package openai is not installed.
     """
     openai = need("openai", extra="openai")
@@ -40,14 +40,14 @@ def refuse_others(client: object) -> type[Any]:
         )
     if not callable(getattr(type(client), _HOOK, None)):
         raise RequestError(
-            f"openai {openai.__version__} sends requests in a way that the recorder does not know",
+            f"the recorder does not support openai {openai.__version__}: it sends requests in another way",
             hint="pip install 'trajkit[openai]'",
         )
     return _Recorded if isinstance(client, openai.OpenAI) else _RecordedAsync
 
 
 def recorded(client: ClientT, log: Log) -> ClientT:
-    """The client again, with the same settings and connections, recorded.
+    """Return a recorded copy of the client, with the same settings and connections.
 
     Raises:
         RequestError: As `refuse_others`.
@@ -63,7 +63,7 @@ def recorded(client: ClientT, log: Log) -> ClientT:
         {"__module__": original.__module__, "__qualname__": original.__qualname__, "_trajkit_log": log},
     )
     copy: Any = object.__new__(made)
-    # `client.chat` and its like are made on first use, and hold on to the client that made them
+    # `client.chat` and similar objects are created on first use, and keep their client
     vars(copy).update({name: value for name, value in vars(client).items() if not _is_cached(original, name)})
     return copy  # type: ignore[no-any-return]  # of a class that descends from the client's
 
@@ -73,7 +73,7 @@ def _is_cached(kind: type, name: str) -> bool:
 
 
 class _Recorded:
-    """What a recorded client does otherwise; goes before `OpenAI` in its ancestors."""
+    """The mixin of a recorded client, before `OpenAI` in its base classes."""
 
     _trajkit_log: ClassVar[Log]
 
@@ -92,7 +92,7 @@ class _Recorded:
 
 
 class _RecordedAsync:
-    """The same before `AsyncOpenAI`."""
+    """The mixin of a recorded client, before `AsyncOpenAI` in its base classes."""
 
     _trajkit_log: ClassVar[Log]
 

@@ -1,4 +1,4 @@
-"""An episode while it is recorded: where it is open, calls belong to it."""
+"""An episode during its recording: calls within its block belong to it."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ R = TypeVar("R")
 
 
 class Scope(NamedTuple):
-    """Where calls go: an episode, and one of its agents."""
+    """The episode and agent of calls."""
 
     episode: RecordedEpisode
     agent: str | None
 
 
 _scopes: ContextVar[tuple[Scope, ...]] = ContextVar("trajkit_recorder_scopes", default=())
-"""What is open here, of all recorders, the innermost last. Tasks inherit it; threads get it by `bind`."""
+"""Open scopes of all recorders, the innermost last. Tasks inherit them; threads get them by `bind`."""
 
 
 def current_scope(log: Log) -> Scope | None:
-    """The innermost scope of one recorder here; None outside any."""
+    """Return the innermost open scope of one recorder; None outside any."""
     return next((scope for scope in reversed(_scopes.get()) if scope.episode._log is log), None)
 
 
 class RecordedEpisode:
-    """One episode. Made by `Recorder.episode`; for a `with` or `async with` block, once, or as a decorator.
+    """One episode. Created by `Recorder.episode`; for one `with` or `async with` block, or as a decorator.
 
     Inside the block (and in the asyncio tasks that it starts) every call of the recorder's clients is a step
-    of this episode. An exception ends it as `error` and goes on.
+    of this episode. An exception ends it as `error` and is raised further.
     """
 
     def __init__(self, log: Log, facts: Mapping[str, Any]) -> None:
@@ -56,7 +56,7 @@ class RecordedEpisode:
     def __enter__(self) -> Self:
         if self._is_begun:
             raise RequestError(
-                f"episode {self.episode_id} was begun already", hint="recorder.episode(...) for each"
+                f"episode {self.episode_id} was already begun", hint="recorder.episode(...) for each"
             )
         self._is_begun = True
         scope = current_scope(self._log)
@@ -78,7 +78,7 @@ class RecordedEpisode:
         with self._log.guard("note"):
             ended = {"kind": "end", "episode": self.episode_id, "at": _now()}
             if error is not None:
-                # the class alone: a message may hold anything, a key too
+                # only the class: a message may contain a key
                 ended["error"] = type(error).__name__
             self._log.write(ended)
             self._log.forget(self.episode_id)
@@ -92,7 +92,7 @@ class RecordedEpisode:
         self.__exit__(kind, error, trace)
 
     def __call__(self, function: Callable[P, R]) -> Callable[P, R]:
-        """As a decorator: each call of the function, which may be `async`, is an episode like this one.
+        """Decorate a function, which may be `async`: each call is an episode like this one.
 
         Raises:
             RequestError: It is a generator, which would run when the episode is over.
@@ -119,14 +119,14 @@ class RecordedEpisode:
         return play
 
     def bind(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, for a thread pool: wherever it runs, its calls belong to this episode.
+        """Bind a function to this episode, for a thread pool: its calls belong to this episode.
 
-        New threads know nothing of the block that started them: `pool.map(e.bind(work), items)`.
+        New threads do not inherit the block that started them: `pool.map(e.bind(work), items)`.
         """
         return self._bound(function, None)
 
     def agent(self, name: str) -> Agent:
-        """One of several agents: `with e.agent("planner"): ...` names the steps of its calls.
+        """Name one of several agents: `with e.agent("planner"): ...` marks the steps of its calls.
 
         Raises:
             RequestError: The name is empty.
@@ -136,7 +136,7 @@ class RecordedEpisode:
         return Agent(self, name)
 
     def reward(self, value: float) -> None:
-        """The reward of the last step; several for one step add up.
+        """Record the reward of the last step; several for one step add up.
 
         Raises:
             RequestError: It is not a finite number.
@@ -156,18 +156,18 @@ class RecordedEpisode:
         legal_actions: Sequence[str] | None = None,
         info: Mapping[str, Any] | None = None,
     ) -> None:
-        """What came of the last step, as an environment says it. What is left out stays as it is.
+        """Record the result of the last step from the environment. Omitted values stay unchanged.
 
         Args:
-            observation: What the environment showed before the action, when it is not the last message.
-            action: The action that the answer names, when it is not its tool calls or its field `action`.
-            action_executed: The action that the environment carried out.
+            observation: The observation before the action, when it is not the last message.
+            action: The action in the answer, when it is not its tool calls or its field `action`.
+            action_executed: The action that the environment executed.
             action_valid: Whether the answer named an action of the environment.
-            reward: As `reward` does.
-            terminated: The environment reached an end of its own.
-            truncated: The episode was cut off.
-            legal_actions: What was open to the agent.
-            info: What else the environment reported.
+            reward: The reward, as for `reward`.
+            terminated: Whether the environment reached its own end.
+            truncated: Whether the episode was cut off.
+            legal_actions: The actions that were open to the agent.
+            info: Further facts from the environment.
 
         Raises:
             RequestError: A value is not of its type.
@@ -191,10 +191,10 @@ class RecordedEpisode:
             self._note("reward", total, step=self._last)
 
     def metric(self, name: str, value: float | bool, *, on_step: bool = False) -> None:
-        """A metric of the episode, or of its last step: a number, or a yes or no. A later value replaces it.
+        """Record a metric of the episode, or of its last step: a number or boolean. A later one replaces it.
 
         Raises:
-            RequestError: The name or the value cannot be used, or the metric was of the other kind before.
+            RequestError: The name or the value is invalid, or the metric had the other kind before.
         """
         plain = value.item() if hasattr(value, "item") else value
         checked = plain if isinstance(plain, bool) else number(plain, f"metric {name!r}")
@@ -202,11 +202,11 @@ class RecordedEpisode:
             raise RequestError(f"a metric's name is text, not {name!r}")
         json_value(name, "a metric's name")
         if why := self._log.other_metric(name, type(checked), on_step=on_step):
-            raise RequestError(why, hint="one name, one spelling and one kind in a store")
+            raise RequestError(why, hint="use one spelling and one kind per metric in a store")
         self._note("metric", checked, step=self._last if on_step else None, name=name, is_on_step=on_step)
 
     def comment(self, remark: str, *, on_step: bool = False) -> None:
-        """A remark about the episode, or about its last step.
+        """Record a comment on the episode, or on its last step.
 
         Raises:
             RequestError: It is not text.
@@ -216,7 +216,7 @@ class RecordedEpisode:
         )
 
     def demonstration(self, answer: Any) -> None:
-        """The answer that the last step should have given: text, or JSON.
+        """Record the answer that the last step should have given: text, or JSON.
 
         Raises:
             RequestError: It is not JSON.
@@ -224,9 +224,9 @@ class RecordedEpisode:
         self._note("demonstration", json_value(answer, "a demonstration"), step=self._last)
 
     def outcome(self, outcome: str) -> None:
-        """How the episode ends: `success`, `failure`, `truncated`, `error` or `unknown`.
+        """Record the outcome: `success`, `failure`, `truncated`, `error` or `unknown`.
 
-        Without it, the metric `success`, or `progression >= 1`, says whether it was a success.
+        Without it, the metric `success`, or `progression >= 1`, decides whether it was a success.
 
         Raises:
             RequestError: It is none of these.
@@ -268,7 +268,7 @@ class RecordedEpisode:
         _scopes.set((*_scopes.get(), Scope(self, agent)))
 
     def _leave(self, agent: str | None) -> None:
-        """Take the innermost scope of this out and no other: blocks may end in another order or context."""
+        """Remove this object's innermost scope only: blocks may end in another order or context."""
         scopes = list(_scopes.get())
         for position in reversed(range(len(scopes))):
             if scopes[position] == Scope(self, agent):
@@ -301,12 +301,12 @@ class RecordedEpisode:
 
 
 class Agent:
-    """One of several agents of an episode. Made by `RecordedEpisode.agent`; may be entered many times."""
+    """One of several agents of an episode. Created by `RecordedEpisode.agent`; may be entered many times."""
 
     def __init__(self, episode: RecordedEpisode, name: str) -> None:
         self._episode = episode
         self.name = name
-        """What its steps are marked with, as `agent_name`."""
+        """Name in the column `agent_name` of its steps."""
 
     def __enter__(self) -> Self:
         self._episode._enter(self.name)
@@ -322,11 +322,11 @@ class Agent:
         self.__exit__()
 
     def bind(self, function: Callable[P, R]) -> Callable[P, R]:
-        """The function, for a thread pool: wherever it runs, its calls are this agent's."""
+        """Bind a function to this agent, for a thread pool."""
         return self._episode._bound(function, self.name)
 
     def reward(self, value: float) -> None:
-        """The reward of this agent's last step; several for one step add up.
+        """Record the reward of this agent's last step; several for one step add up.
 
         Raises:
             RequestError: It is not a finite number.

@@ -1,8 +1,8 @@
-"""The journal of a store that is being recorded: what happened, on disk before the call returns.
+"""Write and read a recorder's journal; each record is on disk before the recorded call returns.
 
-A record is a line of JSON, then as many bytes as its `sizes` say, then a line break. Requests and answers are
-kept as they went over the wire; what they mean is read when the store is written (`assemble`). A process that
-is killed loses the record that it was writing, and nothing before it.
+A record is a line of JSON, then as many bytes as its `sizes` give, then a line break. Requests and answers
+are stored as they were sent, and parsed when the store is written (`assemble`). A process that is killed
+loses only the record that it was writing.
 """
 
 from __future__ import annotations
@@ -24,39 +24,39 @@ _RECOVER = "trajkit.Recorder.recover({!r}) writes the store from it, or remove i
 
 
 def journal_path(store: Path) -> Path:
-    """The journal of a store: beside it, with `.journal` after its name."""
+    """Return the path of a store's journal: beside it, with `.journal` after its name."""
     return store.with_name(f"{store.name}.journal")
 
 
 def late_path(store: Path) -> Path:
-    """The journal of what was said of a store's episodes when it was written: beside it, with `.late`."""
+    """Return the path of the journal of notes on a written store: beside it, with `.late`."""
     return store.with_name(f"{store.name}.late")
 
 
 class Record(NamedTuple):
-    """One record as it is read back."""
+    """A record that was read from a journal."""
 
     header: dict[str, Any]
     bodies: tuple[bytes, ...] = ()
-    """Its bytes; empty where only the header was asked for."""
+    """Its bytes; empty where only the header was read."""
 
 
 class Place(NamedTuple):
-    """Where a record is, and what it says without its bytes."""
+    """The position and header of a record."""
 
     offset: int
     header: dict[str, Any]
 
 
 class Journal:
-    """A journal that is being written. Not safe for threads: the recorder has one lock for all it keeps.
+    """A journal that is being written. Not thread-safe: the recorder has one lock for all its data.
 
     Args:
         store: The store that will be written from it.
-        facts: What the first record says of the recording; never a secret.
+        facts: Facts for the first record; never a secret.
 
     Raises:
-        StoreError: The store exists, another recorder writes this journal, or one that died left it.
+        StoreError: The store exists, another recorder writes this journal, or a dead recorder left it.
     """
 
     def __init__(self, store: Path, facts: dict[str, Any]) -> None:
@@ -72,7 +72,7 @@ class Journal:
         self._n_bytes = 0
         self._is_broken = False
         self.n_records = 0
-        """Whole records in it, the first included."""
+        """Number of whole records, including the first."""
         try:
             _lock(self._file)
             self.append(_first(store, facts))
@@ -84,13 +84,13 @@ class Journal:
             raise
 
     def append(self, header: dict[str, Any], *bodies: bytes) -> None:
-        """Write a record whole, or raise and leave the journal as it was.
+        """Write a whole record, or raise and leave the journal unchanged.
 
         Raises:
-            OSError: There is no room, or the file is gone.
+            OSError: The disk is full, or the file is gone.
         """
         if self._is_broken:
-            raise OSError("the journal ends in half a record that could not be removed")
+            raise OSError("the journal ends with a partial record that could not be removed")
         data = _spelled(header, *bodies)
         try:
             _write(self._file, data)
@@ -104,22 +104,22 @@ class Journal:
         self.n_records += 1
 
     def close(self) -> None:
-        """Let go of the file, which stays. A second call does nothing."""
+        """Close the file, which stays. A second call does nothing."""
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
 
 def append_late(store: Path, facts: dict[str, Any], header: dict[str, Any]) -> None:
-    """Write a record about a store that is written to its journal of such, whole or not at all.
+    """Append a record about an already written store to its journal of late notes, whole or not at all.
 
     Args:
         store: The store.
-        facts: What the first record says.
+        facts: Facts for the first record.
         header: The record.
 
     Raises:
-        OSError: There is no room, or the folder cannot be written.
+        OSError: The disk is full, or the folder cannot be written.
     """
     file = os.open(late_path(store), _flags(os.O_CREAT | os.O_RDWR | os.O_APPEND), 0o600)
     try:
@@ -136,7 +136,7 @@ def append_late(store: Path, facts: dict[str, Any], header: dict[str, Any]) -> N
 
 
 class JournalReader:
-    """Reads a journal that nobody writes any more. Use as a context manager.
+    """Reads a journal. Use as a context manager.
 
     Raises:
         StoreError: The file cannot be opened.
@@ -150,13 +150,13 @@ class JournalReader:
             raise StoreError(f"{path} cannot be read: {error.strerror or error}") from error
         self._n_bytes = os.fstat(self._file.fileno()).st_size
         self.n_bytes_unread = 0
-        """Bytes at the end that are no whole record: what was being written when the process was killed."""
+        """Bytes of a partial record at the end, which the process was writing when it was killed."""
 
     def places(self) -> Iterator[Place]:
-        """Every whole record but the first, in the order written.
+        """Yield every whole record except for the first, in the order written.
 
         Raises:
-            StoreError: The file is no journal, or of a newer version.
+            StoreError: The file is not a journal, or of a newer version.
         """
         offset, is_first = 0, True
         while (found := self._header(offset)) is not None:
@@ -172,7 +172,7 @@ class JournalReader:
         self.n_bytes_unread = self._n_bytes - offset
 
     def record(self, offset: int) -> Record:
-        """The record that begins here, whole."""
+        """Return the whole record at an offset."""
         found = self._header(offset)
         if found is None:
             raise StoreError(f"{self._path} has no record at byte {offset}")
@@ -181,7 +181,7 @@ class JournalReader:
         return Record(header, tuple(self._file.read(size) for size in header["sizes"]))
 
     def _header(self, offset: int) -> tuple[dict[str, Any], int] | None:
-        """A header and where its bytes begin; None where no whole record begins."""
+        """Return a header and the start of its bytes; None where no whole record begins."""
         self._file.seek(offset)
         line = self._file.readline()
         try:
@@ -201,10 +201,10 @@ class JournalReader:
 
 @contextlib.contextmanager
 def abandoned(store: Path) -> Iterator[Path]:
-    """The journal that a recorder left which is no more, locked while the block runs.
+    """Lock and return the journal that a dead recorder left, for the time of a block.
 
     Raises:
-        StoreError: There is none, or its recorder still writes it.
+        StoreError: There is no journal, or its recorder still writes it.
     """
     path = journal_path(store)
     try:
@@ -225,7 +225,7 @@ def _in_the_way(store: Path, path: Path) -> StoreError:
     try:
         with abandoned(store):
             return StoreError(
-                f"{path} is what a recorder left that did not come to its end",
+                f"{path} is the journal of a recorder that was not closed",
                 hint=_RECOVER.format(str(store)),
             )
     except StoreError as error:
@@ -269,14 +269,14 @@ def _flags(flags: int) -> int:
 
 
 def _lock(file: int, *, waits: bool = False) -> None:
-    """Take the file until it is closed or the process is gone.
+    """Lock the file until it is closed or the process ends.
 
     Args:
-        file: Its number.
-        waits: Wait for another one that has it.
+        file: Its descriptor.
+        waits: Wait for another process that holds the lock.
 
     Raises:
-        OSError: Another one has it.
+        OSError: Another process holds the lock.
     """
     if sys.platform == "win32":
         import msvcrt

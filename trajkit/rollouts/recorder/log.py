@@ -1,7 +1,7 @@
-"""What a recorder keeps while calls run: the journal, the calls under way, a count of what it could not.
+"""Keep the state of a recorder: its journals, the running calls, and a count of failures.
 
-Nothing here may break or change a call that is being recorded: `guard` takes whatever goes wrong, counts it
-and says it once.
+No failure here may break or change a recorded call: `guard` catches every exception, counts it, and warns
+once.
 """
 
 from __future__ import annotations
@@ -31,106 +31,106 @@ from trajkit.rollouts.recorder.shared import Lane
 
 _APIS = {"/chat/completions": "chat", "/responses": "responses"}
 _DATE = "{date}"
-"""In the name of a store: each day, in UTC, has one."""
+"""Placeholder in a store's name: each day, in UTC, gets its own store."""
 _UTF8 = ("utf-8", "surrogatepass")
 _LONGEST_SECRET = 512
-"""Bytes of a key, or of what a secret is named by."""
+"""Most bytes of a key, or of a secret's name."""
 _log = logging.getLogger(__name__)
 
 
 class RecorderWarning(UserWarning):
-    """A recorder could not keep everything."""
+    """A recorder could not record everything."""
 
 
 class Counts(NamedTuple):
-    """What a recorder has seen so far."""
+    """The counts of a recorder."""
 
     n_calls: int
-    """Calls recorded."""
+    """Recorded calls."""
     n_outside: int
-    """Of these, those outside any episode, each an episode of its own."""
+    """Recorded calls outside any episode, each of which is an episode of its own."""
     n_failed: int
-    """Requests that the service refused or did not answer; each retry is one."""
+    """Requests that the service refused or did not answer; each retry counts."""
     n_lost_calls: int
     """Calls that could not be recorded."""
     n_lost_notes: int
     """Rewards, metrics, beginnings and ends of episodes that could not be recorded."""
     n_other: dict[str, int]
-    """Requests that are no conversation, by path; they are not recorded."""
+    """Other requests than conversations, by path; they are not recorded."""
     n_hidden: int
-    """Requests and answers that had a secret in them, which is hidden in the record."""
+    """Requests and answers with a secret, which is hidden in the record."""
     fault: str | None
-    """The first thing that went wrong in recording; None when nothing did."""
+    """The first failure of recording; None when there is none."""
 
 
 class Asked(NamedTuple):
-    """A request for an answer of a model."""
+    """A request to a model."""
 
     api: str
     """`chat` or `responses`."""
     body: bytes
-    """What was sent."""
+    """Body of the request."""
     service: str
     """Scheme, host and port."""
     n_retries: int
     keys: Collection[str]
-    """Keys of the client, which no record may hold."""
+    """Keys of the client, which must not be recorded."""
 
 
 class Answered(NamedTuple):
-    """A call that has come to its end."""
+    """A finished call."""
 
     header: dict[str, Any]
-    """What the journal says of it beside the bytes."""
+    """Facts for the journal besides the bytes."""
     asked: Asked
     answer: bytes
     is_outside: bool
-    """It belongs to no episode."""
+    """Whether it belongs to no episode."""
 
 
 class _Volume:
-    """One store, while calls are recorded for it.
+    """One store while calls are recorded for it.
 
     Args:
         store: The store.
-        facts: What its journal says first.
+        facts: Facts for the first record of its journal.
 
     Raises:
-        StoreError: The store exists, or is being recorded, or its journal is in the way.
+        StoreError: The store exists, or is being recorded, or an old journal is in its place.
     """
 
     def __init__(self, store: Path, facts: dict[str, Any]) -> None:
         self.store = store
         self.journal: Journal | None = Journal(store, facts)
-        """None when it takes no more."""
+        """None after it was closed."""
         self.open: set[str] = set()
         """Episodes that have not ended."""
         self.begun: set[str] = set()
-        """Episodes that began here although the day has an earlier store; few."""
+        """Episodes that began here although the day has an earlier store; usually few."""
 
 
 class Log:
-    """Everything that is kept while calls run. Safe for threads.
+    """The journals and running calls of a recorder. Thread-safe.
 
-    An episode is recorded for the day of its id, which is when it was made, in UTC.
+    An episode belongs to the day of its id, which contains the time of its creation in UTC.
 
     Args:
-        store: The store that will be written, or one for each day where its name has `{date}`.
-        on_day_over: Is told each store to write of a day that is over and whose episodes have ended.
+        store: The store to write, or one per day where its name has `{date}`.
+        on_day_over: Called with each store whose day is over and whose episodes have ended.
 
     Raises:
-        StoreError: The store exists, or is being recorded, or its journal is in the way.
+        StoreError: The store exists, or is being recorded, or an old journal is in its place.
     """
 
     def __init__(self, store: Path, on_day_over: Callable[[Path], None]) -> None:
         self.store = store.absolute()
         self.rotates = _DATE in store.name
-        """Each day has a store of its own."""
+        """Whether each day has its own store."""
         self._on_day_over = on_day_over
         self._volumes: dict[str, list[_Volume]] = {}
         self._is_closed = False
         self._volume(uuid7())
-        self._lock = threading.RLock()  # not a plain one: a stream may end while another record is written
+        self._lock = threading.RLock()  # reentrant: a stream may end while another record is written
         self._pid = os.getpid()
         self._lanes: dict[str, Lane] = {}
         self._metrics: dict[tuple[bool, str], tuple[str, type]] = {}
@@ -139,30 +139,30 @@ class Log:
         self._n_writing = 0
         self._has_warned = False
         self.running: dict[str, Any] = {}
-        """Streams that have not ended, by the id of the call."""
+        """Streams that have not ended, by the id of their call."""
         self._n = Counter[str]()
         self._n_other = Counter[str]()
         self._fault: str | None = None
 
     @property
     def recording(self) -> list[Path]:
-        """The stores that calls are recorded for; where nothing was recorded, that of the latest day."""
+        """The stores with recorded calls; if there are none, the store of the latest day."""
         held = [volume for each in self._volumes.values() for volume in each if volume.journal is not None]
         return [one.store for one in [each for each in held if not _is_empty(each)] or held[-1:]]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing was recorded in what is being recorded."""
+        """Whether nothing was recorded."""
         return all(_is_empty(volume) for each in self._volumes.values() for volume in each)
 
     @property
     def is_ours(self) -> bool:
-        """Whether this is the process that began the recording, and not a fork of it."""
+        """Whether this process began the recording, and is not a fork of it."""
         return os.getpid() == self._pid
 
     @property
     def counts(self) -> Counts:
-        """What was seen so far."""
+        """The counts so far."""
         n = self._n
         return Counts(
             n["calls"],
@@ -176,16 +176,16 @@ class Log:
         )
 
     def guard(self, what: Literal["call", "note"]) -> _Guard:
-        """A block in which no error gets out: it is counted, and said once."""
+        """Return a block that catches all errors, counts them, and warns once."""
         return _Guard(self, what)
 
     def asked(self, request: Any, keys: Collection[str]) -> Asked | None:
-        """What a request asks a model; None when it is no conversation."""
+        """Return the request to a model; None when it is not a conversation."""
         path = request.url.path
         api = next((name for end, name in _APIS.items() if path.endswith(end)), None)
         if api is None or request.method != "POST":
             with self._held():
-                kind = path.rpartition("/v1/")[2].strip("/").partition("/")[0]  # what follows may be an id
+                kind = path.rpartition("/v1/")[2].strip("/").partition("/")[0]  # the rest may contain an id
                 self._n_other[f"{request.method} {kind}"] += 1
             return None
         retries = request.headers.get("x-stainless-retry-count", "0")
@@ -198,7 +198,7 @@ class Log:
         )
 
     def next_call(self) -> tuple[str, int]:
-        """An id and a number for a call that begins; both are larger than those before."""
+        """Return an id and a number for a new call; both are larger than the earlier ones."""
         self.refuse_forks()
         with self._lock:
             self._refuse_closed()
@@ -206,7 +206,7 @@ class Log:
             return uuid7(), self._number
 
     def write(self, header: dict[str, Any]) -> None:
-        """Write a record without bytes. What is said of an episode whose store is written goes beside it."""
+        """Write a record without bytes. A note on an episode of a written store goes to its late journal."""
         episode, kind = header["episode"], header["kind"]
         if kind == "note":
             self.refuse_forks()
@@ -225,16 +225,16 @@ class Log:
                 volume.open.discard(episode)
 
     def write_failed(self, episode: str, why: str) -> None:
-        """Note a request that was not answered."""
+        """Record a request that was not answered."""
         with self._writing(episode) as volume:
             self._n["failed"] += 1
             self._journal(volume).append({"kind": "failed", "episode": episode, "why": why})
 
     def write_call(self, call: Answered) -> None:
-        """Write a call: what is new in its request, and its answer."""
+        """Write a call: the new part of its request, and its answer."""
         with self._writing(call.header["episode"]):
             self._waiting.append(call)
-            # memory may be tidied up at any moment, and end a stream while this thread writes: it waits
+            # garbage collection may end a stream while this thread writes: such a call waits
             if self._n_writing == 1:
                 self._write_waiting()
 
@@ -243,11 +243,11 @@ class Log:
             call = self._waiting.pop(0)
             episode, keys = call.header["episode"], call.asked.keys
             answer, more = _safe_answer(call)
-            # until it is written whole nothing may be compared with it: the lane comes back at the end
+            # the lane returns only after a complete write, so that no call is compared with a partial one
             lane = Lane() if call.is_outside else self._lanes.pop(episode, Lane())
             body = call.asked.body
             new = lane.difference(body)
-            # what it shares with a body that was kept has been looked at, and a long prompt takes its time
+            # only the new part is searched for secrets: the shared part was searched, and prompts are long
             if may_have_secrets(new.around(body, _LONGEST_SECRET), keys):
                 body = without_secrets(body, keys)
                 new = lane.difference(body)
@@ -262,40 +262,38 @@ class Log:
             self._n["outside"] += call.is_outside
 
     def forget(self, episode: str) -> None:
-        """An episode has ended: its requests need not be remembered."""
+        """Forget the requests of an episode that has ended."""
         with self._held():
             self._lanes.pop(episode, None)
 
     def other_metric(self, name: str, kind: type, *, on_step: bool) -> str | None:
-        """Why a metric cannot have this name and kind beside those that are there; None when it can."""
+        """Return why a metric conflicts with a known one; None when it does not."""
         with self._held():
             before, known = self._metrics.setdefault((on_step, name.lower()), (name, kind))
         if before != name:
             return f"metrics {before!r} and {name!r} differ only by case"
         if known is not kind:
-            words: dict[type, str] = {bool: "a yes or no", float: "a number"}
+            words: dict[type, str] = {bool: "a boolean", float: "a number"}
             return f"metric {name!r} was {words[known]} before and is {words[kind]} now"
         return None
 
     def lost(self, what: str, why: str) -> None:
-        """Count what could not be recorded; the first time, say so."""
+        """Count a failure to record, and warn the first time."""
         with self._held():
             self._n[f"lost {what}"] += 1
             self._fault = self._fault or why
             is_first, self._has_warned = not self._has_warned, True
         if is_first:
-            self.warn(
-                f"the recorder of {self.store} could not keep a {what}: {why}. The calls themselves go on"
-            )
+            self.warn(f"the recorder of {self.store} could not record a {what}: {why}. The calls continue")
 
     def warn(self, text: str) -> None:
-        """Warn, and never raise: where warnings are errors, the log has it."""
+        """Warn without raising: where warnings are errors, only the log has it."""
         _log.warning(text)
         with contextlib.suppress(Warning):
             warnings.warn(text, RecorderWarning, stacklevel=2)
 
     def close(self) -> list[Path]:
-        """Take no more records; streams that run are kept as far as they came. Gives the stores to write."""
+        """Stop recording, keep the received part of running streams, and return the stores to write."""
         for call in list(self.running.values()):
             call.ended()
         with self._lock:
@@ -313,16 +311,16 @@ class Log:
             return stores
 
     def refuse_forks(self) -> None:
-        """Only the process that began it goes on with a recording.
+        """Refuse to record in a forked process.
 
         Raises:
-            ValueError: This is a fork of it.
+            ValueError: This process is a fork.
         """
         if not self.is_ours:
-            raise ValueError("the process was forked; make a Recorder in each")
+            raise ValueError("the process was forked; create a Recorder in each process")
 
     def _held(self) -> contextlib.AbstractContextManager[Any]:
-        """The lock; none in a fork, made perhaps while another thread held it: there nobody lets go of it."""
+        """Return the lock; none in a fork, where another thread may have held it at the time of the fork."""
         return self._lock if self.is_ours else contextlib.nullcontext()
 
     @contextlib.contextmanager
@@ -340,13 +338,13 @@ class Log:
 
     def _refuse_closed(self) -> None:
         if self._is_closed:
-            raise ValueError("it is closed")
+            raise ValueError("the recorder is closed")
 
     def _day(self, episode: str) -> str:
         return f"{time_of(episode):%Y-%m-%d}" if self.rotates else ""
 
     def _volume(self, episode: str) -> _Volume:
-        """The volume that takes records of an episode; a day that is written gets another one."""
+        """Return the volume for records of an episode; a day whose store is written gets another volume."""
         day = self._day(episode)
         volumes = self._volumes.setdefault(day, [])
         if not volumes or volumes[-1].journal is None:
@@ -354,7 +352,7 @@ class Log:
         return volumes[-1]
 
     def _opened(self, day: str) -> _Volume:
-        """A new volume; of a day that has a store already, of this process or another, under another name."""
+        """Open a new volume; if the day already has a store, the new one gets a numbered name."""
         self._refuse_closed()
         if not self.rotates:
             return _Volume(self.store, _facts())
@@ -369,7 +367,7 @@ class Log:
         raise AssertionError
 
     def _volume_of_note(self, episode: str) -> _Volume:
-        """The volume in which an episode began."""
+        """Return the volume in which an episode began."""
         volumes = self._volumes.get(self._day(episode)) or [self._volume(episode)]
         return next((each for each in reversed(volumes[1:]) if episode in each.begun), volumes[0])
 
@@ -378,7 +376,7 @@ class Log:
         return volume.journal
 
     def _end_days(self) -> None:
-        """Hand over the stores of days that are over, but for those with an episode or a stream that runs."""
+        """Hand over the stores of past days that have no open episode and no running stream."""
         today = self._day(uuid7())
         running = {self._day(call.episode_id) for call in self.running.values()}
         for day, volumes in self._volumes.items():
@@ -402,9 +400,9 @@ def _is_empty(volume: _Volume) -> bool:
 
 
 def _safe_answer(call: Answered) -> tuple[bytes, dict[str, Any]]:
-    """An answer without keys, and what the journal has to say of it more.
+    """Remove keys from an answer, and return it with further facts for the journal.
 
-    A key may come in pieces: a stream that has one when it is put together is kept put together.
+    A key may be split over the chunks of a stream; then the assembled answer is recorded instead.
     """
     keys = call.asked.keys
     if call.header["is_stream"] and keys:

@@ -1,4 +1,4 @@
-"""What a user says about an episode and its steps beside the calls: rewards, metrics, how it ended."""
+"""Collect a user's notes on an episode and its steps: rewards, metrics, outcome, and feedback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trajkit.schema.episode import MetricValue
 
 
 class Notes:
-    """The notes of one episode, taken in the order they were written."""
+    """The notes on one episode, in the order in which they were written."""
 
     def __init__(self, episode_id: str) -> None:
         self._episode_id = episode_id
@@ -19,22 +19,22 @@ class Notes:
         self._step_metrics: dict[str | None, dict[str, MetricValue]] = defaultdict(dict)
         self._n_by_step: dict[str | None, int] = defaultdict(int)
         self.metrics: dict[str, MetricValue] = {}
-        """The latest value of each metric about the episode."""
+        """The latest value of each metric of the episode."""
         self.outcome: str | None = None
-        """What the user said; None when nothing."""
+        """The user's outcome; None when there is none."""
         self.feedback: list[Feedback] = []
         self.n_taken = 0
-        """How many there are."""
+        """Number of notes."""
         self.n_lost = 0
-        """Notes about a step that is not there."""
+        """Notes on a step that does not exist."""
 
     @property
     def is_any(self) -> bool:
-        """Whether there is one."""
+        """Whether there is a note on a step, feedback or an outcome."""
         return bool(self._n_by_step or self.feedback or self.outcome)
 
     def take(self, note: dict[str, Any]) -> None:
-        """Take a record of the kind `note`."""
+        """Add a record of the kind `note`."""
         step, value = note.get("step"), note["value"]
         about_step = note["is_on_step"]
         self.n_taken += 1
@@ -62,7 +62,7 @@ class Notes:
                 self._feed(note, FeedbackKind.DEMONSTRATION, "demonstration")
 
     def on_steps(self, steps: list[Transition]) -> list[Transition]:
-        """The steps with what was said about them; counts what was said about others."""
+        """Return the steps with their notes, and count the notes on other steps."""
         found = {step.inference_id for step in steps}
         self.n_lost = sum(n for step, n in self._n_by_step.items() if step not in found)
         self.feedback = [

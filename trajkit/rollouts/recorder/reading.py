@@ -1,4 +1,4 @@
-"""One call of the journal, from bytes to what it says; what cannot be understood is kept as it came."""
+"""Parse one call of the journal; content that cannot be parsed is kept unchanged."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from trajkit.rollouts.recorder.responses import ResponsesReader
 from trajkit.schema import Message, Role, ToolResultBlock, Transition
 
 _NOT_UNDERSTOOD = (ValidationError, ValueError, TypeError, AttributeError, KeyError, RecursionError)
-"""What reading JSON of another shape than the API's may raise."""
+"""Exceptions of parsing JSON of another shape than the API's."""
 
 
 class Call(NamedTuple):
-    """A call as the journal has it."""
+    """A parsed call."""
 
     header: dict[str, Any]
     said: Said
     step: Transition
-    """The step that it becomes, but for its place and its prompt."""
+    """Its step, without index and prompt."""
     request: dict[str, Any] | None
-    """The whole request, where it may be all that is known of the prompt."""
+    """The whole request, where the prompt may be incomplete without it."""
 
 
 def read_call(
     header: dict[str, Any], body: bytes, answered: bytes, reader: ChatReader | ResponsesReader
 ) -> Call:
-    """What a call says; what cannot be understood is kept as it was sent."""
+    """Parse a call; content that cannot be parsed is kept unchanged."""
     request, answer = _object(body), put_together(header, answered)
     with contextlib.suppress(*_NOT_UNDERSTOOD):
         return _understood(header, request, answer, reader)
-    # half of a surrogate pair may be all that is wrong
+    # retry without half surrogate pairs, which may be the only problem
     request, answer = _clean(request, body), _clean(answer, answered)
     with contextlib.suppress(*_NOT_UNDERSTOOD):
         return _understood(header, request, answer, reader)
@@ -87,13 +87,13 @@ def _call(header: dict[str, Any], request: dict[str, Any], said: Said, mask_reas
             "extra": extra or None,
         }
     )
-    # of a long conversation the requests would fill the memory
+    # keeping the requests of a long conversation would fill the memory
     is_whole = said.is_prompt_known and said.previous_id is None
     return Call(header, said, step, None if is_whole else request)
 
 
 def _observation(prompt: tuple[Message, ...]) -> str | None:
-    """What came last from outside: the texts of the user and of the tools after the last answer."""
+    """Return the latest texts of the user and of tools after the last answer."""
     texts: list[str] = []
     for message in reversed(prompt):
         if message.role not in (Role.USER, Role.TOOL):
@@ -104,7 +104,7 @@ def _observation(prompt: tuple[Message, ...]) -> str | None:
 
 
 def put_together(header: dict[str, Any], answered: bytes) -> dict[str, Any]:
-    """The answer of a call, also where it came as the events of a stream."""
+    """Return the answer of a call, assembled from its chunks if it was streamed."""
     if not header["is_stream"] or header.get("is_put_together"):
         return _object(answered)
     found = list(sse.events(answered))
@@ -115,7 +115,7 @@ def put_together(header: dict[str, Any], answered: bytes) -> dict[str, Any]:
 
 
 def _clean(value: dict[str, Any], body: bytes) -> dict[str, Any]:
-    """What a store can hold of a JSON object; of one that is too deep for it the text."""
+    """Return the part of a JSON object that a store can hold; the text of one that is nested too deep."""
     try:
         cleaned: dict[str, Any] = clean(value)
         unknown(cleaned)
@@ -125,9 +125,9 @@ def _clean(value: dict[str, Any], body: bytes) -> dict[str, Any]:
 
 
 def _object(body: bytes) -> dict[str, Any]:
-    """A JSON object; what is none is kept as the text of one."""
+    """Parse a JSON object; wrap anything else as the text of one."""
     try:
-        value = from_json(body)  # several times as fast as json, and stricter
+        value = from_json(body)  # several times as fast as json, but stricter
     except ValueError:
         try:
             value = json.loads(body.decode("utf-8", "replace"))

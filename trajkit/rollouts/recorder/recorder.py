@@ -1,4 +1,4 @@
-"""`trajkit.Recorder`: the calls of any OpenAI client in a user's own code, as a store."""
+"""`trajkit.Recorder`: record the calls of any OpenAI client in a user's own code as a store."""
 
 from __future__ import annotations
 
@@ -38,20 +38,20 @@ AnyClientT = TypeVar("AnyClientT")
 class Recorder(Generic[ClientT]):
     """Records the calls of an OpenAI client and writes them as a store.
 
-    What is recorded is in `STORE.journal` before a call returns; `close`, or the end of a `with` block,
-    writes the store from it and removes it. With `{date}` in its name there is a store for each day (UTC): an
-    episode stays in that of the day on which it was made, and a day that is over is written when its last
-    episode has ended. What is said of an episode whose store is written goes to `STORE.late`, and `recover`
-    takes it in. Nothing that goes wrong in recording reaches the call: it is
-    counted, and a `RecorderWarning` says it once and at the end.
+    Each call is in `STORE.journal` before it returns; `close`, or the end of a `with` block,
+    writes the store from the journal and removes the journal. With `{date}` in its name there is a store per
+    day (UTC): an episode stays in that of the day on which it was created, and a past day's store is written
+    when its last episode has ended. Notes on an episode of a written store go to `STORE.late`, and `recover`
+    adds them. A failure of recording never reaches the call: it is
+    counted, and a `RecorderWarning` reports it once and at the end.
 
     Args:
-        client: An `OpenAI` or `AsyncOpenAI`, or one of a class of yours that descends from these. It is not
-            changed; calls go through `client`, the attribute.
-        store: The folder to write, or one for each day: `stores/{date}`.
+        client: An `OpenAI` or `AsyncOpenAI`, or an instance of a subclass. It is not
+            changed; use the attribute `client` for calls.
+        store: The folder to write, or one per day: `stores/{date}`.
 
     Raises:
-        StoreError: The store exists, another recorder writes it, or one that died left its journal.
+        StoreError: The store exists, another recorder writes it, or a dead recorder left its journal.
         RequestError: The client is of another kind.
         MissingExtra: The package openai is not installed.
 
@@ -71,11 +71,11 @@ class Recorder(Generic[ClientT]):
         self._told = _NOTHING
         self._log = Log(Path(store).expanduser().absolute(), self._write_day)
         self.client: ClientT = recorded(client, self._log)
-        """The client, recorded: of the same class, with the same settings and connections."""
+        """The recorded client: of the same class, with the same settings and connections."""
         atexit.register(self._at_exit)
 
     def wrap(self, client: AnyClientT) -> AnyClientT:
-        """Another client, recorded into the same store.
+        """Return another client, recorded into the same store.
 
         Raises:
             RequestError: The client is of another kind.
@@ -92,18 +92,18 @@ class Recorder(Generic[ClientT]):
         tags: Mapping[str, str] | None = None,
         initial_state_hash: str | None = None,
     ) -> RecordedEpisode:
-        """An episode: `with recorder.episode(...) as e:`, also `async with`, also as a decorator.
+        """Create an episode: `with recorder.episode(...) as e:`, also `async with`, also as a decorator.
 
         Args:
             task: The task within the environment.
             seed: Seed of the environment's initial state.
             env_id: The environment.
-            purpose: `train`, `eval` or `unknown`; what is `eval` never trains.
-            tags: Text by name.
+            purpose: `train`, `eval` or `unknown`; `eval` episodes never train.
+            tags: Texts by name.
             initial_state_hash: Hash of the complete initial state, where the environment has one.
 
         Raises:
-            RequestError: A value cannot be kept.
+            RequestError: A value cannot be recorded.
         """
         facts = episode_facts(
             task=task,
@@ -117,23 +117,23 @@ class Recorder(Generic[ClientT]):
 
     @property
     def current(self) -> RecordedEpisode | None:
-        """The innermost episode that is open here; None outside any."""
+        """The innermost open episode in this context; None outside any."""
         scope = current_scope(self._log)
         return None if scope is None else scope.episode
 
     @property
     def counts(self) -> Counts:
-        """What was recorded so far, and what could not be."""
+        """Counts of recorded calls and of failures."""
         return self._log.counts
 
     def close(self) -> Manifest:
         """Write the store and remove the journal. A second call does nothing.
 
-        Streams that are not read to their end are kept as far as they came; episodes that are open end as
-        `error`. Later calls go through, and are not recorded. Of a store for each day the latest is returned.
+        Streams that are not read to their end are kept as far as they were received; open episodes end as
+        `error`. Later calls still work, but are not recorded. With a store per day, the latest is returned.
 
         Raises:
-            StoreError: The store cannot be written. The journal stays, and `recover` writes it.
+            StoreError: The store cannot be written. The journal stays, and `recover` can write the store.
         """
         with self._closing:
             if self._manifest is None or self._waiting:
@@ -152,47 +152,47 @@ class Recorder(Generic[ClientT]):
         manifest, tally = _write(store, counts)
         journal_path(store).unlink()
         if missing := _missing(counts, tally):
-            self._log.warn(f"{store} is written, but not all was recorded: {missing}")
+            self._log.warn(f"{store} is written, but incomplete: {missing}")
         return manifest
 
     def _news(self) -> Counts:
-        """What was counted since the last store."""
+        """Return the counts since the last store."""
         before, now = self._told, self._log.counts
         self._told = now
         names = ("n_lost_calls", "n_lost_notes", "n_hidden")
         return now._replace(**{name: getattr(now, name) - getattr(before, name) for name in names})
 
     def _write_day(self, store: Path) -> None:
-        """Write the store of a day that is over, while calls go on."""
+        """Write the store of a past day while calls continue."""
         counts = self._news()
 
         def write() -> None:
             try:
                 self._written(store, counts)
-            except (TrajkitError, OSError, RuntimeError) as error:  # no thread starts in a program that ends
+            except (TrajkitError, OSError, RuntimeError) as error:  # an ending program cannot start threads
                 self._waiting.insert(0, (store, counts))
                 self._log.warn(f"{store} could not be written yet: {error}")
 
         writer = threading.Thread(target=write, name=f"trajkit-{store.name}")
         try:
             writer.start()
-        except RuntimeError:  # as above
+        except RuntimeError:  # the program is ending
             self._waiting.insert(0, (store, counts))
         else:
             self._writers = [*(each for each in self._writers if each.is_alive()), writer]
 
     @staticmethod
     def recover(store: str | Path, *, so_far: str | Path | None = None) -> Manifest:
-        """Write the store of a recorder that did not come to its end, from its journal.
+        """Write the store of a recorder that was not closed, from its journal.
 
         Args:
-            store: The store that the recorder was to write.
-            so_far: Write the episodes that have ended to this store instead, and leave the journal as it is.
-                The recorder may still be at work, in this process or another one. Of a store that is written
-                this is all of it, with what was said of its episodes since.
+            store: The store of the recorder.
+            so_far: Write the finished episodes to this store instead, and leave the journal unchanged.
+                The recorder may still be running, in this process or another one. If `store` is already
+                written, this writes all of it with the later notes on its episodes.
 
         Raises:
-            StoreError: There is no such journal, nothing was said of a store that is written, the store to
+            StoreError: There is no such journal, there are no notes on a written store, the store to
                 write exists, or the journal is still being written and `so_far` names no store.
         """
         path = Path(store).expanduser().absolute()
@@ -218,7 +218,7 @@ class Recorder(Generic[ClientT]):
             return
         try:
             self.close()
-        except (TrajkitError, OSError) as second:  # the first error is the one to see
+        except (TrajkitError, OSError) as second:  # the first error must stay visible
             self._log.warn(f"{self._log.store} could not be written: {second}")
 
     async def __aenter__(self) -> Self:
@@ -230,7 +230,7 @@ class Recorder(Generic[ClientT]):
         self.__exit__(kind, error, trace)
 
     def _at_exit(self) -> None:
-        """The process ends and nobody called `close`."""
+        """Write the stores when the process ends without a call of `close`."""
         if not self._log.is_ours:
             return
         is_empty = self._log.is_empty
@@ -242,17 +242,17 @@ class Recorder(Generic[ClientT]):
                 self._end(store)
 
     def _end(self, store: Path) -> None:
-        said = "its store was written when the program ended"
+        outcome = "its store was written when the program ended"
         if not _recover_elsewhere(store):
-            said = f"trajkit.Recorder.recover({str(store)!r}) writes its store from {journal_path(store)}"
+            outcome = f"trajkit.Recorder.recover({str(store)!r}) writes its store from {journal_path(store)}"
         if missing := _missing(self._log.counts, Tally()):
-            said += f". Not all was recorded: {missing}"
-        self._log.warn(f"the recorder of {store} was not closed: {said}")
+            outcome += f". The recording is incomplete: {missing}"
+        self._log.warn(f"the recorder of {store} was not closed: {outcome}")
 
 
 def _recover_elsewhere(store: Path) -> bool:
-    """Write the store in a new process: no thread can start in one that ends, and writing takes threads."""
-    if not sys.executable or getattr(sys, "frozen", False):  # the program itself, which would begin again
+    """Write the store in a new process: writing needs threads, which an ending process cannot start."""
+    if not sys.executable or getattr(sys, "frozen", False):  # a frozen program would run itself again
         return False
     code = "import sys, trajkit; trajkit.Recorder.recover(sys.argv[1])"
     home = str(Path(trajkit.__file__).parents[1])
@@ -274,7 +274,7 @@ def _recover_elsewhere(store: Path) -> bool:
 def _write(
     store: Path, counts: Counts | None, journal: Path | None = None, *, is_live: bool = False
 ) -> tuple[Manifest, Tally]:
-    """Write the store of a journal: of its own, unless another is named.
+    """Write the store of a journal: its own, unless another one is given.
 
     Raises:
         StoreError: The store cannot be written; the journal stays.
@@ -286,7 +286,7 @@ def _write(
 
     def told() -> Iterator[Episode]:
         yield from episodes(path, tally, only_ended=is_live)
-        # the writer looks at these when it has taken all episodes
+        # the writer reads these after the last episode
         source["services"] = list[JsonValue](sorted(tally.services))
         lineage.append(_entry(tally, counts))
 
@@ -303,10 +303,10 @@ def _write(
 
 
 def _with_late(store: Path, goal: Path) -> Manifest:
-    """Write another store: the episodes of one with what was said of them since.
+    """Write the episodes of a store with their later notes to another store.
 
     Raises:
-        StoreError: Nothing was said, or something cannot be read or written.
+        StoreError: There are no notes, or a file cannot be read or written.
     """
     notes: dict[str, Notes] = {}
     n_notes = 0
@@ -327,7 +327,7 @@ def _with_late(store: Path, goal: Path) -> Manifest:
                 continue
             yield with_notes(episode, mine)
             n_taken += mine.n_taken - mine.n_lost
-        # the writer looks at this when it has taken all episodes
+        # the writer reads this after the last episode
         lineage.append(_feedback_entry(manifest, n_notes=n_notes, n_taken=n_taken))
 
     return write_episodes(goal, told(), kind="recorder", source=manifest.source, lineage=lineage)
@@ -358,7 +358,7 @@ def _entry(tally: Tally, counts: Counts | None) -> LineageEntry:
     if tally.n_open:
         left += (Left(reason="still open", n_episodes=tally.n_open),)
     if tally.n_bytes_unread:
-        left += (Left(reason="half written when the process ended"),)  # a call, or something said about one
+        left += (Left(reason="half written when the process ended"),)  # a call, or a note
     return LineageEntry(
         verb="record",
         arguments={"n_calls_with_hidden": counts.n_hidden} if counts and counts.n_hidden else {},
@@ -374,11 +374,11 @@ def _entry(tally: Tally, counts: Counts | None) -> LineageEntry:
 
 
 def _missing(counts: Counts, tally: Tally) -> str:
-    """What the store does not have, in words; "" when nothing is missing."""
+    """Return what the store lacks, in words; "" when nothing is missing."""
     parts = {
         "calls": counts.n_lost_calls,
         "rewards, metrics and the like": counts.n_lost_notes + tally.n_notes_lost,
         "answers in the background": tally.n_in_background,
     }
-    said = ", ".join(f"{n} {what}" for what, n in parts.items() if n)
-    return f"{said} ({counts.fault})" if said and counts.fault else said
+    lost = ", ".join(f"{n} {what}" for what, n in parts.items() if n)
+    return f"{lost} ({counts.fault})" if lost and counts.fault else lost

@@ -1,7 +1,7 @@
-"""A call of the responses API on the wire as messages: request and answer in, values out.
+"""Parse calls of the responses API to messages.
 
-There a conversation is a list of items. Items of the assistant that follow each other (its reasoning, what it
-says, the tools it calls) are one message here, as they are one answer.
+There a conversation is a list of items. Consecutive items of the assistant (its reasoning, its text and the
+tools that it calls) become one message, because they are one answer.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ _SAID_OF_RESPONSE = (
 
 
 class _Item(NamedTuple):
-    """An item as blocks of somebody."""
+    """An item as blocks of one role."""
 
     role: Role
     blocks: tuple[Block, ...]
 
 
 class ResponsesReader:
-    """Reads the requests of a conversation; items that were read before are not read again.
+    """Parses the requests of a conversation; items that were parsed before are not parsed again.
 
     Args:
-        names: Tool names by the id of the call, of all conversations of the episode: one may go on from a
-            response that another reader saw.
+        names: Tool names by the id of the call, of all conversations of the episode: one may continue a
+            response that another reader parsed.
     """
 
     def __init__(self, names: dict[str, str]) -> None:
@@ -70,7 +70,7 @@ class ResponsesReader:
         self._names = names
 
     def messages(self, sent: Any) -> tuple[Message, ...]:
-        """The messages of the input of a request."""
+        """Return the messages of a request's input."""
         if isinstance(sent, str):
             return (message(Role.USER, sent),)
         n = n_same(sent, self._sent)
@@ -90,7 +90,7 @@ class ResponsesReader:
         return read
 
     def completion(self, answer: dict[str, Any]) -> Message | None:
-        """The answer; None when there is none. What it calls is known to what follows."""
+        """Return the answer; None when there is none. Its tool calls are remembered for later items."""
         output = answer.get("output") or ()
         if not output and answer.get("status") not in ("completed", "incomplete"):
             return None
@@ -98,7 +98,7 @@ class ResponsesReader:
         return Message(role=Role.ASSISTANT, content=tuple(blocks))
 
     def said(self, request: dict[str, Any], answer: dict[str, Any]) -> Said:
-        """What a call says; its prompt without what the service adds from a response before.
+        """Parse a call; its prompt lacks what the service adds from a previous response.
 
         Raises:
             ValueError: The input of the request is neither a text nor a list.
@@ -131,7 +131,7 @@ class ResponsesReader:
             tools,
             facts,
             extra,
-            # of these the service knows what is in them
+            # only the service knows the content of these
             is_prompt_known=request.get("conversation") is None and request.get("prompt") is None,
             previous_id=request.get("previous_response_id"),
             response_id=answer.get("id"),
@@ -142,7 +142,7 @@ class ResponsesReader:
 
 
 def item_of(item: Any, names: dict[str, str]) -> _Item:
-    """An item of a request's input, or of an answer's output.
+    """Parse an item of a request's input, or of an answer's output.
 
     Args:
         item: The JSON object.
@@ -217,7 +217,7 @@ def _result(item: dict[str, Any], names: dict[str, str]) -> tuple[Block, ...]:
 
 
 def _finish_reason(answer: dict[str, Any], completion: Message | None) -> str | None:
-    """In the words of chat completions, so that one condition finds both."""
+    """Return the finish reason in the terms of chat completions, so that one condition finds both."""
     match answer.get("status"):
         case "completed":
             calls = completion is not None and any(

@@ -1,4 +1,4 @@
-"""A call under way: from its request to the end of its answer."""
+"""A running call: from its request to the end of its answer."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class RunningCall:
     """One attempt at a call. No method raises.
 
     Args:
-        log: Where it is kept.
+        log: Records the call.
         asked: The request.
         episode: The episode that it belongs to; None when it is outside any.
-        agent: Name of the agent that asks.
+        agent: Name of the calling agent.
     """
 
     def __init__(self, log: Log, asked: Asked, episode: RecordedEpisode | None, agent: str | None) -> None:
@@ -41,16 +41,16 @@ class RunningCall:
         self._started = self._last = time.perf_counter()
 
     def failed(self, error: BaseException) -> None:
-        """There is no answer."""
+        """Record that there is no answer."""
         with self._log.guard("call"):
             self._log.write_failed(self.episode_id, type(error).__name__)
 
     def answered(self, response: Any, *, is_async: bool) -> None:
-        """There is an answer: one that was read is written now, a stream when it ends.
+        """Record the answer: a completed response now, and a stream when it ends.
 
         Args:
             response: The HTTP response.
-            is_async: It is of an asynchronous client.
+            is_async: Whether it is of an asynchronous client.
         """
         self._last = time.perf_counter()
         with self._log.guard("call"):
@@ -67,12 +67,12 @@ class RunningCall:
             self._log.running[self.call_id] = self
 
     def chunk(self, chunk: bytes) -> None:
-        """A piece of a stream came."""
+        """Keep a chunk of a stream."""
         self._last = time.perf_counter()
         self._chunks.append(chunk)
 
     def ended(self) -> None:
-        """A stream has ended, or will not be read to its end."""
+        """Write a stream that has ended, or will not be read to its end."""
         with self._ending:
             if self._is_ended:
                 return
@@ -81,7 +81,7 @@ class RunningCall:
         with self._log.guard("call"):
             kind, status, headers = self._response
             raw = b"".join(self._chunks)
-            if "content-encoding" in headers:  # what came over the wire is compressed; httpx knows how
+            if "content-encoding" in headers:  # the chunks are compressed; httpx can decompress them
                 raw = kind(status, headers=headers, content=raw).content
             self._write(raw, headers)
         self._chunks = []
@@ -105,13 +105,13 @@ class RunningCall:
 
 
 def _package(response: Any) -> ModuleType:
-    """The HTTP library that a response is of: httpx2, or httpx: of openai 2, or of a user's client."""
+    """Return the HTTP library of a response: httpx2, or httpx for openai 2 or a user's client."""
     httpx2 = sys.modules.get("httpx2")
     return httpx2 if httpx2 and isinstance(response, httpx2.Response) else sys.modules["httpx"]
 
 
 def _tee_class(streams: ModuleType, *, is_async: bool) -> type[Any]:
-    """The class of such streams: httpx asks of one that it descends from its own."""
+    """Return a class of recording streams: httpx requires a subclass of its own."""
     found = _tee_classes.get((streams.__name__, is_async))
     if found is None:
         base = streams.AsyncByteStream if is_async else streams.SyncByteStream

@@ -1,4 +1,4 @@
-"""Keep secrets out of the journal: the bodies of requests have some, for tools that the service calls."""
+"""Keep secrets out of the journal: request bodies have some, for tools that the service calls."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from trajkit._core.secrets import HIDDEN
 _NAMES = frozenset({"authorization", "headers", "extra_headers", "api_key", "domain_secrets", "access_token"})
 _SIGNS = tuple(f'"{name}'.encode() for name in sorted(_NAMES))
 _CONTENT = frozenset({"messages", "input", "instructions", "response_format", "text", "functions"})
-"""What the model reads or a schema says: there these are words like any other."""
+"""Fields that the model reads, or of schemas: names of secrets are ordinary words there."""
 
 
 def may_have_secrets(piece: bytes, keys: Collection[str]) -> bool:
-    """Whether a piece of a request has what a secret is named by, or a key."""
+    """Check whether a piece of a request has the name of a secret, or a key."""
     return any(sign in piece for sign in _SIGNS) or without_keys(piece, keys) != piece
 
 
 def without_secrets(body: bytes, keys: Collection[str]) -> bytes:
-    """A request body with the secrets in it hidden; the same bytes when there is none.
+    """Hide the secrets in a request body; return the same bytes when there is none.
 
     Args:
         body: JSON as it was sent.
-        keys: The client's own keys, which nothing may hold.
+        keys: The client's own keys, which must not be recorded.
     """
     if any(sign in body for sign in _SIGNS):
         try:
@@ -39,7 +39,7 @@ def without_secrets(body: bytes, keys: Collection[str]) -> bytes:
 
 
 def without_keys(body: bytes, keys: Collection[str]) -> bytes:
-    """The bytes without these keys and those of the environment."""
+    """Hide these keys and those of the environment."""
     found = _secrets.without_keys(body.decode("utf-8", "surrogateescape"), *keys)
     return found.text.encode("utf-8", "surrogateescape") if found.n_hidden else body
 
@@ -56,7 +56,7 @@ def _hide(request: dict[str, Any]) -> bool:
 
 
 def _hide_in(value: Any) -> bool:
-    """Hide what is named as a secret, at any depth; a function's parameters are a schema and stay."""
+    """Hide values with a secret's name, at any depth, except for those in a function's schema."""
     found = False
     if isinstance(value, list):
         for item in value:

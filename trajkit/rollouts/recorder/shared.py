@@ -1,4 +1,4 @@
-"""Requests of a growing conversation are kept as what differs from one before: bytes in, bytes out."""
+"""Store requests of a growing conversation as differences from earlier ones."""
 
 from __future__ import annotations
 
@@ -7,39 +7,39 @@ from typing import NamedTuple
 _MOST_BASES = 4
 _FIRST_PIECE = 256
 _SMALL = 64
-"""A body that has all of another but so many bytes goes on from it."""
+"""A body that has all but this many bytes of another one replaces it as a base."""
 
 
 class Difference(NamedTuple):
-    """A body as its own part between the two that it shares with another."""
+    """A body as the part between what it shares with another body."""
 
     base: int | None
-    """Number of the body that it is compared with; None when it stands alone."""
+    """Number of the other body; None when this one stands alone."""
     n_start: int
-    """Bytes that both begin with."""
+    """Length of the common start."""
     n_end: int
-    """Bytes that both end with."""
+    """Length of the common end."""
     middle: bytes
-    """What is between them in this one."""
+    """The bytes between them in this body."""
 
     def around(self, body: bytes, n_more: int) -> bytes:
-        """The middle with so many bytes on either side, of the body that the difference is of."""
+        """Return the middle with a number of bytes on either side."""
         stop = len(body) - self.n_end + n_more
         return body[max(0, self.n_start - n_more) : stop]
 
     def body(self, base: bytes) -> bytes:
-        """The whole body again."""
+        """Return the whole body."""
         return base[: self.n_start] + self.middle + (base[-self.n_end :] if self.n_end else b"")
 
 
 class Lane:
-    """The latest bodies of the conversations of one episode: a few, as several may go on in turns."""
+    """The latest bodies of an episode's conversations; a few, because conversations may alternate."""
 
     def __init__(self) -> None:
         self._latest: list[tuple[int, bytes]] = []  # the one used last comes last
 
     def difference(self, body: bytes) -> Difference:
-        """What is new in a body."""
+        """Return the new part of a body."""
         best, n_best = None, 0
         for position, (_, other) in enumerate(self._latest):
             n = n_common_start(body, other)
@@ -48,21 +48,21 @@ class Lane:
         if best is None:
             return Difference(None, 0, 0, body)
         number, other = self._latest[best]
-        n_end = n_common_end(body[n_best:], other[n_best:])  # what both begin with is not counted twice
+        n_end = n_common_end(body[n_best:], other[n_best:])  # must not overlap with the common start
         return Difference(number, n_best, n_end, body[n_best : len(body) - n_end])
 
     def body(self, difference: Difference) -> bytes:
-        """The body again that the difference was made of.
+        """Restore the body of a difference.
 
         Raises:
-            KeyError: The body that it is compared with was not kept.
+            KeyError: Its base was not kept.
         """
         return difference.body(b"" if difference.base is None else dict(self._latest)[difference.base])
 
     def keep(self, number: int, body: bytes, difference: Difference) -> None:
-        """Remember a body under its number, in place of the one that it goes on from.
+        """Remember a body under its number, in place of the one that it continues.
 
-        Who writes and who reads keep the same bodies, as this depends on the arguments alone.
+        Writer and reader keep the same bodies, because this depends only on the arguments.
         """
         n_shared = difference.n_start + difference.n_end
         self._latest = [
@@ -74,13 +74,13 @@ class Lane:
 
 
 def n_common_start(one: bytes, other: bytes) -> int:
-    """How many bytes both begin with."""
+    """Return the length of the common start."""
     n_most = min(len(one), len(other))
     low, size = 0, _FIRST_PIECE
     while low < n_most and _same(one, other, low, min(low + size, n_most)):
         low, size = min(low + size, n_most), 2 * size
     high = min(low + size, n_most)
-    while low < high:  # they are the same up to `low`, and what follows is not the same up to `high`
+    while low < high:  # equal up to `low`, and different somewhere before `high`
         middle = (low + high + 1) // 2
         if _same(one, other, low, middle):
             low = middle
@@ -94,7 +94,7 @@ def _same(one: bytes, other: bytes, low: int, high: int) -> bool:
 
 
 def n_common_end(one: bytes, other: bytes) -> int:
-    """How many bytes both end with."""
+    """Return the length of the common end."""
     n_most = min(len(one), len(other))
     low, size = 0, _FIRST_PIECE
     while low < n_most and _same_end(one, other, low, min(low + size, n_most)):

@@ -1,4 +1,4 @@
-"""Server-sent events of a streamed answer, put together to the answer that was not streamed."""
+"""Assemble a streamed answer from its server-sent events."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _LINE_END = re.compile(rb"\r\n|\r|\n")
 
 
 def events(body: bytes) -> Iterator[dict[str, Any]]:
-    """The JSON objects of a stream, in order; what is no JSON object, such as `[DONE]`, is passed over."""
+    """Yield the JSON objects of a stream, in order; other events, such as `[DONE]`, are skipped."""
     data: list[bytes] = []
     for line in (*_LINE_END.split(body), b""):
         if line.startswith(b"data:"):
@@ -20,14 +20,14 @@ def events(body: bytes) -> Iterator[dict[str, Any]]:
             try:
                 value = json.loads(b"\n".join(data))
             except ValueError:
-                value = None  # `[DONE]`, or the last event of a stream that was broken off
+                value = None  # `[DONE]`, or the last event of an interrupted stream
             if isinstance(value, dict):
                 yield value
             data = []
 
 
 def chat_completion(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The chat completion that its chunks add up to; of a stream that was broken off what had come."""
+    """Assemble a chat completion from its chunks; an interrupted stream gives what was received."""
     whole: dict[str, Any] = {}
     choices: dict[int, dict[str, Any]] = {}
     for chunk in chunks:
@@ -50,7 +50,7 @@ def chat_completion(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def response(found: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The response that its events end with; of a stream that was broken off what had come."""
+    """Return the response at the end of the events; an interrupted stream gives what was received."""
     whole: dict[str, Any] = {}
     items: dict[int, dict[str, Any]] = {}
     for event in found:
@@ -72,7 +72,7 @@ def response(found: Iterable[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _say(item: dict[str, Any], event: dict[str, Any]) -> None:
-    """Add a piece of text to the part of a message that it belongs to."""
+    """Add a piece of text to its part of a message."""
     kind, name = ("refusal", "refusal") if "refusal" in event["type"] else ("output_text", "text")
     parts = item["content"] = list(item.get("content") or ())
     index = event.get("content_index") or 0
@@ -82,7 +82,7 @@ def _say(item: dict[str, Any], event: dict[str, Any]) -> None:
 
 
 def _add(whole: dict[str, Any], delta: dict[str, Any]) -> None:
-    """Add a delta: texts go on, lists of numbered parts go on part by part, the rest is as it came last."""
+    """Merge a delta: texts are appended, numbered parts are merged, other values are replaced."""
     for name, value in delta.items():
         before = whole.get(name)
         if value is None:

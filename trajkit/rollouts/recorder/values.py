@@ -1,4 +1,4 @@
-"""What a user says about an episode, checked where it is said: a store must never be refused at its end."""
+"""Check a user's values when they are given, so that the store can always be written at the end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def episode_facts(
     tags: Mapping[str, str] | None,
     initial_state_hash: str | None,
 ) -> dict[str, Any]:
-    """What is said of an episode when it begins, checked.
+    """Check the facts about a new episode.
 
     Raises:
-        RequestError: A value cannot be kept.
+        RequestError: A value cannot be recorded.
     """
     if purpose not in list(Purpose):
         raise RequestError(f"there is no purpose {purpose!r}", hint=", ".join(Purpose))
@@ -45,10 +45,10 @@ def episode_facts(
 
 
 def number(value: Any, what: str) -> float:
-    """A finite number; those of numpy are numbers, too.
+    """Return a finite number; numpy's numbers are accepted, too.
 
     Raises:
-        RequestError: It is none.
+        RequestError: The value is not a finite number.
     """
     plain = value.item() if hasattr(value, "item") else value
     if isinstance(plain, bool) or not isinstance(plain, int | float) or not math.isfinite(plain):
@@ -57,10 +57,10 @@ def number(value: Any, what: str) -> float:
 
 
 def text(value: Any, what: str) -> Any:
-    """Text, or None.
+    """Check a text, or None.
 
     Raises:
-        RequestError: It is neither, or has half of a surrogate pair.
+        RequestError: The value is neither, or has half of a surrogate pair.
     """
     if value is not None and not isinstance(value, str):
         raise RequestError(f"{what} is text, not {value!r}")
@@ -68,10 +68,10 @@ def text(value: Any, what: str) -> Any:
 
 
 def flag(value: Any, what: str) -> bool | None:
-    """A yes or no, or None.
+    """Check a boolean, or None.
 
     Raises:
-        RequestError: It is something else.
+        RequestError: The value is something else.
     """
     plain = value.item() if hasattr(value, "item") else value
     if plain is not None and not isinstance(plain, bool):
@@ -80,10 +80,10 @@ def flag(value: Any, what: str) -> bool | None:
 
 
 def json_value(value: Any, what: str) -> Any:
-    """The value as it is read back from JSON.
+    """Return the value as it is read back from JSON.
 
     Raises:
-        RequestError: It is not JSON.
+        RequestError: The value is not JSON.
     """
     try:
         written = json.dumps(value, allow_nan=False, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""What a service's API answers: JSON with types, refusals as errors, and the way out of a failed job."""
+"""Parse a service's answers: JSON with types, refusals as errors, and hints for failed jobs."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from trajkit.errors import RequestError, ServiceError
 
 _MOMENT: TypeAdapter[datetime] = TypeAdapter(datetime)
-# the words are OpenAI's, and those of services that took its interface over
-_LOOK = "`trajkit validate {rows} --target {rules}` looks at the same rows; report it if that finds nothing"
+# the patterns match OpenAI's messages, and those of services with the same interface
+_LOOK = "`trajkit validate {rows} --target {rules}` checks the same rows; report it if that finds nothing"
 
 
 class Said(BaseModel):
-    """What a service answers: fields that we do not know are passed over, those that we need are checked."""
+    """An answer of a service: unknown fields are ignored, required ones are checked."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", protected_namespaces=())
 
 
 class Refused(ServiceError):
-    """The service answered, and not with what it was asked for.
+    """The service refused the request.
 
     Args:
         message: What happened.
-        said: The service's own words.
-        status: The status of HTTP.
-        body: Its whole answer.
+        said: The service's message.
+        status: HTTP status.
+        body: The whole answer.
         hint: The way out.
     """
 
@@ -45,18 +45,18 @@ class Refused(ServiceError):
 
 
 class Answer(NamedTuple):
-    """What a service answered."""
+    """An HTTP answer of a service."""
 
     status: int
-    """The status of HTTP."""
+    """HTTP status."""
     headers: Mapping[str, str]
-    """Its headers, found in any case of letters."""
+    """Headers; names are case-insensitive."""
     body: dict[str, Any]
     """The JSON object; empty where there was none."""
 
 
 def object_of(content: bytes) -> dict[str, Any]:
-    """The JSON object that these bytes are; an empty one when they are none."""
+    """Parse a JSON object; return an empty one when the bytes are not one."""
     try:
         value = json.loads(content)
     except (ValueError, RecursionError):
@@ -65,7 +65,7 @@ def object_of(content: bytes) -> dict[str, Any]:
 
 
 def words_of(body: Mapping[str, Any]) -> str:
-    """The words of a refusal, wherever in it they are."""
+    """Return the message of a refusal, from any of its usual places."""
     error = body.get("error")
     for place in (error if isinstance(error, Mapping) else {}, body):
         for name in ("message", "detail", "error"):
@@ -75,7 +75,7 @@ def words_of(body: Mapping[str, Any]) -> str:
 
 
 def moment(said: str | None) -> datetime | None:
-    """When something happened; None where the words are no time. Without a zone it is UTC."""
+    """Parse a time; None where the text is not one. Without a zone it is UTC."""
     try:
         found = _MOMENT.validate_python(said)
     except ValidationError:
@@ -84,7 +84,7 @@ def moment(said: str | None) -> datetime | None:
 
 
 def moment_of(seconds: float | None) -> datetime | None:
-    """When something happened, in seconds since 1970; None where that is no time."""
+    """Convert seconds since 1970 to a time; None where that is not possible."""
     try:
         return None if not seconds else datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):
@@ -92,13 +92,13 @@ def moment_of(seconds: float | None) -> datetime | None:
 
 
 class Unreachable(ServiceError):
-    """The network or the service's own machines are at fault: trying again may help.
+    """The network failed, or the service itself; a retry may succeed.
 
     Args:
         message: What happened.
         hint: The way out.
-        is_undone: Whether the service itself said that it did not do what was asked for.
-        answer: What it answered, where that cannot be understood: what was asked for may be done.
+        is_undone: Whether the service said that it did not carry out the request.
+        answer: An answer that cannot be parsed; the request may have been carried out.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class Unreachable(ServiceError):
 
 
 class Uncertain(RequestError):
-    """A job was asked for, its service does not list it, and creating it again may be paid for twice."""
+    """A job was requested, the service does not list it, and creating it again may cost twice."""
 
 
 class MissingKey(RequestError):
@@ -137,19 +137,19 @@ _FAILURES = (
     _Failure(
         None,
         r"starts with|where every line is a JSON",
-        "a byte order mark before the first line does that: `trajkit validate {rows} --target {rules} --fix`"
-        " says which the service wants",
+        "a byte order mark before the first line causes this: `trajkit validate {rows} --target {rules}"
+        " --fix` shows which one the service requires",
     ),
     _Failure(
         None,
         r"invalid token",
-        "a text holds one of the model's special tokens: `trajkit validate {rows} --target {rules}` finds"
+        "a text contains one of the model's special tokens: `trajkit validate {rows} --target {rules}` finds"
         " every such row",
     ),
     _Failure(
         None,
         r"moderation|refusals|safety|usage polic",
-        "the service's safety checks refused the tuned model or the rows: look at what the rows say with"
+        "the service's safety checks refused the tuned model or the rows: read the rows with"
         " `trajkit show`, and leave such episodes out with `trajkit select`",
     ),
     _Failure(
@@ -171,15 +171,15 @@ _FAILURES = (
 
 
 def way_out(code: str | None, text: str, *, rows: Path, rules: str) -> str | None:
-    """What a user can do about a failure; None where the words are not known.
+    """Return a hint for a failure; None where its message is unknown.
 
     Args:
-        code: The service's name for it.
-        text: Its words.
+        code: The service's error code.
+        text: The service's message.
         rows: The file that was uploaded.
-        rules: Whose rules it was checked by.
+        rules: Name of the rules that the file was checked by.
     """
-    for failure in _FAILURES:  # words first: one code covers several causes
+    for failure in _FAILURES:  # messages first: one code has several causes
         if re.search(failure.words, text, re.IGNORECASE):
             return failure.hint.format(rows=rows, rules=rules)
     for failure in _FAILURES:

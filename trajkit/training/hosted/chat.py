@@ -1,4 +1,4 @@
-"""What a model that was tuned at a service, and the one that it started from, answer to one prompt."""
+"""Answer one prompt with a model that was tuned at a service, and with its base model."""
 
 from __future__ import annotations
 
@@ -27,30 +27,30 @@ _TIMEOUT_S, _RETRIES = 120.0, 2
 
 
 class ChatPlan(NamedTuple):
-    """What is about to be asked."""
+    """The requests to send."""
 
     url: str
-    """The address of the API."""
+    """Address of the API."""
     key_variable: str
-    """Where its key is."""
+    """Environment variable with the key."""
     base: str
-    """The model that the tuned one started from."""
+    """The base model."""
     tuned: str
-    """The tuned one."""
+    """The tuned model."""
     n_requests: int
-    """Requests in all."""
+    """Number of requests."""
     n_prompt_tokens: int
-    """Tokens of the prompt, estimated."""
+    """Estimated tokens of the prompt."""
 
 
 def chat_plan(job: TuneJob, question: Question, sampling: Sampling, *, base: str | None = None) -> ChatPlan:
-    """Where a job's model answers, and what asking it and its base takes. Nothing is sent.
+    """Plan the requests to a job's model and its base model. Nothing is sent.
 
     Args:
-        job: Whose model.
-        question: What is asked.
-        sampling: How answers are drawn.
-        base: What to compare with; None for the model that the job started from.
+        job: The job of the tuned model.
+        question: The prompt.
+        sampling: Settings of the sampling.
+        base: Model to compare with; None for the job's base model.
 
     Raises:
         RequestError: The job has no model.
@@ -70,7 +70,7 @@ def chat_plan(job: TuneJob, question: Question, sampling: Sampling, *, base: str
 
 
 def ask(plan: ChatPlan, question: Question, sampling: Sampling) -> list[Answered]:
-    """What was recorded, and what base and tuned model answer. A base that is not served has a problem.
+    """Return the recorded answer and those of both models. A base model without an answer has a problem.
 
     Raises:
         ServiceError: The tuned model does not answer.
@@ -96,7 +96,7 @@ async def _asked(plan: ChatPlan, question: Question, sampling: Sampling) -> list
         try:
             found += [each async for each in _said(server, key, "tuned", plan.tuned, question, sampling)]
         except Faulty as failure:
-            hint = f"is {plan.key_variable} set, and is the model served there?"
+            hint = f"check {plan.key_variable}, and whether the service serves the model"
             raise ServiceError(failure.fault.message, hint=hint) from None
     finally:
         await server.close()
@@ -123,14 +123,14 @@ async def _said(
 
 
 def _written(question: Question) -> tuple[list[dict[str, Any]], list[dict[str, Any]] | None]:
-    """Prompt and tools as the API takes them."""
+    """Return prompt and tools in the API's format."""
     writer = ChatWriter(_DIALECT)
     messages = writer.messages(question.prompt, [0.0] * len(question.prompt))
     return messages, writer.tools(question.step.tools or ()) or None
 
 
 def _text(answer: Message) -> str:
-    """An answer as text: thoughts, what was said, and the tools that were called."""
+    """Return an answer as text: its text, thoughts and tool calls."""
     parts = []
     for block in answer.content:
         if isinstance(block, ToolCallBlock):

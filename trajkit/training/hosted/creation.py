@@ -1,4 +1,4 @@
-"""Upload the rows of a job and create it at a service: what must not happen twice."""
+"""Upload the rows of a job and create it at a service, each exactly once."""
 
 from __future__ import annotations
 
@@ -27,40 +27,40 @@ from trajkit.training.job import JobStatus, TuneJob
 from trajkit.training.runs import Runs
 
 Progress = Callable[[str, int, int | None], None]
-"""Is told what is being done, how far it is, and of how much (None when unknown)."""
+"""Called with the current phase, the amount done, and the total (None when unknown)."""
 FIRST_LOOK_S, _LONGEST_LOOK_S, _SLOWER = 0.5, 5.0, 1.5
 _PATIENCE_S, _POLL_S = 900.0, 0.2
 
 
 class Telling(NamedTuple):
-    """Who is told what happens."""
+    """The callbacks for progress and messages."""
 
     progress: Progress = lambda what, n_done, n_total: None
-    """Of what is being done."""
+    """Called with the progress."""
     message: Callable[[str], None] = lambda message: None
-    """Of what takes longer than expected, in words that stay."""
+    """Called with messages about delays."""
 
 
 def created(
     runs: Runs, job: TuneJob, remote: Remote, service: Service, telling: Telling, *, again: bool
 ) -> State:
-    """The job at the service: the one that is there already, or a new one, with every step written down.
+    """Return the job at the service: an existing one, or a new one, with every step recorded.
 
-    The caller holds the job's lock. A service that would make the same job twice is asked once: what it has
-    not listed yet is waited for, and what may be there is not asked for again without `again`.
+    The caller holds the job's lock. A service that could create the job twice gets one request. If that may
+    have succeeded without a listed job, `again` is needed to send another one.
 
     Args:
-        runs: Where the job is kept.
+        runs: Folder of the jobs.
         job: The job.
-        remote: Its life at the service.
-        service: Who trains.
-        telling: Who is told.
-        again: Create it even where the service may have it.
+        remote: Its state at the service.
+        service: The service.
+        telling: Callbacks for progress and messages.
+        again: Create the job even if the service may have it.
 
     Raises:
-        Uncertain: It was asked for before, and the service does not list it.
-        ServiceError: The service refused; the job has failed then, and nothing of it stays there. Where the
-            network is at fault (`Unreachable`), starting again goes on.
+        Uncertain: The job was requested before, and the service does not list it.
+        ServiceError: The service refused; then the job has failed, and its files there are removed. After a
+            network failure (`Unreachable`), another start resumes.
     """
     claims = Claims(job.key)
     with claims.alone(telling.message):
@@ -87,7 +87,7 @@ def _there(
     *,
     again: bool,
 ) -> State | None:
-    """The job where the service has it; None where it was never asked for, or has ended without a model."""
+    """Return the job at the service; None where it was never requested, or ended without a model."""
     if (found := service.find(order)) is not None:
         return found
     claim, lag_s = claims.read(), service.listing_lag_s
@@ -104,22 +104,22 @@ def _there(
         return found
     when = "before" if asked_at is None else f"at {asked_at:%Y-%m-%d %H:%M} UTC"
     raise Uncertain(
-        f"{service.where} was asked for this job {when} and does not list it: another may be paid for twice",
-        hint=f"look on the service's own page; `trajkit jobs resume {job.job_id} --again` makes another",
+        f"this job was requested from {service.where} {when} and is not listed: another one may cost twice",
+        hint=f"look at the service's own page; `trajkit jobs resume {job.job_id} --again` creates another",
     )
 
 
 def _looked_for(
     service: Service, order: Order, until: datetime, on_message: Callable[[str], None]
 ) -> State | None:
-    """Look for a job until the service must have listed it; the last look may raise."""
+    """Look for a job until the service must have listed it; the last attempt may raise."""
     pause_s, is_told = FIRST_LOOK_S, False
     while (left_s := (until - datetime.now(UTC)).total_seconds()) > 0:
         with contextlib.suppress(Unreachable):
             if (found := service.find(order)) is not None:
                 return found
         if not is_told:
-            on_message(f"looking whether {service.where} has the job: it may list it late, in {left_s:.0f} s")
+            on_message(f"checking whether {service.where} has the job, for up to {left_s:.0f} s")
             is_told = True
         time.sleep(min(pause_s, left_s))
         pause_s = min(pause_s * _SLOWER, _LONGEST_LOOK_S)
@@ -129,7 +129,7 @@ def _looked_for(
 def _new(
     runs: Runs, job: TuneJob, remote: Remote, service: Service, claims: Claims, telling: Telling
 ) -> State:
-    """Ask for the job, once."""
+    """Send the request for the job, once."""
     order = order_of(job, remote)
     try:
         return service.create(order)
@@ -138,13 +138,13 @@ def _new(
             claims.drop()
             runs.save(remote.model_copy(update={"is_asked_for": False, "asked_at": None}).put_into(job))
             raise _cut_off(error, job, "creating the job") from error
-        if error.answer is not None:  # of a job that may be paid for: a person may read what we cannot
-            told = {"kind": "message", "level": "error", "message": error.message, "answer": error.answer}
-            runs.add_event(job.job_id, told)
+        if error.answer is not None:  # the job may exist and cost money, so keep the answer for the user
+            event = {"kind": "message", "level": "error", "message": error.message, "answer": error.answer}
+            runs.add_event(job.job_id, event)
         runs.save(remote.put_into(job, error=error.message))
         lag_s = service.listing_lag_s or 0.0
         until = datetime.now(UTC) + timedelta(seconds=lag_s)
-        with contextlib.suppress(ServiceError):  # the answer may be lost, and the job there
+        with contextlib.suppress(ServiceError):  # the answer may be lost although the job exists
             if (found := _looked_for(service, order, until, telling.message)) is not None:
                 runs.save(remote.put_into(job))
                 return found
@@ -155,7 +155,7 @@ def _new(
 
 
 def _uploaded(runs: Runs, job: TuneJob, remote: Remote, service: Service, on_progress: Progress) -> Remote:
-    """Send what is not there yet; each id is written down at once."""
+    """Upload the files that are not uploaded yet; each id is recorded at once."""
     for side in (TRAIN, VALIDATION) if job.validation is not None else (TRAIN,):
         if getattr(remote, f"{side}_file") is not None:
             continue
@@ -165,7 +165,7 @@ def _uploaded(runs: Runs, job: TuneJob, remote: Remote, service: Service, on_pro
         try:
             file_id = service.upload(path, on_sent=lambda n, of, what=what: on_progress(what, n, of))  # type: ignore[misc]
             if not re.fullmatch(PLAIN, file_id):
-                raise ServiceError(f"{service.where} calls {path.name} {file_id!r}, which cannot be an id")
+                raise ServiceError(f"{service.where} gave {path.name} the invalid id {file_id!r}")
         except Unreachable as error:
             raise _cut_off(error, job, "the upload") from error
         except ServiceError as error:
@@ -177,13 +177,13 @@ def _uploaded(runs: Runs, job: TuneJob, remote: Remote, service: Service, on_pro
 
 def _cut_off(error: ServiceError, job: TuneJob, what: str) -> Unreachable:
     return Unreachable(
-        f"{what} was cut off: {error.message}",
-        hint=f"`trajkit jobs resume {job.job_id}` goes on, and looks first whether there is a job already",
+        f"{what} was interrupted: {error.message}",
+        hint=f"`trajkit jobs resume {job.job_id}` resumes, and first checks whether the job exists",
     )
 
 
 def _refused(runs: Runs, job: TuneJob, remote: Remote, service: Service, error: ServiceError) -> ServiceError:
-    """The error of a service that will not have the job; nothing of it stays there."""
+    """Record the refusal of a job, remove its files, and return the error."""
     remote = remote.model_copy(update={"is_asked_for": False, "asked_at": None})
     remote = without_files(remote, service)
     runs.save(remote.put_into(job, status=JobStatus.FAILED, error=error.message))
@@ -192,21 +192,21 @@ def _refused(runs: Runs, job: TuneJob, remote: Remote, service: Service, error: 
 
 
 class Claim(Model):
-    """That a job was asked for."""
+    """A record that a job was requested."""
 
     asked_at: UtcTime
-    """When."""
+    """Time of the request."""
     remote_id: RemoteId | None = None
-    """The service's id of it; None while its answer is not known."""
+    """The service's id of the job; None while its answer is unknown."""
 
 
 class Claims:
-    """The claim on one job; the folder of claims is the user's own, whatever folder a job was asked for from.
+    """The claim on one job, in a folder of the user that all working folders share.
 
-    A service may take a while to list a new job: until then a second folder can learn of it only here.
+    A service may list a new job late. Until then, only the claim tells another working folder of it.
 
     Args:
-        key: What the job is a job of: the same in every folder.
+        key: Key of the job's plan, equal in every folder.
     """
 
     def __init__(self, key: str) -> None:
@@ -215,10 +215,10 @@ class Claims:
 
     @contextlib.contextmanager
     def alone(self, on_message: Callable[[str], None]) -> Iterator[None]:
-        """Hold the job for the time of a block; waits for another process that does.
+        """Lock the job in the block, and wait for another process that has the lock.
 
         Raises:
-            RequestError: The other one does not end, or nothing can be written here.
+            RequestError: The other process does not end, or the folder cannot be written.
         """
         folder = self._path.parent
         try:
@@ -238,23 +238,23 @@ class Claims:
         raise RequestError(f"{holder} is still creating the same job", hint="wait until it has ended")
 
     def read(self) -> Claim | None:
-        """What is known; None where nothing is."""
+        """Return the claim; None where there is none."""
         try:
             return Claim.model_validate_json(self._path.read_text(encoding="utf-8"))
         except (OSError, ValidationError, UnicodeDecodeError):
             return None
 
     def write(self, asked_at: datetime, remote_id: str | None = None) -> None:
-        """Say that the job was asked for, before and after it was."""
+        """Record the request, before and after it is sent."""
         write_text(self._path, Claim(asked_at=asked_at, remote_id=remote_id).model_dump_json() + "\n")
 
     def drop(self) -> None:
-        """Say that the service did not take it."""
+        """Delete the claim: the service did not take the job."""
         self._path.unlink(missing_ok=True)
 
 
 def _unwritable(folder: Path, why: str | None) -> RequestError:
     return RequestError(
         f"{folder} cannot be written: {why}",
-        hint="XDG_STATE_HOME names another folder; what is there keeps a job from being paid for twice",
+        hint="XDG_STATE_HOME names another folder; its records keep a job from being paid for twice",
     )

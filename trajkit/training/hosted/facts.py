@@ -1,4 +1,4 @@
-"""What services have in common beside their transport: known models, prices, names and recipes."""
+"""Functions that the services share: known models, prices, names and recipes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trajkit.training.hosted.together_recipe import TogetherRecipe
 
 
 def known_facts(model: str, *warnings: str) -> ModelFacts:
-    """What the dated file of models says of one, and what a user should know of its service."""
+    """Return the facts about a model from trajkit's dated file, with notes on its service."""
     prices = load_prices()
     found = prices.find(model)
     if found is None:
@@ -35,23 +35,23 @@ def known_facts(model: str, *warnings: str) -> ModelFacts:
 
 
 def price(amount_usd: object) -> Iterator[Event]:
-    """What a job costs as the service counts it, told once it is known: somebody may want to end it."""
+    """Yield an event with the service's price of a job, once it is known, so that the user can cancel."""
     if isinstance(amount_usd, int | float):
-        yield Event(event_id="price", message=f"the job costs {amount_usd:,.2f} USD, says the service")
+        yield Event(event_id="price", message=f"the service's price of the job: {amount_usd:,.2f} USD")
 
 
 def slug(text: str) -> str:
-    """The text in small letters, digits and hyphens, as services want their ids."""
+    """Convert a text to small letters, digits and hyphens, for ids of services."""
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "trajkit"
 
 
 def read_recipe(
     kind: type[TogetherRecipe] | type[FireworksRecipe], method: str, given: JsonObject
 ) -> JsonObject:
-    """The recipe that is meant, with the defaults that are ours to choose.
+    """Parse the recipe, with trajkit's defaults.
 
     Raises:
-        RequestError: There is no such option, or it cannot have this value.
+        RequestError: There is no such option, or its value is invalid.
     """
     try:
         return kind.model_validate(given).of(method).model_dump(mode="json", exclude_none=True)

@@ -1,7 +1,7 @@
 """Fine-tuning at Fireworks, over its REST API.
 
-The id of a job there is ours to choose: it is made of the job's mark, so that the service itself refuses to
-make the same job twice.
+The client chooses the id of a job there. It is made from the job's mark, so Fireworks itself refuses to
+create the same job twice.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _MOST_ATTEMPTS = 50
 
 
 def connect(settings: JsonObject) -> Fireworks:
-    """Fireworks, with the key of FIREWORKS_API_KEY.
+    """Connect to Fireworks, with the key of FIREWORKS_API_KEY.
 
     Args:
-        settings: `base_url`, for another address than Fireworks' own (else FIREWORKS_BASE_URL), and `account`
-            (else FIREWORKS_ACCOUNT_ID, else the only one that the key is of).
+        settings: `base_url`, for another address than Fireworks' own (default FIREWORKS_BASE_URL), and
+            `account` (default FIREWORKS_ACCOUNT_ID, or the only account of the key).
 
     Raises:
-        RequestError: The address is none.
+        RequestError: The address is invalid.
     """
     account = settings.get("account") or os.environ.get("FIREWORKS_ACCOUNT_ID")
     whose = str(account).removeprefix("accounts/") if account else None
@@ -51,29 +51,29 @@ class Account(Wire):
     name: str
     """Its name, with `accounts/` before it."""
     suspend_state: str | None = None
-    """Why it may do nothing; `UNSUSPENDED` or None where it may."""
+    """Reason of a suspension; `UNSUSPENDED` or None where there is none."""
 
 
 class Base(Wire):
     """A model at Fireworks."""
 
     tunable: bool | None = None
-    """Whether it can be tuned; None where nobody says."""
+    """Whether it can be tuned; None when unknown."""
     context_length: int | None = None
-    """Longest text."""
+    """Context length in tokens."""
     training_context_length: int | None = None
-    """Longest row."""
+    """Most tokens of a training row."""
     supports_tools: bool | None = None
-    """Whether it was made for tools."""
+    """Whether it supports tools."""
 
 
 class Fireworks(Service):
     """Fireworks' service.
 
     Args:
-        url: Where its API is.
-        account: Whose jobs; None for the only account that the key is of.
-        direct_bytes: A larger file goes to an address of its own.
+        url: Address of its API.
+        account: Name of the account; None for the only account of the key.
+        direct_bytes: A larger file is uploaded to a separate address.
     """
 
     target = rules = "fireworks"
@@ -87,32 +87,32 @@ class Fireworks(Service):
 
     @property
     def settings(self) -> JsonObject:
-        """What `connect` needs; never a key."""
+        """Settings of `connect`, without a key."""
         return {"base_url": self.where, "account": self._account}
 
     def format(self, method: str) -> SftFormat | PreferenceFormat:
-        """How the rows are written."""
+        """Return the format of the rows."""
         return OPENAI_DPO if method == "dpo" else FIREWORKS
 
     def resolved(self, method: str, given: JsonObject) -> JsonObject:
-        """The recipe that is meant, with the defaults that are ours to choose."""
+        """Return the recipe, with trajkit's defaults."""
         return read_recipe(FireworksRecipe, method, given)
 
     def epochs(self, recipe: JsonObject, n_rows: int) -> float | None:
-        """How often each row is learned."""
+        """Return the number of passes over the rows."""
         return float(FireworksRecipe.model_validate(recipe).epochs)
 
     def known(self, model: str) -> ModelFacts:
-        """What is known of a model without asking anybody."""
+        """Return the known facts about a model without a request."""
         return known_facts(
             model,
-            "Fireworks says the price when the job is there: `trajkit jobs cancel` ends one that is too dear",
-            "a tuned model answers from a deployment of its own, which is paid for by the time it is up",
-            "rows of more than 8,192 tokens may be cut off unless max_context_length says more",
+            "Fireworks gives the price once the job exists: `trajkit jobs cancel` ends one that is too dear",
+            "a tuned model answers from its own deployment, which is paid for by uptime",
+            "rows of more than 8,192 tokens may be cut off unless max_context_length is larger",
         )
 
     def preflight(self, model: str) -> ModelFacts:
-        """What Fireworks says of a model before anything is sent; it also takes or refuses the key."""
+        """Ask Fireworks about a model before anything is sent; this also checks the key."""
         account = self._rest.read(Account, self._rest.get(f"/v1/{self._whose()}"))
         if account.suspend_state not in (None, "", "UNSUSPENDED"):
             raise ServiceError(
@@ -126,34 +126,35 @@ class Fireworks(Service):
                 raise
             raise ServiceError(
                 f"Fireworks has no model {model}: {error.said}",
-                hint="https://app.fireworks.ai/models lists them; those marked as tunable will do",
+                hint="https://app.fireworks.ai/models lists them; choose one marked as tunable",
             ) from error
         if base.tunable is False:
             raise ServiceError(
-                f"Fireworks does not tune {model}", hint="https://app.fireworks.ai/models lists those it does"
+                f"Fireworks does not tune {model}",
+                hint="https://app.fireworks.ai/models lists those that it does",
             )
         facts = self.known(model)
-        more = () if base.supports_tools is not False else (f"{model} was not made to call tools",)
+        more = () if base.supports_tools is not False else (f"{model} does not support tools",)
         longest = base.training_context_length or base.context_length or facts.max_tokens
         return facts.model_copy(update={"max_tokens": longest, "warnings": (*facts.warnings, *more)})
 
     def upload(self, path: Path, *, on_sent: Sent = lambda n_done, n_total: None) -> str:
-        """Send a file of rows; its id, once Fireworks is ready to read it."""
+        """Upload a file of rows and return its id, once Fireworks can read it."""
         return upload(self._rest, self._whose(), path, on_sent=on_sent, direct_bytes=self._direct_bytes)
 
     def find(self, order: Order) -> State | None:
-        """The job of this order that did not end without a model."""
+        """Return the job of this order that did not end without a model."""
         found = self._last(order)[1]
         return None if found is None or found.status in _ENDED_WITHOUT else found
 
     def create(self, order: Order) -> State:
-        """Create the job, once: under the same id there is no second one."""
+        """Create the job, once: Fireworks refuses a second job with the same id."""
         if order.method == "dpo" and order.validation_file is not None:
-            raise RequestError("Fireworks measures no pairs on the way", hint="leave --val out")
+            raise RequestError("Fireworks has no validation for preferences", hint="leave --val out")
         kind, parameter = _KINDS[order.method]
         recipe = FireworksRecipe.model_validate(order.recipe)
         number, last = self._last(order)
-        number += last is not None  # the last one ended without a model: this is the next attempt
+        number += last is not None  # the last attempt ended without a model
         model = f"{slug(recipe.output_model or order.name)[:40]}-{order.mark[:8]}"
         if number > 1:
             model += f"-{number}"
@@ -174,11 +175,11 @@ class Fireworks(Service):
         return state_of(self._rest.read(Job, body))
 
     def status(self, remote_id: str) -> State:
-        """How far it is."""
+        """Return the state of a job."""
         return state_of(self._job(remote_id))
 
     def events(self, remote_id: str, known: Container[str] = ()) -> Sequence[Event]:
-        """What it told of a job, the oldest first, but for the events whose ids are known."""
+        """Return the new events of a job, the oldest first."""
         job = self._job(remote_id)
         address = job.metrics_file_signed_url
         if address is None and "/dpoJobs/" in remote_id:
@@ -188,27 +189,27 @@ class Fireworks(Service):
         return [event for event in every if event.event_id not in known]
 
     def cancel(self, remote_id: str) -> State:
-        """End it for good."""
+        """Cancel a job for good."""
         self._rest.post(f"/v1/{remote_id}:cancel")
         return self.status(remote_id)
 
     def resume(self, remote_id: str) -> State:
-        """Go on with a job that Fireworks itself halted, because the account might not go on."""
+        """Resume a job that Fireworks paused because of the account."""
         self._rest.post(f"/v1/{remote_id}:resume")
         return self.status(remote_id)
 
     def delete_file(self, file_id: str) -> None:
-        """Remove an uploaded dataset; one that is gone already is no error."""
+        """Delete an uploaded dataset; a missing one is not an error."""
         self._rest.delete(f"/v1/{file_id}")
 
     def _whose(self) -> str:
-        """The account's name; asked for once where the user did not say it."""
+        """Return the account's name; asked for once where the user did not give it."""
         if self._account is None:
             found = self._rest.read_all(Account, self._rest.get("/v1/accounts"), "accounts")
             if len(found) != 1:
                 names = ", ".join(each.name.removeprefix("accounts/") for each in found) or "none"
                 raise RequestError(
-                    "the key does not say which Fireworks account is meant",
+                    "the key belongs to several Fireworks accounts, or to none",
                     hint=f"export FIREWORKS_ACCOUNT_ID=…; accounts of this key: {names}",
                 )
             self._account = found[0].name
@@ -218,7 +219,7 @@ class Fireworks(Service):
         return self._rest.read(Job, self._rest.get(f"/v1/{remote_id}"))
 
     def _last(self, order: Order) -> tuple[int, State | None]:
-        """The last job that this order made, and its number; number 1 and None when there is none."""
+        """Return the last job of this order and its number; number 1 and None when there is none."""
         last: tuple[int, State | None] = (1, None)
         for number in range(1, _MOST_ATTEMPTS):
             try:
@@ -238,5 +239,5 @@ def _id(order: Order, number: int) -> str:
 
 
 def _whole(model: str) -> str:
-    """The whole name of a model: `qwen3-8b` is one of Fireworks' own."""
+    """Return the full name of a model: `qwen3-8b` is one of Fireworks' own."""
     return model if "/" in model else f"accounts/fireworks/models/{model}"

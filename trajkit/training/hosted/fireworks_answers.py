@@ -1,4 +1,4 @@
-"""What Fireworks says of a job, in our words."""
+"""Convert Fireworks' answers about a job."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _PAUSED = "JOB_STATE_PAUSED"
 
 
 class Money(Wire):
-    """A sum."""
+    """A sum of money."""
 
     currency_code: str | None = None
-    """Of which currency."""
+    """Currency."""
     units: int = 0
-    """Whole ones."""
+    """Whole units."""
     nanos: int = 0
-    """And billionths."""
+    """Billionths of a unit."""
 
 
 class Progress(Wire):
-    """How far a training is."""
+    """The progress of a training."""
 
     percent: int | None = None
-    """In hundredths."""
+    """Per cent."""
     epoch: int | None = None
-    """Of which epoch, from 0; None when it is of the whole."""
+    """Epoch of the percentage, from 0; None when it is of the whole training."""
 
 
 class Training(Wire):
-    """What a job of preferences keeps one level deeper."""
+    """A part of a preference job."""
 
     output_model: str | None = None
     """Name of the tuned model."""
@@ -58,27 +58,27 @@ class Job(Wire):
     """A job at Fireworks."""
 
     name: RemoteId
-    """Its whole name, with the account's."""
+    """Full name, with the account's."""
     state: str = "JOB_STATE_UNSPECIFIED"
-    """How far it is."""
+    """State of the job."""
     status: Status | None = None
-    """What is wrong with it, where something is."""
+    """Error of the job, where there is one."""
     output_model: str | None = None
     """Name of the tuned model."""
     training_config: Training | None = None
-    """Where a job of preferences has it."""
+    """Part with the model's name in a preference job."""
     job_progress: Progress | None = None
-    """How far the training is."""
+    """Progress of the training."""
     estimated_cost: Money | None = None
-    """What it is expected to cost."""
+    """Expected cost."""
     metrics_file_signed_url: str | None = None
-    """Where its losses are."""
+    """Address of its losses."""
     update_time: str | None = None
-    """When all that was so."""
+    """Time of the last update."""
 
 
 def state_of(job: Job) -> State:
-    """How far a job is."""
+    """Convert the state of a job."""
     status = _STATES.get(job.state, JobStatus.RUNNING)
     has_failed = status == JobStatus.FAILED and job.status is not None
     model = job.output_model or (None if job.training_config is None else job.training_config.output_model)
@@ -97,20 +97,20 @@ def state_of(job: Job) -> State:
 
 
 def progress(job: Job) -> Iterator[Event]:
-    """How far the training is, as an event."""
-    told = job.job_progress
-    if told is None or told.percent is None:
+    """Yield the progress of the training as an event."""
+    current = job.job_progress
+    if current is None or current.percent is None:
         return
-    of = "" if told.epoch is None else f" of epoch {told.epoch + 1}"
+    of = "" if current.epoch is None else f" of epoch {current.epoch + 1}"
     yield Event(
-        event_id=f"progress-{told.epoch or 0}-{told.percent}",
+        event_id=f"progress-{current.epoch or 0}-{current.percent}",
         at=moment(job.update_time),
-        message=f"{told.percent} %{of}",
+        message=f"{current.percent} %{of}",
     )
 
 
 def steps(metrics: str) -> Iterator[Event]:
-    """The losses of a metrics file, as events. A line that is being written is left for the next time."""
+    """Yield the losses of a metrics file as events. An incomplete last line is left for the next call."""
     for line in metrics.splitlines():
         try:
             row = json.loads(line)

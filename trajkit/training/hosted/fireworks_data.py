@@ -1,4 +1,4 @@
-"""Datasets at Fireworks: a record first, then its file, and it is ready when Fireworks has looked at it."""
+"""Upload datasets to Fireworks: a record first, then its file; it is ready once Fireworks has checked it."""
 
 from __future__ import annotations
 
@@ -18,51 +18,51 @@ from trajkit.training.hosted.rest import Rest
 from trajkit.training.hosted.service import Sent
 
 DIRECT_BYTES = 150_000_000
-"""A larger file goes to an address of its own."""
+"""A larger file is uploaded to a separate address."""
 _PATIENCE_S = 600.0
 
 
 class Wire(Said):
-    """An answer of Fireworks, whose names are `likeThis`."""
+    """An answer of Fireworks, whose fields are in camelCase."""
 
     model_config = ConfigDict(alias_generator=to_camel)
 
 
 class Status(Wire):
-    """How something went."""
+    """An error status."""
 
     code: str | None = None
-    """`OK`, or what is wrong."""
+    """`OK`, or an error code."""
     message: str | None = None
-    """In words."""
+    """The message."""
 
 
 class Dataset(Wire):
-    """Rows at Fireworks."""
+    """A dataset at Fireworks."""
 
     name: str
-    """Its whole name, with the account's."""
+    """Full name, with the account's."""
     state: str | None = None
     """`UPLOADING` or `READY`."""
     status: Status | None = None
-    """What is wrong with it, where something is."""
+    """Error of the dataset, where there is one."""
 
 
 def upload(rest: Rest, account: str, path: Path, *, on_sent: Sent, direct_bytes: int) -> str:
-    """Send a file of rows, and wait until Fireworks is ready to read it; the name of the dataset.
+    """Upload a file of rows, wait until Fireworks can read it, and return the name of the dataset.
 
     Args:
         rest: Its API.
         account: The account's name, with `accounts/` before it.
         path: The file.
-        on_sent: Told how many bytes are sent, and of how many.
-        direct_bytes: A larger file goes to an address of its own.
+        on_sent: Called with the bytes sent and the total.
+        direct_bytes: A larger file is uploaded to a separate address.
 
     Raises:
-        ServiceError: It is not taken; what was made of it is removed again.
+        ServiceError: Fireworks refuses it; its record is removed again.
     """
     dataset_id = (
-        f"trajkit-{secrets.token_hex(8)}"  # a new one each time: removing it takes it from no other job
+        f"trajkit-{secrets.token_hex(8)}"  # a new id each time, so that no other job uses the dataset
     )
     with path.open("rb") as file:
         n_rows = sum(1 for _ in file)
@@ -91,14 +91,14 @@ def _put(rest: Rest, name: str, path: Path, on_sent: Sent) -> None:
         raise ServiceError(f"Fireworks gave no address for {path.name}", hint="pip install -U trajkit")
     headers = {"Content-Type": "application/octet-stream"}
     signed = parse_qs(urlsplit(address).query).get("X-Goog-SignedHeaders", [""])[0].split(";")
-    if "x-goog-content-length-range" in signed:  # what an address is signed for has to be said
+    if "x-goog-content-length-range" in signed:  # a signed header must be sent
         headers["x-goog-content-length-range"] = f"{n_bytes},{n_bytes}"
     rest.put(address, path, start=0, n_bytes=n_bytes, headers=headers, on_sent=on_sent)
     _patiently(lambda: rest.post(f"/v1/{name}:validateUpload"))
 
 
 def _patiently(ask: Callable[[], object]) -> None:
-    """Ask again while the service says that the bytes are still on their way."""
+    """Repeat a request while the service says that the bytes have not arrived yet."""
     deadline, pause_s = time.monotonic() + _PATIENCE_S, 0.2
     while True:
         try:
@@ -120,12 +120,12 @@ def _ready(rest: Rest, name: str, path: Path) -> None:
             return
         if found.status is not None and found.status.code not in (None, "OK"):
             raise ServiceError(
-                f"Fireworks does not take {path.name}: {found.status.message or found.status.code}",
-                hint=f"`trajkit validate {path} --target fireworks` looks at the same rows",
+                f"Fireworks refuses {path.name}: {found.status.message or found.status.code}",
+                hint=f"`trajkit validate {path} --target fireworks` checks the same rows",
             )
         if time.monotonic() > deadline:
             raise ServiceError(
-                f"{name} is {found.state} still after {_PATIENCE_S:g} s", hint="try again later"
+                f"{name} is still {found.state} after {_PATIENCE_S:g} s", hint="try again later"
             )
         time.sleep(pause_s)
         pause_s = min(pause_s * 1.5, 10)

@@ -1,4 +1,4 @@
-"""How a model is trained at Fireworks. Names are those of its SDK."""
+"""Settings of training at Fireworks, named as in its SDK."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _PREFERENCES = ("beta", "loss_method")
 
 
 class FireworksRecipe(Model):
-    """Everything that decides what comes out, but for the rows and the model."""
+    """All settings that affect the result, except for the rows and the model."""
 
     epochs: Positive = 3
     """Passes over the rows."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """At its highest; None for the service's own."""
+    """Highest learning rate; None for the service's own."""
     lora_rank: Annotated[int, Field(ge=0)] | None = None
     """Rank of the adapter; None for the service's own."""
     max_context_length: Positive | None = None
@@ -27,37 +27,37 @@ class FireworksRecipe(Model):
     batch_size_samples: Positive | None = None
     """Rows in a batch; None for the service's own."""
     learning_rate_warmup_steps: Annotated[int, Field(ge=0)] | None = None
-    """Steps in which the learning rate rises; None for the service's own."""
+    """Steps of warm-up; None for the service's own."""
     optimizer_weight_decay: Annotated[float, Field(ge=0)] | None = None
-    """Of the optimizer; None for the service's own."""
+    """Weight decay; None for the service's own."""
     eval_auto_carveout: bool = False
-    """Let the service set rows aside to measure: by chance, and not by world."""
+    """Let the service split off validation rows at random, not by world."""
     warm_start_from: str | None = None
-    """An adapter of yours to go on from, instead of the base model."""
+    """An adapter of your account to start from, instead of the base model."""
     is_turbo: bool = False
-    """Train faster, for more money."""
+    """Train faster at a higher price."""
     output_model: str | None = None
     """Name of the tuned model; None for that of the job."""
     beta: Annotated[float, Field(gt=0, lt=0.5)] | None = None
-    """Of preferences only: how near the model stays to the base; None for the service's own."""
+    """Preferences only: strength of the tie to the base model; None for the service's own."""
     loss_method: Literal["DPO", "ORPO"] | None = None
-    """Of preferences only: which loss; None for DPO."""
+    """Preferences only: the loss; None for DPO."""
 
     def of(self, method: str) -> Self:
-        """The recipe for this method.
+        """Return the recipe for this method.
 
         Raises:
-            ValueError: It says something of another method.
+            ValueError: It sets an option of another method.
         """
         strange = next((name for name in _PREFERENCES if getattr(self, name) and method != "dpo"), None)
         if strange is not None:
-            raise ValueError(f"{strange} is of preferences (dpo)")
+            raise ValueError(f"{strange} is an option of preferences (dpo)")
         if method == "dpo" and (self.eval_auto_carveout or self.is_turbo):
-            raise ValueError("eval_auto_carveout and is_turbo are not of preferences (dpo)")
+            raise ValueError("eval_auto_carveout and is_turbo are not options of preferences (dpo)")
         return self
 
     def request(self, method: str, *, base: str, output_model: str) -> dict[str, Any]:
-        """The part of Fireworks' request that it decides."""
+        """Return the recipe's part of Fireworks' request."""
         names = (
             *("epochs", "learning_rate", "lora_rank", "max_context_length", "batch_size_samples"),
             *("learning_rate_warmup_steps", "optimizer_weight_decay"),

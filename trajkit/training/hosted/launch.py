@@ -1,4 +1,4 @@
-"""Start, follow and end a job at a service, from any process: uploaded once, created once, paid for once."""
+"""Start, follow and end a job at a service, from any process; uploads and creation happen once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from trajkit.training.step import Step
 LOCK = "service.lock"
 FIRST_POLL_S, LONGEST_POLL_S = 2.0, 30.0
 PATIENCE_S = 900.0
-"""So long a service may be out of reach before the waiting ends. The job goes on meanwhile."""
+"""Seconds that a service may be unreachable before the wait ends. The job continues."""
 _SLOWER = 1.5
 _NOBODY = Telling()
 
@@ -29,18 +29,18 @@ _NOBODY = Telling()
 def start(runs: Runs, job_id: str, *, telling: Telling = _NOBODY, again: bool = False) -> TuneJob:
     """Upload the rows of a prepared job and create it, once.
 
-    A job that runs or succeeded is left alone. One that the service has already is taken up, also when the
-    process that created it died before it could write that down. One that failed is created anew.
+    A job that runs or succeeded is left alone. An existing job at the service is used, even when the process
+    that created it died before it recorded that. A failed job is created again.
 
     Args:
-        runs: Where jobs are kept.
-        job_id: Which.
-        telling: Who is told what happens.
-        again: Create it even where the service may have it already.
+        runs: Folder of the jobs.
+        job_id: Id of the job.
+        telling: Callbacks for progress and messages.
+        again: Create the job even if the service may have it.
 
     Raises:
-        RequestError: Another process does this, there is no key, or the service may have the job already and
-            `again` is not given.
+        RequestError: Another process starts the job, there is no key, or the service may have the job already
+            and `again` is not given.
         ServiceError: The service refused, or cannot be reached.
     """
     with _only_here(runs, job_id):
@@ -49,8 +49,8 @@ def start(runs: Runs, job_id: str, *, telling: Telling = _NOBODY, again: bool = 
             return job
         remote = Remote.of(job)
         service = connect(job.target, remote.settings)
-        if job.status.is_final:  # whoever asks again has agreed to pay again
-            is_open = remote.is_asked_for and remote.state is None  # it may be there
+        if job.status.is_final:  # starting it again means agreeing to pay again
+            is_open = remote.is_asked_for and remote.state is None  # the service may have it
             update = {"state": None, "checkpoints": (), "fetched": (), "is_asked_for": is_open}
             remote = remote.model_copy(update=update)
         remote = remote.model_copy(update={"is_agreed": True})
@@ -67,21 +67,21 @@ def follow(
     on_message: Callable[[str], None] = lambda message: None,
     timeout_s: float | None = None,
 ) -> TuneJob:
-    """Ask again and again until a job has ended, more seldom the longer nothing happens.
+    """Poll until a job has ended, less often the longer nothing happens.
 
-    Whoever stops waiting (Ctrl-C) does not stop the job.
+    Ctrl-C ends the wait, not the job.
 
     Args:
-        runs: Where jobs are kept.
-        job_id: Which.
-        on_step: Told of every loss, from the first one on.
-        on_message: Told what the service says, and when it is out of reach.
-        timeout_s: Seconds to wait; None for as long as it takes.
+        runs: Folder of the jobs.
+        job_id: Id of the job.
+        on_step: Called with every loss, from the first one on.
+        on_message: Called with the service's messages, and when it is unreachable.
+        timeout_s: Seconds to wait; None for no limit.
 
     Raises:
         TimeoutError: It has not ended by then.
         RequestError: It was never created.
-        ServiceError: The service refused to tell, or was out of reach for `PATIENCE_S`.
+        ServiceError: The service refused, or was unreachable for `PATIENCE_S`.
     """
     begun = time.monotonic()
     reached, pause_s, n_seen, said = begun, FIRST_POLL_S, 0, ""
@@ -91,7 +91,7 @@ def follow(
         except Unreachable as error:
             job = runs.load(job_id)
             if time.monotonic() - reached > PATIENCE_S:
-                hint = f"it goes on there; `trajkit jobs wait {job_id}` waits for it again"
+                hint = f"the job continues there; `trajkit jobs wait {job_id}` waits for it again"
                 raise ServiceError(error.message, hint=hint) from error
             word = f"{error.message}; trying again"
         else:
@@ -106,12 +106,12 @@ def follow(
             _tell(event, on_step, (lambda message: None) if was_over else on_message)
         if job.status == JobStatus.PREPARED and not _is_busy(runs, job_id):
             raise RequestError(
-                f"job {job_id} was not created", hint=f"`trajkit jobs resume {job_id}` goes on with it"
+                f"job {job_id} was not created", hint=f"`trajkit jobs resume {job_id}` creates it"
             )
         if job.status.is_final:
             return job
         if timeout_s is not None and time.monotonic() - begun + pause_s > timeout_s:
-            raise TimeoutError(f"job {job_id} is {word} still after {timeout_s:g} s")
+            raise TimeoutError(f"job {job_id} is still {word} after {timeout_s:g} s")
         time.sleep(pause_s)
         pause_s = FIRST_POLL_S if events else min(pause_s * _SLOWER, LONGEST_POLL_S)
 
@@ -120,7 +120,7 @@ def _word(job: TuneJob) -> str:
     state = Remote.of(job).state
     if state is None:
         return job.status.value
-    return f"{state.said}: `trajkit jobs resume {job.job_id}` goes on" if state.is_paused else state.said
+    return f"{state.said}: `trajkit jobs resume {job.job_id}` resumes it" if state.is_paused else state.said
 
 
 def _tell(
@@ -133,12 +133,12 @@ def _tell(
 
 
 def refreshed(runs: Runs, job_id: str) -> TuneJob:
-    """A job as it is now; what the service has told meanwhile is written down.
+    """Return a job with its current state, and record the service's news.
 
-    Where another process does the same, what that one wrote last is given.
+    Where another process does the same, the last recorded state is returned.
 
     Raises:
-        ServiceError: The service refused to tell, or cannot be reached.
+        ServiceError: The service refused, or cannot be reached.
     """
     with _lock(runs, job_id) as holder:
         job = runs.load(job_id)
@@ -159,15 +159,15 @@ def refreshed(runs: Runs, job_id: str) -> TuneJob:
 
 
 def cancel(runs: Runs, job_id: str) -> TuneJob:
-    """End a job for good, and remove what was uploaded for it.
+    """Cancel a job for good, and remove its uploaded files.
 
     Raises:
-        RequestError: It has ended already.
+        RequestError: It has already ended.
         ServiceError: The service refused.
     """
     job = refreshed(runs, job_id)
     if job.status.is_final:
-        raise RequestError(f"job {job_id} is {job.status} already")
+        raise RequestError(f"job {job_id} has already ended: {job.status}")
     with _only_here(runs, job_id):
         remote = Remote.of(job)
         service = connect(job.target, remote.settings)
@@ -177,12 +177,12 @@ def cancel(runs: Runs, job_id: str) -> TuneJob:
             remote = without_files(remote, service)
         said = "it was cancelled"
         if remote.is_asked_for:
-            said += f" here; {service.where} was asked for it and does not list it: look on its own page"
+            said += f" here; it was requested from {service.where}, which does not list it: see its own page"
         return _saved(runs, remote.put_into(job, status=JobStatus.CANCELLED, error=said))
 
 
 def pause(runs: Runs, job_id: str) -> TuneJob:
-    """Halt a running job, at a service that can do that.
+    """Pause a running job, at a service that supports it.
 
     Raises:
         RequestError: The service cannot, or the job does not run.
@@ -190,16 +190,16 @@ def pause(runs: Runs, job_id: str) -> TuneJob:
     """
     job, service, state = _running(runs, job_id)
     if not service.has_pause:
-        raise RequestError(f"{service.target} cannot halt a job", hint=f"trajkit jobs cancel {job_id}")
+        raise RequestError(f"{service.target} cannot pause a job", hint=f"trajkit jobs cancel {job_id}")
     with _only_here(runs, job_id):
         return take(runs, job.job_id, service, service.pause(state.remote_id))
 
 
 def resume(runs: Runs, job_id: str, *, telling: Telling = _NOBODY, again: bool = False) -> TuneJob:
-    """Go on with a job that was halted, or whose start was cut off; arguments as with `start`.
+    """Resume a paused job, or one whose start was interrupted; arguments as for `start`.
 
     Raises:
-        RequestError: Nobody agreed to it yet, or it has ended: another one would be paid for.
+        RequestError: The user has not agreed to it yet, or it has ended and a new one would cost again.
         ServiceError: The service refused.
     """
     job = refreshed(runs, job_id)
@@ -210,7 +210,7 @@ def resume(runs: Runs, job_id: str, *, telling: Telling = _NOBODY, again: bool =
         return job
     if job.status != JobStatus.RUNNING or remote.state is None:
         raise RequestError(
-            f"job {job_id} is {job.status}: a new one would be paid for",
+            f"job {job_id} is {job.status}: a new one would cost again",
             hint=f"`trajkit {job.method} {job.target}` with the same options shows the plan and asks",
         )
     if not remote.state.is_paused:
@@ -224,12 +224,12 @@ def _running(runs: Runs, job_id: str) -> tuple[TuneJob, Service, State]:
     job = refreshed(runs, job_id)
     remote = Remote.of(job)
     if job.status != JobStatus.RUNNING or remote.state is None:
-        raise RequestError(f"job {job_id} is {job.status}: it does not run")
+        raise RequestError(f"job {job_id} is not running: it is {job.status}")
     return job, connect(job.target, remote.settings), remote.state
 
 
 def _is_busy(runs: Runs, job_id: str) -> bool:
-    """Whether another process is at work on a job: it may be uploading."""
+    """Check whether another process works on a job, such as an upload."""
     with _lock(runs, job_id) as holder:
         return holder is not None
 

@@ -1,4 +1,4 @@
-"""Fine-tuning over OpenAI's API: at OpenAI, and wherever else it is spoken."""
+"""Fine-tune over OpenAI's API, at OpenAI and at other services that have it."""
 
 from __future__ import annotations
 
@@ -35,24 +35,24 @@ from trajkit.training.hosted.service import (
 from trajkit.training.job import JobStatus
 
 MARK = "trajkit_run"
-"""Under this name a job's metadata hold `Order.mark`."""
+"""Key of `Order.mark` in a job's metadata."""
 _LONG_S = 600.0
-"""So long an upload or the creation of a job may take."""
+"""Seconds that an upload or the creation of a job may take."""
 _MOST_JOBS, _MOST_CHECKPOINTS = 1000, 1000
 _NEVER_SUCCEED = (JobStatus.FAILED, JobStatus.CANCELLED)
 
 
 def connect(settings: JsonObject) -> Service:
-    """The service that settings name: `profile` and `base_url`, see `openai_client.address_of`."""
+    """Connect to the service of `profile` and `base_url`; see `openai_client.address_of`."""
     return OpenAIService(*address_of(settings))
 
 
 class OpenAIService(Service):
-    """Anyone who speaks OpenAI's fine-tuning API.
+    """A service with OpenAI's fine-tuning API.
 
     Args:
-        profile: Who it is.
-        url: The address of the API, up to `/v1`.
+        profile: The service.
+        url: Address of the API, including `/v1`.
     """
 
     target = "openai"
@@ -67,7 +67,7 @@ class OpenAIService(Service):
 
     @property
     def usual_model(self) -> str | None:
-        """Tuned where nobody says what; None: somebody must."""
+        """Model that is tuned by default; None where the user must name one."""
         return self.profile.default_model
 
     @property
@@ -76,22 +76,22 @@ class OpenAIService(Service):
         return {"profile": self.profile.name, "base_url": self.where}
 
     def format(self, method: str) -> SftFormat | PreferenceFormat:
-        """OpenAI's rows."""
+        """Return the format of the rows."""
         return OPENAI_SFT if method == "sft" else OPENAI_DPO
 
     def resolved(self, method: str, given: JsonObject) -> JsonObject:
-        """The recipe that is meant."""
+        """Parse the recipe."""
         return read_recipe(given, method=method, rules=self.rules).model_dump(mode="json")
 
     def epochs(self, recipe: JsonObject, n_rows: int) -> float | None:
-        """How often each row is learned."""
+        """Return the number of passes over the rows."""
         asked = OpenAIRecipe.model_validate(recipe).n_epochs
         if asked != "auto":
             return asked
         return usual_epochs(n_rows) if self._is_openai else None
 
     def known(self, model: str) -> ModelFacts:
-        """What trajkit's own file says: prices and dates are OpenAI's alone."""
+        """Return the facts in trajkit's own file; prices and dates are valid for OpenAI only."""
         facts = known_facts(model, *(() if self.profile.note is None else (self.profile.note,)))
         if self._is_openai:
             return facts
@@ -99,7 +99,7 @@ class OpenAIService(Service):
         return facts.model_copy(update=dict.fromkeys(theirs))
 
     def preflight(self, model: str) -> ModelFacts:
-        """Ask for the model and for earlier jobs, which is where a closed organisation shows first."""
+        """Ask for the model and for earlier jobs; this shows whether the organisation may create jobs."""
         facts = self.known(model)
         found = self._model(model)
         update: dict[str, Any] = {}
@@ -110,7 +110,7 @@ class OpenAIService(Service):
             )
             found = {}
         dates = found.get("deprecation")
-        dates = dates if isinstance(dates, Mapping) else {}  # Azure's: of tuning and of use
+        dates = dates if isinstance(dates, Mapping) else {}  # Azure's dates of tuning and of use
         for name, value in (
             ("shutdown_on", found.get("shutdown_date") or dates.get("inference")),
             ("last_job_on", dates.get("fine_tune")),
@@ -129,7 +129,7 @@ class OpenAIService(Service):
         return facts
 
     def _model(self, model: str) -> Mapping[str, Any] | None:
-        """What the service says about a model; None where one that is not OpenAI does not know it."""
+        """Return the service's facts about a model; None where a service beside OpenAI does not list it."""
         openai = need("openai", extra="openai")
         with self._client.talk(f"asking for {model}") as client:
             try:
@@ -144,19 +144,19 @@ class OpenAIService(Service):
                 ) from None
 
     def upload(self, path: Path, *, on_sent: Sent = lambda n_done, n_total: None) -> str:
-        """Send a file, in parts where it is large."""
+        """Upload a file, in parts where it is large."""
         with self._client.talk(f"uploading {path.name}", timeout_s=_LONG_S) as client:
             sent = upload(client, path, parts_from=self.profile.parts_from, on_sent=on_sent)
         return str(self._client.read(sent, "uploading")["id"])
 
     def find(self, order: Order) -> State | None:
-        """By the mark in the metadata, and by the file."""
+        """Find the job by the mark in its metadata, and by its file."""
         with self._client.talk("looking for the job") as client:
             jobs = client.fine_tuning.jobs
             listings: list[Any] = []
             if self.profile.has_metadata:
                 listings.append(jobs.list(limit=100, metadata={MARK: order.mark}))
-            if order.training_file is not None:  # where metadata are not kept or not searched
+            if order.training_file is not None:  # some services do not keep or search metadata
                 listings.append(jobs.list(limit=100))
             for listing in listings:
                 for job in objects(listing, _MOST_JOBS):
@@ -170,7 +170,7 @@ class OpenAIService(Service):
         return None
 
     def create(self, order: Order) -> State:
-        """Create the job; the client does not try twice."""
+        """Create the job, without retries."""
         recipe = OpenAIRecipe.model_validate(order.recipe)
         arguments = arguments_of(recipe, method=order.method, has_method=self.profile.has_method)
         if self.profile.has_metadata:
@@ -184,14 +184,14 @@ class OpenAIService(Service):
         return state_of(self._client.read(job, "creating the job"))
 
     def status(self, remote_id: str) -> State:
-        """How far it is."""
+        """Return the state of a job."""
         with self._client.talk("asking for the job") as client:
             return state_of(
                 self._client.read(client.fine_tuning.jobs.retrieve(remote_id), "asking for the job")
             )
 
     def events(self, remote_id: str, known: Container[str] = ()) -> Sequence[Event]:
-        """What is new; the service tells the newest first."""
+        """Return the new events; the service lists the newest first."""
         found: list[Event] = []
         with self._client.talk("asking for events") as client:
             for event in objects(client.fine_tuning.jobs.list_events(remote_id, limit=100), MOST_EVENTS):
@@ -199,11 +199,11 @@ class OpenAIService(Service):
                     break
                 if event.get("id"):
                     found.append(event_of(event))
-        found.reverse()  # of those of one second the order stays
+        found.reverse()  # keeps the order of events within one second
         return sorted(found, key=lambda event: event.at.timestamp() if event.at else 0.0)
 
     def checkpoints(self, remote_id: str) -> Sequence[Checkpoint]:
-        """Those that are kept; none where the service does not know the question."""
+        """Return the kept checkpoints; none where the service does not support the request."""
         openai = need("openai", extra="openai")
         with self._client.talk("asking for checkpoints") as client:
             try:
@@ -215,28 +215,28 @@ class OpenAIService(Service):
         return tuple(sorted(found, key=lambda checkpoint: checkpoint.n_steps or 0))
 
     def cancel(self, remote_id: str) -> State:
-        """End it for good."""
+        """Cancel a job for good."""
         with self._client.talk("cancelling the job") as client:
             return state_of(self._client.read(client.fine_tuning.jobs.cancel(remote_id), "cancelling"))
 
     def pause(self, remote_id: str) -> State:
-        """Halt it."""
+        """Pause a job."""
         with self._client.talk("halting the job") as client:
             return state_of(self._client.read(client.fine_tuning.jobs.pause(remote_id), "halting"))
 
     def resume(self, remote_id: str) -> State:
-        """Go on with it."""
+        """Resume a job."""
         with self._client.talk("resuming the job") as client:
             return state_of(self._client.read(client.fine_tuning.jobs.resume(remote_id), "resuming"))
 
     def delete_file(self, file_id: str) -> None:
-        """Remove an uploaded file."""
+        """Delete an uploaded file."""
         openai = need("openai", extra="openai")
         with self._client.talk(f"removing {file_id}") as client, contextlib.suppress(openai.NotFoundError):
             client.files.delete(file_id)
 
     def fetch(self, file_id: str, goal: Path) -> None:
-        """Write a result file; one that comes as base64, as OpenAI's tables of losses do, is decoded."""
+        """Write a result file; base64, as in OpenAI's tables of losses, is decoded."""
         with self._client.talk(f"fetching {file_id}") as client:
             content = client.files.content(file_id).read()
         with replacing(goal) as temporary:

@@ -1,4 +1,4 @@
-"""What OpenAI's fine-tuning API answers, in our words: what is not known is passed over, never an error."""
+"""Convert the answers of OpenAI's fine-tuning API; unknown fields are ignored."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _STEP_OF = re.compile(r"[Ss]tep (\d+)(?:/(\d+))?")
 
 
 def state_of(job: Mapping[str, Any]) -> State:
-    """How far a job is."""
+    """Convert the state of a job."""
     said = str(job.get("status") or "unknown")
     word = said.lower()
     error = job.get("error")
-    error = error if isinstance(error, Mapping) else {}  # `{}` and null both say that there is none
+    error = error if isinstance(error, Mapping) else {}  # both `{}` and null mean no error
     return State(
         remote_id=job["id"],
         status=_STATUSES.get(word, JobStatus.RUNNING),
@@ -46,7 +46,7 @@ def state_of(job: Mapping[str, Any]) -> State:
 
 
 def event_of(event: Mapping[str, Any]) -> Event:
-    """Something that happened."""
+    """Convert an event."""
     message = _text(event.get("message")) or ""
     return Event(
         event_id=str(event["id"]),
@@ -58,7 +58,7 @@ def event_of(event: Mapping[str, Any]) -> Event:
 
 
 def _step(data: Any, message: str) -> Step | None:
-    """How far a training is, of an event with losses."""
+    """Return the losses of an event; None where it has none."""
     if not isinstance(data, Mapping):
         return None
     number = _count(data.get("step"))
@@ -67,15 +67,15 @@ def _step(data: Any, message: str) -> Step | None:
     eval_loss = full if full is not None else _number(data.get("valid_loss"))
     if number is None or (loss is None and eval_loss is None):
         return None
-    told = _STEP_OF.search(message)
+    counted = _STEP_OF.search(message)
     total = _count(data.get("total_steps"))
-    if total is None and told is not None and told[2] is not None:
-        total = int(told[2])
+    if total is None and counted is not None and counted[2] is not None:
+        total = int(counted[2])
     return Step(number, total, None, loss, eval_loss, None)
 
 
 def checkpoint_of(checkpoint: Mapping[str, Any]) -> Checkpoint | None:
-    """A model on the way; None where it has no name."""
+    """Convert a checkpoint; None where it has no name."""
     name = _text(checkpoint.get("fine_tuned_model_checkpoint"))
     if name is None:
         return None
@@ -91,7 +91,7 @@ def checkpoint_of(checkpoint: Mapping[str, Any]) -> Checkpoint | None:
 
 
 def day_of(value: Any) -> date | None:
-    """A day, written as one or as seconds; None when it is neither."""
+    """Parse a day from a date or from seconds; None when it is neither."""
     if isinstance(value, str):
         try:
             return date.fromisoformat(value[:10])
@@ -102,7 +102,7 @@ def day_of(value: Any) -> date | None:
 
 
 def _facts(job: Mapping[str, Any]) -> JsonObject:
-    """What the service chose."""
+    """Return the settings that the service chose."""
     found: JsonObject = {}
     method = job.get("method")
     if isinstance(method, Mapping) and isinstance(part := method.get(str(method.get("type"))), Mapping):

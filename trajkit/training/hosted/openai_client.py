@@ -1,4 +1,4 @@
-"""The `openai` package's client: which service and address, uploads, errors as ours, answers as JSON."""
+"""Use the `openai` package: choose service and address, upload files, convert errors and answers."""
 
 from __future__ import annotations
 
@@ -36,37 +36,37 @@ _BUSY = 503
 _LONGEST_KEPT = 20_000
 PART_BYTES = 64 * 1024 * 1024
 TAKING_IN = ("pending", "running")
-"""Azure's words for a file that is there and that no job can use yet."""
+"""Azure's states of an uploaded file that no job can use yet."""
 POLL_S, LONGEST_S = 2.0, 900.0
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _AZURE_VARIABLE = "AZURE_OPENAI_ENDPOINT"
 PROFILES = {service.name: service for service in HOSTED.values() if service.api == "openai"}
-"""The services that speak it, by name."""
+"""The services with this API, by name."""
 OPENAI, OTHER = PROFILES["openai"], PROFILES["other"]
 
 
 class Client:
-    """Talks to one service with its key.
+    """Calls one service with its key.
 
     Args:
-        profile: Who it is.
-        url: The address of the API, up to `/v1`.
+        profile: The service.
+        url: Address of the API, including `/v1`.
     """
 
     def __init__(self, profile: HostedService, url: str) -> None:
         self._variable, self._url = profile.key_variable, url
         self._key = secret_from_environment(profile.key_variable)
         self.failures = Failures(url, profile.key_variable, self._key, profile.rows.name)
-        """What becomes of the client's errors."""
+        """Converts the errors of the client."""
 
     @contextlib.contextmanager
     def talk(self, what: str, *, max_retries: int = 2, timeout_s: float = _SHORT_S) -> Iterator[OpenAI]:
-        """A client for the time of a block, whose errors become ours."""
+        """Yield a client, and convert its errors in the block."""
         openai = need("openai", extra="openai")
         if self._key is None:
             raise MissingKey(
                 f"{self._variable} is not set: it holds the key for {self._url}",
-                hint=f"export {self._variable}=… in this terminal; it is written down nowhere",
+                hint=f"export {self._variable}=… in this terminal; trajkit never stores it",
             )
         with openai.OpenAI(
             base_url=self._url,
@@ -77,7 +77,7 @@ class Client:
         ) as talking:
             try:
                 yield talking
-            # none is a cause of ours: the request in it holds the key
+            # no error gets a cause: the request in the cause holds the key
             except openai.APIStatusError as error:
                 raise self.failures.refusal(error, what) from None
             except openai.APIConnectionError as error:
@@ -85,15 +85,15 @@ class Client:
                     raise error.__cause__ from None
                 raise self.failures.silence(error, what) from None
             except (openai.APIError, ValueError, KeyError, AttributeError, TypeError) as error:
-                # the package takes JSON of another shape for its own objects
+                # the package parses JSON of another shape as its own objects
                 raise self.failures.nonsense(what, str(getattr(error, "doc", error))) from None
 
     def masked(self, content: bytes) -> bytes:
-        """The content of a file without the key."""
+        """Remove the key from the content of a file."""
         return harmless(content, self._key)
 
     def read(self, answer: Any, what: str) -> Mapping[str, Any]:
-        """An answer as JSON. The client checks nothing, and gives text for what is no object."""
+        """Convert an answer to a mapping with an id, which the package does not check."""
         found = answer.to_dict(mode="json", warnings=False) if hasattr(answer, "to_dict") else answer
         if not isinstance(found, Mapping):
             raise self.failures.nonsense(what, str(answer))
@@ -103,16 +103,16 @@ class Client:
 
 
 def first_page(listing: Any) -> list[Any]:
-    """What the first page of a listing has."""
+    """Return the items of a listing's first page."""
     data = getattr(listing, "data", None)
     return data if isinstance(data, list) else []
 
 
 def objects(listing: Iterable[Any], most: int) -> Iterator[Mapping[str, Any]]:
-    """Everything of a listing, page after page, up to so many.
+    """Yield the items of a listing, page after page, up to a limit.
 
     Raises:
-        KeyError: It is no listing: what it would have listed may be there.
+        KeyError: It is not a listing, so nothing is known about its items.
     """
     data = getattr(listing, "data", None)
     if not isinstance(data, list) and (data is not None or "data" not in _fields_of(listing)):
@@ -121,64 +121,64 @@ def objects(listing: Iterable[Any], most: int) -> Iterator[Mapping[str, Any]]:
     for item in islice(listing, most):
         found = item.to_dict(mode="json", warnings=False) if hasattr(item, "to_dict") else {}
         if found.get("id") in seen:
-            return  # the service gives the same page again and again
+            return  # the service repeats the same page
         seen.add(found.get("id"))
         yield found
 
 
 def _fields_of(answer: Any) -> Collection[str]:
-    """The fields that an answer has; none where it is no object."""
+    """Return the fields of an answer; none where it is not an object."""
     fields: Collection[str] = getattr(answer, "model_fields_set", ())
     return fields
 
 
 class Failures:
-    """Turns what the client raises into our errors.
+    """Converts the client's exceptions to trajkit's errors.
 
     Args:
-        where: The address, for messages.
-        key_variable: Where the key is from, for hints.
-        key: Blotted out of whatever the service says.
-        rules: Whose rules rows are checked by, for hints.
+        where: Address of the API, for messages.
+        key_variable: Environment variable of the key, for hints.
+        key: The key, which is removed from all messages.
+        rules: Name of the rules for rows, for hints.
     """
 
     def __init__(self, where: str, key_variable: str, key: SecretStr | None, rules: str) -> None:
         self._where, self._key_variable, self._key, self._rules = where, key_variable, key, rules
 
     def refusal(self, error: APIStatusError, what: str) -> ServiceError:
-        """The error behind an HTTP status that is no success.
+        """Return the error for an HTTP status that is not a success.
 
         Args:
-            error: Of the client.
-            what: What was tried, such as `creating the job`.
+            error: The client's exception.
+            what: The request in words, such as `creating the job`.
         """
         status, code = error.status_code, error.code
         said = self.safe(said_in(error.body) or error.message)
         message = f"{what}: {self._where} answered {status}: {said}"
         fault = fault_of_status(status, message, code=code, headers=error.response.headers)
         if fault.kind in _PASSING:
-            # a 503 in the API's own words is a refusal; one of a proxy may come after the work was done
+            # a 503 in the API's own format is a refusal; a proxy's may come after the work was done
             is_undone = status < 500 or (status == _BUSY and isinstance(error.body, Mapping))
             return Unreachable(message, hint="it may pass: try again later", is_undone=is_undone)
         return ServiceError(message, hint=self._hint(status, code, said))
 
     def silence(self, error: Exception, what: str) -> Unreachable:
-        """The error behind an answer that did not come."""
+        """Return the error for a missing answer."""
         said = self.safe(str(error.__cause__ or error)) or type(error).__name__
         return Unreachable(
             f"{what}: {self._where} cannot be reached: {said}", hint="check the network and the address"
         )
 
     def nonsense(self, what: str, said: str) -> Unreachable:
-        """The error behind an answer that is none of the API's: what was asked for may be done."""
+        """Return the error for an answer that is not the API's; the request may have been carried out."""
         return Unreachable(
-            f"{what}: {self._where} answered what is none of the API's answers: {self.safe(said)}",
-            hint="is the address right, up to /v1?",
+            f"{what}: {self._where} gave an answer that is not the API's: {self.safe(said)}",
+            hint="check the address, including /v1",
             answer=said[:_LONGEST_KEPT],
         )
 
     def safe(self, text: str) -> str:
-        """What a service said, short, without the key that it may repeat."""
+        """Return a service's message, shortened and without the key."""
         return shown(hidden(text, self._key))
 
     def _hint(self, status: int, code: str | None, said: str) -> str | None:
@@ -186,28 +186,28 @@ class Failures:
         if (known := way_out(code, said, rows=rows, rules=self._rules)) is not None:
             return known
         if 300 <= status < 400:
-            return f"{self._where} sends elsewhere, which is not followed: name the address itself"
+            return f"{self._where} redirects, which is not followed: use the final address"
         if status == 401:
-            return f"{self._key_variable} holds the key: is it right, and of this service?"
+            return f"check the key in {self._key_variable}, and that it belongs to this service"
         if status == 403:
-            return f"the key in {self._key_variable} may not do this: it needs models, files and fine-tuning"
+            return f"the key in {self._key_variable} lacks a permission: models, files and fine-tuning"
         if status == 404:
-            return "is the address right, up to /v1, and does the service have fine-tuning?"
+            return "check the address, including /v1, and whether the service has fine-tuning"
         return None
 
 
 def upload(client: OpenAI, path: Path, *, parts_from: int, on_sent: Sent) -> Any:
-    """Send it.
+    """Upload a file.
 
     Args:
-        client: Sends.
+        client: The client.
         path: The file.
-        parts_from: Files of this size and above go in parts.
-        on_sent: Told how many bytes are sent, and of how many.
+        parts_from: Size from which a file is sent in parts.
+        on_sent: Called with the bytes sent and the total.
 
     Returns:
-        The file, as the client gives it, once the service has taken it in; None where it finished an upload
-        without one.
+        The client's file object, once the service has processed the file; None where the service completed
+        an upload without one.
     """
     sent = _sent(client, path, parts_from=parts_from, on_sent=on_sent)
     deadline = time.monotonic() + LONGEST_S
@@ -236,20 +236,20 @@ def _sent(client: OpenAI, path: Path, *, parts_from: int, on_sent: Sent) -> Any:
                 on_sent(n_done, n_bytes)
         return client.uploads.complete(begun.id, part_ids=parts).file
     except BaseException:
-        with contextlib.suppress(Exception):  # it expires by itself within an hour
+        with contextlib.suppress(Exception):  # an unfinished upload expires within an hour
             client.uploads.cancel(begun.id)
         raise
 
 
 def address_of(settings: JsonObject) -> tuple[HostedService, str]:
-    """Who is meant, and the address of the API.
+    """Return the service and the address of its API.
 
     Args:
-        settings: `profile` and `base_url`; without an address that of the profile, or of the environment
-            (`OPENAI_BASE_URL`); without a profile the one whose host it is.
+        settings: `profile` and `base_url`. Without an address, that of the profile or of the environment
+            (`OPENAI_BASE_URL`) is used; without a profile, the one of the address.
 
     Raises:
-        RequestError: There is no such profile, no address, or it is none.
+        RequestError: There is no such profile, or no valid address.
     """
     name = settings.get("profile")
     if name is not None and name not in PROFILES:
@@ -265,7 +265,7 @@ def address_of(settings: JsonObject) -> tuple[HostedService, str]:
 
 
 def _usual(profile: HostedService) -> str:
-    """The profile's own address."""
+    """Return the profile's own address."""
     if profile.url is not None:
         return profile.url
     if profile.name == "azure" and (endpoint := os.environ.get(_AZURE_VARIABLE)):

@@ -1,4 +1,4 @@
-"""How a model is tuned over OpenAI's fine-tuning API. Names are the API's own."""
+"""Settings of tuning over OpenAI's fine-tuning API, named as in the API."""
 
 from __future__ import annotations
 
@@ -18,49 +18,47 @@ _ALWAYS_HEARD = ("n_epochs", "batch_size", "learning_rate_multiplier")
 
 
 class OpenAIRecipe(Model):
-    """Everything that decides what comes out, but for the data and the model."""
+    """All settings that affect the result, except for the data and the model."""
 
     n_epochs: Annotated[int, Field(ge=1, le=50)] | Auto = "auto"
     """Passes over the rows."""
     batch_size: Annotated[int, Field(ge=1, le=256)] | Auto = "auto"
     """Rows in a batch."""
     learning_rate_multiplier: Annotated[float, Field(gt=0)] | Auto = "auto"
-    """Times the service's own learning rate."""
+    """Factor on the service's own learning rate."""
     beta: Annotated[float, Field(gt=0, le=2)] | Auto | None = None
-    """Of direct preference optimization alone: how closely the model keeps to what it was."""
+    """Preferences only: strength of the tie to the base model."""
     seed: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
-    """Of the job; None lets the service draw one, which is written down."""
+    """Seed of the job; None lets the service choose one, which is recorded."""
     suffix: Annotated[str, Field(min_length=1, max_length=64)] | None = None
-    """In the name of the tuned model."""
+    """Part of the tuned model's name."""
     hyperparameters: JsonObject = {}
-    """A service's own, beside those above."""
+    """Further hyperparameters of a service."""
     extra_body: dict[str, Json] = {}
-    """Whatever else a service takes, at the top of the request."""
+    """Further fields of a service, at the top of the request."""
 
 
 def read_recipe(given: JsonObject, *, method: str, rules: str) -> OpenAIRecipe:
-    """The recipe that is meant.
+    """Parse the recipe.
 
     Args:
-        given: By name; one that is not a field goes to the top of the request.
+        given: Options by name; an unknown one goes to the top of the request.
         method: `sft` or `dpo`.
-        rules: Whose rules the suffix follows.
+        rules: Name of the rules for the suffix.
 
     Raises:
-        RequestError: A value cannot be, or a name is decided by the job itself.
+        RequestError: A value is invalid, or the job itself sets the option.
     """
     for name in _OURS:
         if name in given:
-            raise RequestError(f"{name} is not an option of a recipe", hint="the job says it")
+            raise RequestError(f"{name} is not an option of a recipe", hint="the job sets it")
     if "beta" in given and method != "dpo":
-        raise RequestError(
-            "beta is of direct preference optimization", hint="leave it out, or train with dpo"
-        )
+        raise RequestError("beta is an option of preferences (dpo)", hint="leave it out, or train with dpo")
     known = {name: value for name, value in given.items() if name in OpenAIRecipe.model_fields}
     more = {name: value for name, value in given.items() if name not in known}
     extra = known.pop("extra_body", {})
     if not isinstance(extra, dict):
-        raise RequestError("extra_body is an object", hint="such as --set trainingType=Standard")
+        raise RequestError("extra_body must be an object", hint="such as --set trainingType=Standard")
     try:
         recipe = OpenAIRecipe.model_validate({**known, "extra_body": {**extra, **more}})
     except ValidationError as error:
@@ -68,20 +66,20 @@ def read_recipe(given: JsonObject, *, method: str, rules: str) -> OpenAIRecipe:
         where = ".".join(str(part) for part in first["loc"][:1])
         raise RequestError(
             f"{where}={given.get(where)!r}: {first['msg'].removeprefix('Value error, ')}",
-            hint=f"the service's own: {', '.join(OpenAIRecipe.model_fields)}; anything else is sent as it is",
+            hint=f"known options: {', '.join(OpenAIRecipe.model_fields)}; others are sent unchanged",
         ) from error
     if recipe.suffix is not None and "." in recipe.suffix and not TARGETS[rules].suffix_has_dots:
-        raise RequestError(f"suffix={recipe.suffix!r} has a dot, and {rules} takes none")
+        raise RequestError(f"suffix={recipe.suffix!r} has a dot, which {rules} does not allow")
     return recipe
 
 
 def arguments_of(recipe: OpenAIRecipe, *, method: str, has_method: bool) -> dict[str, Any]:
-    """What of a recipe stands in the request.
+    """Return the recipe's part of the request.
 
     Args:
         recipe: The recipe.
         method: `sft` or `dpo`.
-        has_method: Whether the service has `method`; else hyperparameters stand at the top.
+        has_method: Whether the service has `method`; otherwise hyperparameters are at the top.
     """
     chosen: dict[str, Any] = {
         name: value for name in _ALWAYS_HEARD if (value := getattr(recipe, name)) != "auto"
@@ -104,7 +102,7 @@ def arguments_of(recipe: OpenAIRecipe, *, method: str, has_method: bool) -> dict
 
 
 def usual_epochs(n_rows: int) -> int:
-    """The passes that OpenAI's guide expects of its service where none are asked for."""
+    """Return the number of epochs that OpenAI's guide gives as its default."""
     if n_rows * 3 < 100:
         return min(25, max(1, 100 // max(1, n_rows)))
     return max(1, 25_000 // n_rows) if n_rows * 3 > 25_000 else 3

@@ -1,4 +1,4 @@
-"""What a service told of a job, taken over into its record: events, checkpoints, results, the way out."""
+"""Record a service's answers about a job: events, checkpoints, results, and hints for failures."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _FULL = "trajkit-full"
 
 
 def take(runs: Runs, job_id: str, service: Service, state: State) -> TuneJob:
-    """Write down how far a job is and what happened; when it has ended, fetch what it left.
+    """Record the state and the events of a job; when it has ended, fetch its results.
 
     The caller holds the job's lock.
 
     Raises:
-        ServiceError: The service did not tell what happened. Results that do not come are no error: they are
-            fetched the next time that somebody looks.
+        ServiceError: The service did not return the events. Results that cannot be fetched are no error; the
+            next refresh fetches them.
     """
     job = runs.load(job_id)
     state, problems = _with_names(state)
     remote = Remote.of(job).model_copy(update={"state": state})
-    if job.status == JobStatus.PREPARED:  # its id first, whatever else the service has to say
+    if job.status == JobStatus.PREPARED:  # record the id before any further request
         job = _saved(runs, remote.put_into(job, status=JobStatus.RUNNING, error=None))
     _take_events(runs, job_id, service, state, problems)
     if not state.status.is_final:
@@ -53,7 +53,7 @@ def take(runs: Runs, job_id: str, service: Service, state: State) -> TuneJob:
 
 
 def _with_names(state: State) -> tuple[State, list[Event]]:
-    """The state with the result files whose ids can be names of files; an event for each other."""
+    """Return the state with the result files whose ids are valid file names, and an event for each other."""
     fit, problems = [], []
     for file_id in state.result_files:
         try:
@@ -73,19 +73,19 @@ def _take_events(runs: Runs, job_id: str, service: Service, state: State, more: 
         return
     room = MOST_EVENTS - len(known)
     for event in fresh[:room]:
-        runs.add_event(job_id, _told(event))
+        runs.add_event(job_id, _record(event))
     if len(fresh) > room:
-        words = f"the service told more than {MOST_EVENTS:,} things: no more are written down"
-        runs.add_event(job_id, _told(Event(event_id=_FULL, level="warn", message=words)))
+        words = f"the service sent more than {MOST_EVENTS:,} events: further ones are not recorded"
+        runs.add_event(job_id, _record(Event(event_id=_FULL, level="warn", message=words)))
 
 
-def _told(event: Event) -> dict[str, Any]:
-    """An event as it is written down."""
-    told: dict[str, Any] = {"kind": "message" if event.step is None else "step", "id": event.event_id}
+def _record(event: Event) -> dict[str, Any]:
+    """Return an event in the form of the job's record."""
+    record: dict[str, Any] = {"kind": "message" if event.step is None else "step", "id": event.event_id}
     if event.at is not None:
-        told["at"] = event.at.isoformat()
-    told |= {"level": event.level, "message": event.message[:_LONGEST_MESSAGE]}
-    return told | (event.step._asdict() if event.step is not None else {})
+        record["at"] = event.at.isoformat()
+    record |= {"level": event.level, "message": event.message[:_LONGEST_MESSAGE]}
+    return record | (event.step._asdict() if event.step is not None else {})
 
 
 def _fetched(runs: Runs, job: TuneJob, remote: Remote, service: Service) -> Remote:
@@ -101,7 +101,7 @@ def _fetched(runs: Runs, job: TuneJob, remote: Remote, service: Service) -> Remo
 
 
 def without_files(remote: Remote, service: Service) -> Remote:
-    """Remove what was uploaded; an id that could not be removed stays written down."""
+    """Delete the uploaded files; an id that could not be deleted stays recorded."""
     for side in (TRAIN, VALIDATION):
         if (file_id := getattr(remote, f"{side}_file")) is not None:
             with contextlib.suppress(ServiceError):
@@ -111,7 +111,7 @@ def without_files(remote: Remote, service: Service) -> Remote:
 
 
 def still_there(remote: Remote) -> str | None:
-    """Names what is uploaded still; None when nothing is."""
+    """Name the files that are still uploaded; None when there are none."""
     return f"still uploaded there: {', '.join(remote.files)}" if remote.files else None
 
 
@@ -135,11 +135,11 @@ def _result(runs: Runs, job: TuneJob, remote: Remote, state: State) -> dict[str,
 
 
 def _why(runs: Runs, job: TuneJob, remote: Remote, state: State, service: Service) -> str:
-    """Why there is no model, and what to do about it."""
+    """Explain why there is no model, with a hint."""
     if state.status == JobStatus.CANCELLED:
         said = state.error or "it was cancelled"
     else:
-        said = state.error or "the service does not say why"
+        said = state.error or "the service gives no reason"
         if state.error_code and state.error_code not in said:
             said = f"{state.error_code}: {said}"
     rows = uploaded_rows(runs.path(job.job_id), TRAIN)

@@ -1,4 +1,4 @@
-"""What comes before a job at a service: its rows, what they cost, the proof that nothing leaked."""
+"""Prepare a job at a service: its rows, their cost, and the leak check."""
 
 from __future__ import annotations
 
@@ -32,45 +32,45 @@ _DECIDING = ("openai", "tiktoken")
 
 
 class HostedRequest(Model):
-    """What is tuned on what."""
+    """A job to prepare."""
 
     method: Annotated[str, Field(pattern="^(sft|dpo)$")] = "sft"
-    """How it learns."""
+    """Training method."""
     base: Name
-    """The model, as the service names it."""
+    """The base model, as the service names it."""
     train: Path
-    """The store that is learned; for `dpo` the pairs."""
+    """Training store; for `dpo`, the pairs."""
     validation: Path | None = None
-    """What measures on the way; None for none."""
+    """Validation data of the same kind; None for none."""
     recipe: JsonObject = {}
     """Options of the service, by its own names."""
     unit: Unit = Unit.EPISODE
-    """What becomes a row."""
+    """Content of a row."""
     thoughts: Thoughts = Thoughts.KEEP
-    """What becomes of thoughts."""
+    """Treatment of thoughts."""
     overlong: Overlong = Overlong.ERROR
-    """What becomes of rows that are longer than the limit."""
+    """Treatment of rows that are longer than the limit."""
     max_length: int | None = None
     """Most tokens of a row; None for the model's own limit, or none."""
     tokenizer: str | None = None
-    """What counts tokens; None for the model's own where it is public."""
+    """Tokenizer that counts tokens; None for the model's own where it is public."""
     allow_leak: bool = False
-    """Train although the two stores share what they must not; the report says so."""
+    """Train although training and validation data leak; the report records it."""
 
 
 class Prepared(NamedTuple):
     """A job that can be started."""
 
     job: TuneJob
-    """The job, saved."""
+    """The saved job."""
     leak: LeakReport
-    """What the stores have in common."""
+    """Result of the leak check."""
     facts: ModelFacts
-    """What is known of the model."""
+    """Known facts about the model."""
     notes: tuple[str, ...]
-    """What a user should know before paying."""
+    """Notes for the user before paying."""
     is_new: bool
-    """False when the same job was there already: that is the one."""
+    """False when the same job existed already."""
 
 
 def prepare(
@@ -83,22 +83,22 @@ def prepare(
     is_dry_run: bool = False,
     on_progress: Progress = lambda what, n_done, n_total: None,
 ) -> Prepared:
-    """Ask the service about the model, write the rows and check them, and say what the job costs.
+    """Ask the service about the model, write and check the rows, and estimate the cost.
 
     Nothing is sent and nothing is started. The same data, model and recipe at the same service give the same
-    job: it is found and not made twice.
+    job, which is then found instead of created.
 
     Args:
-        request: What is asked for.
-        service: Who trains.
-        runs: Where jobs are kept.
+        request: The job to prepare.
+        service: The service.
+        runs: Folder of the jobs.
         name: Name of the job; None for one made of the model and the store.
-        prices: The user's own, over what the service and trajkit say.
-        is_dry_run: Go on without a key or a network, with what is known already.
-        on_progress: Told what is being done, how far it is, and of how much (None when unknown).
+        prices: The user's own prices, which replace those of the service and of trajkit.
+        is_dry_run: Continue without a key or a network, with known facts.
+        on_progress: Called with the current phase, the amount done, and the total (None when unknown).
 
     Raises:
-        RequestError: There is no key, an option makes no sense, the model is shut down, or the name is taken.
+        RequestError: There is no key, an option is invalid, the model is shut down, or the name is taken.
         ServiceError: The service cannot be reached, has no such model, or takes no jobs.
         DataError: The stores leak, or the service would refuse a row.
         NothingMatched: No step is learned.
@@ -152,7 +152,7 @@ def prepare(
 
 
 def _opened(request: HostedRequest, service: Service) -> tuple[JsonObject, dict[str, Side]]:
-    """The recipe that is meant, and what is learned and what measures."""
+    """Return the parsed recipe, and the training and validation data."""
     if request.method not in service.methods:
         raise RequestError(
             f"{service.target} has no {request.method}", hint=f"it has {', '.join(service.methods)}"
@@ -198,12 +198,12 @@ def _facts(service: Service, model: str, *, is_dry_run: bool) -> ModelFacts:
         if not is_dry_run:
             raise
         facts = service.known(model)
-        said = f"the service was not asked: {error.message}"
+        said = f"the service could not be asked: {error.message}"
         return facts.model_copy(update={"warnings": (*facts.warnings, said)})
 
 
 def _with_prices(facts: ModelFacts, prices: Prices | None) -> ModelFacts:
-    """The facts, with what the user's own file says over them."""
+    """Return the facts, with the user's own values where given."""
     known = None if prices is None else prices.find(facts.model)
     if prices is None or known is None:
         return facts
@@ -232,15 +232,15 @@ def _warnings(facts: ModelFacts, today: date) -> Iterator[str]:
         n_days = (facts.last_job_on - today).days
         yield f"jobs on {facts.model} can be created until {facts.last_job_on}: {n_days} days from now"
     if facts.shutdown_on is not None:
-        yield f"{facts.model} and what is tuned from it end on {facts.shutdown_on}"
+        yield f"{facts.model} and models tuned from it end on {facts.shutdown_on}"
     yield from facts.warnings
 
 
 def _once(service: Service) -> Iterator[str]:
     if service.listing_lag_s is not None:
         yield (
-            f"{service.target} makes a job as often as it is asked: trajkit looks for it first, but if"
-            f" another machine starts the same job within {service.listing_lag_s:g} s, both may be paid for"
+            f"{service.target} does not detect repeated jobs: trajkit looks for the job first, but if"
+            f" another machine starts the same job within {service.listing_lag_s:g} s, both may cost money"
         )
 
 

@@ -1,4 +1,4 @@
-"""What the record of a job says of its life at a service: `TuneJob.remote`, with types."""
+"""The state of a job at a service: `TuneJob.remote`, with types."""
 
 from __future__ import annotations
 
@@ -14,64 +14,64 @@ from trajkit.training.job import TuneJob
 
 
 class Estimate(Model):
-    """What a job was expected to take before it was agreed to."""
+    """The estimate of a job, which the user agreed to."""
 
     n_epochs: float | None = None
-    """How often each row is learned; None where the service decides."""
+    """Passes over the rows; None where the service decides."""
     n_trained_tokens: Count | None = None
-    """Tokens that are paid for; None with unknown epochs."""
+    """Paid tokens; None when the number of epochs is unknown."""
     is_exact: bool = False
-    """Whether the tokens are the service's own count."""
+    """Whether the count equals the service's own."""
     counted_by: Text = ""
-    """The tokenizer."""
+    """Name of the tokenizer."""
     usd_per_million_tokens: float | None = Field(default=None, ge=0)
-    """The price that was known."""
+    """Price at that time."""
     cost_usd: float | None = Field(default=None, ge=0)
-    """What they cost; None when no price or no number of tokens is known."""
+    """Expected cost; None when the price or the number of tokens is unknown."""
 
 
 class Remote(Model):
-    """A job's life at a service. Saved before and after each step that cannot be taken twice."""
+    """The state of a job at a service, saved before and after each step that must not happen twice."""
 
     where: Text
-    """The address of the service's API."""
+    """Address of the service's API."""
     settings: JsonObject = {}
-    """How to reach it again; never a key."""
+    """Settings to connect again, without a key."""
     estimate: Estimate = Estimate()
-    """What was expected."""
+    """The estimate."""
     is_agreed: bool = False
-    """Whether somebody said yes to the plan."""
+    """Whether the user agreed to the plan."""
     is_asked_for: bool = False
-    """Whether the job was asked for and the answer not written down: look for it before asking again."""
+    """Whether the job was requested and the answer is not recorded: look for it before another request."""
     asked_at: UtcTime | None = None
-    """When it was asked for."""
+    """Time of the request."""
     training_file: Name | None = None
-    """The uploaded rows; None before, and after they were removed."""
+    """Id of the uploaded training rows; None before the upload and after their removal."""
     validation_file: Name | None = None
-    """The same for those that measure."""
+    """Id of the uploaded validation rows."""
     state: State | None = None
-    """What the service said last; None before there is a job."""
+    """The service's last state; None before the job exists."""
     checkpoints: tuple[Checkpoint, ...] = ()
-    """Models on the way."""
+    """Checkpoints of the job."""
     fetched: tuple[Name, ...] = ()
     """Result files that are in the job's folder."""
 
     @classmethod
     def of(cls, job: TuneJob) -> Self:
-        """That of a job."""
+        """Return the state in a job's record."""
         return cls.model_validate(job.remote)
 
     def put_into(self, job: TuneJob, **update: object) -> TuneJob:
-        """The job with this as its remote life, and with other fields changed."""
+        """Return the job with this state, and with other fields changed."""
         return job.model_copy(update={"remote": self.model_dump(mode="json"), **update})
 
     @property
     def files(self) -> tuple[str, ...]:
-        """Ids of what was uploaded and is there still."""
+        """Ids of the uploaded files that still exist."""
         return tuple(file for file in (self.training_file, self.validation_file) if file is not None)
 
     def lines(self) -> Iterator[tuple[str, str]]:
-        """What a person wants to know of it, by name."""
+        """Yield the facts for display, by name."""
         yield "service", self.where
         if self.state is not None:
             halted = ", halted" if self.state.is_paused else ""
@@ -91,7 +91,7 @@ class Remote(Model):
 
 
 def order_of(job: TuneJob, remote: Remote) -> Order:
-    """What is asked of the service for a job."""
+    """Return the service's order of a job."""
     return Order(
         mark=job.key,
         name=job.job_id,
@@ -105,4 +105,4 @@ def order_of(job: TuneJob, remote: Remote) -> Order:
 
 
 NOT_THE_SERVICES = ("rows", "allow_leak")
-"""What a recipe says about the rows, and the service need not know."""
+"""Settings of the rows, which the service does not get."""

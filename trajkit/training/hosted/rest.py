@@ -1,4 +1,4 @@
-"""A service's REST API: JSON in, JSON out, and refusals as errors with a way out. Nothing is tried twice."""
+"""Call a service's REST API: JSON requests and answers, refusals as errors with hints, no retries."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ Kind = TypeVar("Kind", bound=Said)
 _PIECE = 1 << 20
 _PATH = re.compile(r"(?:/[\w.:@+=~-]+)+")
 _MOVED = (301, 302, 303, 307, 308)
-_UNDONE = (408, 425, 429)  # another time it may be taken
+_UNDONE = (408, 425, 429)  # the request was not carried out
 _BUSY = 503
 _LONGEST_KEPT = 20_000
 _HINTS = {
     402: "the account has no credit left",
-    403: "the key, or its account, may not do this",
+    403: "the key, or its account, lacks a permission",
     429: "the service asks for fewer requests: try again later",
 }
 
 
 def url_of(service: HostedService, settings: JsonObject) -> str:
-    """The address of the API, without `/v1`: that of the settings or of the environment, else its own."""
+    """Return the address of the API without `/v1`: of the settings, the environment, or the service."""
     url = settings.get("base_url") or os.environ.get(service.url_variable or "") or service.url
     return str(url).rstrip("/").removesuffix("/v1")
 
 
 class Rest:
-    """One service's API, reached with one key.
+    """The API of one service, with one key.
 
     Args:
-        name: What people call the service.
-        url: Where it is, without a slash at the end.
-        service: Where its key is.
+        name: Name of the service for messages.
+        url: Address, without a slash at the end.
+        service: Gives the key's variable.
     """
 
     def __init__(self, name: str, url: str, service: HostedService) -> None:
@@ -62,21 +62,21 @@ class Rest:
         self._http: httpx2.Client | None = None
 
     def get(self, path: str, **query: str | int) -> dict[str, Any]:
-        """Ask for something.
+        """Send a GET request and return the JSON object.
 
         Raises:
-            Refused: The service does not give it.
+            Refused: The service refuses.
             Unreachable: It cannot be reached.
             MissingKey: There is no key.
         """
         return self.ask("GET", path, params=query).body
 
     def post(self, path: str, body: Mapping[str, Any] | None = None, **query: str | int) -> dict[str, Any]:
-        """Make something, or do something to it; errors as with `get`."""
+        """Send a POST request and return the JSON object; errors as with `get`."""
         return self.ask("POST", path, params=query, json=dict(body or {})).body
 
     def delete(self, path: str) -> None:
-        """Remove something; that it is gone already is no error."""
+        """Delete an object; a missing one is not an error."""
         try:
             self.ask("DELETE", path)
         except Refused as error:
@@ -87,32 +87,30 @@ class Rest:
         """Send one request.
 
         Args:
-            method: Of HTTP.
-            path: What comes after the address of the API.
-            accept: Statuses that are answers, beside those from 200 to 299.
-            options: As httpx takes them.
+            method: HTTP method.
+            path: Path after the address of the API.
+            accept: Statuses to accept besides 200 to 299.
+            options: Options of httpx.
         """
-        if not _PATH.fullmatch(path) or "/.." in path:  # a part of it may be an id that the service gave
-            raise ServiceError(
-                f"{path!r} cannot be asked for at {self.name}", hint="is the name or id right?"
-            )
+        if not _PATH.fullmatch(path) or "/.." in path:  # a part may be an id that the service gave
+            raise ServiceError(f"{path!r} is not a valid path of {self.name}", hint="check the name or id")
         headers = {"Authorization": f"Bearer {self._key()}", **options.pop("headers", {})}
         with self._client() as http:
             answer = http.request(method, self.url + path, headers=headers, **options)
         found = self._checked(answer, accept)
         if answer.content.strip() not in (b"", b"{}") and not found.body:
             raise Unreachable(
-                f"{self.name} answered {path} with what is no JSON object: {answer.text[:60]!r}",
-                hint=f"is {self.url} the address of its API?",
+                f"{self.name} answered {path} with something other than a JSON object: {answer.text[:60]!r}",
+                hint=f"check that {self.url} is the address of its API",
                 answer=answer.text[:_LONGEST_KEPT],
             )
         return found
 
     def read(self, kind: type[Kind], body: Mapping[str, Any]) -> Kind:
-        """An answer with types.
+        """Parse an answer.
 
         Raises:
-            Unreachable: It is not what such an answer is.
+            Unreachable: It does not have the expected form.
         """
         try:
             return kind.model_validate(body)
@@ -122,31 +120,31 @@ class Rest:
             raise self._unknown(what, body) from None
 
     def read_all(self, kind: type[Kind], body: Mapping[str, Any], name: str) -> list[Kind]:
-        """The list of this name in an answer, with types; empty where it is null or not there."""
+        """Parse the list with this name in an answer; empty where it is null or missing."""
         found = body.get(name)
         if not isinstance(found, list | None):
-            raise self._unknown(f"{name}: no list: {repr(found)[:60]}", body)
+            raise self._unknown(f"{name}: not a list: {repr(found)[:60]}", body)
         return [self.read(kind, each) for each in found or ()]
 
     def _unknown(self, what: str, body: Any) -> Unreachable:
         return Unreachable(
-            f"{self.name} answered in an unknown way: {what}",
-            hint="pip install -U trajkit; its API may have changed",
+            f"{self.name} gave an unexpected answer: {what}",
+            hint="pip install -U trajkit, as its API may have changed",
             answer=json.dumps(body, ensure_ascii=False)[:_LONGEST_KEPT],
         )
 
     def put(
         self, url: str, path: Path, *, start: int, n_bytes: int, headers: Mapping[str, str], on_sent: Sent
     ) -> Answer:
-        """Send a part of a file to an address that the service gave for it: without the key.
+        """Send a part of a file to an address from the service, without the key.
 
         Args:
             url: The address.
             path: The file.
             start: First byte.
-            n_bytes: How many.
-            headers: What the address wants beside the length.
-            on_sent: Told how many bytes of this part are sent, and of how many.
+            n_bytes: Number of bytes.
+            headers: Headers that the address requires besides the length.
+            on_sent: Called with the bytes of this part that are sent, and the total.
         """
         address = self._given(url)
         for _ in range(5):
@@ -161,10 +159,10 @@ class Rest:
             here, address = address, address.join(self._given(str(address.join(answer.headers["location"]))))
             if (here.scheme, here.netloc) != (address.scheme, address.netloc):
                 raise ServiceError(
-                    f"{here.host} sends the upload on to {address.host}, and the rows go to no other host",
+                    f"{here.host} redirects the upload to {address.host}, and rows are sent to no other host",
                     hint="report it to the service",
                 )
-        raise ServiceError(f"{self.name} sends the upload from one address to the next without end")
+        raise ServiceError(f"{self.name} redirects the upload too often")
 
     def post_file(self, path: str, file: Path, *, on_sent: Sent) -> Answer:
         """Send a file as the form field `file`."""
@@ -184,43 +182,43 @@ class Rest:
         return self.ask("POST", path, content=content(), headers=form)
 
     def text(self, url: str) -> str | None:
-        """What is at an address that the service gave, without the key; None where nothing is yet."""
+        """Return the content of an address from the service, without the key; None where nothing is yet."""
         with self._client() as http:
             answer = http.get(self._given(url))
-        if answer.status_code in (403, 404):  # storage says one or the other of what is not there
+        if answer.status_code in (403, 404):  # storage answers either for a missing object
             return None
         self._checked(answer, ())
         return answer.text
 
     def _given(self, url: str) -> httpx2.URL:
-        """An address that the service gave: encrypted where the service itself is."""
+        """Check an address from the service: it must be encrypted if the service itself is."""
         httpx2 = need("httpx2", extra="hosted")
         try:
             address = httpx2.URL(url)
         except (httpx2.InvalidURL, TypeError, ValueError) as error:
-            raise ServiceError(f"{self.name} gave what is no address: {str(url)[:60]!r}") from error
+            raise ServiceError(f"{self.name} gave an invalid address: {str(url)[:60]!r}") from error
         if address.scheme != "https" and (address.scheme != "http" or self.url.startswith("https://")):
             raise ServiceError(f"{self.name} gave an address that is not encrypted: {str(url)[:60]!r}")
         return address  # type: ignore[no-any-return]
 
     @contextmanager
     def _client(self) -> Iterator[httpx2.Client]:
-        """The client, for one request: what it cannot reach is an error with a way out."""
+        """Yield the client for one request, and convert failures of the network."""
         httpx2 = need("httpx2", extra="hosted")
         if self._http is None:
             self._http = client(
                 httpx2.Client,
                 secret_from_environment(self._key_variable),
                 timeout=httpx2.Timeout(60, connect=15, read=300),
-                limits=httpx2.Limits(max_keepalive_connections=0),  # so that nothing is left to be closed
+                limits=httpx2.Limits(max_keepalive_connections=0),  # no connections to close later
             )
         try:
             yield self._http
         except httpx2.TransportError as error:
             raise Unreachable(
                 f"{self.name} cannot be reached: {self._without_key(str(error)) or type(error).__name__}",
-                hint=f"is {self.url} the right address, and the network up? Then try again",
-            ) from None  # the request, and with it the key, is in the cause
+                hint=f"check the address {self.url} and the network, then try again",
+            ) from None  # the cause holds the request, and with it the key
 
     def _checked(self, answer: httpx2.Response, accept: tuple[int, ...]) -> Answer:
         status = answer.status_code
@@ -232,14 +230,14 @@ class Rest:
             raise Unreachable(
                 f"{self.name} has no answer now: {said} (HTTP {status})",
                 hint=_HINTS.get(status, "try again later"),
-                # a 503 in the API's own words is a refusal; one of a proxy may come after the work was done
+                # a 503 in the API's own format is a refusal; a proxy's may come after the work was done
                 is_undone=status in _UNDONE or (status == _BUSY and bool(body)),
             )
         hint = _HINTS.get(status)
         if status in _MOVED:
-            hint = f"{self.url} sends elsewhere, which is not followed: name the address itself"
+            hint = f"{self.url} redirects, which is not followed: use the final address"
         if status == 401:
-            hint = f"{self._key_variable} holds no key that is taken; keys are at {self._keys_at}"
+            hint = f"the key in {self._key_variable} is not accepted; keys are at {self._keys_at}"
         message = f"{self.name} refused: {said} (HTTP {status})"
         raise Refused(message, said=said, status=status, body=body, hint=hint)
 
@@ -253,7 +251,7 @@ class Rest:
         return key.get_secret_value()
 
     def _without_key(self, text: str) -> str:
-        """What a service says may repeat the key that it was given."""
+        """Remove the key, which a service may repeat."""
         return hidden(text, secret_from_environment(self._key_variable))
 
 
@@ -264,7 +262,7 @@ def _pieces(path: Path, start: int, n_bytes: int, on_sent: Sent) -> Iterator[byt
         while n_sent < n_bytes:
             piece = file.read(min(_PIECE, n_bytes - n_sent))
             if not piece:
-                raise DataError(f"{path} became shorter while it was sent")
+                raise DataError(f"{path} became shorter during the upload")
             yield piece
             n_sent += len(piece)
             on_sent(n_sent, n_bytes)

@@ -1,4 +1,4 @@
-"""The rows of a job as files: written, checked by the service's own rules, and counted."""
+"""Write the rows of a job, check them by the service's rules, and count their tokens."""
 
 from __future__ import annotations
 
@@ -28,42 +28,42 @@ _MOST_SHOWN = 3
 
 
 class Counter(NamedTuple):
-    """What counts the tokens of rows."""
+    """The tokenizer that counts tokens."""
 
     name: str
-    """As `load_tokenizer` takes it."""
+    """Name for `load_tokenizer`."""
     note: str | None
-    """Why it is only an estimate; None when the vocabulary is here."""
+    """Why the count is only an estimate; None when it is exact."""
 
 
 class Rows(NamedTuple):
-    """One side of a job, written."""
+    """The written rows of one side."""
 
     data: JobData
-    """What it is made of and how large it is."""
+    """Source and size."""
     loss: LossReport
-    """Its tokens."""
+    """Token counts."""
     warnings: tuple[str, ...]
-    """What the service learns otherwise than the rows say it, and why tokens are estimates."""
+    """What the service learns differently from the rows, and why token counts are estimates."""
 
 
 def uploaded_rows(folder: Path, side: str) -> Path:
-    """The file of a job's folder that is uploaded."""
+    """Return the file of a job that is uploaded."""
     marked = folder / f"{side}.bom.jsonl"
     return marked if marked.exists() else folder / f"{side}.jsonl"
 
 
 def counter_of(facts: ModelFacts, asked: str | None) -> Counter:
-    """The tokenizer that was asked for, or the model's own; an estimate where its vocabulary is not here.
+    """Choose the requested tokenizer, the model's own, or an estimate where its vocabulary is missing.
 
     Raises:
-        RequestError: There is none of the name that was asked for.
+        RequestError: There is no tokenizer of the requested name.
     """
     if asked is not None:
         load_tokenizer(asked)
         return Counter(asked, None)
     if facts.encoding is None:
-        note = f"the tokenizer of {facts.model} is not known: name one with --tokenizer to count better"
+        note = f"the tokenizer of {facts.model} is unknown: name one with --tokenizer for a better count"
         return Counter(ESTIMATE, note)
     name = f"tiktoken:{facts.encoding}"
     try:
@@ -90,13 +90,13 @@ def write_rows(
     """Write one side of a job and check it.
 
     Raises:
-        DataError: The service would refuse it, or a row is too long; the message names the first findings.
+        DataError: The service would refuse the file, or a row is too long; the message has the findings.
         RequestError: `overlong` without a limit.
         NothingMatched: No step or pair gives a row.
     """
     lines = folder / f"{side}.jsonl"
     limits: dict[str, Any] = {}
-    if overlong != Overlong.ERROR:  # an error is told by the check, which counts anyway
+    if overlong != Overlong.ERROR:  # the check below reports long rows anyway
         limits = {"max_length": max_tokens, "overlong": overlong, "tokenizer": counter.name}
     on_progress("writing rows", 0, None)
     if isinstance(data, Pairs):
@@ -105,8 +105,8 @@ def write_rows(
             data, lines, to=form, source=data.path, digest=digest, thoughts=thoughts, **limits
         )
     else:
-        told = lambda n_done, n_total: on_progress("writing rows", n_done, n_total)  # noqa: E731
-        made = convert(data, lines, to=form, unit=unit, thoughts=thoughts, progress=told, **limits)
+        progress = lambda n_done, n_total: on_progress("writing rows", n_done, n_total)  # noqa: E731
+        made = convert(data, lines, to=form, unit=unit, thoughts=thoughts, progress=progress, **limits)
     wants_mark = TARGETS[rules].bom == Bom.WANTED
     found = validate(
         lines,
@@ -117,7 +117,7 @@ def write_rows(
         on_progress=lambda n_done, n_total: on_progress("checking rows", n_done, n_total),
     )
     _refuse(found, place_of(data), rules, side=side)
-    assert found.loss is not None  # a tokenizer was given
+    assert found.loss is not None
     return Rows(
         JobData.of(
             made,
@@ -140,7 +140,7 @@ def _warnings(found: Validation, counter: Counter) -> Iterator[str]:
 
 
 def _refuse(found: Validation, store: Path, rules: str, *, side: str) -> None:
-    """Raise where the service would refuse the file. How few rows may measure no service says."""
+    """Refuse a file that the service would refuse. No service documents a minimum of validation rows."""
     wrong = [
         finding
         for finding in found.findings

@@ -1,4 +1,4 @@
-"""The services by name. Each module has `connect(settings) -> Service`, and is imported when it is wanted."""
+"""Connect to services by name. Each module has `connect(settings) -> Service`, and is imported on demand."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from trajkit.training.hosted.service import Service
 
 
 def connect(target: str, settings: JsonObject) -> Service:
-    """A service by its name, with the key that the environment has for it.
+    """Connect to a service, with its key in the environment.
 
     Args:
-        target: What a user calls it.
-        settings: As `Service.settings` gave them, or those that a user chose; empty for the defaults.
+        target: Name of the service.
+        settings: Earlier `Service.settings`, or those of the user; empty for the defaults.
 
     Raises:
-        RequestError: There is no such service, or a setting makes no sense. That a key is missing is told
-            later, by the first call.
+        RequestError: There is no such service, or a setting is invalid. A missing key is reported by the
+            first call.
     """
     apis = dict.fromkeys(service.api for service in HOSTED.values())
     if target not in apis:

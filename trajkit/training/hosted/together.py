@@ -1,7 +1,7 @@
 """Fine-tuning at Together, over its REST API.
 
-Together keeps no words of ours with a job but the suffix of the tuned model's name: the mark of the job is in
-there, and it is found again by it.
+Together stores nothing of the client's with a job except for the suffix of the tuned model's name. The suffix
+contains the job's mark, by which the job is found again.
 """
 
 from __future__ import annotations
@@ -50,32 +50,32 @@ _ENDED_WITHOUT = (JobStatus.FAILED, JobStatus.CANCELLED)
 
 
 def connect(settings: JsonObject) -> Together:
-    """Together, with the key of TOGETHER_API_KEY.
+    """Connect to Together, with the key of TOGETHER_API_KEY.
 
     Args:
-        settings: `base_url`, for another address than Together's own; else TOGETHER_BASE_URL says it.
+        settings: `base_url`, for another address than Together's own; default TOGETHER_BASE_URL.
 
     Raises:
-        RequestError: The address is none.
+        RequestError: The address is invalid.
     """
     return Together(url_of(HOSTED["together"], settings))
 
 
 class Limits(Said):
-    """What Together says of a model that it tunes."""
+    """Together's facts about a tunable model."""
 
     max_seq_length_sft: int | None = None
-    """Longest row."""
+    """Most tokens of a row."""
     supports_tools: bool | None = None
-    """Whether it was made for tools."""
+    """Whether it supports tools."""
 
 
 class Together(Service):
     """Together's service.
 
     Args:
-        url: Where its API is.
-        parts_from: A file of more bytes is sent in parts.
+        url: Address of its API.
+        parts_from: Size in bytes above which a file is sent in parts.
         part_bytes: Bytes of a part.
     """
 
@@ -90,31 +90,31 @@ class Together(Service):
 
     @property
     def settings(self) -> JsonObject:
-        """What `connect` needs; never a key."""
+        """Settings of `connect`, without a key."""
         return {"base_url": self.where}
 
     def format(self, method: str) -> SftFormat | PreferenceFormat:
-        """How the rows are written."""
+        """Return the format of the rows."""
         return OPENAI_DPO if method == "dpo" else TOGETHER
 
     def resolved(self, method: str, given: JsonObject) -> JsonObject:
-        """The recipe that is meant, with the defaults that are ours to choose."""
+        """Return the recipe, with trajkit's defaults."""
         return read_recipe(TogetherRecipe, method, given)
 
     def epochs(self, recipe: JsonObject, n_rows: int) -> float | None:
-        """How often each row is learned."""
+        """Return the number of passes over the rows."""
         return float(TogetherRecipe.model_validate(recipe).n_epochs)
 
     def known(self, model: str) -> ModelFacts:
-        """What is known of a model without asking anybody."""
+        """Return the known facts about a model without a request."""
         return known_facts(
             model,
-            "Together says the price once it has the rows; no job is made that the account cannot pay for",
-            "a tuned model may need a dedicated endpoint to answer, which is paid for by the minute",
+            "Together gives the price once it has the rows; it takes no job that the account cannot pay for",
+            "a tuned model may need a dedicated endpoint, which is paid for by the minute",
         )
 
     def preflight(self, model: str) -> ModelFacts:
-        """What Together says of a model before anything is sent; it also takes or refuses the key."""
+        """Ask Together about a model before anything is sent; this also checks the key."""
         try:
             body = self._rest.get(f"{JOBS}/models/limits", model_name=model)
         except Refused as error:
@@ -122,11 +122,11 @@ class Together(Service):
                 raise
             raise ServiceError(
                 f"Together does not tune {model}: {error.said}",
-                hint="https://docs.together.ai/docs/fine-tuning-models lists those that it does",
+                hint="https://docs.together.ai/docs/fine-tuning-models lists tunable models",
             ) from error
         limits = self._rest.read(Limits, body)
         facts = self.known(model)
-        more = () if limits.supports_tools is not False else (f"{model} was not made to call tools",)
+        more = () if limits.supports_tools is not False else (f"{model} does not support tools",)
         return facts.model_copy(
             update={
                 "max_tokens": limits.max_seq_length_sft or facts.max_tokens,
@@ -135,12 +135,12 @@ class Together(Service):
         )
 
     def upload(self, path: Path, *, on_sent: Sent = lambda n_done, n_total: None) -> str:
-        """Send a file of rows; its id, once Together has looked at it."""
+        """Upload a file of rows and return its id, once Together has checked it."""
         sizes = {"parts_from": self._parts_from, "part_bytes": self._part_bytes}
         return upload(self._rest, path, on_sent=on_sent, **sizes)
 
     def find(self, order: Order) -> State | None:
-        """The newest job of this order that did not end without a model."""
+        """Return the newest job of this order that did not end without a model."""
         mark = order.mark[:_MARK_LENGTH]
         found = [
             (job, body)
@@ -154,7 +154,7 @@ class Together(Service):
         return self.status(newest.id)
 
     def create(self, order: Order) -> State:
-        """Create the job, once; not when Together says that the account cannot pay for it."""
+        """Create the job, once, unless Together says that the account cannot pay for it."""
         recipe = TogetherRecipe.model_validate(order.recipe)
         asked = recipe.request(order.method, has_validation=order.validation_file is not None)
         asked |= {"model": order.base, "training_file": order.training_file, "suffix": _suffix(order, recipe)}
@@ -166,18 +166,18 @@ class Together(Service):
         return state.model_copy(update={"facts": {**state.facts, **expected}})
 
     def status(self, remote_id: str) -> State:
-        """How far it is."""
+        """Return the state of a job."""
         return self._state(self._rest.get(f"{JOBS}/{remote_id}"))
 
     def events(self, remote_id: str, known: Container[str] = ()) -> Sequence[Event]:
-        """What it told of a job, the oldest first, but for the events whose ids are known."""
+        """Return the new events of a job, the oldest first."""
         cost_usd = self.status(remote_id).cost_usd
         happened = self._rest.get(f"{JOBS}/{remote_id}/events")
         told = self._rest.read_all(Told, happened, "data")
         n_total = max((each.total_steps for each in told if each.total_steps), default=None)
         try:
             body = self._rest.get(f"{JOBS}/{remote_id}/metrics")
-        except Refused:  # there is no training yet
+        except Refused:  # the training has not begun
             body = {}
         metrics = self._rest.read_all(Measured, body, "metrics")
         every = [*messages(happened.get("data") or ()), *price(cost_usd), *steps(metrics, n_total)]
@@ -185,16 +185,16 @@ class Together(Service):
         return [event for event in every if event.event_id not in known]
 
     def checkpoints(self, remote_id: str) -> Sequence[Checkpoint]:
-        """Models on the way, the oldest first."""
+        """Return the checkpoints, the oldest first."""
         body = self._rest.get(f"{JOBS}/{remote_id}/checkpoints")
         return checkpoints(remote_id, self._rest.read_all(Kept, body, "data"))
 
     def cancel(self, remote_id: str) -> State:
-        """End it for good."""
+        """Cancel a job for good."""
         return self._state(self._rest.post(f"{JOBS}/{remote_id}/cancel"))
 
     def delete_file(self, file_id: str) -> None:
-        """Remove an uploaded file, unless a job reads it: Together keeps the same bytes once for all jobs."""
+        """Delete an uploaded file, unless another job uses it: Together stores equal files once."""
         for job, body in self._jobs():
             is_read = file_id in (job.training_file, job.validation_file)
             if is_read and not state_of(job, body).status.is_final:
@@ -203,7 +203,7 @@ class Together(Service):
 
     def _jobs(self) -> list[tuple[Job, JsonObject]]:
         listed = self._rest.get(JOBS)
-        if "data" not in listed:  # no listing: what it would have listed may be there
+        if "data" not in listed:  # not a listing, so nothing is known about its items
             listed = {"data": listed}
         return list(zip(self._rest.read_all(Job, listed, "data"), listed["data"] or (), strict=True))
 
@@ -218,24 +218,24 @@ class Together(Service):
         return state_of(job, body, told)
 
     def _payable(self, asked: JsonObject) -> JsonObject:
-        """Together's own estimate: a job that the account cannot pay for would be ended half-way."""
+        """Ask for Together's estimate: a job that the account cannot pay for would be ended half-way."""
         names = ("model", "n_epochs", "n_evals", "training_file", "validation_file", "training_type")
         question = {name: asked[name] for name in (*names, "training_method") if name in asked}
         try:
             body = self._rest.post(f"{JOBS}/estimate-price", question)
-        except Refused:  # an address that does not estimate; the price is then said afterwards
+        except Refused:  # some addresses cannot estimate; the price is then known afterwards
             return {}
         price, limit = body.get("estimated_total_price"), body.get("user_limit")
         if body.get("allowed_to_proceed") is False:
             raise ServiceError(
                 f"Together expects {_usd(price)} for this job, and the account has {_usd(limit)} left",
-                hint="add credit at https://api.together.ai/settings/billing, or train less",
+                hint="add credit at https://api.together.ai/settings/billing, or train on less",
             )
         return {"expected_usd": price} if isinstance(price, int | float) else {}
 
 
 def _suffix(order: Order, recipe: TogetherRecipe) -> str:
-    """The job's own words and its mark, as long as Together lets them be."""
+    """Return the job's name and its mark, within Together's limit."""
     words = slug(recipe.suffix or order.name)[: _SUFFIX_LENGTH - _MARK_LENGTH - 1]
     return f"{words.rstrip('-')}-{order.mark[:_MARK_LENGTH]}"
 

@@ -1,4 +1,4 @@
-"""What Together says of a job, in our words."""
+"""Convert Together's answers about a job."""
 
 from __future__ import annotations
 
@@ -28,27 +28,27 @@ _FACTS = ("batch_size", "learning_rate", "n_epochs", "n_evals", "adapter_object_
 
 
 class Progress(Said):
-    """How long it takes until something changes."""
+    """The estimated time to the end."""
 
     estimate_available: bool = False
-    """Whether it is known."""
+    """Whether there is an estimate."""
     seconds_remaining: float = 0
-    """If so, how long."""
+    """The estimate."""
 
 
 class Told(Said):
-    """One thing that Together tells of a job."""
+    """An event of a job at Together."""
 
     type: str = ""
-    """What kind of thing, in lower or upper case."""
+    """Kind of event, in lower or upper case."""
     message: str | None = None
-    """In words."""
+    """The message."""
     level: str | None = None
-    """How bad it is, in any case."""
+    """Severity, in lower or upper case."""
     created_at: str | None = None
-    """When."""
+    """Time of the event."""
     total_steps: int | None = None
-    """Steps of the training, where it says so."""
+    """Steps of the training, where known."""
 
 
 class Job(Said):
@@ -57,34 +57,34 @@ class Job(Said):
     id: RemoteId
     """Its id."""
     status: str
-    """How far it is."""
+    """Status of the job."""
     model_output_name: str | None = None
     """Name of the tuned model, known from the start."""
     suffix: str | None = None
-    """The part of it that was asked for."""
+    """The requested suffix of that name."""
     training_file: str | None = None
-    """The rows."""
+    """Id of the training rows."""
     validation_file: str | None = None
-    """Those that measure."""
+    """Id of the validation rows."""
     created_at: str | None = None
-    """When it was created."""
+    """Time of its creation."""
     token_count: int | None = None
-    """Tokens that are paid for."""
+    """Paid tokens."""
     total_price: float | None = None
-    """What they cost, in billionths of a dollar."""
+    """Price, in billionths of a dollar."""
     progress: Progress | None = None
-    """How long it takes."""
+    """Estimated time to the end."""
     events: list[Told] | None = None
-    """What happened; None where the answer does not say."""
+    """Events; None where the answer has none."""
 
 
 def state_of(job: Job, body: dict[str, Any], told: Iterable[Told] = ()) -> State:
-    """How far a job is.
+    """Convert the state of a job.
 
     Args:
-        job: What Together said.
-        body: The same, untyped.
-        told: What happened, for the reason of a failure.
+        job: Together's answer.
+        body: The same answer, untyped.
+        told: Events, for the reason of a failure.
     """
     status = _STATUSES.get(job.status, JobStatus.RUNNING)
     has_failed = status == JobStatus.FAILED
@@ -123,7 +123,7 @@ def _level(told: Told) -> str:
 
 
 def messages(told: Iterable[dict[str, Any]]) -> Iterator[Event]:
-    """What happened, as events."""
+    """Convert events."""
     for body in told:
         each = Told.model_validate(body)
         print_of = hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
@@ -141,23 +141,23 @@ class Measured(Said):
     timestamp: float | None = None
     """Nanoseconds since 1970."""
     train_step: float | None = Field(default=None, alias="train/global_step")
-    """Steps of the optimizer, of a training's loss."""
+    """Optimizer steps at a training loss."""
     eval_step: float | None = Field(default=None, alias="eval/global_step")
-    """The same of a validation's."""
+    """Optimizer steps at a validation loss."""
     train_loss: float | None = Field(default=None, alias="train/loss")
-    """Of the learned tokens."""
+    """Training loss of the learned tokens."""
     eval_loss: float | None = Field(default=None, alias="eval/loss")
-    """The validation's."""
+    """Validation loss."""
     train_epoch: float | None = Field(default=None, alias="train/epoch")
-    """Passes over the rows."""
+    """Passes over the rows at a training loss."""
     eval_epoch: float | None = Field(default=None, alias="eval/epoch")
-    """The same of a validation's."""
+    """Passes over the rows at a validation loss."""
     learning_rate: float | None = Field(default=None, alias="train/learning_rate")
-    """At this step."""
+    """Learning rate at this step."""
 
 
 def steps(metrics: Iterable[Measured], n_total: int | None) -> Iterator[Event]:
-    """The losses, as events: those of the training and of the validation are rows of their own."""
+    """Convert losses to events: training and validation losses are separate rows."""
     for row in metrics:
         n_done = row.eval_step if row.train_step is None else row.train_step
         if n_done is None or (row.train_loss is None and row.eval_loss is None):
@@ -186,7 +186,7 @@ class Kept(Said):
 
 
 def checkpoints(job_id: str, kept: Iterable[Kept]) -> list[Checkpoint]:
-    """The models on the way, the oldest first."""
+    """Convert the checkpoints, the oldest first."""
     found = {
         each.object_name or f"{job_id}:{each.step}": each.step
         for each in sorted(kept, key=lambda one: one.step)

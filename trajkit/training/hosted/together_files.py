@@ -1,4 +1,4 @@
-"""Files at Together: it gives an address for the bytes, keeps the same bytes once, and looks at the rows."""
+"""Upload files to Together, which gives an upload address, stores equal files once, and checks rows."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from trajkit.training.hosted.service import Sent
 
 FILES = "/v1/files"
 PARTS_FROM = 5 * 2**30
-"""A file of more bytes is sent in parts."""
+"""Size in bytes above which a file is sent in parts."""
 PART_BYTES = 250 * 2**20
 _MOST_PARTS = 250
 _PATIENCE_S = 600.0
 
 
 class Report(Said):
-    """What Together found when it looked at a file."""
+    """The result of Together's check of a file."""
 
     error: str | None = None
-    """What is wrong; None when nothing is."""
+    """The problem; None when there is none."""
 
 
 class File(Said):
@@ -37,23 +37,23 @@ class File(Said):
     id: str
     """Its id."""
     processing_status: str | None = None
-    """How far the looking is; None where nobody looks."""
+    """Status of the check; None where there is none."""
     validation_report: Report | None = None
-    """What was found."""
+    """Result of the check."""
 
 
 def upload(rest: Rest, path: Path, *, on_sent: Sent, parts_from: int, part_bytes: int) -> str:
-    """Send a file of rows, and wait until Together has looked at it; its id.
+    """Upload a file of rows, wait until Together has checked it, and return its id.
 
     Args:
         rest: Its API.
         path: The file.
-        on_sent: Told how many bytes are sent, and of how many.
-        parts_from: A file of more bytes is sent in parts.
+        on_sent: Called with the bytes sent and the total.
+        parts_from: Size in bytes above which a file is sent in parts.
         part_bytes: Bytes of a part.
 
     Raises:
-        ServiceError: It is not taken; when its rows are why, it is removed again.
+        ServiceError: Together refuses it; if because of its rows, the file is deleted again.
     """
     about = {
         "purpose": "fine-tune",
@@ -73,7 +73,7 @@ def upload(rest: Rest, path: Path, *, on_sent: Sent, parts_from: int, part_bytes
 def _whole(rest: Rest, path: Path, about: Mapping[str, str], on_sent: Sent) -> str:
     form = {name: (None, value) for name, value in about.items()}
     answer = rest.ask("POST", FILES, files=form, accept=(302, 409))
-    if answer.status == 409:  # the same bytes are there already
+    if answer.status == 409:  # Together has the same bytes already
         return _known(answer.body)
     address, file_id = answer.headers.get("location"), answer.headers.get("x-together-file-id")
     if not address or not file_id:
@@ -135,7 +135,7 @@ def _known(body: Mapping[str, Any]) -> str:
 
 
 def _looked_at(rest: Rest, file_id: str, path: Path) -> str:
-    """Wait for what Together says of a file. If it takes its time, the job waits instead."""
+    """Wait for Together's check of a file. If the check takes too long, the job itself waits for it."""
     deadline, pause_s = time.monotonic() + _PATIENCE_S, 0.2
     while True:
         found = rest.read(File, rest.get(f"{FILES}/{file_id}"))
@@ -144,8 +144,8 @@ def _looked_at(rest: Rest, file_id: str, path: Path) -> str:
             why = report.error if report is not None and report.error else found.processing_status
             rest.delete(f"{FILES}/{file_id}")
             raise ServiceError(
-                f"Together does not take {path.name}: {why}",
-                hint=f"it is removed; `trajkit validate {path} --target together` looks at the same rows",
+                f"Together refuses {path.name}: {why}",
+                hint=f"it is deleted there; `trajkit validate {path} --target together` checks the same rows",
             )
         is_busy = found.processing_status in ("PENDING", "QUEUED", "RUNNING")
         if not is_busy or time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""How a model is trained at Together. Names are those of its SDK and its command line."""
+"""Settings of training at Together, named as in its SDK and command line."""
 
 from __future__ import annotations
 
@@ -12,60 +12,60 @@ Positive = Annotated[int, Field(gt=0)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 LORA_RATE, FULL_RATE = 2e-4, 1e-5
-"""Learning rates where none is asked for: that of `trajkit sft local`, and Together's own for all weights."""
+"""Default learning rates: that of `trajkit sft local`, and Together's own for all weights."""
 
 _PREFERENCES = ("dpo_beta", "dpo_normalize_logratios_by_length", "rpo_alpha", "simpo_gamma")
 
 
 class TogetherRecipe(Model):
-    """Everything that decides what comes out, but for the rows and the model."""
+    """All settings that affect the result, except for the rows and the model."""
 
     n_epochs: Positive = 3
     """Passes over the rows."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None
-    """At its highest; None for 0.0002 with LoRA and 0.00001 without."""
+    """Highest learning rate; None for 0.0002 with LoRA and 0.00001 without."""
     batch_size: Positive | Literal["max"] = "max"
-    """Rows in a batch; `max` for as many as the model takes."""
+    """Rows in a batch; `max` for the model's maximum."""
     gradient_accumulation_steps: Positive | None = None
-    """Batches of a step; None for the model's own."""
+    """Batches per step; None for the model's own."""
     n_evals: Positive | None = None
-    """Validations on the way; None for one per epoch where there are rows that measure."""
+    """Number of validations; None for one per epoch where there are validation rows."""
     n_checkpoints: Positive = 1
-    """Checkpoints that are kept."""
+    """Number of checkpoints to keep."""
     lora: bool = True
-    """Train an adapter; false trains every weight."""
+    """Train an adapter; false trains all weights."""
     lora_r: Positive | None = None
     """Rank of the adapter; None for the model's own."""
     lora_alpha: Positive | None = None
     """The adapter is scaled by alpha / r; None for twice the rank."""
     lora_dropout: Annotated[float, Field(ge=0, lt=1)] | None = None
-    """Share of the adapter's inputs that a step leaves out; None for 0."""
+    """Dropout of the adapter's inputs; None for 0."""
     lora_trainable_modules: str | None = None
-    """Which layers get one: names with commas between; None for every linear layer."""
+    """Layers that get an adapter: names separated by commas; None for all linear layers."""
     lr_scheduler_type: Literal["cosine", "linear"] = "cosine"
-    """How the learning rate falls."""
+    """Schedule of the learning rate."""
     min_lr_ratio: Share = 0.0
-    """To which share of the highest it falls."""
+    """Final learning rate as a share of the highest."""
     scheduler_num_cycles: Annotated[float, Field(gt=0)] = 0.5
     """Periods of the cosine."""
     warmup_ratio: Share = 0.0
-    """Share of the steps in which it rises."""
+    """Share of the steps that are warm-up."""
     max_grad_norm: Annotated[float, Field(ge=0)] = 1.0
-    """Longer gradients are cut to this length; 0 for none."""
+    """Gradients are clipped to this norm; 0 for no clipping."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    """Of the optimizer."""
+    """Weight decay of the optimizer."""
     packing: bool = True
-    """Several rows in a line. Without it every row is paid for at its longest."""
+    """Pack several rows into a line. Without it, every row costs as much as the longest."""
     max_seq_length: Positive | None = None
     """Most tokens of a row; None for the model's own."""
     random_seed: int | None = None
-    """Of first weights and order; None for the service's own."""
+    """Seed of initial weights and order; None for the service's own."""
     early_stopping_enabled: bool = False
-    """Stop when validations are no better."""
+    """Stop when validations do not improve."""
     early_stopping_patience: Positive | None = None
-    """So many in a row; None for the service's own."""
+    """Validations without improvement before the stop; None for the service's own."""
     early_stopping_min_delta: Annotated[float, Field(ge=0)] | None = None
-    """What counts as better; None for the service's own."""
+    """Smallest change that is an improvement; None for the service's own."""
     early_stopping_warmup_evals: Annotated[int, Field(ge=0)] | None = None
     """Validations at the start that do not count; None for the service's own."""
     from_hf_model: str | None = None
@@ -75,38 +75,38 @@ class TogetherRecipe(Model):
     suffix: str | None = None
     """Part of the tuned model's name; None for the name of the job."""
     dpo_beta: Annotated[float, Field(gt=0)] | None = None
-    """Of preferences only: how near the model stays to the base; None for the service's own."""
+    """Preferences only: strength of the tie to the base model; None for the service's own."""
     dpo_normalize_logratios_by_length: bool | None = None
-    """Of preferences only: longer answers do not count for more."""
+    """Preferences only: longer completions do not count more."""
     rpo_alpha: Annotated[float, Field(ge=0)] | None = None
-    """Of preferences only: weight of the better answer's own loss beside it."""
+    """Preferences only: weight of the better completion's own loss."""
     simpo_gamma: Annotated[float, Field(ge=0)] | None = None
-    """Of preferences only: margin of SimPO, which needs no reference model."""
+    """Preferences only: margin of SimPO, which needs no reference model."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
         of_adapter = ("lora_alpha", "lora_dropout", "lora_trainable_modules")
         asked = next((name for name in of_adapter if getattr(self, name)), None)
         if self.lora_r is None and asked is not None:
-            raise ValueError(f"{asked} needs lora_r as well")
+            raise ValueError(f"{asked} also needs lora_r")
         if not self.lora and self.lora_r is not None:
-            raise ValueError("lora_r is of an adapter: leave lora=false out")
+            raise ValueError("lora_r is an option of an adapter: leave lora=false out")
         return self
 
     def of(self, method: str) -> Self:
-        """The recipe for this method, with what it left open.
+        """Return the recipe for this method, with its default learning rate.
 
         Raises:
-            ValueError: It says something of another method.
+            ValueError: It sets an option of another method.
         """
         strange = next((name for name in _PREFERENCES if getattr(self, name) and method != "dpo"), None)
         if strange is not None:
-            raise ValueError(f"{strange} is of preferences (dpo)")
+            raise ValueError(f"{strange} is an option of preferences (dpo)")
         rate = self.learning_rate or (LORA_RATE if self.lora else FULL_RATE)
         return self.model_copy(update={"learning_rate": rate})
 
     def request(self, method: str, *, has_validation: bool) -> dict[str, Any]:
-        """The part of Together's request that it decides."""
+        """Return the recipe's part of Together's request."""
         names: tuple[str, ...] = (
             *("n_epochs", "learning_rate", "batch_size", "gradient_accumulation_steps", "n_checkpoints"),
             *("warmup_ratio", "max_grad_norm", "weight_decay", "packing", "max_seq_length", "random_seed"),
@@ -130,7 +130,7 @@ class TogetherRecipe(Model):
         return {"lr_scheduler_type": self.lr_scheduler_type, "lr_scheduler_args": arguments}
 
     def _adapter(self) -> dict[str, Any] | None:
-        """What is trained; None for an adapter as the model's own defaults have it."""
+        """Return the adapter's settings; None for an adapter with the model's defaults."""
         if not self.lora:
             return {"type": "Full"}
         if self.lora_r is None:
@@ -145,7 +145,7 @@ class TogetherRecipe(Model):
 
     def _method(self, method: str) -> dict[str, Any]:
         if method == "sft":
-            return {"method": "sft", "train_on_inputs": False}  # what the rows say is learned, and no prompt
+            return {"method": "sft", "train_on_inputs": False}  # learn only the rows' completions
         is_free = bool(self.simpo_gamma)
         asked = {
             "method": "dpo",

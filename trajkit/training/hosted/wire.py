@@ -1,4 +1,4 @@
-"""Talk to a service over HTTP: no redirect is followed; answers are short, shallow and without the key."""
+"""Call a service over HTTP without redirects; answers are limited in size and depth, and lose the key."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ from trajkit.schema.base import MOST
 from trajkit.training.hosted.answer import Unreachable
 
 MOST_BYTES, LONGEST_S = 32 << 20, 600.0
-"""A longer answer is not read, nor one that takes longer to come."""
+"""Most bytes and seconds of an answer."""
 _LONGEST_TEXT, _DEEPEST = 8_000, 24
-"""Characters of a text, and levels of nesting. A signed address has two or three thousand characters."""
+"""Most characters of a text, and levels of nesting. A signed address has up to three thousand characters."""
 
 
 def checked_address(url: str) -> str:
-    """Check that a URL is the address of an API, and holds no password.
+    """Check that a URL can be the address of an API, and holds no password.
 
     Raises:
-        RequestError: It is none, or holds one.
+        RequestError: It cannot, or holds one.
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise RequestError(f"{url!r} is no address of an API", hint="such as https://api.openai.com/v1")
+        raise RequestError(f"{url!r} is not the address of an API", hint="such as https://api.openai.com/v1")
     if "@" in parts.netloc:
         raise RequestError(
-            f"the address of {parts.hostname} holds a password, and addresses are written down",
-            hint="keys come from the environment alone",
+            f"the address of {parts.hostname} holds a password, and addresses are recorded",
+            hint="set keys in the environment only",
         )
     return url
 
 
 def client(kind: type[Any], key: SecretStr | None, **options: Any) -> Any:
-    """A client of httpx that follows no redirect and reads answers to the end, made harmless.
+    """Return an httpx client that follows no redirects, and reads and cleans whole answers.
 
     Args:
-        kind: The client's class; packages bring different ones.
-        key: Must not be in what is read.
-        options: Of the class.
+        kind: The client's class, which differs between packages.
+        key: The key to remove from answers.
+        options: Options of the class.
     """
 
     class Client(kind):  # type: ignore[misc]
@@ -72,7 +72,7 @@ def client(kind: type[Any], key: SecretStr | None, **options: Any) -> Any:
 
 @functools.cache
 def _certificates(library: str) -> ssl.SSLContext:
-    """The certificates that a library trusts; reading them takes longer than most requests."""
+    """Return the certificates that a library trusts, cached because reading them is slow."""
     trusted: ssl.SSLContext = importlib.import_module(library).create_ssl_context()
     return trusted
 
@@ -94,11 +94,11 @@ def _read(answer: Any) -> bytes:
 
 
 def harmless(content: bytes, *secrets: SecretStr | str | None) -> bytes:
-    """An answer without secrets; JSON without what breaks a reader: depth, endless texts, huge numbers, NaN.
+    """Remove secrets from an answer, and from JSON also depth, long texts, huge numbers and NaN.
 
     Args:
-        content: As it came. The beginning of JSON that is too deep to be read becomes a JSON text.
-        secrets: What it must not hold.
+        content: The answer. JSON that is too deep to parse becomes a JSON text of its beginning.
+        secrets: The secrets to remove.
     """
     text = content.decode("utf-8", "replace")
     try:
@@ -113,7 +113,7 @@ def harmless(content: bytes, *secrets: SecretStr | str | None) -> bytes:
 
 def _harmless(value: Any, secrets: tuple[SecretStr | str | None, ...], depth: int = 0) -> Any:
     if isinstance(value, str):
-        if len(value) > _LONGEST_TEXT:  # masked first, so that no half of a key stays at the end
+        if len(value) > _LONGEST_TEXT:  # hide secrets first, so that no half of one remains at the end
             value = hidden(value, *secrets)[:_LONGEST_TEXT]
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, float):

@@ -1,4 +1,4 @@
-"""What a tuned model and the one that it started from answer to one prompt, on this machine."""
+"""Answer one prompt with a tuned model and its base model on this machine."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ _TUNED = "tuned"
 
 
 class Tuned(NamedTuple):
-    """A model that was tuned, and what it started from."""
+    """A tuned model and its base model."""
 
     model: str
     """Folder or id of the model or the adapter."""
     base: str | None
-    """Folder or id of what it started from; None when nobody says."""
+    """Folder or id of the base model; None when unknown."""
     is_adapter: bool
-    """Whether it is an adapter to the base, and no model by itself."""
+    """Whether it is an adapter, which cannot run without its base model."""
     name: str
-    """What the user calls it."""
+    """Name for the user."""
 
 
 def tuned_model(name: str, base: str | None, *, job: str | None = None) -> Tuned:
-    """What a name stands for.
+    """Find the model of a name.
 
     Args:
-        name: A folder with an adapter or a model, or the id of one.
-        base: What it started from; None for what the adapter says.
-        job: The job that it is of; None where it is of none.
+        name: Folder or id of an adapter or a model.
+        base: The base model; None for the one in the adapter's settings.
+        job: The job that trained it; None for no job.
 
     Raises:
-        RequestError: The folder is neither, or the adapter does not say what it belongs to.
+        RequestError: The folder is neither, or the adapter does not name its base model.
     """
     found = located(name, base)
     return Tuned(found.model, found.base, found.is_adapter, name=job or name)
 
 
 def answers(tuned: Tuned, question: Question, sampling: Sampling) -> Iterator[Answered]:
-    """What was recorded, what the base answers, and what the tuned model does.
+    """Yield the recorded answer, the base model's answers, and the tuned model's answers.
 
     Raises:
         RequestError: A model cannot be loaded, or the prompt does not fit into it.
@@ -70,7 +70,7 @@ def answers(tuned: Tuned, question: Question, sampling: Sampling) -> Iterator[An
 
 
 def _template(tuned: Tuned) -> ChatTemplate:
-    """The tokenizer that was saved with the model, else that of its base: both are asked with it."""
+    """Return the tokenizer that was saved with the model, or else its base's; both models use it."""
     has_own = not Path(tuned.model).is_dir() or (Path(tuned.model) / "tokenizer_config.json").is_file()
     template = ChatTemplate(tuned.model if has_own or tuned.base is None else tuned.base)
     if template.has_marks is None:
@@ -81,12 +81,12 @@ def _template(tuned: Tuned) -> ChatTemplate:
 
 
 def _recorded(question: Question, template: ChatTemplate) -> Answered:
-    """The recorded answer as the template writes it, so that it can be compared with what models say."""
+    """Return the recorded answer in the template's form, comparable to the models' answers."""
     rendered = template.render([*question.messages, *(question.recorded or ())], question.tools)
     start, end = rendered.spans[-1]
-    said = template.decode(rendered.tokens[start:end])
+    text = template.decode(rendered.tokens[start:end])
     step = question.step
-    return Answered("recorded", step.variant_name or step.model_name, said, end - start)
+    return Answered("recorded", step.variant_name or step.model_name, text, end - start)
 
 
 def _said(
@@ -102,7 +102,7 @@ def _said(
     n_prompt = len(template.prompt(question.messages, question.tools))
     if voice.room is not None and n_prompt + sampling.max_new_tokens > voice.room:
         raise RequestError(
-            f"the prompt has {n_prompt:,} tokens, and {name} reads {voice.room:,} with the answer",
+            f"the prompt has {n_prompt:,} tokens; {name} takes {voice.room:,} with the answer",
             hint="a smaller --max-new-tokens, or an earlier step",
         )
     asks = [

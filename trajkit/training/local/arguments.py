@@ -1,4 +1,4 @@
-"""What every trainer here is told alike: when to measure and to keep, how precisely, and who hears of it."""
+"""Arguments and callbacks that all trainers share: validation, checkpoints, precision, and reports."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from trajkit.training.step import Step
 def arguments_of(
     recipe: LocalRecipe, workspace: Path, *, has_validation: bool, most: str | None = None
 ) -> dict[str, Any]:
-    """Arguments of transformers' TrainingArguments, and so of TRL's too.
+    """Return arguments for transformers' TrainingArguments, and so for TRL's.
 
     Args:
-        recipe: How.
+        recipe: Settings of the training.
         workspace: Folder for checkpoints.
-        has_validation: Something measures on the way; the best checkpoint is kept then.
-        most: What the best checkpoint has most of; None for the lowest validation loss.
+        has_validation: Validate during training, and keep the best checkpoint.
+        most: Metric that the best checkpoint maximises; None for the lowest validation loss.
     """
     torch = need("torch", extra="local")
     kind = precision(recipe)
@@ -53,7 +53,7 @@ def arguments_of(
 
 
 def mean_loss(log_history: list[dict[str, Any]]) -> float:
-    """The mean over all steps of a training; the trainer's own is over those of its last process."""
+    """Return the mean loss over all steps; the trainer's own covers only the steps of its last process."""
     losses: list[float] = [entry["loss"] for entry in log_history if "loss" in entry]
     return sum(losses) / max(1, len(losses))
 
@@ -66,14 +66,14 @@ def callbacks_of(
     has_validation: bool,
     on_logs: Callable[[dict[str, Any], int], object] = lambda logs, n_done: None,
 ) -> list[Any]:
-    """Who is told of losses, and what stops early.
+    """Return callbacks for reports and early stopping.
 
     Args:
-        recipe: How.
-        workspace: Folder for checkpoints, in that of the job.
-        on_step: Told of every loss.
-        has_validation: Something measures on the way.
-        on_logs: Told all that is logged with a loss, and after how many steps.
+        recipe: Settings of the training.
+        workspace: Folder for checkpoints, inside the job's folder.
+        on_step: Called with every loss.
+        has_validation: There is validation during training.
+        on_logs: Called with everything that is logged with a loss, and the number of steps.
     """
     transformers = need("transformers", extra="local")
 
@@ -81,8 +81,8 @@ def callbacks_of(
         def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any], **_: Any) -> None:
             if not state.is_world_process_zero or not ("loss" in logs or "eval_loss" in logs):
                 return
-            told: dict[str, Any] = {name: logs.get(name) for name in ("loss", "eval_loss", "learning_rate")}
-            on_step(Step(state.global_step, state.max_steps, state.epoch or 0.0, **told))
+            values: dict[str, Any] = {name: logs.get(name) for name in ("loss", "eval_loss", "learning_rate")}
+            on_step(Step(state.global_step, state.max_steps, state.epoch or 0.0, **values))
             on_logs(logs, state.global_step)
 
     callbacks: list[Any] = [Teller(), *reporters(recipe, workspace.parent)]

@@ -1,4 +1,4 @@
-"""The model that a training starts from, with the adapter that is to be trained."""
+"""Load the base model of a training, with the adapter to train."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from trajkit.training.local.recipe import LocalRecipe, LoraRecipe
 
 
 class Sizes(NamedTuple):
-    """How large a model is."""
+    """The size of a model."""
 
     n_weights: int
-    """Its weights, the adapter's included."""
+    """Number of weights, including the adapter's."""
     n_trainable: int
-    """Those that are trained."""
+    """Number of trained weights."""
     n_positions: int | None
-    """Tokens that it can read at once; None where its configuration does not say."""
+    """Context length in tokens; None where its configuration does not give it."""
     n_vocabulary: int
-    """Different tokens that it knows."""
+    """Size of its vocabulary."""
 
 
 def settled(base: str) -> str:
-    """A model's name as the process that trains can use it, whose working folder is another one."""
+    """Make a model's folder absolute, because the training process has another working folder."""
     return str(Path(base).resolve()) if Path(base).is_dir() else base
 
 
 def check_model(base: str) -> None:
-    """Read a model's configuration, so that a wrong name is said before anything is made for it.
+    """Read a model's configuration, so that a wrong name fails before anything is written.
 
     Raises:
         RequestError: There is no such model.
@@ -48,10 +48,10 @@ def _config(base: str) -> Any:
 
 
 def load_base(base: str, recipe: LocalRecipe) -> Any:
-    """The base model with the adapter that is to be trained.
+    """Load the base model with the adapter to train.
 
     Raises:
-        RequestError: There is no such model, or this machine cannot load it so.
+        RequestError: There is no such model, or this machine cannot load it as the recipe says.
         MissingExtra: torch, transformers or peft is not installed.
     """
     torch = need("torch", extra="local")
@@ -61,7 +61,7 @@ def load_base(base: str, recipe: LocalRecipe) -> Any:
         raise RequestError(f"load_in {recipe.load_in} needs a GPU", hint="leave it out")
     options: dict[str, Any] = {"dtype": torch.bfloat16 if precision(recipe) == "bf16" else torch.float32}
     if recipe.lora is None:
-        options["dtype"] = torch.float32  # every weight is trained: what is rounded is lost
+        options["dtype"] = torch.float32  # all weights are trained, and rounding would lose small updates
     if recipe.load_in is not None:
         need("bitsandbytes", extra="cuda")
         quantised = {f"load_in_{recipe.load_in}": True}
@@ -74,10 +74,10 @@ def load_base(base: str, recipe: LocalRecipe) -> Any:
 
 
 def measured(base: str, recipe: LocalRecipe) -> Sizes:
-    """How large a model is and how much of it is trained, from its configuration: no weight is read.
+    """Return the size of a model from its configuration, without loading weights.
 
     Raises:
-        RequestError: There is no such model, or it has none of the layers that are named.
+        RequestError: There is no such model, or it lacks the layers in the recipe.
         MissingExtra: torch, transformers or peft is not installed.
     """
     torch = need("torch", extra="local")
@@ -87,7 +87,7 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
         with torch.device("meta"):
             model = transformers.AutoModelForCausalLM.from_config(config)
             if recipe.lora is not None:
-                # DoRA would read the weights, and has one more for each output of a layer
+                # DoRA would read the weights, and adds one weight per output of a layer
                 plain = recipe.lora.model_copy(update={"use_dora": False})
                 model = _with_adapter(model, plain)
     except (OSError, ValueError) as error:
@@ -102,33 +102,33 @@ def measured(base: str, recipe: LocalRecipe) -> Sizes:
 
 
 def least_memory(recipe: LocalRecipe, sizes: Sizes) -> int:
-    """Bytes of weights, gradients and the optimizer's state, which are there whatever the batch."""
+    """Return the bytes of weights, gradients and optimizer state, which do not depend on the batch."""
     per_weight = {"4bit": 0.5, "8bit": 1.0, None: 2.0 if precision(recipe) == "bf16" else 4.0}[recipe.load_in]
-    # adapters are kept in 32 bits, and so is a model of which every weight is trained
+    # adapters have 32 bits per weight, and so does a model whose weights are all trained
     per_trained = 4 + 4 + (8 if recipe.optim.startswith("adam") else 2 if "8bit" in recipe.optim else 0)
     return round((sizes.n_weights - sizes.n_trainable) * per_weight + sizes.n_trainable * per_trained)
 
 
 def _positions(config: Any) -> int | None:
-    """Tokens that a model can read at once, by its configuration; None where it does not say."""
+    """Return a model's context length by its configuration; None where it does not give one."""
     found = getattr(config.get_text_config(), "max_position_embeddings", None)
     return found if isinstance(found, int) and found > 0 else None
 
 
 def count(model: Any) -> tuple[int, int]:
-    """The weights of a model, and those of them that are trained."""
+    """Count the weights of a model, and the trained ones among them."""
     sizes = [(_n_weights(parameter), parameter.requires_grad) for parameter in model.parameters()]
     return sum(size for size, _ in sizes), sum(size for size, is_trained in sizes if is_trained)
 
 
 def _n_weights(parameter: Any) -> int:
-    # four bits of two weights lie in each byte of a quantised layer
+    # a quantised layer stores two 4-bit weights per byte
     quantised = getattr(parameter, "quant_state", None)
     return int(quantised.shape.numel()) if quantised is not None else int(parameter.numel())
 
 
 def precision(recipe: LocalRecipe) -> str:
-    """`fp32`, `bf16` or `fp16`: what the recipe says, or what this machine does best."""
+    """Return `fp32`, `bf16` or `fp16`: the recipe's precision, or the best one of this machine."""
     if recipe.precision != "auto":
         return recipe.precision
     torch = need("torch", extra="local")
@@ -138,13 +138,13 @@ def precision(recipe: LocalRecipe) -> str:
 
 
 def merge(base: str, adapter: Path, goal: Path, recipe: LocalRecipe) -> None:
-    """Write base and adapter as one model, which needs no peft to be loaded.
+    """Merge base and adapter into one model, which loads without peft.
 
     Args:
-        base: Folder or id of the model.
+        base: Folder or id of the base model.
         adapter: Folder of the adapter.
-        goal: The folder that the model is written into.
-        recipe: What the adapter was trained by.
+        goal: Folder for the merged model.
+        recipe: Settings of the adapter's training.
     """
     torch = need("torch", extra="local")
     transformers = need("transformers", extra="local")
@@ -164,7 +164,7 @@ def _with_adapter(model: Any, lora: LoraRecipe) -> Any:
     try:
         with old_names():
             return peft.get_peft_model(model, peft.LoraConfig(task_type="CAUSAL_LM", **options))
-    except ValueError as error:  # no layer has such a name
+    except ValueError as error:  # the model has no layer with such a name
         raise RequestError(str(error).splitlines()[0], hint="target_modules: all-linear") from error
 
 

@@ -1,4 +1,4 @@
-"""Rows of tokens with their weights, and batches of them as tensors."""
+"""Rows of tokens with weights as a torch dataset, and their batches as tensors."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from trajkit._core.lazy import need
 
 _COLUMNS: dict[str, pa.DataType] = {"input_ids": pa.list_(pa.int32()), "weights": pa.list_(pa.float32())}
 SCHEMA = pa.schema(_COLUMNS)
-"""Rows of tokens, and for each token how much its loss counts: 0 for what is only read."""
+"""Rows of tokens, with a loss weight for each token: 0 for a token that is context only."""
 
 
 class TokenRows:
-    """Rows as a dataset of torch: what it holds are bins of rows, each a list of positions.
+    """Rows as a torch dataset. Each item is a bin of one or more rows.
 
     Args:
-        table: `SCHEMA`; mapped from a file, so that memory does not grow with it.
-        bins: The rows of each item; None for one row in each.
+        table: Rows in the form of `SCHEMA`, memory-mapped.
+        bins: Rows of each item; None for one row per item.
     """
 
     def __init__(self, table: pa.Table, bins: Sequence[Sequence[int]] | None = None) -> None:
@@ -28,18 +28,18 @@ class TokenRows:
         self._bins = bins
 
     def __len__(self) -> int:
-        """How many bins there are."""
+        """Return the number of items."""
         return len(self._tokens) if self._bins is None else len(self._bins)
 
     @property
     def lengths(self) -> Any:
-        """Tokens of each bin, as a numpy array."""
+        """Tokens of each item, as a numpy array."""
         chunks: Any = self._tokens.chunks  # lists, which the stubs take for any arrays
         sizes = np.concatenate([np.diff(chunk.offsets.to_numpy()) for chunk in chunks])
         return sizes if self._bins is None else np.array([sizes[rows].sum() for rows in self._bins])
 
     def __getitem__(self, number: int) -> Bin:
-        """A bin by its position."""
+        """Return an item by its index."""
         rows = [number] if self._bins is None else self._bins[number]
         return Bin(
             [_values(self._tokens, row) for row in rows], [_values(self._weights, row) for row in rows]
@@ -47,12 +47,12 @@ class TokenRows:
 
 
 class Bin(NamedTuple):
-    """Rows that lie side by side."""
+    """Rows that are packed into one line of a batch."""
 
     tokens: list[Any]
-    """The tokens of each, as numpy arrays."""
+    """Tokens of each row, as numpy arrays."""
     weights: list[Any]
-    """Their weights."""
+    """Loss weights of each row."""
 
 
 def _values(column: pa.ChunkedArray[Any], row: int) -> Any:
@@ -60,11 +60,11 @@ def _values(column: pa.ChunkedArray[Any], row: int) -> Any:
 
 
 def collate(bins: Sequence[Bin], *, padding: int) -> dict[str, Any]:
-    """A batch: `input_ids`, `position_ids` and `weights`, each of one line for every bin.
+    """Build a batch: `input_ids`, `position_ids` and `weights`, with one line per bin.
 
-    Positions begin again at 0 with each row, and with the padding at the end: that is how transformers tells
-    rows apart (`find_packed_sequence_indices`), and no row attends to another. The first token of a row has
-    weight 0, because nothing before it could tell it.
+    Positions restart at 0 with each row and with the padding at the end. transformers separates the rows of a
+    line by them (`find_packed_sequence_indices`), so no row attends to another. The first token of a row has
+    weight 0, because no earlier token of the row predicts it.
     """
     torch = need("torch", extra="local")
     width = max(sum(map(len, item.tokens)) for item in bins)

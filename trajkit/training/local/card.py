@@ -1,4 +1,4 @@
-"""What a tuned model says about itself: the README of its folder."""
+"""Write the model card of a tuned model: the README of its folder."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ CARD = "README.md"
 
 
 def write_card(folder: Path, job: TuneJob, trained: Trained, *, is_adapter: bool) -> None:
-    """Write it.
+    """Write the card.
 
     Args:
-        folder: The model's.
-        job: What it came out of.
-        trained: What came out.
-        is_adapter: The folder holds an adapter and not a whole model.
+        folder: Folder of the model.
+        job: The job that trained it.
+        trained: Result of the training.
+        is_adapter: Whether the folder holds an adapter.
     """
     write_text(folder / CARD, "\n".join(_lines(job, trained, is_adapter)) + "\n")
 
@@ -30,7 +30,7 @@ def _lines(job: TuneJob, trained: Trained, is_adapter: bool) -> Iterator[str]:
     yield from _front(job, is_adapter)
     kind = "An adapter for" if is_adapter else "A model tuned from"
     yield from ("", f"# {job.job_id}", "")
-    yield f"{kind} `{_plain(job.base)}`, trained by trajkit on what an agent did ({job.method})."
+    yield f"{kind} `{_plain(job.base)}`, trained by trajkit on an agent's episodes ({job.method})."
     yield from ("", *_UNKNOWN, "", "## Data", "")
     yield from _data(job) if job.train is not None else _played(job)
     yield from ("", "## Training", "")
@@ -43,10 +43,10 @@ def _lines(job: TuneJob, trained: Trained, is_adapter: bool) -> Iterator[str]:
 
 
 _UNKNOWN = (
-    "**Licence: unknown.** It follows from those of the base model and of the data, which trajkit does not",
-    "know.",
+    "**Licence: unknown.** It depends on the licences of the base model and of the data, which trajkit does",
+    "not know.",
     "",
-    "**Not evaluated.** The losses below say how well it tells recorded answers, not how well it acts.",
+    "**Not evaluated.** The losses below measure its predictions of recorded answers, not how well it acts.",
 )
 
 
@@ -62,24 +62,24 @@ def _front(job: TuneJob, is_adapter: bool) -> Iterator[str]:
 
 
 def _data(job: TuneJob) -> Iterator[str]:
-    yield "| | learned | measured |"
+    yield "| | training | validation |"
     yield "|---|---|---|"
-    for name, said in _FACTS.items():
-        yield f"| {name} | {said(job.learned)} | {'' if job.validation is None else said(job.validation)} |"
+    for name, cell in _FACTS.items():
+        yield f"| {name} | {cell(job.learned)} | {'' if job.validation is None else cell(job.validation)} |"
     yield ""
     if (job.leak or {}).get("is_allowed"):
-        yield "- **the two sides share what they must not**, which was allowed: its loss is too low"
+        yield "- **training and validation data leak**, which was allowed: the validation loss is too low"
     for reason, number in job.learned.left.items():
         yield f"- not learned: {number:,} steps: {_plain(reason)}"
     for kind, number in job.learned.losses.items():
-        yield f"- left out of the rows: {number:,} {_plain(kind)}"
+        yield f"- the rows cannot carry: {number:,} {_plain(kind)}"
     if job.function is not None:
         variants = ", ".join(f"`{_plain(variant)}`" for variant in job.variants)
         yield f"- function `{_plain(job.function)}`, answers of {variants or 'no known variant'}"
 
 
 def _played(job: TuneJob) -> Iterator[str]:
-    """What a model played while it was trained, of which there is no store."""
+    """Describe the episodes that the model played during its training; there is no store of them."""
     played: Any = job.recipe["play"]
     tasks = ", ".join(f"`{_plain(task)}`" for task in played["tasks"])
     yield f"It learned from episodes that it played itself in `{_plain(played['env'])}`: {tasks},"
@@ -104,12 +104,12 @@ def _training(trained: Trained) -> Iterator[str]:
     yield f"- mean training loss {trained.train_loss:.4f}"
     if trained.episode_return is not None:
         error = trained.episode_return_error or 0.0
-        yield f"- mean return {trained.episode_return:.3f} ± {error:.3f} (standard error) of the episodes by"
-        yield "  which this checkpoint was chosen: measure it on other seeds"
+        yield f"- mean return {trained.episode_return:.3f} ± {error:.3f} (standard error) of the episodes"
+        yield "  that selected this checkpoint: evaluate it on other seeds"
     if trained.eval_loss is not None:
-        yield f"- validation loss {trained.eval_loss:.4f}, at step {trained.best_step}, which was kept"
+        yield f"- validation loss {trained.eval_loss:.4f}, at the kept checkpoint of step {trained.best_step}"
 
 
 def _plain(text: str) -> str:
-    """A text that stays in its cell and its line."""
+    """Put a text on one line, without the markup of tables and code."""
     return "".join(c if c.isprintable() else " " for c in text).replace("|", "\\|").replace("`", "'")

@@ -1,4 +1,4 @@
-"""The folder in which a training keeps what it needs to go on."""
+"""Find the checkpoints from which a training resumes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _WRITTEN_LAST = "trainer_state.json"  # of a checkpoint's files, by transformers
 
 
 def last_checkpoint(workspace: Path) -> str | None:
-    """The newest checkpoint that is whole, None when there is none; what a killed process left is removed."""
+    """Return the newest complete checkpoint, None when there is none; incomplete ones are deleted."""
     whole = []
     for path in workspace.glob("checkpoint-*"):
         try:

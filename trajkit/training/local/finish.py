@@ -1,4 +1,4 @@
-"""What is left of a training beside its weights: tokenizer, merged model, model card, chart of the losses."""
+"""Complete a trained model: tokenizer, merged model, model card, chart of the losses."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def finish(runs: Runs, job: TuneJob, trained: Trained) -> None:
     """Complete the folder of a job whose weights are saved.
 
     Args:
-        runs: Where it is kept.
-        job: Which.
-        trained: What came out.
+        runs: Folder of the jobs.
+        job: The job.
+        trained: Result of the training.
     """
     job = runs.load(job.job_id).model_copy(update={"result": trained.model_dump(mode="json")})
     _complete(runs, job, runs.path(job.job_id) / MODEL, is_adapter=job.recipe.get("lora") is not None)
@@ -36,7 +36,7 @@ def finish(runs: Runs, job: TuneJob, trained: Trained) -> None:
 
 
 def write_merged(runs: Runs, job: TuneJob) -> Path:
-    """Write adapter and base as one model beside the adapter, if it is not there yet; its folder.
+    """Write adapter and base as one model beside the adapter, unless it exists; return its folder.
 
     Raises:
         RequestError: There is no adapter.
@@ -45,7 +45,7 @@ def write_merged(runs: Runs, job: TuneJob) -> Path:
     if goal.is_dir():
         return goal
     if job.recipe.get("lora") is None:
-        raise RequestError(f"{job.job_id} has no adapter: its model is whole", hint="leave out --merge")
+        raise RequestError(f"{job.job_id} has a whole model and no adapter", hint="leave out --merge")
     names = LocalRecipe.model_fields.keys() - {"play"}
     recipe = LocalRecipe.model_validate({name: value for name, value in job.recipe.items() if name in names})
     with building_folder(goal) as folder:
@@ -55,12 +55,12 @@ def write_merged(runs: Runs, job: TuneJob) -> Path:
 
 
 def take_wishes(runs: Runs, job_id: str, recipe: LocalRecipe) -> None:
-    """Take note of what is asked of a job that may be there already, and does not change its model.
+    """Record requested settings that do not change the model, for a job that may exist already.
 
     Args:
-        runs: Where it is kept.
-        job_id: Which.
-        recipe: As it was asked for now.
+        runs: Folder of the jobs.
+        job_id: Id of the job.
+        recipe: The requested recipe.
     """
     job = runs.load(job_id)
     wishes = {name: getattr(recipe, name) for name in WISHES}
@@ -76,5 +76,5 @@ def _complete(runs: Runs, job: TuneJob, folder: Path, *, is_adapter: bool) -> No
     source = str(kept) if kept.is_dir() else job.base
     pretrained(transformers.AutoTokenizer, source).save_pretrained(folder)
     known = {name: value for name, value in job.result.items() if name in Trained.model_fields}
-    trained = Trained.model_validate(known)  # preferences know more
+    trained = Trained.model_validate(known)  # results of preference trainings have more fields
     write_card(folder, job, trained, is_adapter=is_adapter)

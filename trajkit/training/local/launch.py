@@ -1,4 +1,4 @@
-"""Start, follow and end a training on this machine, from any process."""
+"""Start, follow and cancel a training on this machine, from any process."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _START_S = 60.0
 
 
 def start(runs: Runs, job_id: str) -> TuneJob:
-    """Start a prepared job, or one that was ended or stopped, in a process of its own.
+    """Start a prepared, cancelled or failed job in its own process.
 
-    A job that runs already is left alone, and one that succeeded needs nothing.
+    A job that already runs or has succeeded is left alone.
 
     Raises:
         StackError: The process did not start; the message has the last lines of its log.
@@ -58,14 +58,14 @@ def follow(
     on_message: Callable[[str], None] = lambda message: None,
     timeout_s: float | None = None,
 ) -> TuneJob:
-    """Wait until a job has ended. Whoever stops waiting (Ctrl-C) does not stop the job.
+    """Wait until a job has ended. Ctrl-C ends the wait, not the job.
 
     Args:
-        runs: Where jobs are kept.
-        job_id: Which.
-        on_step: Told of every loss, from the first one on.
-        on_message: Told what else happens, such as that batches are made smaller.
-        timeout_s: Seconds to wait; None for as long as it takes.
+        runs: Folder of the jobs.
+        job_id: Id of the job.
+        on_step: Called with every loss, from the first one on.
+        on_message: Called with other messages, such as that batches are made smaller.
+        timeout_s: Seconds to wait; None for no limit.
 
     Raises:
         TimeoutError: It has not ended by then.
@@ -73,7 +73,7 @@ def follow(
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     n_seen = 0
     while True:
-        job = refreshed(runs, job_id)  # asked first: what is written before the end is read after it
+        job = refreshed(runs, job_id)  # before the events, so that the last events are not missed
         events = runs.events(job_id, start=n_seen)
         n_seen += len(events)
         for event in events:
@@ -85,19 +85,19 @@ def follow(
         if job.status != JobStatus.RUNNING:
             return job
         if deadline is not None and time.monotonic() > deadline:
-            raise TimeoutError(f"job {job_id} runs still after {timeout_s:g} s")
+            raise TimeoutError(f"job {job_id} still runs after {timeout_s:g} s")
         time.sleep(_POLL_S)
 
 
 def cancel(runs: Runs, job_id: str) -> TuneJob:
-    """End a job; `start` goes on with it from its last checkpoint.
+    """Cancel a job; `start` resumes it from its last checkpoint.
 
     Raises:
-        RequestError: It has ended already.
+        RequestError: It has already ended.
     """
     job = refreshed(runs, job_id)
     if job.status.is_final:
-        raise RequestError(f"job {job_id} is {job.status} already")
+        raise RequestError(f"job {job_id} has already ended: {job.status}")
     if job.process is not None:
         end(job.process)
     job = runs.load(job_id)
@@ -108,11 +108,11 @@ def cancel(runs: Runs, job_id: str) -> TuneJob:
 
 
 def refreshed(runs: Runs, job_id: str) -> TuneJob:
-    """A job as it is: one whose process is gone without a word has failed."""
+    """Return a job with its current status: it has failed if its process ended without a result."""
     job = runs.load(job_id)
     if job.status != JobStatus.RUNNING or job.process is None or job.process.is_running:
         return job
-    job = runs.load(job_id)  # its last words may have come between
+    job = runs.load(job_id)  # the process may have written its result in between
     if job.status != JobStatus.RUNNING:
         return job
     error = f"its process is gone ({_last_line(runs.path(job_id) / LOG)}); resume it to go on"
@@ -123,4 +123,4 @@ def refreshed(runs: Runs, job_id: str) -> TuneJob:
 
 def _last_line(log: Path) -> str:
     lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines() if log.is_file() else []
-    return lines[-1][-200:] if lines else "it said nothing"
+    return lines[-1][-200:] if lines else "its log is empty"

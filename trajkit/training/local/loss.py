@@ -1,4 +1,4 @@
-"""The loss of a batch: each token's cross-entropy times its weight."""
+"""Compute the loss of a batch: each token's cross-entropy times its weight."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from trajkit._core.lazy import need
 
 
 class WeightedLoss(NamedTuple):
-    """Sums over the tokens of a batch, so that batches can be added up before they are divided."""
+    """Sums over the tokens of a batch, which can be added over batches before the division."""
 
     total: Any
-    """The sum of weight times cross-entropy, a tensor of one number with its gradient."""
+    """Sum of weight times cross-entropy, a scalar tensor with its gradient."""
     weight: Any
-    """The sum of the weights, a tensor of one number."""
+    """Sum of the weights, a scalar tensor."""
 
 
 def logits_of(model: Any, batch: dict[str, Any]) -> Any:
-    """What a model says of each token of a batch, its rows kept apart."""
-    # with a cache transformers takes the rows of a line for one, and each would see those before it
+    """Return the logits of a batch, with the rows of a line kept apart."""
+    # with a cache, transformers would treat the rows of a line as one, and each would see the earlier ones
     return model(input_ids=batch["input_ids"], position_ids=batch["position_ids"], use_cache=False).logits
 
 
 def weighted_loss(model: Any, batch: dict[str, Any]) -> WeightedLoss:
-    """Run a model on a batch.
+    """Compute the weighted loss of a batch.
 
     The loss that is minimised is `total / weight`: sum(w_t * -log p(x_t | x_<t)) / sum(w_t). Where every
     weight is 1 it is the mean cross-entropy of the learned tokens; where they are not, the weighted
@@ -32,13 +32,13 @@ def weighted_loss(model: Any, batch: dict[str, Any]) -> WeightedLoss:
 
     Args:
         model: A causal language model.
-        batch: What `collate` makes.
+        batch: A batch of `collate`.
     """
     torch = need("torch", extra="local")
     logits = logits_of(model, batch)
     weights = batch["weights"][:, 1:]
     is_learned = weights != 0
-    # only what is learned: for most rows that is a small part of the tokens, and a vocabulary is wide
+    # only learned tokens: often few of all tokens, and the vocabulary dimension is large
     found = torch.nn.functional.cross_entropy(
         logits[:, :-1][is_learned].float(), batch["input_ids"][:, 1:][is_learned], reduction="none"
     )

@@ -1,4 +1,4 @@
-"""The losses of a job as a page: one chart, one table of the validations, nothing from elsewhere."""
+"""Write the losses of a job as a self-contained page: a chart, and a table of the validations."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from trajkit.training.runs import Runs
 LOSS_PAGE = "loss.html"
 
 _MEANING = {
-    "sft": "Loss of a learned token in nats, weighted as the rows say.",
+    "sft": "Loss per learned token in nats, weighted by the rows' weights.",
     "dpo": "Loss of a pair, mean over a batch.",
-    "kto": "Loss of an answer, mean over a batch.",
+    "kto": "Loss of a completion, mean over a batch.",
 }
-_MARGIN = "Reward of better answers less that of worse ones, against the base model: 0 before the training."
+_MARGIN = "Reward of better minus worse completions, relative to the base model: 0 before the training."
 
 
 def write_loss_page(runs: Runs, job: TuneJob) -> Path | None:
-    """Write the page into the job's folder; None while there is no loss to show.
+    """Write the page into the job's folder; return None while there is no loss to show.
 
     Args:
-        runs: Where jobs are kept.
-        job: Which, with its result where it has one.
+        runs: Folder of the jobs.
+        job: The job, with its result where it has one.
     """
     steps = _once([event for event in runs.events(job.job_id) if event["kind"] == "step"])
     learned = [Place(step["n_done"], step["loss"]) for step in steps if step.get("loss") is not None]
@@ -38,21 +38,21 @@ def write_loss_page(runs: Runs, job: TuneJob) -> Path | None:
     if not learned:
         return None
     path = runs.path(job.job_id) / LOSS_PAGE
-    told = [event for event in runs.events(job.job_id) if event["kind"] == "rewards"]
-    write_text(path, _page(job, learned, measured, _margins(job, told)))
+    rewards = [event for event in runs.events(job.job_id) if event["kind"] == "rewards"]
+    write_text(path, _page(job, learned, measured, _margins(job, rewards)))
     return path
 
 
 def _once(steps: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """A step that was taken again after a resume counts as it was the last time."""
+    """Keep the last record of each step, because a step is repeated after a resume."""
     found = {(step["n_done"], step.get("eval_loss") is None): step for step in steps}
     return [found[key] for key in sorted(found)]
 
 
-def _margins(job: TuneJob, told: Sequence[dict[str, Any]]) -> str:
-    """Of preferences, how far the better answers have moved ahead; nothing where none were learned."""
+def _margins(job: TuneJob, rewards: Sequence[dict[str, Any]]) -> str:
+    """Show the reward margins of a preference training; empty for other methods."""
     by_side: dict[bool, dict[int, float]] = {False: {}, True: {}}
-    for event in told:  # a step that was taken again counts as it was the last time
+    for event in rewards:  # of a repeated step, the last record counts
         if event["margin"] is not None:
             by_side[event["is_validation"]][event["n_done"]] = event["margin"]
     lines = [

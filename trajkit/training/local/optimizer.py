@@ -1,4 +1,4 @@
-"""Optimizers by name, checked before anything is prepared for them."""
+"""Check an optimizer's name before a job is prepared."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from trajkit.training.local.recipe import LocalRecipe
 
 
 def check_optimizer(recipe: LocalRecipe) -> None:
-    """Raise unless this machine has the optimizer of a recipe.
+    """Check that this machine has the optimizer of a recipe.
 
     Raises:
-        RequestError: There is none of this name, or it needs a GPU.
-        MissingExtra: The package that brings it is not installed.
+        RequestError: There is no such optimizer, or it needs a GPU.
+        MissingExtra: Its package is not installed.
     """
     known = [str(name.value) for name in need("transformers.training_args", extra="local").OptimizerNames]
     if recipe.optim not in known:

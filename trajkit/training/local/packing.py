@@ -1,4 +1,4 @@
-"""Rows of tokens laid side by side, so that little of a batch is padding; no row sees another."""
+"""Pack rows of tokens into lines to reduce padding; no row attends to another."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _BATCHES_SORTED = 50
 
 
 def buckets(lengths: Sequence[int] | NDArray[np.int64], batch_size: int, seed: Sequence[int]) -> list[int]:
-    """An order of rows in which those of a batch are of like length, and the batches are not.
+    """Order rows so that the rows of a batch have similar lengths.
 
-    Rows are shuffled, and then sorted by length within every fifty batches; the batch with the longest row
-    comes first, so that memory runs out at once or never.
+    Rows are shuffled, then sorted by length within every fifty batches, and the batches are shuffled. The
+    batch with the longest row comes first, so that a lack of memory shows at once.
 
     Args:
         lengths: Tokens of each row.
         batch_size: Rows of a batch.
-        seed: Decides the order.
+        seed: Seed of the order.
     """
     random = np.random.default_rng(list(seed))
     sizes = np.asarray(lengths, dtype=np.int64)
@@ -33,7 +33,7 @@ def buckets(lengths: Sequence[int] | NDArray[np.int64], batch_size: int, seed: S
         for rows in (each[np.argsort(-sizes[each], kind="stable")] for each in spans)
         for start in range(0, len(rows), batch_size)
     ]
-    # the one that is not full must stay the last: torch cuts the order into batches by itself
+    # the incomplete batch must stay last: torch itself cuts the order into batches
     rest = [batch for batch in batches if len(batch) < batch_size]
     full = [batch for batch in batches if len(batch) == batch_size]
     random.shuffle(full)
@@ -42,7 +42,7 @@ def buckets(lengths: Sequence[int] | NDArray[np.int64], batch_size: int, seed: S
 
 
 def pack(lengths: Sequence[int] | NDArray[np.int64], capacity: int) -> list[list[int]]:
-    """Put rows into few bins by best-fit decreasing: the longest first, each where least room is left.
+    """Pack rows into few bins by best-fit decreasing: longest first, each into the fullest bin that fits.
 
     At most 11/9 of the fewest bins, and four more (Johnson et al. 1974, "Worst-case performance bounds for
     simple one-dimensional packing algorithms").
@@ -52,7 +52,7 @@ def pack(lengths: Sequence[int] | NDArray[np.int64], capacity: int) -> list[list
         capacity: Most tokens of a bin.
 
     Returns:
-        The rows of each bin in their order, the bins by their first row.
+        Rows of each bin in order; bins are ordered by their first row.
 
     Raises:
         DataError: A row is longer than a bin.
@@ -63,7 +63,7 @@ def pack(lengths: Sequence[int] | NDArray[np.int64], capacity: int) -> list[list
             f"row {int(sizes.argmax())} has {longest:,} tokens, more than {capacity:,}",
             hint="allow longer rows with --max-length, or cut history when converting",
         )
-    # bins by the room that is left in them: there are at most `capacity` kinds of room, whatever the rows
+    # bins by their free room, which has at most `capacity` different values
     open_bins: list[list[list[int]]] = [[] for _ in range(capacity + 1)]
     bins: list[list[int]] = []
     for row in np.argsort(-sizes, kind="stable").tolist():

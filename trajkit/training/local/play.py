@@ -1,4 +1,4 @@
-"""A model that is being trained plays episodes, so that the best checkpoint can be chosen by how it acts."""
+"""Play episodes with a model during its training, to select the best checkpoint by its return."""
 
 from __future__ import annotations
 
@@ -31,24 +31,24 @@ _SIDE_BY_SIDE = 32
 
 
 class Stage(NamedTuple):
-    """What is played: a recipe whose every field is known."""
+    """The environment and prompts of the episodes."""
 
     recipe: PlayRecipe
-    """Seeds, and how answers are drawn."""
+    """Settings with every field filled in."""
     prompts: VariantPrompts
-    """Writes the prompts, as the function's variant does at the gateway."""
+    """Renders the prompts as the function's variant does at the gateway."""
 
 
 def open_stage(recipe: PlayRecipe, reserved: Sequence[Reservation] | None = None) -> Stage:
-    """Find what is needed to play.
+    """Prepare the environment and prompts.
 
     Args:
-        recipe: With environment, tasks, function and variant.
-        reserved: What the project keeps for evaluation, where that is to be checked.
+        recipe: Settings with environment, tasks, function and variant.
+        reserved: The project's reservations, to check the seeds; None for no check.
 
     Raises:
         RequestError: A seed is not reserved, or there is no such environment, task, function or variant.
-        ConfigError: The configuration cannot be used.
+        ConfigError: The configuration is invalid.
         MissingExtra: The environment's package or minijinja is not installed.
     """
     seeds = as_seeds(recipe.seeds)
@@ -64,24 +64,24 @@ def open_stage(recipe: PlayRecipe, reserved: Sequence[Reservation] | None = None
                 hint=f"trajkit reserve {recipe.env} --seeds {recipe.seeds}",
             )
     which = VariantOf(Path(recipe.config), recipe.function, recipe.variant)
-    # answers are read as the function reads them, and held to nothing: what the model has learned shows so
+    # answers are parsed as the function does, but not constrained: this shows what the model has learned
     return Stage(recipe, VariantPrompts(which, history=recipe.history, mode=JsonMode.OFF))
 
 
 class Player:
-    """Plays with a model as it is now.
+    """Plays with the current weights of a model.
 
     Args:
-        stage: What is played.
-        tokenizer: The model's.
-        seed: Of what is drawn: the same model plays the same.
+        stage: Environment and prompts.
+        tokenizer: The model's tokenizer.
+        seed: Seed of the sampling: equal weights play equal episodes.
     """
 
     def __init__(self, stage: Stage, tokenizer: ChatTemplate, *, seed: int) -> None:
         self._stage, self._tokenizer, self._seed = stage, tokenizer, seed
 
     def __call__(self, model: Any) -> Mean:
-        """The mean return of the episodes.
+        """Return the mean return of the episodes.
 
         Raises:
             TrainingError: An episode could not be played.
@@ -105,7 +105,7 @@ class Player:
             returns.add(played.metrics[RETURN_METRIC])
 
         model.eval()
-        # an adapter works from inside its base, which says itself what it takes
+        # use the base network, whose signature tells the arguments it takes; the adapter works inside it
         network = model.get_base_model() if hasattr(model, "get_base_model") else model
         here = LocalModel.of(network, self._tokenizer)
         run_to_end(self._play(plan, here, take))
@@ -122,18 +122,18 @@ class Player:
             await lock_step.close()
 
     def _answers(self, model: LocalModel, asks: Sequence[Ask]) -> list[Said]:
-        """What the model answers, to all at once."""
+        """Answer all requests together."""
         return generate(model, asks)
 
 
 class _ModelPolicy(Scripted):
-    """Asks the model; episodes that wait at the same time are answered at once."""
+    """Asks the model; episodes that wait at the same time are answered together."""
 
     def __init__(self, stage: Stage, lock_step: LockStep[Ask, Said], seed: int) -> None:
         self._stage, self._lock_step, self._seed = stage, lock_step, seed
 
     async def act(self, situation: Situation) -> Choice:
-        """The action that the model names."""
+        """Return the model's action."""
         job, recipe = situation.job, self._stage.recipe
         prompt = self._stage.prompts.of(situation)
         said = await self._lock_step.ask(

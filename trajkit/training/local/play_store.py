@@ -1,4 +1,4 @@
-"""What a store says about the episodes that a model tuned on it should play."""
+"""Fill in the settings of played episodes from the training store."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from trajkit.training.origin import Origin
 
 
 def staged(recipe: PlayRecipe, train: Dataset, origin: Origin) -> PlayRecipe:
-    """The recipe with environment, tasks, function and variant; those that are not said are the store's.
+    """Return the recipe with environment, tasks, function and variant; missing ones come from the store.
 
     Raises:
-        RequestError: The store has none of them, or several to choose from.
+        RequestError: The store has none, or several to choose from.
     """
     verify(train.store)
     with connect() as connection:
@@ -30,7 +30,7 @@ def staged(recipe: PlayRecipe, train: Dataset, origin: Origin) -> PlayRecipe:
     env = recipe.env or _only(tuple(tasks), "environment", "play.env")
     if not recipe.config:
         raise RequestError(
-            "the model plays with the prompts of a gateway's function, and no configuration is known",
+            "the model plays with the prompts of a gateway's function, and there is no configuration",
             hint="--set play.config=tensorzero.toml, or config in trajkit.toml",
         )
     return recipe.model_copy(
@@ -48,4 +48,4 @@ def _only(names: tuple[str, ...], noun: str, field: str) -> str:
     if len(names) == 1:
         return names[0]
     known = f"it has {', '.join(names)}: --set {field}={names[0]}" if names else f"--set {field}=…"
-    raise RequestError(f"which {noun} is played is not clear from the store", hint=known)
+    raise RequestError(f"the {noun} to play is not clear from the store", hint=known)

@@ -1,4 +1,4 @@
-"""How a model learns from preferences on this machine. Names are those of TRL's DPOConfig and KTOConfig."""
+"""Settings of preference training on this machine, named as in TRL's DPOConfig and KTOConfig."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ DpoLoss = Literal[
 Factor = Annotated[float, Field(gt=0)]
 
 _NOT_HERE = ("packing", "group_by_length", "play")
-# the losses that are made of the difference of two rewards, in which a divergence's constant cancels
+# losses of the difference of two rewards, in which a divergence's constant cancels
 _OF_DIFFERENCES = {"sigmoid", "sigmoid_norm", "hinge", "ipo", "exo_pair", "robust", "discopop", "sft"}
 
 
@@ -37,16 +37,16 @@ def _as_list(value: Any) -> Any:
 
 
 class PreferenceRecipe(LocalRecipe):
-    """What DPO and KTO have in common."""
+    """The settings that DPO and KTO share."""
 
     num_train_epochs: Factor = 1
     """Passes over the rows."""
     learning_rate: Factor = 1e-5
-    """At its highest."""
+    """Highest learning rate."""
     beta: Factor = 0.1
-    """How strongly the model is held to the one that it starts from: the higher, the less it may move."""
+    """Strength of the tie to the base model: a higher value allows less change."""
     disable_dropout: bool = True
-    """No dropout, of the adapter neither, so that both models say the same until one of them has learned."""
+    """Disable dropout, also the adapter's, so that both models are equal until one has learned."""
 
     @model_validator(mode="after")
     def _check_preference(self) -> Self:
@@ -58,12 +58,12 @@ class PreferenceRecipe(LocalRecipe):
         return self
 
     def training_arguments(self) -> dict[str, Any]:
-        """What transformers' TrainingArguments take of it by the same names."""
-        # TRL computes activations twice where nobody says that it shall not
+        """Return the arguments that have the same names in transformers' TrainingArguments."""
+        # TRL's default is gradient checkpointing
         return super().training_arguments() | {"activation_checkpointing": self.gradient_checkpointing}
 
     def method_arguments(self) -> dict[str, Any]:
-        """What TRL's configuration of this method takes beside those of transformers."""
+        """Return the arguments of TRL's configuration of this method besides those of transformers."""
         ours = type(self).model_fields.keys() - LocalRecipe.model_fields.keys()
         return {name: getattr(self, name) for name in sorted(ours)}
 
@@ -72,21 +72,21 @@ class DpoRecipe(PreferenceRecipe):
     """Direct preference optimisation (Rafailov et al. 2023)."""
 
     loss_type: Annotated[tuple[DpoLoss, ...], BeforeValidator(_as_list), Field(min_length=1)] = ("sigmoid",)
-    """The loss; of several, their weighted sum."""
+    """The loss; several are added with their weights."""
     loss_weights: Annotated[tuple[float, ...], BeforeValidator(_as_list)] | None = None
-    """The weight of each; None for 1."""
+    """Weight of each loss; None for 1."""
     label_smoothing: Annotated[float, Field(ge=0, lt=0.5)] = 0.0
-    """Share of pairs that are thought to be the wrong way round; for `robust` and `exo_pair`."""
+    """Assumed share of pairs with swapped labels; for `robust` and `exo_pair`."""
     ld_alpha: Annotated[float, Field(ge=0, le=1)] | None = None
-    """How much the tokens count by which one answer is longer (Liu et al. 2024, LD-DPO); None for fully."""
+    """Weight of the tokens beyond the shorter completion (Liu et al. 2024, LD-DPO); None for full weight."""
     f_divergence_type: Literal["reverse_kl", "forward_kl", "js_divergence", "alpha_divergence"] = "reverse_kl"
-    """How the distance to the first model is measured (Wang et al. 2023, f-DPO)."""
+    """Divergence from the base model (Wang et al. 2023, f-DPO)."""
     f_alpha_divergence_coef: float = 0.5
-    """Of `alpha_divergence`."""
+    """Coefficient of `alpha_divergence`."""
     use_weighting: bool = False
-    """Weigh each pair by how probable its answers are to the model (Zhou et al. 2024, WPO)."""
+    """Weight each pair by the model's probability of its completions (Zhou et al. 2024, WPO)."""
     discopop_tau: Factor = 0.05
-    """Of `discopop`."""
+    """Temperature of `discopop`."""
 
     @model_validator(mode="after")
     def _check_dpo(self) -> Self:
@@ -100,7 +100,7 @@ class DpoRecipe(PreferenceRecipe):
         if "exo_pair" in losses and not self.label_smoothing:
             raise ValueError("exo_pair needs a label_smoothing above 0, such as 0.001")
         if self.use_weighting and losses & {"aot", "aot_unpaired"}:
-            raise ValueError("use_weighting makes no sense with aot, which sorts its pairs")
+            raise ValueError("use_weighting does not work with aot, which sorts its pairs")
         if self.f_divergence_type != "reverse_kl" and not losses <= _OF_DIFFERENCES:
             raise ValueError(
                 f"f_divergence_type {self.f_divergence_type} is for {', '.join(sorted(_OF_DIFFERENCES))}"
@@ -108,33 +108,33 @@ class DpoRecipe(PreferenceRecipe):
         return self
 
     def method_arguments(self) -> dict[str, Any]:
-        """What TRL's DPOConfig takes beside what transformers takes."""
+        """Return the arguments of TRL's DPOConfig besides those of transformers."""
         weights = None if self.loss_weights is None else list(self.loss_weights)
         return super().method_arguments() | {"loss_type": list(self.loss_type), "loss_weights": weights}
 
 
 class KtoRecipe(PreferenceRecipe):
-    """Kahneman-Tversky optimisation (Ethayarajh et al. 2024): answers that are good or bad, not in pairs."""
+    """Kahneman-Tversky optimisation (Ethayarajh et al. 2024), from good and bad completions without pairs."""
 
     loss_type: Literal["kto", "apo_zero_unpaired"] = "kto"
     """The loss."""
     desirable_weight: Factor = 1.0
-    """How much a good answer counts."""
+    """Weight of good completions."""
     undesirable_weight: Factor = 1.0
-    """How much a bad one does; the paper wants the two sums within 4/3 of each other."""
+    """Weight of bad completions; the paper wants the two weighted sums within a factor of 4/3."""
     per_device_train_batch_size: Positive = 8
-    """Rows in a batch; `kto` compares with the other answers of a batch, and needs at least 2."""
+    """Rows in a batch, at least 2 for `kto`, which compares the completions of a batch."""
 
     @model_validator(mode="after")
     def _check_kto(self) -> Self:
         smallest = min(self.per_device_train_batch_size, self.per_device_eval_batch_size)
         if smallest < self.least_batch:
-            raise ValueError("kto compares the answers of a batch: batch sizes are at least 2")
+            raise ValueError("kto compares the completions of a batch: batch sizes must be at least 2")
         return self
 
     @property
     def least_batch(self) -> int:
-        """Rows that a batch has at least: `kto` compares each with the others."""
+        """Fewest rows of a batch: `kto` compares each row with another."""
         return 2 if self.loss_type == "kto" else 1
 
 

@@ -1,8 +1,8 @@
-"""Preferences as rows of tokens, in a file that training maps into memory.
+"""Tokenise preference rows into a file that training memory-maps.
 
-TRL would write the tokens itself: it cuts what is longer than 1,024 tokens, drops what nothing is left of,
-and takes for the answer whatever a template writes differently after a prompt. Here the answer is what the
-template marks, with the token that ends the turn; the prompt is what stands before it; and nothing is cut.
+TRL's own tokenisation cuts rows at 1,024 tokens, drops rows of which nothing is left, and takes as the
+completion whatever a template renders differently after a prompt. Here the completion is what the template
+marks, with the token that ends the turn; the prompt is everything before it; and nothing is cut.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SCHEMAS: dict[str, pa.Schema] = {
 
 
 class Verdicts(NamedTuple):
-    """How many answers are what."""
+    """The numbers of good and bad completions."""
 
     n_good: int
-    """Answers that the model shall give."""
+    """Completions that the model should give."""
     n_bad: int
-    """Answers that it shall not."""
+    """Completions that it should not give."""
 
 
 class _Answer(NamedTuple):
@@ -44,7 +44,7 @@ class _Answer(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """A line of a file, to be named in an error."""
+    """The place of a row, for errors."""
 
     file: str
     line: int
@@ -62,20 +62,20 @@ def tokenise_preferences(
     limit: Limit,
     on_progress: Callable[[int], None] = lambda n_done: None,
 ) -> TokenTally:
-    """Write a file of rows of tokens from rows of preferences (`trajkit.formats.trl`).
+    """Tokenise rows of preferences (`trajkit.formats.trl`) into a file.
 
     Args:
         rows: JSON lines.
-        goal: The file that exists afterwards: a stream of Arrow, `SCHEMAS[method]`.
-        tokenizer: The model's own.
+        goal: The new file: an Arrow stream in the form of `SCHEMAS[method]`.
+        tokenizer: The model's tokenizer.
         method: `dpo` or `kto`.
-        limit: A longer prompt with its answer is an error: nothing is ever cut off.
-        on_progress: Told how many rows are done.
+        limit: A longer prompt with its completion is an error; nothing is cut.
+        on_progress: Called with the number of finished rows.
 
     Raises:
-        DataError: A row is too long, or teaches nothing.
-        RequestError: The chat template cannot write a row or does not say where its answers begin, or
-            the tokenizer is another model's.
+        DataError: A row is too long, or trains no token.
+        RequestError: The chat template cannot render a row or does not mark its completion, or the tokenizer
+            does not belong to the model.
     """
     n_rows = n_tokens = n_learned = n_endless = longest = 0
     too_long: list[str] = []
@@ -87,8 +87,8 @@ def tokenise_preferences(
                 for number, row in batch:
                     place = _Place(rows.name, number)
                     answers = _answers(row, place, tokenizer, _SIDES[method])
-                    said = chain.from_iterable((*answer.prompt, *answer.tokens) for answer in answers)
-                    refuse_unknown(said, tokenizer, limit)
+                    tokens = chain.from_iterable((*answer.prompt, *answer.tokens) for answer in answers)
+                    refuse_unknown(tokens, tokenizer, limit)
                     made.append(_tokens(row, answers, method))
                     lengths = [len(answer.prompt) + len(answer.tokens) for answer in answers]
                     n_rows += 1
@@ -108,7 +108,7 @@ def tokenise_preferences(
 
 
 def verdicts_of(path: Path) -> Verdicts:
-    """Count the good and the bad answers of a file that `tokenise_preferences` wrote for `kto`."""
+    """Count the good and the bad completions of a `kto` file that `tokenise_preferences` wrote."""
     with pa.memory_map(str(path)) as source:
         labels: list[Any] = pa.ipc.open_stream(source).read_all().column("label").to_pylist()
     return Verdicts(sum(labels), len(labels) - sum(labels))
@@ -126,13 +126,13 @@ def _answers(
     found = [_answer(row["prompt"] + row[side], row.get("tools"), place, tokenizer) for side in sides]
     if any(answer.prompt != found[0].prompt for answer in found):
         raise RequestError(
-            f"{place}: the chat template of {tokenizer.name} writes another prompt before each answer",
-            hint="a template whose prompt depends on what is said after it cannot be learned from pairs",
+            f"{place}: the chat template of {tokenizer.name} renders another prompt before each completion",
+            hint="pairs need a template whose prompt does not depend on the completion",
         )
     if len(found) > 1 and found[0].tokens == found[1].tokens:
         raise DataError(
-            f"{place}: the chat template of {tokenizer.name} writes both answers alike",
-            hint="does it leave out tool calls? Such a model cannot tell one from the other",
+            f"{place}: the chat template of {tokenizer.name} renders both completions alike",
+            hint="it may leave out tool calls; then the model cannot learn the difference",
         )
     return found
 
@@ -145,18 +145,18 @@ def _answer(messages: Sequence[Any], tools: Any, place: _Place, tokenizer: ChatT
     start, end = rendered.spans[-1]
     if not rendered.is_sure and rendered.tokens[:start] != tokenizer.prompt(messages[:-1], tools):
         raise RequestError(
-            f"{place}: the chat template of {tokenizer.name} does not mark its answers, and writes the prompt"
-            " in another way once there is one",
-            hint="--chat-template with one that marks what the assistant says with {% generation %}",
+            f"{place}: the chat template of {tokenizer.name} does not mark completions, and renders the"
+            " prompt differently before one",
+            hint="use a --chat-template that marks assistant messages with {% generation %}",
         )
     if start == end:
         raise DataError(
-            f"{place}: the chat template of {tokenizer.name} gives the answer no token",
-            hint="mark what the assistant says with {% generation %} and {% endgeneration %}",
+            f"{place}: the chat template of {tokenizer.name} gives the completion no token",
+            hint="mark assistant messages with {% generation %} and {% endgeneration %}",
         )
     tokens = rendered.tokens
     ends = [at + 1 for at in range(start, end) if tokens[at] in tokenizer.stops]
     if not ends and end < len(tokens) and tokens[end] in tokenizer.stops:
-        ends = [end + 1]  # templates mark an answer and forget what ends it
-    # what a template writes after the end of a turn is said by nobody
+        ends = [end + 1]  # some templates leave the end token out of the mark
+    # tokens that the template adds after the end of the turn are not learned
     return _Answer(tokens[:start], tokens[start : ends[-1] if ends else end], bool(ends))

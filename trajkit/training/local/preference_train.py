@@ -1,4 +1,4 @@
-"""Train a model on preferences: from rows of tokens to a folder with an adapter."""
+"""Train a model on preferences: from tokenised rows to a folder with an adapter."""
 
 from __future__ import annotations
 
@@ -34,29 +34,29 @@ _REWARDS = {
 
 
 class Rewards(NamedTuple):
-    """How far a model has moved to the better answers: its log-probabilities less the base's, times beta."""
+    """Rewards of the model: its log-probabilities minus the base model's, times beta."""
 
     n_done: int
     """Steps of the optimizer."""
     is_validation: bool
-    """Of the validation split; else of the rows since the last time."""
+    """Whether they are of the validation split; otherwise of the training rows since the last report."""
     margin: float | None
-    """Mean reward of better answers less that of worse ones: 0 before the training."""
+    """Mean reward of better minus worse completions: 0 before the training."""
     accuracy: float | None
-    """Share of pairs whose better answer has more; None for `kto`, which knows no pairs."""
+    """Share of pairs whose better completion has the higher reward; None for `kto`, which has no pairs."""
     chosen: float | None
-    """Mean reward of the better answers."""
+    """Mean reward of the better completions."""
     rejected: float | None
-    """Mean reward of the worse ones."""
+    """Mean reward of the worse completions."""
 
 
 class PreferenceTrained(Trained):
-    """What came out."""
+    """The result of a preference training."""
 
     margin: float | None
-    """Of the validation that is kept, else of the last rows: mean reward of better less worse answers."""
+    """Mean reward of better minus worse completions in the kept validation, or else in the last rows."""
     accuracy: float | None
-    """Of the same: share of pairs whose better answer has more; None for `kto`."""
+    """Share of pairs whose better completion has the higher reward there; None for `kto`."""
 
 
 class _Places(NamedTuple):
@@ -82,26 +82,26 @@ def train_preference(
     on_rewards: Callable[[Rewards], None] = lambda rewards: None,
     on_message: Callable[[str], None] = lambda message: None,
 ) -> PreferenceTrained:
-    """Train, and save what was trained.
+    """Train, and save the trained weights.
 
-    A run that was stopped goes on from its last checkpoint in `workspace`, to the same result.
+    A training that was stopped resumes from its last checkpoint in `workspace`, with the same result.
 
     Args:
         base: Folder or id of the model.
-        tokens: What `tokenise_preferences` wrote.
-        goal: The folder that the adapter (or the whole model, where every weight is trained) is saved in.
-        recipe: How.
+        tokens: Training file of `tokenise_preferences`.
+        goal: Folder for the adapter, or for the whole model where all weights are trained.
+        recipe: Settings of the training.
         method: `dpo` or `kto`.
-        tokenizer: Folder of the tokenizer that wrote the rows.
-        validation: The same for a split that is not learned; the best checkpoint by its loss is kept.
+        tokenizer: Folder of the tokenizer of the rows.
+        validation: Validation file; the checkpoint with the lowest loss on it is kept.
         workspace: Folder for checkpoints.
-        on_step: Told of every loss.
-        on_rewards: Told of every margin.
-        on_message: Told what else happens.
+        on_step: Called with every loss.
+        on_rewards: Called with every margin.
+        on_message: Called with other messages.
 
     Raises:
-        RequestError: There is no such model, or this machine cannot do what the recipe says.
-        DataError: There is nothing to learn.
+        RequestError: There is no such model, or this machine cannot train as the recipe says.
+        DataError: There are no rows.
         TrainingError: Memory or disk ran out; the message says what to change.
         MissingExtra: torch, transformers, peft or trl is not installed.
     """
@@ -174,10 +174,10 @@ def _rewards(logs: dict[str, Any], n_done: int, *, is_validation: bool) -> Rewar
 
 
 def _rewards_at(state: Any, kept: list[Rewards]) -> Rewards | None:
-    """Those of the checkpoint that is kept; of the last rows where nothing measured."""
+    """Return the rewards of the kept checkpoint, or else of the last rows."""
     if state.best_global_step:
         at = [each for each in kept if each.is_validation and each.n_done == state.best_global_step]
-        if not at:  # a run that went on: an earlier process measured it, and the state of the training knows
+        if not at:  # after a resume, an earlier process validated it, and the training state has the logs
             logs = [each for each in state.log_history if "eval_loss" in each]
             at = [
                 _rewards(each, each["step"], is_validation=True)

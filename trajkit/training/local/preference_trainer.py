@@ -1,4 +1,4 @@
-"""TRL's trainers for preferences, on rows that are tokens already; everything else is their own."""
+"""Use TRL's preference trainers with rows that are already tokenised."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ EXTRA = "trl"
 
 @functools.cache
 def trainer_class(method: str) -> type[Any]:
-    """The class for `dpo` or `kto`; made when it is wanted: what it is made from takes seconds to import."""
+    """Create the trainer class for `dpo` or `kto` on first use, because its base takes seconds to import."""
     trl = need("trl", extra=EXTRA)
     base = trl.DPOTrainer if method == "dpo" else trl.KTOTrainer
 
     class TokensTrainer(base):  # type: ignore[misc,valid-type]
-        """Takes rows as they are: nothing is written, cut, dropped or told to anybody."""
+        """Takes rows unchanged: it tokenises, cuts and drops nothing, and sends no telemetry."""
 
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             if "ref" in getattr(self.model, "peft_config", {}):
-                # TRL keeps a copy of the adapter to compare with. A new one says nothing yet: the model
-                # without it is the same, and the copy would be saved beside every checkpoint
+                # TRL keeps a copy of the adapter as the reference. A new adapter changes nothing yet, so the
+                # model without it is the same reference, and the copy would be saved with every checkpoint
                 self.model.delete_adapter("ref")
-            # TRL asks for a fixed order, since it pairs a prompt with another's answer beforehand; here
-            # `collator` does that within each batch, in whatever order they come
+            # TRL wants a fixed order, because it pairs prompts with other completions beforehand; here
+            # `collator` pairs them within each batch, in any order
             self.args.train_sampling_strategy = "random"
 
         def _prepare_dataset(self, dataset: Any, *rest: Any, **options: Any) -> Any:
@@ -44,19 +44,19 @@ def trainer_class(method: str) -> type[Any]:
 
 
 def configuration(method: str, **options: Any) -> Any:
-    """The arguments of a training, as TRL's trainer of this method takes them."""
+    """Return the arguments of a training for TRL's trainer of this method."""
     trl = need("trl", extra=EXTRA)
     return (trl.DPOConfig if method == "dpo" else trl.KTOConfig)(max_length=None, **options)
 
 
 def collator(method: str, *, padding: int, compares: bool) -> Callable[[Sequence[Any]], dict[str, Any]]:
-    """What makes a batch of rows.
+    """Return a function that builds a batch of rows.
 
     Args:
         method: `dpo` or `kto`.
-        padding: A token; any will do.
-        compares: Of `kto`, give every prompt the answer of the row before it too, by which the loss measures
-            how far the model has moved.
+        padding: Id of the padding token; any token is valid.
+        compares: For `kto`, also give every prompt the completion of the row before it, from which the loss
+            estimates how far the model has moved.
     """
     if method == "dpo":
         module = need("trl.trainer.dpo_trainer", extra=EXTRA)
@@ -64,7 +64,7 @@ def collator(method: str, *, padding: int, compares: bool) -> Callable[[Sequence
         return pairs
     collate = need("trl.trainer.kto_trainer", extra=EXTRA).DataCollatorForUnpairedPreference(padding)
 
-    def judged(rows: Sequence[Any]) -> dict[str, Any]:
+    def with_comparisons(rows: Sequence[Any]) -> dict[str, Any]:
         if compares:
             others = [*rows[-1:], *rows[:-1]]
             rows = [
@@ -74,9 +74,9 @@ def collator(method: str, *, padding: int, compares: bool) -> Callable[[Sequence
         made: dict[str, Any] = collate(rows)
         return made
 
-    return judged
+    return with_comparisons
 
 
 def rows_of(path: Path) -> Any:
-    """Rows of tokens as the dataset that TRL's trainers take, mapped from their file."""
+    """Return tokenised rows as a dataset for TRL's trainers, memory-mapped."""
     return need("datasets", extra=EXTRA).Dataset.from_file(str(path))

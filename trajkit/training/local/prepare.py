@@ -1,4 +1,4 @@
-"""What comes before a training on this machine: rows, their tokens, the proof that nothing leaked."""
+"""Prepare a training on this machine: rows, their tokens, and the leak check."""
 
 from __future__ import annotations
 
@@ -42,50 +42,49 @@ TRAIN_TOKENS, VALIDATION_TOKENS = "train.arrow", "validation.arrow"
 
 
 class LocalRequest(Model):
-    """What is trained on what."""
+    """A training to prepare."""
 
     method: Literal["sft", "dpo", "kto"] = "sft"
-    """How it learns."""
+    """Training method."""
     base: str
-    """Folder or id of the model."""
+    """Folder or id of the base model."""
     train: Path
-    """The store that is learned; for `dpo` pairs, for `kto` either."""
+    """Training data: a store; pairs for `dpo`; either for `kto`."""
     validation: Path | None = None
-    """The same that measures on the way; None for none."""
+    """Validation data of the same kind; None for none."""
     recipe: DpoRecipe | KtoRecipe | LocalRecipe = LocalRecipe()
-    """With which settings."""
+    """Settings of the training."""
     unit: Unit = Unit.EPISODE
-    """What becomes a row of `sft`; with `episode` a conversation is read once and all its answers learned."""
+    """Content of an `sft` row; with `episode`, a conversation is one row with all its completions."""
     thoughts: Thoughts = Thoughts.KEEP
-    """What becomes of thoughts."""
+    """Treatment of thoughts."""
     overlong: Overlong = Overlong.ERROR
-    """What becomes of rows of `sft` that are too long."""
+    """Treatment of `sft` rows that are too long."""
     good: str | None = None
-    """For `kto` on a store: an SQL condition on episodes that says which answers are good; None for their
-    outcome."""
+    """For `kto` on a store: SQL condition on episodes whose completions are good; None for their outcome."""
     tokenizer: str | None = None
-    """Folder or id of a tokenizer that stands in the place of the model's own."""
+    """Folder or id of a tokenizer that replaces the model's own."""
     chat_template: str | None = None
-    """The same for its chat template: `chatml`, `plain`, or a file."""
+    """Chat template that replaces the tokenizer's own: `chatml`, `plain`, or a file."""
     allow_leak: bool = False
-    """Train although the two sides share what they must not; the report says so."""
+    """Train although training and validation data leak; the report records it."""
 
 
 class Prepared(NamedTuple):
     """A job that can be started."""
 
     job: TuneJob
-    """The job, saved."""
+    """The saved job."""
     leak: LeakReport
-    """What the two sides have in common."""
+    """Result of the leak check."""
     n_steps: int
-    """Steps of the optimizer that the training takes, if it is not stopped early."""
+    """Steps of the optimizer, unless the training stops early."""
     sizes: Sizes
-    """How large the model is, and how much of it is trained."""
+    """Size of the model, and the number of trained weights."""
     verdicts: Verdicts | None
-    """For `kto`, how many answers are good and how many are bad."""
+    """For `kto`, the numbers of good and bad completions."""
     is_new: bool
-    """False when the same job was there already: that is the one."""
+    """False when the same job existed already."""
 
 
 def prepare(
@@ -95,22 +94,22 @@ def prepare(
     name: str | None = None,
     on_progress: Callable[[str, int, int | None], None] = lambda what, n_done, n_total: None,
 ) -> Prepared:
-    """Write the rows of a job as tokens, and the job itself. Nothing is started.
+    """Tokenise the rows of a job, and save the job. Nothing is started.
 
-    The same data, model and recipe give the same job: it is found and not made twice.
+    The same data, model and recipe give the same job, which is then found instead of created.
 
     Args:
-        request: What is asked for.
-        runs: Where jobs are kept.
+        request: The training to prepare.
+        runs: Folder of the jobs.
         name: Name of the job; None for one made of the model and the data.
-        on_progress: Told what is being done, how far it is, and of how much (None when unknown).
+        on_progress: Called with the current phase, the amount done, and the total (None when unknown).
 
     Raises:
         RequestError: The model has no tokenizer or chat template, or the name is taken.
-        DataError: The sides leak, a row is too long, or a row teaches nothing.
+        DataError: The sides leak, a row is too long, or a row trains no token.
         NothingMatched: There is no row.
         StoreError: The pairs or a store cannot be read.
-        MissingExtra: A package of the method, or of who is to be told of losses, is not installed.
+        MissingExtra: A package of the method, or of `report_to`, is not installed.
     """
     is_sft = request.method == "sft"
     check_reports(request.recipe)
@@ -181,25 +180,25 @@ def prepare(
 
 
 def _staged(request: LocalRequest, train: Side) -> LocalRecipe:
-    """The recipe with what is not said of the episodes that it plays, from the store; all of it checked."""
+    """Return the recipe with the settings of its played episodes completed from the store, and checked."""
     recipe = request.recipe
     if recipe.play is None or not isinstance(train, Dataset):
         return recipe
     if request.validation is None:
-        raise RequestError("the model plays at each validation, and nothing measures", hint="give --val")
+        raise RequestError("the model plays at each validation, and there is none", hint="give --val")
     stage = open_stage(staged(recipe.play, train, origin_of(train)), reserved())
     return recipe.model_copy(update={"play": stage.recipe})
 
 
 def _resolved(request: LocalRequest) -> JsonObject:
-    """Everything that decides what comes out, but for the data and the model."""
+    """Return all settings that affect the result, except for the data and the model."""
     own = {"unit", "overlong"} if request.method == "sft" else {"good"}
-    said = request.model_dump(mode="json", include={"thoughts", "tokenizer", "allow_leak"} | own)
-    return request.recipe.model_dump(mode="json") | said | {"chat_template": spelled(request.chat_template)}
+    more = request.model_dump(mode="json", include={"thoughts", "tokenizer", "allow_leak"} | own)
+    return request.recipe.model_dump(mode="json") | more | {"chat_template": spelled(request.chat_template)}
 
 
 def _n_steps(job: TuneJob, tokens: Path, recipe: LocalRecipe) -> int:
-    """Steps of the optimizer."""
+    """Return the number of steps of the optimizer."""
     if job.method != "sft":
         return recipe.n_steps(job.learned.n_rows)
     n_lines = job.learned.n_rows

@@ -1,4 +1,4 @@
-"""One of several processes of a training, as torch's launcher starts it.
+"""Run one of several processes of a training, started by torch's launcher.
 
 python -m trajkit.training.local.replica RUNS JOB
 """
@@ -18,7 +18,7 @@ from trajkit.training.runs import Runs
 
 
 def main(arguments: list[str]) -> int:
-    """Train; the first process writes down what happens and what came of it."""
+    """Train; the first process records events and the result."""
     runs, job_id = Runs(Path(arguments[0])), arguments[1]
     folder, is_first = runs.path(job_id), os.environ["RANK"] == "0"
 

@@ -1,4 +1,4 @@
-"""One training in several processes, one for each GPU; accelerate joins their gradients."""
+"""Run one training in several processes, one per GPU; accelerate averages their gradients."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ RESULT, FAILURE = "replicas.json", "replicas.error"
 
 
 def n_replicas(recipe: LocalRecipe) -> int:
-    """How many processes train: as many as the recipe says, or one for each GPU."""
+    """Return the number of training processes: the recipe's, or one per GPU."""
     if recipe.num_processes is not None:
         return recipe.num_processes
     return max(1, int(need("torch", extra="local").cuda.device_count()))
 
 
 def check_replicas(recipe: LocalRecipe) -> None:
-    """Raise where several processes cannot do what the recipe says.
+    """Refuse settings that several processes do not support.
 
     Raises:
-        RequestError: They cannot.
+        RequestError: `auto_batch` is set.
     """
     if n_replicas(recipe) > 1 and recipe.auto_batch:
         raise RequestError(
@@ -35,15 +35,15 @@ def check_replicas(recipe: LocalRecipe) -> None:
 
 
 def run_replicas(runs_folder: Path, job_id: str, n: int) -> Trained:
-    """Train a job in several processes and wait for them; they end when this one is told to.
+    """Train a job in several processes and wait for them; they end with this process.
 
     Args:
-        runs_folder: Where jobs are kept.
-        job_id: Which.
-        n: How many processes.
+        runs_folder: Folder of the jobs.
+        job_id: Id of the job.
+        n: Number of processes.
 
     Raises:
-        TrainingError: One of them failed.
+        TrainingError: A process failed.
     """
     folder = runs_folder / job_id
     for name in (RESULT, FAILURE):
@@ -55,10 +55,10 @@ def run_replicas(runs_folder: Path, job_id: str, n: int) -> Trained:
         code = process.wait()
     finally:
         if process.poll() is None:
-            process.terminate()  # it ends those that it started
+            process.terminate()  # the launcher ends its processes
             process.wait()
     if code == 0:
         return Trained.model_validate_json((folder / RESULT).read_text(encoding="utf-8"))
     failure = folder / FAILURE
-    said = failure.read_text(encoding="utf-8") if failure.is_file() else f"exit code {code}"
-    raise TrainingError(f"one of {n} processes failed: {said}", hint="the job's worker.log has all they said")
+    reason = failure.read_text(encoding="utf-8") if failure.is_file() else f"exit code {code}"
+    raise TrainingError(f"one of {n} processes failed: {reason}", hint="their output: the job's worker.log")

@@ -1,4 +1,4 @@
-"""Who else is told of every loss: Weights & Biases, or files that TensorBoard reads."""
+"""Report losses to Weights & Biases or TensorBoard."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ TENSORBOARD, WANDB = "tensorboard", "wandb"
 
 
 def check_reports(recipe: LocalRecipe) -> None:
-    """Raise unless those who are to be told can be.
+    """Check that the package of `report_to` is installed.
 
     Raises:
-        MissingExtra: Their package is not installed.
+        MissingExtra: It is not installed.
     """
     if recipe.report_to is not None:
         need(recipe.report_to, extra=recipe.report_to)
 
 
 def reporters(recipe: LocalRecipe, folder: Path) -> list[Any]:
-    """Callbacks for transformers' Trainer.
+    """Return callbacks for transformers' Trainer.
 
     Args:
-        recipe: Says who.
-        folder: The job's: files go into it, and its name is the run's.
+        recipe: Names the service.
+        folder: The job's folder, for files; its name becomes the run's name.
 
     Raises:
-        MissingExtra: Their package is not installed.
+        MissingExtra: The service's package is not installed.
     """
     check_reports(recipe)
     integrations = need("transformers.integrations", extra="local")

@@ -1,4 +1,4 @@
-"""The rows of a training on this machine, as text and as tokens."""
+"""Write the rows of a training on this machine, as text and as tokens."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from trajkit.training.local.tokenised import Limit, tokenise
 from trajkit.training.side import Side
 
 ENDLESS = "end of turn that the chat template does not write"
-"""What a model cannot learn then: to stop."""
+"""Loss of conversion: without an end token, the model cannot learn to stop."""
 
 
 def write_rows(
@@ -44,21 +44,20 @@ def write_rows(
 ) -> JobData:
     """Write the rows of one side of a job.
 
-    Args:
-        side: Pairs or a store.
-        goal: The file of tokens; the text is beside it.
-        tokenizer: Of the job, saved beside it.
-        limit: A longer row is an error.
-        method: `sft`, `dpo` or `kto`.
-        unit: What becomes a row of `sft`.
-        thoughts: What becomes of thoughts.
-        overlong: What becomes of longer rows of `sft`.
-        good: Of a store, for `kto`: the episodes whose answers are good.
-        is_learned: It is what is learned, and not what measures.
-        on_progress: Told what is being done.
+    side: Pairs or a store.
+    goal: File for the tokens; the text is written beside it.
+    tokenizer: Tokenizer of the job, saved beside the file.
+    limit: A longer row is an error.
+    method: `sft`, `dpo` or `kto`.
+    unit: Content of an `sft` row.
+    thoughts: Treatment of thoughts.
+    overlong: Treatment of `sft` rows that are too long.
+    good: Condition on a store's episodes with good completions, for `kto`.
+    is_learned: Whether it is the training side.
+    on_progress: Called with the current phase.
 
     Raises:
-        DataError: A row is too long or teaches nothing, or all answers are good, or all bad.
+        DataError: A row is too long or trains no token, or all completions are good or all are bad.
         NothingMatched: There is no row.
     """
     lines = goal.with_suffix(".jsonl")
@@ -66,7 +65,7 @@ def write_rows(
     options: dict[str, Any] = {"thoughts": thoughts}
     if method == "sft":
         options["unit"] = unit
-        if overlong != Overlong.ERROR:  # otherwise every row would be counted twice
+        if overlong != Overlong.ERROR:  # otherwise tokens would be counted twice
             tokens = {"max_length": limit.n_tokens, "tokenizer": str(goal.parent / TOKENIZER)}
             options |= {"overlong": overlong, **tokens}
     elif good is not None:
@@ -77,7 +76,7 @@ def write_rows(
         if is_learned:
             raise
         raise NothingMatched(
-            f"nothing measures: {error.message}", hint="more episodes, another --val, or --val-fraction 0"
+            f"no validation rows: {error.message}", hint="more episodes, another --val, or --val-fraction 0"
         ) from error
 
     def counted(n_done: int) -> None:
@@ -106,20 +105,20 @@ def _written(
     on_progress: Callable[[str, int, int | None], None],
     options: dict[str, Any],
 ) -> Conversion:
-    # no rules of others': these rows stay on this machine
+    # without the rules of a hosted service: these rows stay on this machine
     judged, compared = replace(TRL_KTO, target=None), replace(TRL_PREFERENCE, target=None)
     forms: dict[str, Format] = {"sft": WEIGHTED, "dpo": compared, "kto": judged}
     if isinstance(side, Pairs):
         digest = side.manifest.digest
         return convert_pairs(side, lines, to=forms[method], source=side.path, digest=digest, **options)
-    told = lambda n_done, n_total: on_progress("writing rows", n_done, n_total)  # noqa: E731
-    return convert(side, lines, to=forms[method], progress=told, **options)
+    progress = lambda n_done, n_total: on_progress("writing rows", n_done, n_total)  # noqa: E731
+    return convert(side, lines, to=forms[method], progress=progress, **options)
 
 
 def _refuse_one_sided(found: Verdicts, source: Path) -> None:
     for n, there, missing in ((found.n_bad, "good", "bad"), (found.n_good, "bad", "good")):
         if not n:
             raise DataError(
-                f"every answer of {source} is {there}: without a {missing} one there is nothing to compare",
-                hint="--good says which episodes are; where one side is small, --val-fraction 0",
+                f"every completion of {source} is {there}: kto needs {missing} ones, too",
+                hint="--good selects the good episodes; where one side is small, --val-fraction 0",
             )

@@ -1,4 +1,4 @@
-"""What a machine has too little of, memory or disk: how that is recognised, and what to change."""
+"""Recognise a lack of memory or disk space, and say what to change."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trajkit.training.local.recipe import LocalRecipe
 Recipe = TypeVar("Recipe", bound=LocalRecipe)
 Result = TypeVar("Result")
 
-# libraries that are not written in Python say it in words: torch's allocators, safetensors, torch.save
+# libraries with native code report it only in words: torch's allocators, safetensors, torch.save
 _MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory", "unable to mmap")
 _DISK = ("no space left", "file too large", "os error 28", "os error 27", "writing file failed")
 _DISK_NUMBERS = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)
@@ -29,13 +29,13 @@ def sparing(
     workspace: Path,
     on_message: Callable[[str], None] = lambda message: None,
 ) -> Result:
-    """Run a training; where memory runs out and the recipe says so, again with smaller batches.
+    """Run a training; when memory runs out and the recipe has `auto_batch`, repeat with smaller batches.
 
     Args:
         run: Trains by a recipe, from the last checkpoint in `workspace` if there is one.
-        recipe: How.
+        recipe: Settings of the training.
         workspace: Folder for checkpoints.
-        on_message: Told of each new size.
+        on_message: Called with each new batch size.
 
     Raises:
         TrainingError: Memory or disk ran out; the message says what to change.
@@ -45,30 +45,30 @@ def sparing(
             return run(recipe)
         except (RuntimeError, OSError, MemoryError) as error:
             if is_out_of_disk(error):
-                last_checkpoint(workspace)  # what was half written makes room for the last words
+                last_checkpoint(workspace)  # deletes incomplete checkpoints to free space
                 raise out_of_disk(workspace, error) from error
             if not is_out_of_memory(error):
                 raise
             smaller = halved(recipe) if recipe.auto_batch else None
             if smaller is None:
                 raise out_of_memory(recipe) from error
-        # out of the handler, where nobody holds the frames of what failed any more
+        # outside of the handler, where the failed frames are no longer referenced
         _let_go()
         recipe = smaller
         on_message(
-            f"out of memory: on with batches of {recipe.per_device_train_batch_size},"
-            f" {recipe.gradient_accumulation_steps} of them in a step"
+            f"out of memory: resuming with batches of {recipe.per_device_train_batch_size},"
+            f" {recipe.gradient_accumulation_steps} per step"
         )
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an exception means that memory ran out."""
+    """Check whether an exception means that memory ran out."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or any(words in text for words in _MEMORY)
 
 
 def is_out_of_disk(error: BaseException) -> bool:
-    """Whether an exception means that nothing more can be written."""
+    """Check whether an exception means that the disk is full."""
     if isinstance(error, OSError) and error.errno in _DISK_NUMBERS:
         return True
     text = str(error).lower()
@@ -76,7 +76,7 @@ def is_out_of_disk(error: BaseException) -> bool:
 
 
 def halved(recipe: Recipe) -> Recipe | None:
-    """The same with at most half of the rows in a batch, and as many in a step; None for the smallest."""
+    """Return the recipe with at most half the rows per batch, and as many per step; None for the smallest."""
     size, n_batches = recipe.per_device_train_batch_size, recipe.gradient_accumulation_steps
     of_a_step = size * n_batches
     sizes = range(size // 2, recipe.least_batch - 1, -1)
@@ -93,7 +93,7 @@ def halved(recipe: Recipe) -> Recipe | None:
 
 
 def out_of_memory(recipe: LocalRecipe) -> TrainingError:
-    """The error that says what to change."""
+    """Return the error with ways to use less memory."""
     size = recipe.per_device_train_batch_size
     ways = []
     if (smaller := halved(recipe)) is not None:
@@ -116,17 +116,17 @@ def out_of_memory(recipe: LocalRecipe) -> TrainingError:
 
 
 def out_of_disk(folder: Path, error: BaseException) -> TrainingError:
-    """The error that says where nothing more can be written."""
+    """Return the error of a full disk."""
     reason = (error.strerror if isinstance(error, OSError) else None) or str(error).splitlines()[0]
     free = shutil.disk_usage(folder).free
     return TrainingError(
-        f"nothing more can be written to {folder}, where {free / 1e6:,.0f} MB are free: {reason}",
-        hint="make room, then `trajkit jobs resume` goes on from the last checkpoint",
+        f"{folder} cannot be written, with {free / 1e6:,.0f} MB free: {reason}",
+        hint="free some space, then `trajkit jobs resume` resumes from the last checkpoint",
     )
 
 
 def _let_go() -> None:
-    """Give back the memory of what nobody holds any more."""
+    """Free the memory of unreferenced objects."""
     torch = need("torch", extra="local")
     gc.collect()
     if torch.cuda.is_available():

@@ -1,4 +1,4 @@
-"""The tokenizer of a job with its chat template: the model's own, or what is given in their place."""
+"""Save the tokenizer of a job with its chat template: the model's own, or requested ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trajkit.formats.tokenizer import ChatTemplate
 
 _START, _END = "<|im_start|>", "<|im_end|>"
 
-# tools are refused: written as nothing they would be lost without a word
+# tools are refused: without a way to render them, they would be lost silently
 _TURNS = """\
 {%- for message in messages %}
 {%- if message.tool_calls or message.role == 'tool' or tools %}
@@ -40,17 +40,17 @@ OFFERED = {
     "chatml": _TURNS.replace("START", f"'{_START}'").replace("END", f"'{_END}'").replace("STOP", f"'{_END}'"),
     "plain": _TURNS.replace("START", "'### '").replace("END", "eos_token").replace("STOP", "''"),
 }
-"""Templates that mark what the assistant says: ChatML, which Qwen and many others speak, and one that needs
-no token but the one that ends a text."""
+"""Templates that mark completions: ChatML, which Qwen and many others use, and one that needs no special
+token except for the one that ends a text."""
 
 
 def save_tokenizer(base: str, folder: Path, *, tokenizer: str | None, template: str | None) -> ChatTemplate:
-    """Write the tokenizer of a job into a folder, and open it.
+    """Save the tokenizer of a job in a folder, and open it.
 
     Args:
         base: Folder or id of the model.
-        folder: The folder that it is written into.
-        tokenizer: Folder or id of another one; None for the model's own.
+        folder: Folder for the tokenizer.
+        tokenizer: Folder or id of another tokenizer; None for the model's own.
         template: `chatml`, `plain`, or a file; None for the tokenizer's own.
 
     Raises:
@@ -64,14 +64,14 @@ def save_tokenizer(base: str, folder: Path, *, tokenizer: str | None, template: 
     except (OSError, ValueError, KeyError) as error:
         raise RequestError(
             f"no tokenizer in {name}: {str(error).splitlines()[0]}",
-            hint="--tokenizer DIR|ID takes it from another model, such as the one that this was made from",
+            hint="--tokenizer DIR|ID takes it from another model, such as its base model",
         ) from error
     if template is not None:
         found.chat_template = _offered(found, template, name)
     if not found.chat_template:
         raise RequestError(
-            f"{name} has no chat template, which says how a conversation is written for it",
-            hint=f"--chat-template {_fitting(found)}, or a file with {{% generation %}} around the answers",
+            f"{name} has no chat template to render conversations with",
+            hint=f"--chat-template {_fitting(found)}, or a file with {{% generation %}} around completions",
         )
     found.save_pretrained(folder)
     opened = ChatTemplate(str(folder))
@@ -80,7 +80,7 @@ def save_tokenizer(base: str, folder: Path, *, tokenizer: str | None, template: 
 
 
 def spelled(template: str | None) -> str | None:
-    """A template as a recipe names it: a file by what it says, which may change under its name."""
+    """Return a template's name in a recipe: for a file, its name and the hash of its content."""
     if template is None or template in OFFERED:
         return template
     return f"{Path(template).name} sha256:{hashlib.sha256(_read(template).encode()).hexdigest()}"
@@ -93,10 +93,10 @@ def _offered(tokenizer: Any, template: str, name: str) -> str:
         missing = [token for token in (_START, _END) if not _is_token(tokenizer, token)]
         if missing:
             raise RequestError(
-                f"the tokenizer of {name} has no token {missing[0]}, which chatml is made of",
-                hint="--chat-template plain ends an answer with the token that ends a text",
+                f"the tokenizer of {name} has no token {missing[0]}, which chatml needs",
+                hint="--chat-template plain ends a completion with the token that ends a text",
             )
-        tokenizer.eos_token = _END  # whoever generates stops there
+        tokenizer.eos_token = _END  # generation stops there
     elif tokenizer.eos_token is None:
         raise RequestError(f"the tokenizer of {name} has no token that ends a text", hint="give a file")
     return OFFERED[template]

@@ -1,4 +1,4 @@
-"""Conversations with weights as rows of tokens with weights, in a file that training maps into memory."""
+"""Tokenise weighted conversations into a file that training memory-maps."""
 
 from __future__ import annotations
 
@@ -20,49 +20,49 @@ from trajkit.training.local.batch import SCHEMA
 
 _ROWS_PER_BATCH = 512
 _MOST_NAMED = 3
-_SHORTER = "--overlong drop leaves them out, --overlong trim-history cuts their oldest turns"
+_SHORTER = "--overlong drop leaves them out, --overlong trim-history removes their oldest turns"
 
 
 class TokenFile(NamedTuple):
-    """Rows of tokens."""
+    """Tokenised rows."""
 
     table: pa.Table
-    """`SCHEMA`, mapped."""
+    """Rows in the form of `SCHEMA`, memory-mapped."""
     lengths: np.ndarray[Any, np.dtype[np.int64]]
     """Tokens of each row."""
 
 
 class Limit(NamedTuple):
-    """What a row may be."""
+    """The limits of a row."""
 
     n_tokens: int
-    """Most tokens of it."""
+    """Most tokens of a row."""
     of: str
-    """Who says so, where it is not --max-length; else empty."""
+    """The model whose context is the limit; empty where --max-length is."""
     n_vocabulary: int | None = None
-    """Different tokens that the model knows; None for any."""
+    """Size of the model's vocabulary; None for no limit."""
 
     @classmethod
     def of_model(cls, max_length: int, sizes: Sizes, base: str) -> Limit:
-        """What was asked for, or what a model can read where that is less."""
+        """Return the requested limit, or the model's context length where that is less."""
         if sizes.n_positions is not None and sizes.n_positions < max_length:
             return cls(sizes.n_positions, base, sizes.n_vocabulary)
         return cls(max_length, "", sizes.n_vocabulary)
 
 
 class TokenTally(Model):
-    """What became of the rows of a file."""
+    """The counts of a tokenised file."""
 
     n_rows: int
-    """Rows of it."""
+    """Rows."""
     n_tokens: int
-    """Their tokens."""
+    """Tokens of all rows."""
     n_learned: int
-    """Those whose weight is not 0."""
+    """Tokens whose weight is not 0."""
     longest: int
     """Tokens of the longest row."""
     n_endless: int
-    """Learned answers after which the chat template writes no token that ends a turn: none is learned."""
+    """Learned completions for which the chat template renders no token that ends the turn."""
 
 
 def tokenise(
@@ -73,19 +73,19 @@ def tokenise(
     limit: Limit,
     on_progress: Callable[[int], None] = lambda n_done: None,
 ) -> TokenTally:
-    """Write a file of rows of tokens from a file of conversations (`trajkit.formats.weighted`).
+    """Tokenise a file of conversations (`trajkit.formats.weighted`).
 
     Args:
         rows: JSON lines.
-        goal: The file that exists afterwards: Arrow, `SCHEMA`.
-        tokenizer: The model's own.
-        limit: A longer row is an error: nothing is ever cut off.
-        on_progress: Told how many rows are done.
+        goal: The new file: Arrow in the form of `SCHEMA`.
+        tokenizer: The model's tokenizer.
+        limit: A longer row is an error; nothing is cut.
+        on_progress: Called with the number of finished rows.
 
     Raises:
-        DataError: A row is too long, or teaches no token.
-        RequestError: The chat template cannot write a row, or it is not sure what of it is an answer, or the
-            tokenizer is another model's.
+        DataError: A row is too long, or trains no token.
+        RequestError: The chat template cannot render a row or does not mark its completions, or the tokenizer
+            does not belong to the model.
     """
     tally = {"n_rows": 0, "n_tokens": 0, "n_learned": 0, "longest": 0, "n_endless": 0}
     too_long: list[str] = []
@@ -112,7 +112,7 @@ def tokenise(
 
 
 def open_tokens(path: Path) -> TokenFile:
-    """Map a file that `tokenise` wrote: its rows are read when they are wanted."""
+    """Memory-map a file that `tokenise` wrote."""
     with pa.memory_map(str(path)) as source:
         table = pa.ipc.open_file(source).read_all()
     column = table.column("input_ids")
@@ -133,9 +133,9 @@ def _row(row: dict[str, Any], number: int, path: Path, tokenizer: ChatTemplate, 
         raise RequestError(f"{path.name} line {number}: {error.message}", hint=error.hint) from error
     if not rendered.is_sure:
         raise RequestError(
-            f"{path.name} line {number}: the chat template of {tokenizer.name} does not mark its answers, and"
-            " writes them in another way once the conversation goes on",
-            hint="--unit step, whose rows have one answer; or --chat-template with one that marks them",
+            f"{path.name} line {number}: the chat template of {tokenizer.name} does not mark completions, and"
+            " renders them differently once the conversation continues",
+            hint="use --unit step, whose rows have one completion, or a --chat-template that marks them",
         )
     refuse_unknown(rendered.tokens, tokenizer, limit)
     weights = np.zeros(rendered.n_tokens, dtype=np.float32)
@@ -143,19 +143,19 @@ def _row(row: dict[str, Any], number: int, path: Path, tokenizer: ChatTemplate, 
     for (start, end), weight in zip(rendered.spans, row["weights"], strict=True):
         has_end = bool(tokenizer.stops & set(rendered.tokens[start:end]))
         if not has_end and rendered.tokens[end : end + 1] and rendered.tokens[end] in tokenizer.stops:
-            has_end, end = True, end + 1  # templates mark an answer and forget what ends it
+            has_end, end = True, end + 1  # some templates leave the end token out of the mark
         n_endless += bool(weight) and not has_end
         weights[start:end] = weight
     if not weights.any():
         raise DataError(
-            f"{path.name} line {number}: the chat template of {tokenizer.name} gives its answers no token",
-            hint="mark what the assistant says with {% generation %} and {% endgeneration %}",
+            f"{path.name} line {number}: the chat template of {tokenizer.name} gives completions no token",
+            hint="mark assistant messages with {% generation %} and {% endgeneration %}",
         )
     return _Tokens(rendered.tokens, weights, n_endless)
 
 
 def batches(rows: Path) -> Iterator[list[tuple[int, dict[str, Any]]]]:
-    """The rows of a file of JSON lines, each with the number of its line; a bounded number at a time."""
+    """Yield the rows of a file of JSON lines with their line numbers, in batches of bounded size."""
     with rows.open(encoding="utf-8") as file:
         numbered = ((number, json.loads(line)) for number, line in enumerate(file, start=1))
         while batch := list(islice(numbered, _ROWS_PER_BATCH)):
@@ -163,7 +163,7 @@ def batches(rows: Path) -> Iterator[list[tuple[int, dict[str, Any]]]]:
 
 
 def refuse_unknown(tokens: Iterable[int], tokenizer: ChatTemplate, limit: Limit) -> None:
-    """Refuse tokens that the model does not know.
+    """Refuse tokens outside the model's vocabulary.
 
     Raises:
         RequestError: There is one.
@@ -171,23 +171,23 @@ def refuse_unknown(tokens: Iterable[int], tokenizer: ChatTemplate, limit: Limit)
     highest = max(tokens)
     if limit.n_vocabulary is not None and highest >= limit.n_vocabulary:
         raise RequestError(
-            f"the tokenizer {tokenizer.name} says token {highest:,}, and the model knows"
+            f"the tokenizer {tokenizer.name} gives token {highest:,}, and the model's vocabulary has"
             f" {limit.n_vocabulary:,}",
-            hint="take the tokenizer that the model was made with",
+            hint="use the model's own tokenizer",
         )
 
 
 def overlong(found: Sequence[str], limit: Limit, ways: str) -> DataError:
-    """The error for rows that are too long.
+    """Return the error for rows that are too long.
 
     Args:
-        found: Each of them, with its length.
-        limit: What they may have.
-        ways: What makes rows shorter.
+        found: The places of the rows, with their lengths.
+        limit: The limit of a row.
+        ways: Ways to make rows shorter.
     """
     named = "; ".join(found[:_MOST_NAMED])
     more = f"; and {len(found) - _MOST_NAMED:,} more" if len(found) > _MOST_NAMED else ""
     rows = f"{len(found):,} {'row is' if len(found) == 1 else 'rows are'}"
-    most = f"{limit.n_tokens:,} tokens" + (f", which is all that {limit.of} can read" if limit.of else "")
+    most = f"{limit.n_tokens:,} tokens" + (f", the context length of {limit.of}" if limit.of else "")
     longer = "a model with a longer context" if limit.of else "--max-length allows longer rows"
     return DataError(f"{rows} longer than {most}: {named}{more}", hint=f"{longer}; {ways}")

@@ -1,4 +1,4 @@
-"""Train a model on this machine: from rows of tokens to a folder with an adapter."""
+"""Train a model on this machine: from tokenised rows to a folder with an adapter."""
 
 from __future__ import annotations
 
@@ -27,28 +27,28 @@ _SMALL = 10_000_000
 
 
 class Trained(Model):
-    """What came out."""
+    """The result of a training."""
 
     n_steps: int
     """Steps of the optimizer."""
     n_trainable: int
-    """Weights that were trained."""
+    """Number of trained weights."""
     n_weights: int
-    """Weights of the model, the adapter's included."""
+    """Number of weights of the model, including the adapter's."""
     train_loss: float
-    """Mean over the whole training."""
+    """Mean loss over the whole training."""
     eval_loss: float | None
-    """Of the validation that was kept; None without a validation split."""
+    """Validation loss of the kept checkpoint; None without a validation split."""
     episode_return: float | None = None
-    """Mean return of the episodes that it played there; None where none were played."""
+    """Mean return of the episodes that the kept checkpoint played; None where none were played."""
     episode_return_error: float | None = None
-    """Its standard error."""
+    """Standard error of that mean."""
     best_step: int | None
-    """The step that it was at, which is what was kept; None without a validation split."""
+    """Step of the kept checkpoint; None without a validation split."""
     was_stopped_early: bool
-    """Whether patience ran out."""
+    """Whether early stopping ended the training."""
     per_device_train_batch_size: int
-    """Rows in a batch: fewer than were asked for where memory ran out."""
+    """Rows in a batch: fewer than requested where memory ran out."""
 
 
 def train(
@@ -63,24 +63,24 @@ def train(
     on_step: Callable[[Step], None] = lambda step: None,
     on_message: Callable[[str], None] = lambda message: None,
 ) -> Trained:
-    """Train, and save what was trained.
+    """Train, and save the trained weights.
 
-    A run that was stopped goes on from its last checkpoint in `workspace`, to the same result.
+    A training that was stopped resumes from its last checkpoint in `workspace`, with the same result.
 
     Args:
         base: Folder or id of the model.
-        tokens: What `tokenise` wrote.
-        goal: The folder that the adapter (or the whole model, where every weight is trained) is saved in.
-        recipe: How.
-        validation: The same for a split that is not learned; the best checkpoint by its loss is kept.
+        tokens: Training file of `tokenise`.
+        goal: Folder for the adapter, or for the whole model where all weights are trained.
+        recipe: Settings of the training.
+        validation: Validation file; the checkpoint with the lowest loss on it is kept.
         workspace: Folder for checkpoints.
-        player: Plays at each validation; the best checkpoint by its return is kept then.
-        on_step: Told of every loss.
-        on_message: Told what else happens.
+        player: Plays at each validation; then the checkpoint with the highest return is kept.
+        on_step: Called with every loss.
+        on_message: Called with other messages.
 
     Raises:
-        RequestError: There is no such model, or this machine cannot do what the recipe says.
-        DataError: There is nothing to learn.
+        RequestError: There is no such model, or this machine cannot train as the recipe says.
+        DataError: There are no rows.
         TrainingError: Memory or disk ran out; the message says what to change.
         MissingExtra: torch, transformers or peft is not installed.
     """
@@ -141,7 +141,7 @@ def _train(places: _Places, recipe: LocalRecipe, on_step: Callable[[Step], None]
 
 
 def _kept(state: Any) -> dict[str, float]:
-    """What the validation said of the checkpoint that is kept."""
+    """Return the validation metrics of the kept checkpoint."""
     at = state.best_global_step
     found = [entry for entry in state.log_history if entry["step"] == at and "eval_loss" in entry]
     return found[-1] if found else {}
@@ -155,14 +155,14 @@ def _rows(path: Path, recipe: LocalRecipe, *, is_packed: bool | None = None) -> 
 
 
 def set_threads(recipe: LocalRecipe, n_weights: int) -> None:
-    """Use as many threads as the recipe says; by itself one for a small model."""
+    """Set the number of threads: the recipe's, or else one for a small model."""
     torch = need("torch", extra="local")
     if recipe.num_threads is not None:
         torch.set_num_threads(recipe.num_threads)
     elif n_weights < _SMALL:
-        torch.set_num_threads(1)  # for so little work threads wait for each other longer than they work
+        torch.set_num_threads(1)  # small models lose more time to synchronisation than threads save
 
 
 def _padding(model: Any) -> int:
-    """Any token will do: what is padding has no weight and is seen by nothing."""
+    """Return the padding token; without one any token is valid, since padding has no weight."""
     return model.config.pad_token_id or 0

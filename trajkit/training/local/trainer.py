@@ -1,4 +1,4 @@
-"""transformers' Trainer with a weight for every token; everything else is its own."""
+"""Extend transformers' Trainer by a weight for every token."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from trajkit.training.local.packing import buckets
 
 @functools.cache
 def trainer_class() -> type[Any]:
-    """The class; made when it is wanted, because what it is made from takes seconds to import."""
+    """Create the trainer class on first use, because its base takes seconds to import."""
     torch = need("torch", extra="local")
     transformers = need("transformers", extra="local")
     output = need("transformers.trainer_utils", extra="local").EvalLoopOutput
 
     class Buckets(torch.utils.data.Sampler):  # type: ignore[misc,name-defined]
-        """Rows of like length together, in an order that follows from the seed and the epoch."""
+        """Rows of similar length together, in an order that depends on seed and epoch."""
 
         def __init__(self, lengths: Any, n_rows: int, seed: int) -> None:
             self._lengths, self._n_rows, self._seed = lengths, n_rows, seed
@@ -37,7 +37,7 @@ def trainer_class() -> type[Any]:
             return iter(buckets(self._lengths, self._n_rows, [self._seed, self._epoch]))
 
     class WeightedTrainer(transformers.Trainer):  # type: ignore[misc,name-defined]
-        """Counts weights where the Trainer counts labels: accumulation divides by the right number."""
+        """Counts weights instead of labels, so that gradient accumulation divides by the right number."""
 
         def __init__(
             self,
@@ -49,13 +49,13 @@ def trainer_class() -> type[Any]:
             super().__init__(**options)
             self._player = player
             self._buckets_seed = buckets_seed
-            # the loss is divided by the weights of all accumulated batches: not by their number as well
+            # the loss is already divided by the weights of all accumulated batches
             self.model_accepts_loss_kwargs = True
 
         def _get_train_sampler(self, train_dataset: Any = None) -> Any:
             if self._buckets_seed is None:
                 return super()._get_train_sampler(train_dataset)
-            # transformers' own draws its order from the state of torch: a run that goes on would have another
+            # transformers' own order depends on torch's state, so a resumed training would get another order
             n_rows = self._train_batch_size * self.args.gradient_accumulation_steps
             return Buckets(self.train_dataset.lengths, n_rows, self._buckets_seed)
 
@@ -71,7 +71,7 @@ def trainer_class() -> type[Any]:
             num_items_in_batch: Any = None,
         ) -> Any:
             loss = weighted_loss(model, inputs)
-            # several processes: each has a part of the sum, and their gradients are averaged
+            # with several processes, each has a part of the sum, and gradients are averaged
             n_processes = self.accelerator.num_processes
             divisor = loss.weight if num_items_in_batch is None else num_items_in_batch / n_processes
             value = loss.total / divisor.clamp(min=torch.finfo(torch.float32).tiny)
@@ -85,7 +85,7 @@ def trainer_class() -> type[Any]:
             ignore_keys: list[str] | None = None,
             metric_key_prefix: str = "eval",
         ) -> Any:
-            """The loss over all tokens at once, not the mean of the batches' means."""
+            """Compute the loss over all tokens together, instead of the mean of the batches' means."""
             self.model.eval()
             sums = torch.zeros(2, dtype=torch.float64, device=self.args.device)
             for batch in dataloader:

@@ -1,4 +1,4 @@
-"""The process in which a training runs: it goes on when the terminal that started it is gone.
+"""Run a training in its own process, which continues when the terminal is closed.
 
 python -m trajkit.training.local.worker RUNS JOB
 """
@@ -40,22 +40,22 @@ _KINDS: dict[str, type[LocalRecipe]] = {"sft": LocalRecipe, "rl": RlRecipe, **RE
 
 
 class Cancelled(BaseException):
-    """Somebody asked the process to end."""
+    """The process got SIGTERM."""
 
 
 def main(arguments: list[str]) -> int:
-    """Train the job, write down what happens, and what came of it."""
+    """Train the job, and record events and the result."""
     runs, job_id = Runs(Path(arguments[0])), arguments[1]
     signal.signal(signal.SIGTERM, _cancel)
     with locked(runs.path(job_id) / LOCK) as holder:
         if holder is not None:
-            print(f"{holder} trains this job already", file=sys.stderr)  # noqa: T201 -- into the log
+            print(f"{holder} already trains this job", file=sys.stderr)  # noqa: T201 -- into the log
             return 1
         return work(runs, job_id)
 
 
 def work(runs: Runs, job_id: str) -> int:
-    """The same in this process; 0 when there is a model."""
+    """Train a job in this process; return 0 on success."""
     job = runs.load(job_id)
     try:
         trained = run(runs, job, lambda event: runs.add_event(job_id, event))
@@ -71,17 +71,17 @@ def work(runs: Runs, job_id: str) -> int:
 
 
 def run(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> Trained:
-    """Train a prepared job, from its last checkpoint if it has one; its folder is complete then.
+    """Train a prepared job, from its last checkpoint if it has one, and complete its folder.
 
     Args:
-        runs: Where it is kept.
-        job: Which.
-        tell: Is given what happens, as events.
+        runs: Folder of the jobs.
+        job: The job.
+        tell: Called with events.
     """
     n = n_replicas(_recipe(job, _KINDS[job.method]))
     if n > 1 and job.method != "sft":
         raise RequestError(
-            f"{job.method} trains in one process, and {n} GPUs are there", hint="CUDA_VISIBLE_DEVICES=0"
+            f"{job.method} trains in one process, and there are {n} GPUs", hint="CUDA_VISIBLE_DEVICES=0"
         )
     trained = run_replicas(runs.folder, job.job_id, n) if n > 1 else train_here(runs, job, tell)
     finish(runs, job, trained)
@@ -89,12 +89,12 @@ def run(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> Trained
 
 
 def train_here(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> Trained:
-    """The training itself, in this process; its weights are in its folder then.
+    """Train in this process, and save the weights in the job's folder.
 
     Args:
-        runs: Where it is kept.
-        job: Which.
-        tell: Is given what happens, as events.
+        runs: Folder of the jobs.
+        job: The job.
+        tell: Called with events.
     """
     folder = runs.path(job.job_id)
     if job.method == "rl":
@@ -126,7 +126,7 @@ def _player(recipe: PlayRecipe, folder: Path, seed: int) -> Player:
 
 
 def _recipe(job: TuneJob, kind: type[Recipe]) -> Recipe:
-    """What of the job's recipe is the training's."""
+    """Return the training's part of the job's recipe."""
     names = kind.model_fields
     return kind.model_validate({name: value for name, value in job.recipe.items() if name in names})
 
@@ -141,7 +141,7 @@ def _ended(runs: Runs, job: TuneJob, status: JobStatus, error: str) -> int:
 
 
 def _save(runs: Runs, job: TuneJob, status: JobStatus, **found: object) -> None:
-    # what others wrote meanwhile (the process that it is) stays
+    # keep fields that others wrote meanwhile, such as the process
     update = {"status": status, "finished_at": datetime.now(UTC), **found}
     runs.save(runs.load(job.job_id).model_copy(update=update))
     runs.add_event(job.job_id, {"kind": "end", "status": status})

@@ -91,6 +91,8 @@ def lived_of(played: Sequence[Played], *, held_out: Collection[str] = ()) -> Liv
     for one in played:
         if one.fault is not None:
             left[f"ended by a fault: {one.fault.kind}"] += 1
+        elif not one.answers():
+            left["the agent asked no model"] += 1
         elif one.initial_state_hash in held_out:
             left["their world is one of the held-out seeds"] += 1
         else:
@@ -105,14 +107,18 @@ def trace_of(played: Played) -> Trace:
     """An episode that a model of this machine played to its end."""
     calls = [(step, answer) for step in played.steps for answer in step.choice.answers()]
     acting = tuple(answer is step.choice.answers()[-1] for step, answer in calls)
+    rewards = list[float]()
+    for step in played.steps:
+        n_calls = len(step.choice.answers())
+        rewards += [0.0] * n_calls
+        if rewards:  # of an action that no model chose it is the last call's before
+            rewards[-1] += step.result.reward
     return Trace(
         group=(played.job.task, played.job.seed),
         score=played.metrics[RETURN_METRIC],
         is_success=played.outcome == Outcome.SUCCESS,
         rows=tuple(_row(answer.sampled) for _, answer in calls),
-        rewards=tuple(
-            step.result.reward if acts else 0.0 for (step, _), acts in zip(calls, acting, strict=True)
-        ),
+        rewards=tuple(rewards),
         observations=tuple(step.observation for step, _ in calls),
         acting=acting,
         n_invalid=played.n_invalid,
@@ -124,7 +130,7 @@ def _row(said: Sampled | None) -> StepRow:
     assert said.prompt_token_ids is not None
     assert said.completion_token_ids is not None
     assert said.logprobs is not None
-    return StepRow(said.prompt_token_ids, said.completion_token_ids, said.logprobs)
+    return StepRow(said.prompt_token_ids, said.completion_token_ids, said.logprobs, said.allowed)
 
 
 def success_of(traces: Sequence[Trace]) -> Success:

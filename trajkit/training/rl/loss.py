@@ -6,6 +6,7 @@ TRL's own loop cannot take one row per step (https://github.com/huggingface/trl/
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -24,13 +25,16 @@ class StepRow(NamedTuple):
     """Token ids that were drawn, as they were drawn."""
     logprobs: Sequence[float]
     """For each of them its natural-log probability under the distribution it was drawn from."""
+    allowed: Sequence[bytes] | None = None
+    """For each of them those that a grammar allowed, as in `Sampled`; None where any could be drawn."""
 
 
 class Scored(NamedTuple):
     """What a model says of some rows."""
 
     logps: Any
-    """Natural-log probability of each drawn token at the recipe's temperature, [rows, tokens]."""
+    """Natural-log probability of each drawn token at the recipe's temperature, among those that its grammar
+    allowed, [rows, tokens]."""
     entropy: Any
     """Entropy of the distribution at each of them, in nats, [rows, tokens]."""
     values: Any
@@ -49,35 +53,68 @@ class Loss(NamedTuple):
 
 
 def collate(rows: Sequence[StepRow], *, padding: int, device: Any) -> dict[str, Any]:
-    """Tensors of some rows: prompts are filled up on the left, completions on the right.
+    """Tensors of some rows. A row that another one begins with is read as a part of it, not twice.
+
+    So a conversation that only grows is one sequence with several answers. A sequence is filled up on the
+    left before its first answer, and on the right after its last one.
 
     Returns:
-        `input_ids`, `attention_mask` and `position_ids` int64 [rows, prompt + completion], `mask` float32
-        [rows, completion] (1 where a token was drawn), `sampled` float32 [rows, completion] (the
-        log-probabilities it was drawn with).
+        `input_ids`, `attention_mask` and `position_ids` int64 [sequences, tokens]; `drawn` int64
+        [rows, completion] with the drawn tokens; `sequence` and `start` int64 [rows], which sequence a row is
+        in, and where its answer begins, counted from `n_prompt`, the first answer's place in every sequence;
+        `mask` float32 [rows, completion] (1 where a token was drawn), `sampled` float32 [rows, completion]
+        (the log-probabilities it was drawn with); where a grammar held some, `allowed` uint8
+        [rows, completion, vocabulary / 8], a bit for each token.
     """
     torch = need("torch", extra="local")
-    n_prompt = max(len(row.prompt) for row in rows)
-    n_completion = max(len(row.completion) for row in rows)
-    tokens = np.full((len(rows), n_prompt + n_completion), padding, dtype=np.int64)
+    shared = [(said, min(len(rows[line].prompt) for line in lines), lines) for said, lines in _shared(rows)]
+    n_prompt, n_completion = max(first for _, first, _ in shared), max(len(row.completion) for row in rows)
+    width = n_prompt + max(len(said) - first for said, first, _ in shared)
+    tokens = np.full((len(shared), width), padding, dtype=np.int64)
     seen = np.zeros_like(tokens)
-    sampled = np.zeros((len(rows), n_completion), dtype=np.float32)
-    mask = np.zeros_like(sampled)
-    for line, row in enumerate(rows):
-        start, n = n_prompt - len(row.prompt), len(row.completion)
-        tokens[line, start : n_prompt + n] = [*row.prompt, *row.completion]
-        seen[line, start : n_prompt + n] = 1
-        sampled[line, :n] = row.logprobs
-        mask[line, :n] = 1
-    positions = (seen.cumsum(axis=1) - 1).clip(min=0)
+    drawn = np.full((len(rows), n_completion), padding, dtype=np.int64)
+    sampled, mask = (np.zeros(drawn.shape, dtype=np.float32) for _ in range(2))
+    sequence, start = (np.zeros(len(rows), dtype=np.int64) for _ in range(2))
+    for at, (said, first, lines) in enumerate(shared):
+        here = slice(n_prompt - first, n_prompt - first + len(said))
+        tokens[at, here], seen[at, here] = said, 1
+        for line in lines:
+            n = len(rows[line].completion)
+            drawn[line, :n], mask[line, :n] = rows[line].completion, 1
+            sampled[line, :n] = rows[line].logprobs
+            sequence[line], start[line] = at, len(rows[line].prompt) - first
     made = {
         "input_ids": tokens,
         "attention_mask": seen,
-        "position_ids": positions,
+        "position_ids": (seen.cumsum(axis=1) - 1).clip(min=0),
+        "drawn": drawn,
+        "sequence": sequence,
+        "start": start,
         "mask": mask,
         "sampled": sampled,
     }
-    return {name: torch.from_numpy(array).to(device) for name, array in made.items()}
+    bound = [(line, row.allowed) for line, row in enumerate(rows) if row.allowed]
+    if bound:
+        n_bytes = len(zlib.decompress(bound[0][1][0]))
+        made["allowed"] = np.full((*mask.shape, n_bytes), 255, dtype=np.uint8)
+        for line, each in bound:
+            bits = b"".join(map(zlib.decompress, each))
+            made["allowed"][line, : len(each)] = np.frombuffer(bits, dtype=np.uint8).reshape(-1, n_bytes)
+    tensors = {name: torch.from_numpy(array).to(device) for name, array in made.items()}
+    return {**tensors, "n_prompt": n_prompt}
+
+
+def _shared(rows: Sequence[StepRow]) -> list[tuple[tuple[int, ...], list[int]]]:
+    """The sequences with which no other one begins, each with its rows, in the order of the rows."""
+    whole = [(*row.prompt, *row.completion) for row in rows]
+    found: list[tuple[tuple[int, ...], list[int]]] = []
+    for line in sorted(range(len(rows)), key=lambda line: -len(whole[line])):
+        said = whole[line]
+        lines = next((lines for other, lines in found if other[: len(said)] == said), None)
+        if lines is None:
+            found.append((said, lines := []))
+        lines.append(line)
+    return sorted(found, key=lambda each: min(each[1]))
 
 
 def scored(model: Any, batch: dict[str, Any], *, temperature: float, value_head: Any = None) -> Scored:
@@ -90,22 +127,28 @@ def scored(model: Any, batch: dict[str, Any], *, temperature: float, value_head:
         value_head: Maps the last hidden state of a prompt to the expected return; None for none.
     """
     torch = need("torch", extra="local")
-    n_completion = batch["mask"].shape[1]
     inputs = {name: batch[name] for name in ("input_ids", "attention_mask", "position_ids")}
+    n_kept = batch["input_ids"].shape[1] - batch["n_prompt"] + 1
     made = model(
         **inputs,
         use_cache=False,
-        logits_to_keep=n_completion + 1,
+        logits_to_keep=n_kept,
         output_hidden_states=value_head is not None,
     )
-    logits = made.logits[:, :-1].float() / temperature
+    sequence, start = batch["sequence"], batch["start"]
+    tokens = torch.arange(batch["drawn"].shape[1], device=start.device)
+    places = (start[:, None] + tokens).clamp(max=n_kept - 1)
+    logits = made.logits[sequence[:, None], places].float() / temperature
+    if "allowed" in batch:
+        bits = batch["allowed"][..., None] >> torch.arange(8, dtype=torch.uint8, device=logits.device) & 1
+        is_allowed = bits.flatten(-2)[..., : logits.shape[-1]].bool()
+        logits = logits.masked_fill(~is_allowed, torch.finfo(logits.dtype).min)
     chances = torch.log_softmax(logits, dim=-1)
-    drawn = batch["input_ids"][:, -n_completion:]
-    logps = chances.gather(-1, drawn[..., None])[..., 0]
+    logps = chances.gather(-1, batch["drawn"][..., None])[..., 0]
     entropy = -(chances.exp() * chances).sum(dim=-1)
     values = None
     if value_head is not None:
-        values = value_head(made.hidden_states[-1][:, -n_completion - 1].float())[:, 0]
+        values = value_head(made.hidden_states[-1][sequence, batch["n_prompt"] - 1 + start].float())[:, 0]
     return Scored(logps, entropy, values)
 
 

@@ -8,12 +8,19 @@ from typing import Any
 from trajkit._core.loop import run_to_end
 from trajkit._core.seeds import Seeds, as_seeds
 from trajkit.environments import typed_environment
+from trajkit.errors import RequestError
 from trajkit.formats.tokenizer import ChatTemplate
 from trajkit.models.generation.model import LocalModel
+from trajkit.rollouts.agent import AgentPolicy, load_agent
 from trajkit.rollouts.calling import Caller
+from trajkit.rollouts.decoding import Decoding
+from trajkit.rollouts.local_endpoint import LocalEndpoint
 from trajkit.rollouts.local_player import LocalPlayer
 from trajkit.rollouts.local_policy import LocalModels, LocalPolicy
+from trajkit.rollouts.models import Models
 from trajkit.rollouts.plan import Plan
+from trajkit.rollouts.player import find_agent
+from trajkit.rollouts.pool import Pool
 from trajkit.rollouts.record import Played
 from trajkit.rollouts.runner import play
 from trajkit.rollouts.seeds import derived_seed
@@ -44,12 +51,16 @@ def player_of(base: str, recipe: WorldRecipe) -> LocalPlayer:
             "json_mode": recipe.json_mode.value,
         },
     )
+    if recipe.policy:
+        find_agent(recipe.policy, recipe.policy_settings)
+        if player.templates is not None:
+            raise RequestError("an agent has its own prompts", hint="leave out --config and --variant")
     player.prompts(typed_environment(recipe.env, recipe.env_settings).rule, history=recipe.history)
     return player
 
 
 class Stage:
-    """Where a model plays, as it is at the time.
+    """Where a model plays, as it is at the time. Its environments stay open until `close`.
 
     Args:
         base: Folder or id of the model, for its name.
@@ -60,7 +71,8 @@ class Stage:
     def __init__(self, base: str, recipe: RlRecipe, tokenizer: ChatTemplate) -> None:
         self._recipe = recipe
         self._player = player_of(base, recipe.play)
-        self._rule = typed_environment(recipe.play.env, recipe.play.env_settings).rule
+        info = typed_environment(recipe.play.env, recipe.play.env_settings)
+        self._rule, self._pool = info.rule, Pool(info.make, _SIDE_BY_SIDE)
         self._tokenizer = tokenizer
         self._seeds = as_seeds(recipe.play.seeds)
         self._model: LocalModel | None = None
@@ -95,6 +107,10 @@ class Stage:
             network, {"policy": self._recipe.seed}, as_seeds(self._recipe.play.eval_seeds), Purpose.EVAL
         )
 
+    def close(self) -> None:
+        """Close the environments."""
+        self._pool.close()
+
     def _play(self, network: Any, draws: Mapping[str, int], seeds: Seeds, purpose: Purpose) -> list[Played]:
         world = self._recipe.play
         plan = Plan(
@@ -108,6 +124,8 @@ class Stage:
             run_seed=self._recipe.seed,
             history=world.history,
             max_steps=world.max_episode_steps,
+            # what an agent asks for itself does not count: it is this distribution that learns
+            decodings=(Decoding(temperature=world.temperature, top_p=world.top_p),) if world.policy else (),
             concurrency=min(_SIDE_BY_SIDE, len(seeds) * len(world.tasks) * len(draws)),
         )
         network.eval()
@@ -129,12 +147,24 @@ class Stage:
         models = LocalModels({self._player.name: model})
         caller = Caller(concurrency=plan.concurrency, timeout_s=plan.timeout_s, retries=0)
         policies = {
-            name: LocalPolicy(
-                self._player, models, plan.model_copy(update={"run_seed": seed}), caller, rule=self._rule
-            )
+            name: self._policy(models, plan.model_copy(update={"run_seed": seed}), caller)
             for name, seed in draws.items()
         }
         try:
-            await play(plan, policies, on_played=played.append)
+            await play(plan, policies, on_played=played.append, pool=self._pool)
         finally:
+            for policy in policies.values():
+                if isinstance(policy, AgentPolicy):
+                    await policy.close()
             await models.end()
+
+    def _policy(self, models: LocalModels, plan: Plan, caller: Caller) -> LocalPolicy | AgentPolicy:
+        """The model itself, or an agent whose calls it answers."""
+        world = self._recipe.play
+        if not world.policy:
+            return LocalPolicy(self._player, models, plan, caller, rule=self._rule)
+
+        def asked() -> LocalEndpoint:
+            return LocalEndpoint(self._player, models, caller, max_new_tokens=world.max_new_tokens)
+
+        return load_agent(world.policy, world.policy_settings, plan, Models(caller, asked))

@@ -39,6 +39,11 @@ class WorldRecipe(PlayRecipe):
     """What it is called in stores and reservations."""
     folder: str = ""
     """Folder in which an environment of one's own is imported; empty for the working folder."""
+    policy: str = ""
+    """An agent of one's own that plays with the model, as `my_pkg.agent:MyAgent`; empty where the model names
+    the actions itself."""
+    policy_settings: dict[str, str] = {}
+    """Its settings, as they were typed."""
     seeds: str = ""
     """Seeds to learn from, half-open; empty for as many as are needed, from 0 on, without reserved ones."""
     eval_seeds: str = ""

@@ -11,7 +11,7 @@ import numpy as np
 
 from trajkit._core.lazy import need
 from trajkit.training.rl.experience import Experience
-from trajkit.training.rl.loss import collate, correction, scored
+from trajkit.training.rl.loss import StepRow, collate, correction, scored
 from trajkit.training.rl.recipe import RlRecipe
 
 
@@ -70,6 +70,7 @@ class Round:
     ) -> None:
         self._experience, self._recipe, self._padding = experience, recipe, padding
         self._device = networks.model.device
+        self._order = _grown_together(experience.rows)
         n = len(experience.rows)
         self._columns: dict[str, list[Any]] = {name: [None] * n for name in ("old", "reference", "weight")}
         self._values = None if networks.value_head is None else np.zeros(n)
@@ -147,11 +148,8 @@ class Round:
             }
 
     def _cut(self, places: Sequence[int]) -> Iterator[list[int]]:
-        """Rows of like length together."""
-        size, rows = self._recipe.per_device_train_batch_size, self._experience.rows
-        ordered = sorted(
-            places, key=lambda place: (len(rows[place].prompt) + len(rows[place].completion), place)
-        )
+        """Rows of one conversation together, and conversations of like length."""
+        size, ordered = self._recipe.per_device_train_batch_size, sorted(places, key=self._order.__getitem__)
         yield from (ordered[start : start + size] for start in range(0, len(ordered), size))
 
     def _batch(self, places: Sequence[int]) -> dict[str, Any]:
@@ -182,6 +180,23 @@ class Minibatch(NamedTuple):
     def batches(self) -> Iterator[dict[str, Any]]:
         """The rows, as many at a time as fit into memory."""
         return self.of.batches(self.places)
+
+
+def _grown_together(rows: Sequence[StepRow]) -> list[tuple[int, int]]:
+    """The order of rows: by the length of the conversation that each is part of, and then by place.
+
+    A row is in the conversation of the row before it where its prompt begins with that prompt and its answer.
+    """
+    order: list[tuple[int, int]] = []
+    first = 0
+    for place, row in enumerate(rows):
+        before = rows[place - 1]
+        said = (*before.prompt, *before.completion)
+        if place and tuple(row.prompt[: len(said)]) != said:
+            first = place
+        n_tokens = len(row.prompt) + len(row.completion)
+        order[first:] = [(n_tokens, at) for at in range(first, place + 1)]
+    return order
 
 
 @contextlib.contextmanager

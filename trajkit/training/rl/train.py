@@ -137,7 +137,11 @@ def _train(
         data_collator=list,
         callbacks=[_evaluations(recipe), *reporters(recipe, workspace.parent)],
     )
-    trainer.train(resume_from_checkpoint=last_checkpoint(workspace))
+    try:
+        trainer.train(resume_from_checkpoint=last_checkpoint(workspace))
+    finally:
+        if stage is not None:
+            stage.close()
     return _finished(trainer, recipe, goal, workspace, n_weights, n_trainable)
 
 

@@ -1,4 +1,4 @@
-"""What a request asks of the list: words of its address, checked one by one and made into SQL."""
+"""Read the parameters of a request for the list: each is checked and converted to SQL."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from trajkit.store.nameable import nearest
 from trajkit.viewer.index import FACETS, SORTED, Index
 
 _LONGEST = 10_000
-"""Characters of a condition, or of what is searched for."""
+"""Most characters of a condition or a search text."""
 _MOST_VALUES = 500
 _MOST_SEARCHED = 50
-"""Different words of a search. Measured: 1,600 take 19 s and 1.6 GB, for whatever episodes."""
+"""Most distinct words of a search. Measured: 1,600 words take 19 s and 1.6 GB for any number of episodes."""
 _ENDS = {"min": ">=", "max": "<="}
 _NO = ("", "0", "false", "no")
 
 Words = Mapping[str, Sequence[str]]
-"""The words of an address, each with all its values."""
+"""Parameters of an address, each with all its values."""
 
 
 @dataclass(frozen=True)
-class Asked:
-    """Which episodes, as SQL over the index."""
+class Filter:
+    """A choice of episodes, as SQL over the index."""
 
     conditions: dict[str, str]
-    """By the word that asks; each must be true."""
+    """Conditions by parameter; all of them must be true."""
     searched: str | None = None
-    """A condition that looks into long texts; None for none."""
+    """Condition that searches long texts; None for no search."""
     where: str | None = None
-    """A condition in the words of `trajkit select`; None for none."""
+    """Condition in the language of `trajkit select`; None for none."""
 
 
-def asked(words: Words, index: Index) -> Asked:
-    """Read facets, bounds, `q` and `where`; every other word is refused.
+def read_filter(words: Words, index: Index) -> Filter:
+    """Read facets, bounds, `q` and `where`; every other parameter is refused.
 
     Args:
-        words: Without those that say in which order and how many.
-        index: Says which numbers there are.
+        words: Parameters without those for order and range.
+        index: Gives the names of the numeric columns.
 
     Raises:
-        QueryError: A word is not known.
-        RequestError: A value makes no sense.
+        QueryError: A parameter is unknown.
+        RequestError: A value is invalid.
     """
     conditions: dict[str, str] = {}
     for word, values in words.items():
@@ -60,19 +60,19 @@ def asked(words: Words, index: Index) -> Asked:
             raise unknown(word, [*FACETS, "q", "where", *bounds])
     searched = " AND ".join(_searched(one("q", words.get("q", ("",)))))
     where = one("where", words.get("where", ("",))).strip()
-    return Asked(conditions, searched or None, where or None)
+    return Filter(conditions, searched or None, where or None)
 
 
 def order(words: Words, index: Index) -> str:
-    """What stands in ORDER BY; what is not known comes last, and no two episodes are equal.
+    """Return the content of ORDER BY: unknown values come last, and the order is total.
 
     Raises:
-        QueryError: `sort` is not something to sort by.
+        QueryError: `sort` is not a column to sort by.
     """
     name = one("sort", words.get("sort", ("",)))
     known = sortable(index)
     if name and name not in known:
-        raise QueryError(f"one cannot sort by {name[:80]!r}", hint=nearest(name[:80], known))
+        raise QueryError(f"{name[:80]!r} is not a column to sort by", hint=nearest(name[:80], known))
     is_descending = one("descending", words.get("descending", ("",))).lower() not in _NO
     direction = "DESC" if is_descending else "ASC"
     if not name:
@@ -81,15 +81,15 @@ def order(words: Words, index: Index) -> str:
 
 
 def sortable(index: Index) -> list[str]:
-    """What one may sort by."""
+    """Return the columns to sort by."""
     return [*SORTED, *index.numbers]
 
 
 def one(word: str, values: Sequence[str]) -> str:
-    """The only value of a word.
+    """Return the only value of a parameter.
 
     Raises:
-        RequestError: There are several, or it is too long.
+        RequestError: There are several values, or the value is too long.
     """
     if len(values) != 1:
         raise RequestError(f"{word} is given {len(values)} times; once is enough")
@@ -99,16 +99,16 @@ def one(word: str, values: Sequence[str]) -> str:
 
 
 def whole(words: Words, word: str, default: int | None = None, *, most: int | None = None) -> int:
-    """A whole number of 0 or more; `default` where nothing is said.
+    """Return a whole number of 0 or more; `default` where the parameter is missing.
 
     Args:
-        words: Of the request.
-        word: Which of them.
-        default: None where something must be said.
-        most: What a larger number is taken for.
+        words: Parameters of the request.
+        word: Name of the parameter.
+        default: None where the parameter is required.
+        most: Larger numbers are reduced to this.
 
     Raises:
-        RequestError: It is not one, or it is missing.
+        RequestError: The value is not such a number, or is missing.
     """
     if word not in words:
         if default is None:
@@ -116,15 +116,15 @@ def whole(words: Words, word: str, default: int | None = None, *, most: int | No
         return default
     text = one(word, words[word])
     if not (text.isascii() and text.isdecimal() and len(text) <= 15):
-        raise RequestError(f"{word} is {text[:40]!r}; it is a whole number of 0 or more")
+        raise RequestError(f"{word} is {text[:40]!r}; it must be a whole number of 0 or more")
     return int(text) if most is None else min(int(text), most)
 
 
 def refuse_others(words: Words, known: Sequence[str] = ()) -> None:
-    """Refuse every word but these.
+    """Refuse every parameter but these.
 
     Raises:
-        QueryError: There is another.
+        QueryError: There is another parameter.
     """
     for word in words:
         if word not in known:
@@ -132,8 +132,8 @@ def refuse_others(words: Words, known: Sequence[str] = ()) -> None:
 
 
 def unknown(word: str, known: Iterable[str]) -> QueryError:
-    """The error that says which words are near."""
-    return QueryError(f"{word[:80]!r} asks for nothing here", hint=nearest(word[:80], known))
+    """Return the error for an unknown parameter, with similar names."""
+    return QueryError(f"{word[:80]!r} is not a parameter of this address", hint=nearest(word[:80], known))
 
 
 def _number(word: str, text: str) -> float:
@@ -142,12 +142,12 @@ def _number(word: str, text: str) -> float:
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
-        raise RequestError(f"{word} is {text[:40]!r}; it is a number")
+        raise RequestError(f"{word} is {text[:40]!r}; it must be a number")
     return value
 
 
 def _one_of(facet: str, values: Sequence[str]) -> str:
-    """The condition that a facet has one of these values; an empty one stands for what is not known."""
+    """Return the condition that a facet has one of these values; "" stands for unknown."""
     if len(values) > _MOST_VALUES:
         raise RequestError(f"{facet} is given {len(values):,} times; at most {_MOST_VALUES} are read")
     column = quoted(facet)
@@ -158,7 +158,7 @@ def _one_of(facet: str, values: Sequence[str]) -> str:
 
 
 def _searched(text: str) -> Iterator[str]:
-    """Every word must occur."""
+    """Yield a condition for each word; every word must occur."""
     pieces = dict.fromkeys(text.lower().split())
     if len(pieces) > _MOST_SEARCHED:
         raise RequestError(f"q has {len(pieces):,} words; at most {_MOST_SEARCHED} are searched for")
