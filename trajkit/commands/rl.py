@@ -36,10 +36,6 @@ class _World(TypedDict, total=False):
     """A setting of the environment; may be repeated."""
     task: TaskList
     """Tasks, or games, with commas. Default: all."""
-    policy: Annotated[str, Option(metavar="MODULE:NAME")]
-    """Agent of your own that plays with the model, such as `my_pkg.agent:MyAgent`; its calls are learned."""
-    policy_set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE")]
-    """A setting of the agent; may be repeated."""
     seeds: Annotated[str, Option(metavar="SEEDS")]
     """Seeds to learn from. Default: as many as are needed, from 0 on, without reserved ones."""
     eval_seeds: Annotated[str, Option(metavar="SEEDS")]
@@ -78,6 +74,10 @@ class Local(ModelOptions, _World, JobOptions, total=False):
 
     from_: Annotated[StoreLike | None, Option(metavar="STORE")]
     """Store of logged episodes to learn in place of playing; --env then only measures."""
+    policy: Annotated[str, Option(metavar="MODULE:NAME")]
+    """Agent of your own that plays with the model, such as `my_pkg.agent:MyAgent`; its calls are learned."""
+    policy_set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE")]
+    """A setting of the agent; may be repeated."""
     algorithm: Literal["grpo", "gigpo", "rloo", "reinforce", "ppo", "awr"]
     """How the advantage of a step is estimated."""
     temperature: float
@@ -238,7 +238,7 @@ def _world(options: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "env": options["env"] or "",
         "env_settings": texts(options["env_set"]),
-        "policy_settings": texts(options["policy_set"]),
+        "policy_settings": texts(options.get("policy_set")),
         "tasks": many(options["task"]),
     }
     config = options["config"] or (settings.config if options["variant"] else None)

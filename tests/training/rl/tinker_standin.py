@@ -31,7 +31,7 @@ class TinkerStandIn:
         from tinker.proto import tinker_public_pb2
 
         self._proto, self._base = tinker_public_pb2, base
-        self._network = transformers.AutoModelForCausalLM.from_pretrained(base).eval()
+        self.network = transformers.AutoModelForCausalLM.from_pretrained(base).eval()
         self._lock, self._ids = threading.Lock(), itertools.count()
         self._results: dict[str, Any] = {}
         self.models: dict[str, tuple[Any, torch.optim.Adam]] = {}
@@ -113,7 +113,7 @@ class TinkerStandIn:
         return self._future({"model_id": model_id})
 
     def _model(self, body: Any) -> str:
-        network = copy.deepcopy(self._network)
+        network = copy.deepcopy(self.network)
         model_id = f"{body['session_id']}:train:{body['model_seq_id']}"
         self.models[model_id] = network, torch.optim.Adam(network.parameters())
         return model_id

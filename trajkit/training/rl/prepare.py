@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -237,8 +238,8 @@ def _reading(base: str, recipe: TinkerRecipe, template: ChatTemplate) -> Reading
         return [Faulty(Fault(FaultKind.REFUSED, "only the prompt was wanted", is_lasting=True)) for _ in asks]
 
     one = recipe.model_copy(update={"num_generations": 1, "seeds_per_iteration": 1})
-    stage = Stage(base, one, template, answer)
-    stage.attempts(None, 0)
+    with contextlib.closing(Stage(base, one, template, answer)) as stage:
+        stage.attempts(None, 0)
     n_measured = 0
     if play.eval_seeds:
         n_times = 1 + math.ceil(recipe.iterations / recipe.eval_every)

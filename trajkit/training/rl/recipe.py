@@ -197,4 +197,6 @@ class TinkerRecipe(PlayedRecipe):
                 "the service computes probabilities at temperature 1, with top_p 1 and without a schema:"
                 " answers can only be drawn so"
             )
+        if self.play.policy:
+            raise ValueError("an agent of your own plays with `rl local` only")
         return self

@@ -130,54 +130,56 @@ def train_at_service(
         MissingExtra: The package `tinker` is not installed.
     """
     service = _Service(base, recipe, progress.state)
-    stage = Stage(base, recipe, ChatTemplate(tokenizer), service.answers)
-    watch = Watch(recipe, tell)
-    measures = bool(recipe.play.eval_seeds)
+    with contextlib.closing(Stage(base, recipe, ChatTemplate(tokenizer), service.answers)) as stage:
+        watch = Watch(recipe, tell)
+        measures = bool(recipe.play.eval_seeds)
 
-    def measured(iteration: int) -> Any:
-        nonlocal held_out
-        played = stage.measured(None)
-        held_out |= {one.initial_state_hash for one in played}
-        how = success_of(lived_of(played).traces)
-        tell({"kind": "evaluation", "iteration": iteration, **how._asdict()})
-        return how
+        def measured(iteration: int) -> Any:
+            nonlocal held_out
+            played = stage.measured(None)
+            held_out |= {one.initial_state_hash for one in played}
+            how = success_of(lived_of(played).traces)
+            tell({"kind": "evaluation", "iteration": iteration, **how._asdict()})
+            return how
 
-    if measures and progress.state is None:
-        progress = progress.model_copy(update={"first_success": measured(0).success})
-    for iteration in range(progress.n_done, recipe.iterations):
-        watch.begin()
-        played = stage.attempts(None, iteration)
-        if keep is not None:
-            keep(iteration, played)
-        lived = lived_of(played, held_out=held_out)
-        watch.played(iteration, lived)
-        experience = experience_of(lived.traces, recipe)
-        found = experience.advantages(recipe)
-        # what has the advantage 0 would be paid for and change nothing
-        places = np.flatnonzero((found.values != 0) & ~found.left_out)
-        watch.report |= {
-            "n_learned": len(places),
-            "n_silent": found.n_equal + found.n_single,
-            "entropy": -float(np.mean([each for row in experience.rows for each in row.logprobs] or [0.0])),
-        }
-        watch.check(len(places))
-        if len(places):
-            watch.report |= service.learned(
-                [experience.rows[place] for place in places], found.values[places], iteration
-            )
-            service.refresh()
-        watch.end(recipe.learning_rate)
-        n_done, best = iteration + 1, progress.best
-        if measures and (n_done % recipe.eval_every == 0 or n_done == recipe.iterations):
-            how = measured(n_done)
-            if best is None or how.episode_return > best.episode_return:
-                kept = service.kept(f"iteration-{n_done}")
-                best = Best(
-                    iteration=n_done, success=how.success, episode_return=how.episode_return, model=kept
+        if measures and progress.state is None:
+            progress = progress.model_copy(update={"first_success": measured(0).success})
+        for iteration in range(progress.n_done, recipe.iterations):
+            watch.begin()
+            played = stage.attempts(None, iteration)
+            if keep is not None:
+                keep(iteration, played)
+            lived = lived_of(played, held_out=held_out)
+            watch.played(iteration, lived)
+            experience = experience_of(lived.traces, recipe)
+            found = experience.advantages(recipe)
+            # what has the advantage 0 would be paid for and change nothing
+            places = np.flatnonzero((found.values != 0) & ~found.left_out)
+            watch.report |= {
+                "n_learned": len(places),
+                "n_silent": found.n_equal + found.n_single,
+                "entropy": -float(
+                    np.mean([each for row in experience.rows for each in row.logprobs] or [0.0])
+                ),
+            }
+            watch.check(len(places))
+            if len(places):
+                watch.report |= service.learned(
+                    [experience.rows[place] for place in places], found.values[places], iteration
                 )
-        state = service.saved(f"state-{n_done}")
-        progress = progress.model_copy(update={"n_done": n_done, "state": state, "best": best})
-        save(progress)
+                service.refresh()
+            watch.end(recipe.learning_rate)
+            n_done, best = iteration + 1, progress.best
+            if measures and (n_done % recipe.eval_every == 0 or n_done == recipe.iterations):
+                how = measured(n_done)
+                if best is None or how.episode_return > best.episode_return:
+                    kept = service.kept(f"iteration-{n_done}")
+                    best = Best(
+                        iteration=n_done, success=how.success, episode_return=how.episode_return, model=kept
+                    )
+            state = service.saved(f"state-{n_done}")
+            progress = progress.model_copy(update={"n_done": n_done, "state": state, "best": best})
+            save(progress)
     best = progress.best
     return TinkerTrained(
         model=service.kept("final") if best is None else best.model,
