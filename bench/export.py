@@ -122,7 +122,7 @@ def contend(name: str, url: str) -> None:
         import trajkit._core.page
         import trajkit.commands.export
         import trajkit.sources.open
-        import trajkit.sources.tensorzero.connect.clickhouse.database
+        import trajkit.sources.tensorzero.connect.database
         import trajkit.sources.tensorzero.export.export  # noqa: F401
     else:
         # query_df needs it, and pyarrow imports it for itself where it is installed

@@ -105,7 +105,7 @@ def contend(name: str, url: str, n_rows: int) -> None:
 
         prefer_little_memory()
         import trajkit.commands.export
-        import trajkit.sources.tensorzero.connect.clickhouse.database
+        import trajkit.sources.tensorzero.connect.database
         import trajkit.sources.tensorzero.export.export  # noqa: F401
     elif name == "listing":
         import tensorzero  # noqa: F401

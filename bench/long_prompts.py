@@ -163,7 +163,7 @@ def contend(name: str, url: str) -> None:
 
         prefer_little_memory()
         import trajkit.commands.export
-        import trajkit.sources.tensorzero.connect.clickhouse.database
+        import trajkit.sources.tensorzero.connect.database
         import trajkit.sources.tensorzero.export.export  # noqa: F401
     import pyarrow.parquet  # noqa: F401
 

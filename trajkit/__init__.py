@@ -78,6 +78,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.report import report as report
     from trajkit.commands.reserve import reserve as reserve
     from trajkit.commands.rl import rl_local as rl_local
+    from trajkit.commands.rl import rl_tinker as rl_tinker
     from trajkit.commands.rollout import rollout as rollout
     from trajkit.commands.run import run as run
     from trajkit.commands.score import score as score

@@ -18,7 +18,7 @@ from trajkit.rollouts.record import Played, to_episode
 from trajkit.rollouts.session import prepare, run
 from trajkit.schema import Episode, Outcome, single_precision
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.sources.tensorzero.export.prompts import rendered_prompts
 from trajkit.stack.local import recipe_config
@@ -160,7 +160,7 @@ def both(policy: str, tmp_path: Path, functions: tuple[str, ...]) -> Both:
     url = stack.clickhouse_url.get_secret_value()
     prompts = rendered_prompts(url, [answer.inference_id for one in played for answer in one.answers()])
     recorded = {one.episode_id: to_episode(one, prompts) for one in played}
-    database = ClickHouse(url)
+    database = open_database(url)
     export(
         database, ExportRequest(functions=functions, tags={"trajkit.run": played[0].run}), tmp_path / "store"
     )

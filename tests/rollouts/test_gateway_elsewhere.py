@@ -70,7 +70,7 @@ def test_a_database_that_fails_at_the_end_takes_nothing_from_the_result(
     def away(*_: object) -> None:
         raise ServiceError("the database is away")
 
-    monkeypatch.setattr("trajkit.sources.tensorzero.connect.rows.stored_rows", away)
+    monkeypatch.setattr("trajkit.sources.tensorzero.export.prompts.stored_rows", away)
     assert run_command([*ARGUMENTS, "--seeds", "30:32", "-o", "kept"]) == 4
     printed = capsys.readouterr()
     assert printed.out.splitlines()[2].split()[:3] == ["history", "goto", "2"]

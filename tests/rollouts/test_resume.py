@@ -23,7 +23,7 @@ from trajkit.rollouts.record import Played
 from trajkit.rollouts.session import Session, open_run, prepare, run
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.stack.state import local_stack
 from trajkit.store.dataset import open_dataset
@@ -158,7 +158,7 @@ def test_a_run_through_the_gateway_that_is_killed_leaves_every_episode_once_in_t
 def _export(folder: Path, run_id: str, goal: Path, **options: bool):
     stack = local_stack(folder)
     assert stack is not None
-    database = ClickHouse(stack.clickhouse_url.get_secret_value())
+    database = open_database(stack.clickhouse_url.get_secret_value())
     request = ExportRequest(tags={"trajkit.run": run_id}, **options)
     tally, _ = export(database, request, goal)
     database.close()

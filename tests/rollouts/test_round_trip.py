@@ -11,7 +11,7 @@ from tests.viewer.api.conftest import Client
 from trajkit.rollouts.record import to_episode
 from trajkit.schema import Episode, Purpose, single_precision
 from trajkit.sources.request import ExportRequest, MetricCondition
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.sources.tensorzero.export.prompts import rendered_prompts
 from trajkit.stack.state import local_stack
@@ -31,7 +31,7 @@ def url(stack_folder: Path) -> str:
 def export_folder(everything: Any, url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The store of everything of the run."""
     goal = tmp_path_factory.mktemp("round-trip") / "store"
-    database = ClickHouse(url)
+    database = open_database(url)
     request = ExportRequest(
         functions=("act",),
         tags={"trajkit.run": everything.run},

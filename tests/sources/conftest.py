@@ -20,7 +20,7 @@ from pydantic import SecretStr
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest, MetricCondition, Tally
 from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.stack.clickhouse import ClickHouse as Server
 from trajkit.stack.clickhouse import User
@@ -386,7 +386,7 @@ def run(url: str, tmp_path: Path) -> Exporter:
 
     def exported(*conditions: MetricCondition, **options: Any) -> tuple[Tally, dict[str, Episode]]:
         goal = tmp_path / f"store-{next(numbers)}"
-        database = ClickHouse(url)
+        database = open_database(url)
         try:
             tally, _ = export(database, ExportRequest(metrics=conditions, **options), goal)
         finally:

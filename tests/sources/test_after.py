@@ -19,7 +19,7 @@ from trajkit.errors import NothingMatched, RequestError
 from trajkit.schema import Manifest
 from trajkit.sources.choose import UNCHANGED
 from trajkit.sources.request import ExportRequest, MetricCondition, Tally
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.after import earlier
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
@@ -37,7 +37,7 @@ def exported(url: str, tmp_path: Path) -> Callable[..., tuple[Path, Tally, Manif
 
     def run(*metrics: MetricCondition, **options: Any) -> tuple[Path, Tally, Manifest]:
         goal = tmp_path / f"store-{next(numbers)}"
-        with contextlib.closing(ClickHouse(url)) as database:
+        with contextlib.closing(open_database(url)) as database:
             tally, manifest = export(database, ExportRequest(metrics=metrics, **options), goal)
         assert manifest is not None
         return goal, tally, manifest

@@ -18,11 +18,11 @@ import pytest
 
 from trajkit.cli.main import run as run_command
 from trajkit.errors import ServiceError, StoreError
-from trajkit.sources.tensorzero.archive import clickhouse, contents, copying
-from trajkit.sources.tensorzero.archive.clickhouse import ClickHouseOrigin
+from trajkit.sources.tensorzero.archive import contents, copying
 from trajkit.sources.tensorzero.archive.copying import Archived, archive
 from trajkit.sources.tensorzero.archive.layout import TABLES
 from trajkit.sources.tensorzero.archive.manifest import JOURNAL_NAME, MANIFEST_NAME, read_manifest
+from trajkit.sources.tensorzero.archive.origin import ClickHouseOrigin
 from trajkit.sources.tensorzero.archive.verify import Verification, verify
 
 DAY_MS = 86_400_000
@@ -236,7 +236,7 @@ def test_no_column_of_these_tables_is_left_out(server: Any, client: Any) -> None
     """What the gateway's own schema has; `timestamp` is computed from the id."""
     with contextlib.closing(ClickHouseOrigin(server.secret_url.get_secret_value())) as origin:
         for table in TABLES:
-            stored = clickhouse._STORED[table.name]
+            stored = origin.dialect.stored[table.name]
             columns = "SELECT name FROM system.columns WHERE database = currentDatabase()"
             rows = client.query(f"{columns} AND table = '{stored.name}'").result_rows
             there = {row[0] for row in rows} - {"timestamp", "is_deleted"}
@@ -356,7 +356,7 @@ def test_a_run_that_was_killed_goes_on(rows: Any, url: str, bring: Any, compare:
         "import os, signal, sys\n"
         "from pathlib import Path\n"
         "from trajkit.sources.tensorzero.archive import copying\n"
-        "from trajkit.sources.tensorzero.archive.clickhouse import ClickHouseOrigin\n"
+        "from trajkit.sources.tensorzero.archive.origin import ClickHouseOrigin\n"
         "from trajkit.sources.tensorzero.archive.part import PartFile\n"
         "add = PartFile.add\n"
         "def deadly(self, batch):\n"

@@ -18,13 +18,11 @@ from trajkit.errors import DataError
 from trajkit.schema import Manifest
 from trajkit.sources.choose import UNCHANGED
 from trajkit.sources.request import ExportRequest, MetricCondition, Shard, Tally
-from trajkit.sources.tensorzero.archive.clickhouse import ClickHouseOrigin
 from trajkit.sources.tensorzero.archive.copying import archive
-from trajkit.sources.tensorzero.archive.database import ArchiveDatabase
-from trajkit.sources.tensorzero.archive.postgres import PostgresOrigin
+from trajkit.sources.tensorzero.archive.database import open_archive
+from trajkit.sources.tensorzero.archive.origin import ClickHouseOrigin, PostgresOrigin
 from trajkit.sources.tensorzero.archive.verify import verify
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
-from trajkit.sources.tensorzero.connect.postgres.database import Postgres
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.after import earlier
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
@@ -73,10 +71,10 @@ def archives(urls: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 def sources(urls: dict[str, str], archives: dict[str, Path]) -> dict[str, Callable[[], Any]]:
     """What opens each database, and the archive of each."""
     return {
-        "clickhouse": lambda: ClickHouse(urls["clickhouse"]),
-        "postgres": lambda: Postgres(urls["postgres"]),
-        "archive of clickhouse": lambda: ArchiveDatabase(archives["clickhouse"]),
-        "archive of postgres": lambda: ArchiveDatabase(archives["postgres"]),
+        "clickhouse": lambda: open_database(urls["clickhouse"]),
+        "postgres": lambda: open_database(urls["postgres"]),
+        "archive of clickhouse": lambda: open_archive(archives["clickhouse"]),
+        "archive of postgres": lambda: open_archive(archives["postgres"]),
     }
 
 
@@ -119,9 +117,8 @@ def test_an_export_from_an_archive_is_that_from_its_database(
     kind: str, asked: str, urls: dict[str, str], archives: dict[str, Path], tmp_path: Path
 ) -> None:
     options = REQUESTS[asked]
-    opened = ClickHouse if kind == "clickhouse" else Postgres
-    tally, of_database = exported(opened(urls[kind]), tmp_path / "database", **options)
-    found, of_archive = exported(ArchiveDatabase(archives[kind]), tmp_path / "archive", **options)
+    tally, of_database = exported(open_database(urls[kind]), tmp_path / "database", **options)
+    found, of_archive = exported(open_archive(archives[kind]), tmp_path / "archive", **options)
     assert found == tally
     assert of_archive.counts == of_database.counts
     assert of_archive.metrics == of_database.metrics
@@ -238,7 +235,7 @@ def test_the_streams_of_an_archive_have_the_rows_of_its_database(
                 )
             }
 
-    expected, found = rows(ClickHouse(urls["clickhouse"])), rows(ArchiveDatabase(archives["clickhouse"]))
+    expected, found = rows(open_database(urls["clickhouse"])), rows(open_archive(archives["clickhouse"]))
     for name in expected:
         assert expected[name], name
         assert _comparable(name, found[name]) == _comparable(name, expected[name]), name
@@ -267,8 +264,8 @@ def test_an_old_database_is_archived_with_what_it_has(level: int, server: Any, t
     with contextlib.closing(ClickHouseOrigin(url)) as origin:
         archive(origin, tmp_path / "folder")
         assert verify(origin, tmp_path / "folder").is_complete
-    tally, of_database = exported(ClickHouse(url), tmp_path / "database")
-    found, of_archive = exported(ArchiveDatabase(tmp_path / "folder"), tmp_path / "archive")
+    tally, of_database = exported(open_database(url), tmp_path / "database")
+    found, of_archive = exported(open_archive(tmp_path / "folder"), tmp_path / "archive")
     assert found == tally
     assert of_archive.digest == of_database.digest
 
@@ -279,7 +276,7 @@ def test_payloads_that_expire_after_an_archive_stay_in_it(
     url = postgres_of("archived_then_expired", shared_data)
     with contextlib.closing(PostgresOrigin(url)) as origin:
         archive(origin, tmp_path / "early")
-        _, before = exported(Postgres(url), tmp_path / "before", **EVERYTHING)
+        _, before = exported(open_database(url), tmp_path / "before", **EVERYTHING)
         for table in ("json_inference_data", "chat_inference_data", "model_inference_data"):
             postgres_server.run(
                 f"DELETE FROM tensorzero.{table} WHERE created_at < '2026-02-26'", "archived_then_expired"
@@ -290,11 +287,11 @@ def test_payloads_that_expire_after_an_archive_stay_in_it(
         assert set(archive(origin, tmp_path / "early").n_new.values()) == {0}
         archive(origin, tmp_path / "late")
         assert verify(origin, tmp_path / "late").is_complete
-    _, kept = exported(ArchiveDatabase(tmp_path / "early"), tmp_path / "from_early", **EVERYTHING)
+    _, kept = exported(open_archive(tmp_path / "early"), tmp_path / "from_early", **EVERYTHING)
     assert kept.digest == before.digest
-    tally, after = exported(Postgres(url), tmp_path / "after", **EVERYTHING)
+    tally, after = exported(open_database(url), tmp_path / "after", **EVERYTHING)
     assert after.digest != before.digest
-    found_tally, late = exported(ArchiveDatabase(tmp_path / "late"), tmp_path / "from_late", **EVERYTHING)
+    found_tally, late = exported(open_archive(tmp_path / "late"), tmp_path / "from_late", **EVERYTHING)
     assert (found_tally, late.digest) == (tally, after.digest)
     assert {each.reason for each in tally.masked} >= {"payload expired"}
 
@@ -318,13 +315,13 @@ def test_texts_that_are_not_utf8_are_noticed_in_an_archive_too(
     )
     with contextlib.closing(ClickHouseOrigin(url)) as origin:
         archive(origin, tmp_path / "folder")
-    tally, of_database = exported(ClickHouse(url), tmp_path / "database", max_bad=9)
-    found, of_archive = exported(ArchiveDatabase(tmp_path / "folder"), tmp_path / "archive", max_bad=9)
+    tally, of_database = exported(open_database(url), tmp_path / "database", max_bad=9)
+    found, of_archive = exported(open_archive(tmp_path / "folder"), tmp_path / "archive", max_bad=9)
     assert {each.reason for each in tally.masked}
     assert found == tally
     assert of_archive.digest == of_database.digest
     with pytest.raises(DataError, match="text is not UTF-8"):
-        exported(ArchiveDatabase(tmp_path / "folder"), tmp_path / "refused")
+        exported(open_archive(tmp_path / "folder"), tmp_path / "refused")
     assert good != bad
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from trajkit._core.settings import Project, remembered
 from trajkit.cli.main import run as trajkit
-from trajkit.sources.tensorzero.connect.clickhouse.connection import parse_url
+from trajkit.sources.tensorzero.connect.url import parse_url
 from trajkit.store.reader import open_store, verify
 
 
@@ -149,7 +149,7 @@ def test_the_password_is_in_no_file_and_no_output(folder: Path, url: str, scored
         ("--metric episode_return --min 5", 1, "not episode_return >= 5: 3"),
         ("-o taken", 1, "taken exists already"),
         ("--source nowhere", 1, "there is no store at nowhere"),
-        ("--source ftp://x/y", 2, "must start with http:// or https://"),
+        ("--source ftp://x/y", 2, "must start with http://, https:// or postgresql://"),
         ("--source http://u:p@127.0.0.1:1/tensorzero", 4, "cannot be reached"),
         ("--source http://u:p@127.0.0.1:x/tensorzero", 2, "a port that is not a number"),
     ],
@@ -171,7 +171,7 @@ def test_a_database_without_tensorzeros_tables_is_named_with_what_is_missing(
 ) -> None:
     client.command("CREATE DATABASE IF NOT EXISTS bare")
     assert trajkit(["export", "--source", url.replace("/tensorzero", "/bare")]) == 4
-    assert "missing ChatInference, JsonInference" in capsys.readouterr().err
+    assert "missing JsonInference, ChatInference" in capsys.readouterr().err
     assert trajkit(["export", "--source", url.replace("/tensorzero", "/nothing")]) == 4
     assert "no database 'nothing'" in capsys.readouterr().err
 

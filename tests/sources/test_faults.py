@@ -27,8 +27,8 @@ from trajkit.sources.open import Location, export_from
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect.clickhouse import connection as clickhouse_connection
 from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
-from trajkit.sources.tensorzero.connect.clickhouse.errors import service_errors
-from trajkit.sources.tensorzero.connect.clickhouse.url import parse_url
+from trajkit.sources.tensorzero.connect.errors import service_errors
+from trajkit.sources.tensorzero.connect.url import parse_url
 from trajkit.stack.clickhouse import ClickHouse as Server
 from trajkit.stack.clickhouse import User
 from trajkit.stack.gateway import create_schema
@@ -160,7 +160,7 @@ def digest_of_another_run(url: str, folder: Path) -> str:
             ("JsonInference", 0, "at the first question", "close"),
             ("model_provider_name", 500_000, "in the model calls", "reset"),
             ("auxiliary_content", 500_000, "in the inferences", "close"),
-            ("value_json", 6_000, "in the feedback", "reset"),
+            ("AS exact_", 6_000, "in the feedback", "reset"),
         )
         for how in ("reset", "close")
     ],
@@ -210,7 +210,7 @@ def test_a_server_that_stops_talking_is_given_up(
         pytest.param("argMax", 0, marks=pytest.mark.full),
         pytest.param("function_type", 300_000, marks=pytest.mark.full),
         ("model_provider_name", 300_000),
-        pytest.param("value_json", 0, marks=pytest.mark.full),
+        pytest.param("AS exact_", 0, marks=pytest.mark.full),
     ],
 )
 def test_ctrl_c_stops_an_export_whose_server_says_nothing(
@@ -258,7 +258,7 @@ def without_its_last_batches(answer: bytes) -> bytes:
     [
         "model_provider_name",
         pytest.param("auxiliary_content", marks=pytest.mark.full),
-        pytest.param("value_json", marks=pytest.mark.full),
+        pytest.param("AS exact_", marks=pytest.mark.full),
     ],
 )
 def test_an_answer_that_ends_too_early_in_good_order_is_noticed(
@@ -330,7 +330,7 @@ GROWING = "SELECT repeat('x', if(number < 100000, 10, 20000000)) AS text FROM nu
 
 @pytest.fixture
 def limited(database: Database) -> Iterator[Connection]:
-    connection = Connection(database.url, Access(max_memory_bytes=100_000_000, max_threads=1))
+    connection = Connection(parse_url(database.url), Access(max_memory_bytes=100_000_000, max_threads=1))
     yield connection
     connection.close()
 
@@ -360,7 +360,7 @@ def test_an_answer_that_was_waited_for_says_why(limited: Connection) -> None:
 
 
 def test_a_stream_that_takes_too_long_says_so(database: Database) -> None:
-    connection = Connection(database.url, Access(max_seconds=1, max_threads=1))
+    connection = Connection(parse_url(database.url), Access(max_seconds=1, max_threads=1))
     slow = "SELECT toString(number) FROM numbers(4000) WHERE sleepEachRow(0.002) = 0"
     try:
         with pytest.raises(LimitReached, match="limit of time"):
@@ -373,7 +373,9 @@ def test_a_stream_that_takes_too_long_says_so(database: Database) -> None:
 
 
 def test_what_is_asked_for_reaches_the_server(database: Database) -> None:
-    connection = Connection(database.url, Access(max_threads=3, max_memory_bytes=123_000_000, max_seconds=77))
+    connection = Connection(
+        parse_url(database.url), Access(max_threads=3, max_memory_bytes=123_000_000, max_seconds=77)
+    )
     try:
         rows = connection.query(
             "SELECT name, value FROM system.settings WHERE name IN"
@@ -390,7 +392,7 @@ def test_what_is_asked_for_reaches_the_server(database: Database) -> None:
 
 
 def test_the_url_may_hold_settings_of_its_own(database: Database) -> None:
-    connection = Connection(f"{database.url}?max_threads=5")
+    connection = Connection(parse_url(f"{database.url}?max_threads=5"))
     try:
         assert connection.query("SELECT value FROM system.settings WHERE name = 'max_threads'") == [("5",)]
     finally:
@@ -403,7 +405,7 @@ def test_the_url_may_hold_settings_of_its_own(database: Database) -> None:
 def test_what_stays_on_this_machine_is_not_made_small_unless_the_url_says_so(
     database: Database, folder: Path, undisturbed: str, settings: str, method: str
 ) -> None:
-    connection = Connection(f"{database.url}{settings}")
+    connection = Connection(parse_url(f"{database.url}{settings}"))
     name = "output_format_arrow_compression_method"
     try:
         assert connection.query(f"SELECT value FROM system.settings WHERE name = '{name}'") == [(method,)]
@@ -436,7 +438,7 @@ def test_a_user_who_may_not_change_settings_exports_and_hears_why_a_limit_cannot
 
 
 def test_even_a_user_who_may_do_everything_cannot_write_through_it(database: Database) -> None:
-    connection = Connection(database.url)
+    connection = Connection(parse_url(database.url))
     try:
         for sql in (
             "INSERT INTO CommentFeedback (id) VALUES (generateUUIDv7())",

@@ -15,7 +15,7 @@ import pytest
 
 from trajkit.schema import Episode, Purpose, Transition
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
@@ -156,7 +156,7 @@ def made(server: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Made
 
 
 def _exported(url: str, folder: Path) -> dict[str, Episode]:
-    database = ClickHouse(url)
+    database = open_database(url)
     try:
         export(database, ExportRequest(include_eval=True), folder)
     finally:

@@ -18,8 +18,8 @@ import pytest
 from trajkit.errors import ServiceError
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
-from trajkit.sources.tensorzero.connect.clickhouse.heads import ClickHouseHeads
+from trajkit.sources.tensorzero.connect.clickhouse.heads import Heads
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export import heads, pull
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
@@ -47,11 +47,9 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> Sent:
         ("inferences", "input", "is_short"),
         ("model_inferences", "input_messages", "head_bytes"),
     ):
-        monkeypatch.setattr(
-            ClickHouseHeads, name, _counting(getattr(ClickHouseHeads, name), column, known, found)
-        )
+        monkeypatch.setattr(Heads, name, _counting(getattr(Heads, name), column, known, found))
     for name in ("whole_prompts", "whole_inputs"):
-        monkeypatch.setattr(ClickHouseHeads, name, _counting_rows(getattr(ClickHouseHeads, name), found))
+        monkeypatch.setattr(Heads, name, _counting_rows(getattr(Heads, name), found))
     return found
 
 
@@ -88,7 +86,7 @@ def both(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sent: Sent) 
 
     def exported(**options: Any) -> list[Episode]:
         goal = tmp_path / f"store-{next(numbers)}"
-        database = ClickHouse(url)
+        database = open_database(url)
         try:
             tally, manifest = export(database, ExportRequest(**options), goal)
         finally:
@@ -213,7 +211,7 @@ def test_a_generated_database_gives_the_same_store(
     for number, long_bytes in enumerate((0, 1e12)):
         monkeypatch.setattr(pull, "LONG_BYTES", long_bytes)
         monkeypatch.setattr(heads, "_LEAST_SAVED", -1e9)
-        database = ClickHouse(shared_clickhouse)
+        database = open_database(shared_clickhouse)
         try:
             request = ExportRequest(include_eval=True, max_bad=1000)
             _, manifest = export(database, request, tmp_path / f"store-{number}")
@@ -241,7 +239,7 @@ def test_short_prompts_are_not_looked_at(rows: Any, url: str, tmp_path: Path, mo
 
     monkeypatch.setattr(pull, "what_to_leave_out", never)
     converse(rows, 5)
-    database = ClickHouse(url)
+    database = open_database(url)
     try:
         export(database, ExportRequest(), tmp_path / "store")
     finally:
@@ -406,8 +404,8 @@ def test_rows_that_are_gone_when_they_are_asked_for_again_are_an_error(
     spoil(
         rows, 3, "ModelInference", "input_messages", "replaceOne(input_messages, 'question 0', 'question Z')"
     )
-    monkeypatch.setattr(ClickHouseHeads, "whole_prompts", lambda *args: iter(()))
-    database = ClickHouse(url)
+    monkeypatch.setattr(Heads, "whole_prompts", lambda *args: iter(()))
+    database = open_database(url)
     goal = tmp_path / "store"
     try:
         with pytest.raises(ServiceError, match="was there and is gone") as caught:
@@ -425,7 +423,7 @@ def test_a_user_who_may_set_nothing_can_read_long_conversations(
 
     converse(rows, 5)
     monkeypatch.setattr(Connection, "_may_set", lambda self, name: False)
-    database = ClickHouse(server.url_for(server.user))
+    database = open_database(server.url_for(server.user))
     try:
         _, manifest = export(database, ExportRequest(), tmp_path / "store")
     finally:

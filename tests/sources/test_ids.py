@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trajkit.sources.tensorzero.export.ids import ids_as, texts_of
+from trajkit.sources.tensorzero.connect.tables import ids_as, texts_of
 
 
 @given(st.lists(st.uuids().map(str)))

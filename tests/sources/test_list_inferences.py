@@ -16,7 +16,7 @@ import pytest
 from trajkit.errors import NothingMatched
 from trajkit.sources.choose import list_steps
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.database import TensorZero, open_database
 from trajkit.sources.tensorzero.export.choose import begin, open_workspace
 from trajkit.sources.tensorzero.export.export import _decide
 from trajkit.stack.clickhouse import ClickHouse as Server
@@ -78,7 +78,7 @@ COMPARISONS = ("<", "<=", "=", ">", ">=", "!=")
 class World(NamedTuple):
     """A database with rows, read by both."""
 
-    database: ClickHouse
+    database: TensorZero
     gateway: Any
     rows: Logged
 
@@ -186,7 +186,7 @@ def gateway(server: Server, client: Any, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture
 def filled(url: str, client: Any, gateway: Any) -> Iterator[Callable[[Logged], World]]:
     """Put these rows, and nothing else, into the database."""
-    database = ClickHouse(url)
+    database = open_database(url)
 
     def fill(rows: Logged) -> World:
         rows.insert(client)

@@ -13,10 +13,9 @@ from trajkit.cli.main import run as trajkit
 from trajkit.errors import NothingMatched, ServiceError
 from trajkit.sources.access import Access
 from trajkit.sources.request import ExportRequest, MetricCondition
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.database import TensorZero, open_database
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.sources.tensorzero.look import look as looking
-from trajkit.sources.tensorzero.look.clickhouse import LookedClickHouse
 from trajkit.sources.tensorzero.look.look import look
 from trajkit.sources.tensorzero.look.models import DatabaseLook, MetricLook
 from trajkit.sources.tensorzero.look.queries import PATIENCE_S
@@ -39,8 +38,12 @@ optimize = "max"
 """
 
 
+def open_to_look(url: str, access: Access = Access()) -> TensorZero:  # noqa: B008
+    return open_database(url, access, patience_s=PATIENCE_S)
+
+
 def looked(url: str, access: Access = Access()) -> DatabaseLook:  # noqa: B008
-    database = LookedClickHouse(url, access)
+    database = open_to_look(url, access)
     try:
         return look(database)
     finally:
@@ -93,7 +96,7 @@ def lived(rows_of: Any, server: Any) -> Lived:
 
 
 def kept_by_an_export(url: str, condition: MetricCondition) -> int:
-    database = ClickHouse(url)
+    database = open_database(url)
     try:
         tally, _ = export(database, ExportRequest(metrics=(condition,)), None)
     except NothingMatched:
@@ -211,18 +214,18 @@ def test_what_is_too_much_for_the_server_is_named_and_the_rest_is_shown(
 
 
 def test_a_look_has_only_so_much_time_where_the_user_may_say_so(server: Any, url: str) -> None:
-    def limit_of(database: LookedClickHouse) -> str:
+    def limit_of(database: TensorZero) -> str:
         sql = "SELECT value FROM system.settings WHERE name = 'max_execution_time'"
         try:
-            return str(database.look_rows(sql, {})[0][0])
+            return str(database.dialect.connection.query(sql)[0][0])
         finally:
             database.close()
 
-    assert limit_of(LookedClickHouse(server.url)) == str(PATIENCE_S)
-    assert limit_of(LookedClickHouse(server.url, Access(max_seconds=5))) == "5"
-    assert limit_of(LookedClickHouse(url)) == "0"  # may read and change nothing
+    assert limit_of(open_to_look(server.url)) == str(PATIENCE_S)
+    assert limit_of(open_to_look(server.url, Access(max_seconds=5))) == "5"
+    assert limit_of(open_to_look(url)) == "0"  # may read and change nothing
     with pytest.raises(ServiceError, match="--timeout cannot be had"):
-        LookedClickHouse(url, Access(max_seconds=5))
+        open_to_look(url, Access(max_seconds=5))
 
 
 # -- as it is typed ------------------------------------------------------------------------------------------
@@ -263,7 +266,7 @@ def test_database_looks_where_an_export_reads(
     ("arguments", "code", "message"),
     [
         ("http://u:secret@127.0.0.1:1/tensorzero", 4, "cannot be reached"),
-        ("ftp://u:secret@127.0.0.1/x", 2, "must start with http:// or https://"),
+        ("ftp://u:secret@127.0.0.1/x", 2, "must start with http://, https:// or postgresql://"),
         ("http://u:secret@127.0.0.1:99999/x", 2, "a port that is not a number up to 65535"),
         ("sample:babyai --max-threads 2", 2, "--max-threads is for databases"),
         ("sample:babyai --timeout 2", 2, "--timeout is for databases"),

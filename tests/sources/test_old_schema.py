@@ -11,7 +11,7 @@ import pytest
 
 from trajkit.schema import Episode
 from trajkit.sources.request import ExportRequest, MetricCondition
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
@@ -161,7 +161,7 @@ def made_at(level: int, server: Any) -> str:
 
 
 def read(url: str, tmp_path: Path, **options: Any) -> Episode:
-    database = ClickHouse(url)
+    database = open_database(url)
     try:
         export(database, ExportRequest(**options), tmp_path / "store")
     finally:

@@ -11,7 +11,7 @@ import pytest
 
 from trajkit.schema import FileBlock, Purpose
 from trajkit.sources.request import MetricCondition
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.database import TensorZero, open_database
 
 RETURN = "episode_return"
 BASE_MS = 1_780_500_000_000
@@ -21,8 +21,8 @@ SAID = [{"type": "text", "text": "hi"}]
 
 
 @pytest.fixture
-def database(url: str) -> Iterator[ClickHouse]:
-    found = ClickHouse(url)
+def database(url: str) -> Iterator[TensorZero]:
+    found = open_database(url)
     yield found
     found.close()
 
@@ -101,7 +101,7 @@ def test_04_a_bound_is_compared_in_single_precision_unlike_tensorzeros_own(
 
 
 def test_05_a_configurations_hash_is_64_digits_even_when_it_begins_with_zeros(
-    rows: Any, run: Any, database: ClickHouse, snapshots: None
+    rows: Any, run: Any, database: TensorZero, snapshots: None
 ) -> None:
     number = 0xAB << 8
     episode_id = rows.id()
@@ -114,7 +114,7 @@ def test_05_a_configurations_hash_is_64_digits_even_when_it_begins_with_zeros(
 
 
 def test_06_of_rows_that_replace_each_other_the_last_counts(
-    rows: Any, run: Any, client: Any, database: ClickHouse, snapshots: None
+    rows: Any, run: Any, client: Any, database: TensorZero, snapshots: None
 ) -> None:
     for second in (3, 1, 2):
         rows.insert(
@@ -340,7 +340,7 @@ def test_19_tags_are_texts_and_reserved_ones_are_kept(rows: Any, run: Any) -> No
 
 
 def test_20_of_configurations_that_differ_the_newest_counts_and_the_data_say_the_level(
-    rows: Any, run: Any, database: ClickHouse, snapshots: None
+    rows: Any, run: Any, database: TensorZero, snapshots: None
 ) -> None:
     for number, (level, optimize) in enumerate((("inference", "max"), ("episode", "min"))):
         text = f'[metrics.m]\ntype = "float"\nlevel = "{level}"\noptimize = "{optimize}"\n'

@@ -15,8 +15,8 @@ from trajkit.errors import NothingMatched, QueryError, ServiceError
 from trajkit.schema import Manifest
 from trajkit.sources.access import Access, LimitReached
 from trajkit.sources.request import ExportRequest, MetricCondition, Tally
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
-from trajkit.sources.tensorzero.connect.postgres.database import REQUIRED, Postgres
+from trajkit.sources.tensorzero.connect.database import TensorZero, connect, open_database
+from trajkit.sources.tensorzero.connect.url import parse_url
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store, verify
@@ -25,8 +25,7 @@ EVERYTHING = {"include_eval": True, "include_abandoned": True}
 
 
 def exported(url: str, goal: Path, access: Access | None = None, **options: Any) -> tuple[Tally, Manifest]:
-    opened = Postgres if url.startswith("postgres") else ClickHouse
-    database = opened(url, access or Access())
+    database = open_database(url, access or Access())
     try:
         tally, manifest = export(database, ExportRequest(**options), goal)
     finally:
@@ -197,7 +196,7 @@ def test_the_exact_double_stays_beside_the_single_precision(
 
 def test_a_float_is_what_clickhouse_makes_of_it(postgres_server: Any, client: Any, url: str) -> None:
     """Every boundary of single precision, as a text and as a number."""
-    from trajkit.sources.tensorzero.connect.postgres.clauses import NUMBER, NUMBER_TEXT
+    from trajkit.sources.tensorzero.connect.postgres.dialect import NUMBER, NUMBER_TEXT
 
     values = [
         *(0.0, -0.0, 0.7, 0.1 + 0.2, 1 / 3, 1e-7, 1.5e-10, 123456.7, 1e6, 1234567.0, 16777217.0, 123456789.0),
@@ -264,7 +263,7 @@ def test_nothing_is_written_and_every_transaction_is_read_only(
 def test_a_write_is_refused_whoever_the_user_is(postgres_server: Any, shared_postgres: str) -> None:
     from trajkit.sources.tensorzero.connect.postgres.connection import Connection
 
-    connection = Connection(postgres_server.address.url("shared", is_owner=True))
+    connection = Connection(parse_url(postgres_server.address.url("shared", is_owner=True)))
     try:
         with pytest.raises(ServiceError, match="read-only transaction"):
             connection.query(
@@ -322,7 +321,7 @@ def test_names_only_match_themselves(
         {"tags": {name: name}},
         {"metrics": (MetricCondition(name=name, min=0.5),)},
     ]
-    database = Postgres(url)
+    database = open_database(url)
     try:
         for options in asked:
             tally, _ = export(database, ExportRequest(**EVERYTHING, **options), None)
@@ -345,14 +344,14 @@ def test_a_server_that_ends_in_the_middle_leaves_nothing_that_looks_finished(
     url = postgres_of("killed", generated.generated(seed=3, n_episodes=100))
     _, undisturbed = exported(url, tmp_path / "undisturbed", **EVERYTHING)
 
-    class Killing(Postgres):
+    class Killing(TensorZero):
         def inferences(self, *asked: Any) -> Iterator[pa.RecordBatch]:
             postgres_server.run(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = 'reader'"
             )
             return super().inferences(*asked)
 
-    database = Killing(url)
+    database = Killing(connect(url))
     with pytest.raises(ServiceError, match=r"postgresql://127\.0\.0\.1"):
         export(database, ExportRequest(**EVERYTHING), tmp_path / "killed")
     database.close()
@@ -362,7 +361,7 @@ def test_a_server_that_ends_in_the_middle_leaves_nothing_that_looks_finished(
 
 
 def test_a_stream_that_is_broken_off_gives_its_connection_up(shared_postgres: str) -> None:
-    database = Postgres(shared_postgres)
+    database = open_database(shared_postgres)
     stream = database.model_inferences(None, 1, ExportRequest())
     next(stream)
     stream.close()
@@ -374,7 +373,7 @@ def test_what_a_query_may_take_is_told_to_the_server(shared_postgres: str, tmp_p
     from trajkit.sources.tensorzero.connect.postgres.connection import Connection
 
     access = Access(max_threads=1, max_memory_bytes=80_000_000, max_seconds=1)
-    connection = Connection(shared_postgres, access)
+    connection = Connection(parse_url(shared_postgres), access)
     try:
         names = ("max_parallel_workers_per_gather", "work_mem", "statement_timeout", "transaction_read_only")
         selected = ", ".join(f"current_setting('{name}')" for name in names)
@@ -392,7 +391,7 @@ def test_what_a_query_may_take_is_told_to_the_server(shared_postgres: str, tmp_p
 def test_a_wrong_password_is_said_and_not_shown(postgres_server: Any) -> None:
     url = f"postgresql://reader:hunter2secret@127.0.0.1:{postgres_server.address.port}/postgres"
     with pytest.raises(ServiceError, match="refused user 'reader'") as caught:
-        Postgres(url)
+        open_database(url)
     error: BaseException | None = caught.value
     while error is not None:
         assert "hunter2secret" not in f"{error!s}{error!r}"
@@ -401,23 +400,23 @@ def test_a_wrong_password_is_said_and_not_shown(postgres_server: Any) -> None:
 
 def test_a_database_that_is_not_there_is_named(postgres_server: Any) -> None:
     with pytest.raises(ServiceError, match="has no database 'nowhere'"):
-        Postgres(postgres_server.address.url("nowhere"))
+        open_database(postgres_server.address.url("nowhere"))
 
 
 def test_a_server_that_is_not_there_is_said() -> None:
     with pytest.raises(ServiceError, match="cannot be reached"):
-        Postgres("postgresql://reader:x@127.0.0.1:9/tensorzero")
+        open_database("postgresql://reader:x@127.0.0.1:9/tensorzero")
 
 
 def test_a_database_of_something_else_lists_what_is_missing(postgres_server: Any) -> None:
     url = postgres_server.make_database("else", tables="CREATE SCHEMA tensorzero")
-    database = Postgres(url)
+    database = open_database(url)
     try:
         with pytest.raises(ServiceError, match=r"missing tensorzero\.json_inferences") as caught:
             database.check(ExportRequest())
     finally:
         database.close()
-    assert all(table in caught.value.message for table in REQUIRED)
+    assert all(table in caught.value.message for table in database.dialect.required)
 
 
 def test_tables_that_may_not_be_read_are_missing_and_the_hint_says_what_to_grant(
@@ -425,7 +424,7 @@ def test_tables_that_may_not_be_read_are_missing_and_the_hint_says_what_to_grant
 ) -> None:
     url = postgres_of("revoked", generated.generated(seed=4, n_episodes=2))
     postgres_server.run("REVOKE SELECT ON tensorzero.comment_feedback FROM reader", "revoked")
-    database = Postgres(url)
+    database = open_database(url)
     try:
         with pytest.raises(ServiceError, match=r"missing tensorzero\.comment_feedback ") as caught:
             database.check(ExportRequest())

@@ -18,7 +18,7 @@ from trajkit.errors import ServiceError
 from trajkit.schema import Manifest
 from trajkit.sources.access import Access
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.connect.postgres.database import Postgres
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.export import export
 
 
@@ -38,7 +38,7 @@ def through(url: str, proxy: Any, postgres_server: Any) -> str:
 
 
 def exported(url: str, goal: Path, access: Access | None = None) -> Manifest:
-    database = Postgres(url, access or Access())
+    database = open_database(url, access or Access())
     try:
         _, manifest = export(database, ExportRequest(), goal)
     finally:
@@ -147,7 +147,7 @@ def test_a_certificate_of_somebody_else_is_refused(secure: tuple[str, Path], tmp
     url, _ = secure
     other, _ = certificate(tmp_path, "other")
     with pytest.raises(ServiceError, match="certificate verify failed"):
-        Postgres(url, Access(ca_certificate=other))
+        open_database(url, Access(ca_certificate=other))
 
 
 def test_a_server_without_tls_is_refused_when_a_certificate_is_to_be_checked(
@@ -155,4 +155,4 @@ def test_a_server_without_tls_is_refused_when_a_certificate_is_to_be_checked(
 ) -> None:
     ours, _ = certificate(tmp_path, "ours")
     with pytest.raises(ServiceError, match="does not support SSL"):
-        Postgres(url, Access(ca_certificate=ours))
+        open_database(url, Access(ca_certificate=ours))

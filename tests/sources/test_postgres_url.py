@@ -9,7 +9,7 @@ import pytest
 from trajkit._core.settings import Project
 from trajkit.errors import RequestError
 from trajkit.sources.open import find_source, shown
-from trajkit.sources.tensorzero.connect.postgres.url import Address, is_postgres, parse_url
+from trajkit.sources.tensorzero.connect.url import Address, parse_url
 
 
 @pytest.mark.parametrize(
@@ -28,14 +28,14 @@ from trajkit.sources.tensorzero.connect.postgres.url import Address, is_postgres
     ],
 )
 def test_a_url_is_taken_apart(url: str, expected: Address) -> None:
-    assert is_postgres(url)
+    assert parse_url(url).is_postgres
     assert parse_url(url) == expected
 
 
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("mysql://u:hunter2@h/d", "must start with postgresql://"),
+        ("mysql://u:hunter2@h/d", "must start with http"),
         ("postgresql:///d", "must name one host"),
         ("postgresql://u:hunter2@a,b/d", "must name one host"),
         ("postgresql://u:hunter2@h:port/d", "port that is not a number"),

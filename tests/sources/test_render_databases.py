@@ -13,11 +13,10 @@ import pytest
 
 from trajkit.schema import Message
 from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.archive.clickhouse import ClickHouseOrigin
 from trajkit.sources.tensorzero.archive.copying import archive
-from trajkit.sources.tensorzero.archive.database import ArchiveDatabase
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
-from trajkit.sources.tensorzero.connect.postgres.database import Postgres
+from trajkit.sources.tensorzero.archive.database import open_archive
+from trajkit.sources.tensorzero.archive.origin import ClickHouseOrigin
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 
@@ -70,9 +69,9 @@ def opened(
     with contextlib.closing(ClickHouseOrigin(clickhouse)) as origin:
         archive(origin, folder)
     return {
-        "clickhouse": lambda: ClickHouse(clickhouse),
-        "postgres": lambda: Postgres(postgres),
-        "archive": lambda: ArchiveDatabase(folder),
+        "clickhouse": lambda: open_database(clickhouse),
+        "postgres": lambda: open_database(postgres),
+        "archive": lambda: open_archive(folder),
     }
 
 

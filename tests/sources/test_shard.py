@@ -13,8 +13,7 @@ import pytest
 from trajkit.cli.main import run as run_command
 from trajkit.curation.merge import merge
 from trajkit.sources.request import ExportRequest, MetricCondition, Shard
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
-from trajkit.sources.tensorzero.connect.postgres.database import Postgres
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.connect.slot import N_SLOTS, slot_of, slots_of
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
@@ -29,8 +28,7 @@ def urls(shared_clickhouse: str, shared_postgres: str) -> dict[str, str]:
 
 
 def exported(url: str, goal: Path, **options: Any) -> Any:
-    opened = Postgres if url.startswith("postgres") else ClickHouse
-    with contextlib.closing(opened(url)) as database:
+    with contextlib.closing(open_database(url)) as database:
         return export(database, ExportRequest(as_of=LATER, include_eval=True, **options), goal)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from trajkit.cli.main import run as trajkit
-from trajkit.sources.tensorzero.connect.clickhouse.url import parse_url
+from trajkit.sources.tensorzero.connect.url import parse_url
 from trajkit.store.reader import open_store
 
 _spec = importlib.util.spec_from_file_location("proxy", Path(__file__).with_name("proxy.py"))

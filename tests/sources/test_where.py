@@ -14,7 +14,7 @@ from trajkit.curation.select import select
 from trajkit.errors import NothingMatched, QueryError, RequestError
 from trajkit.sources.local import export_store
 from trajkit.sources.request import ExportRequest, parse_time
-from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
+from trajkit.sources.tensorzero.connect.database import open_database
 from trajkit.sources.tensorzero.export.export import export
 from trajkit.store.dataset import open_dataset
 from trajkit.store.reader import open_store
@@ -76,7 +76,7 @@ def everything(url: str, played: None, tmp_path: Path) -> Path:
 
 
 def exported(url: str, goal: Path | None, **options: Any) -> Any:
-    database = ClickHouse(url)
+    database = open_database(url)
     try:
         return export(database, ExportRequest(**options), goal)
     finally:

@@ -216,9 +216,15 @@ def _n_bytes(parts: Iterable[ArchivePart]) -> int:
 
 def _connect(source: str | None, limits: Access) -> Origin:
     from trajkit.sources.open import find_source
-    from trajkit.sources.tensorzero.archive.connecting import connected
+    from trajkit.sources.tensorzero.archive.origin import origin_of
 
     location = find_source(source, project())
-    origin = connected(location, limits)
+    url = location.value.get_secret_value()
+    if not location.is_database:
+        raise RequestError(
+            f"{url} is not a database (from {location.named_by})",
+            hint="--source takes a URL such as http://user:password@host:8123/tensorzero",
+        )
+    origin = origin_of(url, limits)
     talk(f"reading {origin.describe().get('url')} (from {location.named_by})")
     return origin

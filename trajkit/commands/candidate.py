@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from trajkit.commands.tuned import all_models, finished_job, tuned_model
 from trajkit.errors import RequestError
 from trajkit.formats.validation.target import HOSTED
+from trajkit.training.job import LOCAL, TINKER
 
 if TYPE_CHECKING:
     from trajkit.registry.ledger import TunedModel
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from trajkit.training.job import TuneJob
     from trajkit.training.runs import Runs
 
-_LOCAL = "local"
 _API_BASE = "http://127.0.0.1:8000/v1/"
 
 
@@ -78,7 +78,7 @@ def _of_name(asked: Mapping[str, Any]) -> Candidate:
 
 
 def _of_job(runs: Runs, job: TuneJob, asked: Mapping[str, Any], *, name: str | None = None) -> Candidate:
-    if job.target == _LOCAL:
+    if job.target == LOCAL:
         made = _local(runs, job, asked)
     else:
         made = _hosted(runs, job, asked, name or job.result.get("model"))
@@ -124,6 +124,11 @@ def _hosted(runs: Runs, job: TuneJob, asked: Mapping[str, Any], name: Any) -> Ca
             f"{job.target} has not said what the model of job {job.job_id} is called",
             hint="its page there does: --model NAME",
         )
+    if job.target not in HOSTED and asked["api_base"] is None:
+        raise RequestError(
+            f"which server answers for {name}?",
+            hint="--api-base URL, of the service or yours: `tinker checkpoint download` gets the adapter",
+        )
     where = str(job.remote.get("where", ""))
     if asked["api_base"] is None and HOSTED[job.target].is_at(urlsplit(where).hostname):
         refuse_options(asked, ("name", "served_as", "api_key_location"), f"a model of {job.target}")
@@ -140,6 +145,8 @@ def _hosted(runs: Runs, job: TuneJob, asked: Mapping[str, Any], name: Any) -> Ca
 
 def _key_variable(job: TuneJob) -> str:
     """The environment variable with the key of the service that a job ran at."""
+    if job.target == TINKER:
+        return "TINKER_API_KEY"
     if job.target != "openai":
         return HOSTED[job.target].key_variable
     from trajkit.training.hosted.openai_client import address_of

@@ -83,7 +83,7 @@ def carry_out(
     job = start(runs, job.job_id)
     if not options["detach"]:
         job = Follower(runs, job.job_id, n_steps).wait()
-    if job.target == "local":
+    if job.is_here:
         for line in _left_lines(runs.path(job.job_id)):
             talk(line)
     return ended(job, runs)

@@ -39,7 +39,7 @@ def local_model(name: str, runs_folder: Path) -> LocalName:
     Raises:
         RequestError: There is none of this name, or the job has no model on this machine.
     """
-    from trajkit.training.jobs import LOCAL
+    from trajkit.training.job import LOCAL
 
     found = job_of(name, runs_folder)
     if found is None:

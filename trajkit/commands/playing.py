@@ -277,7 +277,7 @@ def _check_rows(run: Run) -> Checked | None:
     venue = run.session.venue
     if venue is None or venue.gateway_url is None or venue.clickhouse_url is None or run.journal.n_done == 0:
         return None
-    from trajkit.sources.tensorzero.connect.rows import stored_rows
+    from trajkit.sources.tensorzero.export.prompts import stored_rows
 
     return run.check_rows(functools.partial(stored_rows, venue.clickhouse_url.get_secret_value()))
 

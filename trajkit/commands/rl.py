@@ -2,34 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Unpack
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict, Unpack
 
 from trajkit._core.console import count, is_open, plural
 from trajkit._core.settings import project
-from trajkit.commands.launch import carry_out
+from trajkit.commands.launch import carry_out, forget, is_under_way
 from trajkit.commands.local_model import first_model
 from trajkit.commands.local_training import weight_lines
 from trajkit.commands.option_group import flattened
 from trajkit.commands.options import Option, Place, Settings, StoreLike, TaskList, many
 from trajkit.commands.place import near, store_path, texts
 from trajkit.commands.request import given_fields, nested, picked, recipe
-from trajkit.commands.training_options import JobOptions, ModelOptions
+from trajkit.commands.training_options import JobOptions, ModelOptions, read_field
+from trajkit.errors import RequestError
 from trajkit.training.local.recipe import LoraRecipe
-from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
+from trajkit.training.rl.recipe import PlayedRecipe, RlRecipe, TinkerRecipe, WorldRecipe
 
 if TYPE_CHECKING:
     from trajkit.training.job import JobData, TuneJob
-    from trajkit.training.rl.prepare import PreparedRl
+    from trajkit.training.rl.prepare import PreparedRl, PreparedTinker
     from trajkit.training.runs import Runs
 
 
-class _World(ModelOptions, total=False):
-    """What is played."""
+class _World(TypedDict, total=False):
+    """What is played, and how often."""
 
-    from_: Annotated[StoreLike | None, Option(metavar="STORE")]
-    """Store of logged episodes to learn in place of playing; --env then only measures."""
     env: Annotated[str | None, Option(metavar="ENVIRONMENT")]
     """Environment to play: babyai, textworld, `my_pkg.env:MyEnv` or `gym:Maze-v0`."""
     env_set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE")]
@@ -53,19 +53,10 @@ class _World(ModelOptions, total=False):
     """Variant of it."""
     history: int
     """Latest steps shown to the model with each observation."""
-    temperature: float
-    """Spread of the answers."""
     max_new_tokens: int
     """Longest answer, in tokens."""
     max_episode_steps: int | None
     """Cut an episode off after so many actions."""
-
-
-class Local(_World, JobOptions, total=False):
-    """Options of `rl_local`."""
-
-    algorithm: Literal["grpo", "gigpo", "rloo", "reinforce", "ppo", "awr"]
-    """How the advantage of a step is estimated."""
     iterations: int
     """How often the model plays and then learns from it."""
     seeds_per_iteration: int
@@ -76,16 +67,50 @@ class Local(_World, JobOptions, total=False):
     """Passes over the steps of an iteration."""
     minibatches: int
     """Steps of the optimizer in a pass."""
+    eval_every: int
+    """Iterations between two measurements on the held-out seeds."""
+    keep_rollouts: bool
+    """Keep what each iteration played as a store in the job's folder."""
+
+
+class Local(ModelOptions, _World, JobOptions, total=False):
+    """Options of `rl_local`."""
+
+    from_: Annotated[StoreLike | None, Option(metavar="STORE")]
+    """Store of logged episodes to learn in place of playing; --env then only measures."""
+    algorithm: Literal["grpo", "gigpo", "rloo", "reinforce", "ppo", "awr"]
+    """How the advantage of a step is estimated."""
+    temperature: float
+    """Spread of the answers."""
     beta: float
     """Factor of the KL divergence from the first model."""
     entropy_coef: float
     """Factor of the bonus for uncertain answers."""
     max_kl: float | None
     """Stop when the KL divergence of a token is above this, in nats."""
-    eval_every: int
-    """Iterations between two measurements on the held-out seeds."""
-    keep_rollouts: bool
-    """Keep what each iteration played as a store in the job's folder."""
+
+
+class Tinker(_World, JobOptions, total=False):
+    """Options of `rl_tinker`."""
+
+    algorithm: Literal["grpo", "gigpo", "rloo", "reinforce"]
+    """How the advantage of a step is estimated."""
+    loss_fn: Literal["importance_sampling", "ppo", "cispo"]
+    """The service's loss."""
+    learning_rate: float
+    """Learning rate of Adam."""
+    r: int
+    """Rank of the adapter."""
+    seed: int
+    """Seed of the first weights, of what is drawn and of the order of rows."""
+    set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE", read=read_field)]
+    """Any other field of the recipe, such as baseline=attempts; may be repeated."""
+    tokenizer: Annotated[str | None, Option(metavar="DIR|ID")]
+    """The model's tokenizer. Default: that of the model's name on the Hub, or of the folder."""
+    chat_template: Annotated[str | None, Option(metavar="NAME|FILE")]
+    """Chat template in place of the tokenizer's: chatml, plain, or a file (Jinja)."""
+    base_url: Annotated[str | None, Option(metavar="URL")]
+    """Address of the service. Default: TINKER_BASE_URL of the environment, else Tinker's own."""
 
 
 @flattened(RlRecipe, WorldRecipe, LoraRecipe)
@@ -116,11 +141,7 @@ def rl_local(
     from trajkit.training.runs import Runs
 
     runs = Runs(Path(options["runs"]))
-    given = {
-        **given_fields(options, RlRecipe),
-        "lora": given_fields(options, LoraRecipe),
-        "play": {**given_fields(options, WorldRecipe), **_world(options)},
-    }
+    given = {**_fields(options, RlRecipe), "lora": given_fields(options, LoraRecipe)}
     wanted = recipe(RlRecipe, nested(options["set"], given))
     base = first_model(str(model), Path(options["runs"]))
     check_model(base)
@@ -148,6 +169,69 @@ def rl_local(
     )
 
 
+@flattened(TinkerRecipe, WorldRecipe)
+def rl_tinker(
+    *,
+    model: Annotated[str, Option(metavar="NAME")],
+    **options: Unpack[Tinker],
+) -> TuneJob:
+    """Train a model by what it plays, at a service that speaks Tinker's API.
+
+    As `rl local`, but the service has the model: it draws the answers and trains a LoRA adapter, and this
+    machine plays the environment, computes the advantages and measures. The plan comes first, and nothing is
+    called before you agree to it. The key comes from TINKER_API_KEY. Ctrl-C ends the waiting and not the
+    training, whose process here goes on; `trajkit jobs resume` goes on with a killed one after its last
+    iteration.
+
+    Args:
+        model: Model to start from, as the service calls it, such as `Qwen/Qwen3-8B`.
+
+    Raises:
+        RequestError: The service would be paid and that was not agreed to, there is no key, a value cannot
+            be, a seed to learn from is reserved, or one to measure with is not.
+        ServiceError: The service refused, or cannot be reached.
+        TrainingError: Nothing can be learned.
+    """
+    from trajkit._core.lazy import need
+    from trajkit.training.local.launch import start
+    from trajkit.training.rl.prepare import TinkerRequest, prepare_tinker
+    from trajkit.training.rl.tinker import URL_VARIABLE, check_key
+    from trajkit.training.runs import Runs
+
+    runs = Runs(Path(options["runs"]))
+    given = _fields(options, TinkerRecipe)
+    given["base_url"] = options["base_url"] or os.environ.get(URL_VARIABLE, "")
+    if not options["env"]:
+        raise RequestError("nothing is played", hint="--env babyai")
+    wanted = recipe(TinkerRecipe, nested(options["set"], given))
+    if not options["dry_run"]:
+        need("tinker", extra="tinker")
+        check_key()
+    request = TinkerRequest(base=model, recipe=wanted, **picked(options, ("tokenizer", "chat_template")))
+    prepared = prepare_tinker(request, runs, name=options["name"])
+    if not (is_open() or options["dry_run"] or options["yes"] or is_under_way(prepared.job)):
+        forget(prepared, runs)
+        raise RequestError(
+            f"{_where(wanted)} draws and trains, which is paid for",
+            hint="yes=True does that, dry_run=True shows the plan alone",
+        )
+    return carry_out(
+        prepared,
+        runs,
+        options,
+        plan=_tinker_plan(prepared),
+        question="Play, and pay for what the service draws and trains?",
+        nothing="the service was not called",
+        start=start,
+        n_steps=prepared.recipe.iterations,
+    )
+
+
+def _fields(options: Mapping[str, Any], kind: type[PlayedRecipe]) -> dict[str, Any]:
+    """The fields of a recipe that options give, with what is played."""
+    return {**given_fields(options, kind), "play": {**given_fields(options, WorldRecipe), **_world(options)}}
+
+
 def _world(options: Mapping[str, Any]) -> dict[str, Any]:
     """What is played, from the options whose names or defaults are others in the recipe."""
     settings = project()
@@ -165,15 +249,62 @@ def _world(options: Mapping[str, Any]) -> dict[str, Any]:
 
 def _plan(prepared: PreparedRl) -> Iterator[str]:
     job, found = prepared.job, prepared.recipe
-    world = found.play
     if not prepared.is_new:
         yield f"job {job.job_id} is the same: {job.status}"
-    worlds = f"{world.env} {', '.join(world.tasks)}"
     if job.train is not None:
         yield from _logged_lines(job.train, prepared)
-    else:
+    yield from _played_lines(found, is_played=job.train is None)
+    yield from weight_lines(job.base, found, prepared.sizes)
+    yield _steps_line(found)
+    if found.report_to == "wandb":
+        yield "told      Weights & Biases: every measurement and the recipe, over the network"
+    yield "price     none: it runs on this machine"
+
+
+def _tinker_plan(prepared: PreparedTinker) -> Iterator[str]:
+    job, found, reading = prepared.job, prepared.recipe, prepared.reading
+    if not prepared.is_new:
+        from trajkit.training.rl.tinker import Progress
+
+        n_done = Progress.model_validate(job.remote).n_done
+        yield f"job {job.job_id} is the same: {job.status}, {plural(n_done, 'iteration')} learned"
+    yield from _played_lines(found, is_played=True)
+    yield f"model     {job.base} at {_where(found)}: an adapter of rank {found.r}"
+    yield f"{_steps_line(found)}, loss {found.loss_fn}"
+    yield (
+        f"tokens    {plural(reading.n_episodes, 'episode')}; a step reads {count(reading.n_prompt)} tokens at"
+        f" first, more with its history, and draws up to {count(found.play.max_new_tokens)}"
+    )
+    if reading.most_steps is not None:
+        n_steps = reading.n_episodes * reading.most_steps
+        n_read, n_drawn = n_steps * reading.n_prompt, n_steps * found.play.max_new_tokens
         yield (
-            f"played    {worlds}, seeds {world.seeds}: {plural(found.iterations, 'iteration')} of"
+            f"          with {plural(reading.most_steps, 'step')} in each, the most: {count(n_steps)} steps,"
+            f" about {count(n_read)} tokens read and up to {count(n_drawn)} drawn"
+        )
+    times = "" if found.epochs == 1 else f" {found.epochs} times"
+    yield f"          what an iteration plays is trained on{times}, prompts included"
+    yield "price     not known here: the service's price for each of these, and for keeping checkpoints"
+
+
+def _where(found: TinkerRecipe) -> str:
+    return found.base_url or "Tinker"
+
+
+def _steps_line(found: RlRecipe | TinkerRecipe) -> str:
+    return (
+        f"steps     {count(found.iterations * found.n_updates)} of the optimizer by {found.algorithm},"
+        f" {found.n_updates} in each iteration, learning rate {found.learning_rate:g}"
+    )
+
+
+def _played_lines(found: PlayedRecipe, *, is_played: bool) -> Iterator[str]:
+    """What is played and measured, and how the model is asked."""
+    world = found.play
+    if is_played:
+        yield (
+            f"played    {world.env} {', '.join(world.tasks)}, seeds {world.seeds}:"
+            f" {plural(found.iterations, 'iteration')} of"
             f" {plural(found.n_groups, 'group')} of {plural(found.num_generations, 'attempt')}"
         )
     prompts = world.policy or (
@@ -191,15 +322,6 @@ def _plan(prepared: PreparedRl) -> Iterator[str]:
             yield f"          `trajkit reserve {world.env} --seeds 10000:10032` keeps some seeds for that"
         else:
             yield "          --env ENVIRONMENT plays the held-out seeds"
-    yield from weight_lines(job.base, found, prepared.sizes)
-    n_updates = found.iterations * found.n_updates
-    yield (
-        f"steps     {count(n_updates)} of the optimizer by {found.algorithm}, {found.n_updates} in each"
-        f" iteration, learning rate {found.learning_rate:g}"
-    )
-    if found.report_to == "wandb":
-        yield "told      Weights & Biases: every measurement and the recipe, over the network"
-    yield "price     none: it runs on this machine"
 
 
 def _logged_lines(data: JobData, prepared: PreparedRl) -> Iterator[str]:

@@ -9,7 +9,7 @@ from trajkit.commands.options import Option, Place, RunsFolder, Settings, StoreL
 from trajkit.commands.sides import FRACTION
 
 
-def _read_field(typed: str) -> Any:
+def read_field(typed: str) -> Any:
     """A field of a recipe: null, lists and objects are JSON; the recipe knows the type of all others."""
     return _read_json(typed) if typed == "null" or typed[:1] in ("[", "{") else typed
 
@@ -64,7 +64,7 @@ class ModelOptions(TypedDict, total=False):
     """Share of the adapter's inputs that a step leaves out."""
     seed: int | None
     """Seed of the first weights and of the order of rows."""
-    set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE", read=_read_field)]
+    set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE", read=read_field)]
     """Any other field of the recipe, such as lora.use_dora=true, lora=null (all weights), optim=sgd,
     gradient_checkpointing=true or early_stopping_patience=3; may be repeated."""
     auto_batch: bool

@@ -176,7 +176,7 @@ def _answers(
 ) -> Iterable[Answered]:
     """What was recorded, and what base and tuned model answer; nothing where `agree` says no."""
     from trajkit.commands.local_model import job_of, model_folder, refuse_stranger
-    from trajkit.training.jobs import LOCAL
+    from trajkit.training.job import LOCAL
     from trajkit.training.local.answer import answers, tuned_model
 
     runs_folder, base = Path(options["runs"]), options["base"]

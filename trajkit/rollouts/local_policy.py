@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from trajkit._core.ids import time_of, uuid7
@@ -33,16 +34,21 @@ class Line(NamedTuple):
     ask: Ask
 
 
+Answering = Callable[[LocalModel, Sequence[Ask]], Sequence[Said | Exception]]
+"""Answers a batch of one model, in order; an exception in the place of an answer is that one's."""
+
+
 class LocalModels:
     """The models of the players, with one queue for batches.
 
     Args:
         models: The model of each player, by the player's name.
+        answer: Answers a batch; None for this machine.
     """
 
-    def __init__(self, models: Mapping[str, LocalModel]) -> None:
+    def __init__(self, models: Mapping[str, LocalModel], answer: Answering | None = None) -> None:
         self._models = dict(models)
-        self._lock_step: LockStep[Line, Said] = LockStep(answered)
+        self._lock_step: LockStep[Line, Said] = LockStep(partial(answered, answer=answer or _generated))
 
     @classmethod
     def open(cls, players: Sequence[LocalPlayer]) -> LocalModels:
@@ -96,7 +102,7 @@ def _base(player: LocalPlayer) -> str:
     return found.base if found.is_adapter and found.base is not None else found.model
 
 
-def answered(lines: Sequence[Line]) -> list[Said | Exception]:
+def answered(lines: Sequence[Line], answer: Answering) -> list[Said | Exception]:
     """The answers, one batch per model; an invalid request does not affect the others."""
     said: dict[int, Said | Exception] = {}
     by_model: dict[int, list[int]] = {}
@@ -104,7 +110,7 @@ def answered(lines: Sequence[Line]) -> list[Said | Exception]:
         by_model.setdefault(id(line.model), []).append(place)
     for places in by_model.values():
         model = lines[places[0]].model
-        said |= zip(places, _generated(model, [lines[place].ask for place in places]), strict=True)
+        said |= zip(places, answer(model, [lines[place].ask for place in places]), strict=True)
     return [said[place] for place in range(len(lines))]
 
 

@@ -17,13 +17,8 @@ from trajkit.sources.request import ExportRequest, Tally
 from trajkit.stack.state import local_stack
 
 if TYPE_CHECKING:
-    from trajkit.sources.tensorzero.archive.database import ArchiveDatabase
-    from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
-    from trajkit.sources.tensorzero.connect.postgres.database import Postgres
-    from trajkit.sources.tensorzero.look.archive import LookedArchive
-    from trajkit.sources.tensorzero.look.clickhouse import LookedClickHouse
+    from trajkit.sources.tensorzero.connect.database import TensorZero
     from trajkit.sources.tensorzero.look.models import DatabaseLook
-    from trajkit.sources.tensorzero.look.postgres import LookedPostgres
 
 CLICKHOUSE_VARIABLE = "TENSORZERO_CLICKHOUSE_URL"
 """The environment variable that TensorZero itself reads."""
@@ -87,39 +82,39 @@ def shown(location: Location) -> str:
     Raises:
         RequestError: It is a URL that no database has.
     """
-    from trajkit.sources.tensorzero.connect.clickhouse import url as clickhouse_url
-    from trajkit.sources.tensorzero.connect.postgres import url as postgres_url
+    from trajkit.sources.tensorzero.connect.url import parse_url
 
     value = location.value.get_secret_value()
-    if not location.is_database:
-        return value
-    if postgres_url.is_postgres(value):
-        return postgres_url.parse_url(value).shown
-    return clickhouse_url.parse_url(value).shown
+    return parse_url(value).shown if location.is_database else value
 
 
-def open_database(location: Location, access: Access = Access()) -> ClickHouse | Postgres:  # noqa: B008 -- frozen
-    """Connect to a database, whichever of the two it is. It must be closed.
+def open_source(
+    location: Location,
+    access: Access = Access(),  # noqa: B008 -- frozen
+    *,
+    patience_s: int | None = None,
+) -> TensorZero:
+    """Open a TensorZero database, or an archive of one. It must be closed.
 
     Args:
         location: Where it is.
-        access: What queries may take of its server.
+        access: What queries may take of a database's server.
+        patience_s: Longest time of a query on a server in seconds, where `access` sets none and the user may.
 
     Raises:
         RequestError: It is a URL that no database has.
         ServiceError: It cannot be reached, or refuses the user.
         MissingExtra: Its driver is not installed.
+        StoreError: The archive is damaged.
     """
-    from trajkit.sources.tensorzero.connect.postgres.url import is_postgres
+    value = location.value.get_secret_value()
+    if location.is_database:
+        from trajkit.sources.tensorzero.connect.database import open_database
 
-    url = location.value.get_secret_value()
-    if is_postgres(url):
-        from trajkit.sources.tensorzero.connect.postgres.database import Postgres
+        return open_database(value, access, patience_s=patience_s)
+    from trajkit.sources.tensorzero.archive.database import open_archive
 
-        return Postgres(url, access)
-    from trajkit.sources.tensorzero.connect.clickhouse.database import ClickHouse
-
-    return ClickHouse(url, access)
+    return open_archive(Path(value))
 
 
 def export_from(
@@ -149,17 +144,8 @@ def export_from(
         return export_store(Path(location.value.get_secret_value()), request, goal)
     from trajkit.sources.tensorzero.export.export import export
 
-    with contextlib.closing(_opened(location, access)) as database:
+    with contextlib.closing(open_source(location, access)) as database:
         return export(database, request, goal, on_progress=lambda progress: on_progress(*progress))
-
-
-def _opened(location: Location, access: Access) -> ClickHouse | Postgres | ArchiveDatabase:
-    """A database, or an archive of one."""
-    if location.is_database:
-        return open_database(location, access)
-    from trajkit.sources.tensorzero.archive.database import ArchiveDatabase
-
-    return ArchiveDatabase(Path(location.value.get_secret_value()))
 
 
 def look_at(location: Location, access: Access = Access()) -> DatabaseLook:  # noqa: B008 -- frozen
@@ -174,18 +160,7 @@ def look_at(location: Location, access: Access = Access()) -> DatabaseLook:  # n
         StoreError: The archive is damaged.
     """
     from trajkit.sources.tensorzero.look.look import look
+    from trajkit.sources.tensorzero.look.queries import PATIENCE_S
 
-    with contextlib.closing(_looked_at(location, access)) as database:
+    with contextlib.closing(open_source(location, access, patience_s=PATIENCE_S)) as database:
         return look(database)
-
-
-def _looked_at(location: Location, access: Access) -> LookedClickHouse | LookedPostgres | LookedArchive:
-    from trajkit.sources.tensorzero.connect.postgres.url import is_postgres
-    from trajkit.sources.tensorzero.look.archive import LookedArchive
-    from trajkit.sources.tensorzero.look.clickhouse import LookedClickHouse
-    from trajkit.sources.tensorzero.look.postgres import LookedPostgres
-
-    value = location.value.get_secret_value()
-    if not location.is_database:
-        return LookedArchive(Path(value))
-    return LookedPostgres(value, access) if is_postgres(value) else LookedClickHouse(value, access)

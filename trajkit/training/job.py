@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from trajkit.curation.rows.conversion import Conversion
 
 
+LOCAL, TINKER = "local", "tinker"
+"""Targets whose jobs have a process on this machine: one trains here, one drives a service step by step."""
+
+
 class JobStatus(StrEnum):
     """Status of a job."""
 
@@ -139,6 +143,11 @@ class TuneJob(Model, Result):
         return job
 
     @property
+    def is_here(self) -> bool:
+        """Whether a process of this machine carries it out, also where the model is at a service."""
+        return self.target in (LOCAL, TINKER)
+
+    @property
     def learned(self) -> JobData:
         """Training data, for a job that has some."""
         assert self.train is not None
@@ -219,7 +228,9 @@ class TuneJob(Model, Result):
         trained: Any = self.result.get("n_trained_tokens")
         if trained is not None:
             yield "trained tokens", count(trained)
-        if self.target != "local":
+        if self.is_here:
+            yield from _flat(self.remote)
+        else:
             from trajkit.training.hosted.remote import Remote
 
             yield from Remote.of(self).lines()

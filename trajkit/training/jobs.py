@@ -9,8 +9,6 @@ from trajkit.training.job import TuneJob
 from trajkit.training.runs import Runs
 from trajkit.training.step import Step
 
-LOCAL = "local"
-
 
 def start(
     runs: Runs,
@@ -151,4 +149,4 @@ def refreshed(runs: Runs, job_id: str) -> TuneJob:
 
 
 def _is_local(runs: Runs, job_id: str) -> bool:
-    return runs.load(job_id).target == LOCAL
+    return runs.load(job_id).is_here

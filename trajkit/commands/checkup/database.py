@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from pydantic import SecretStr
 
@@ -13,10 +13,6 @@ from trajkit.commands.checkup.address import ANSWER_S, reach, why
 from trajkit.commands.checkup.check import Check, broken, note, well
 from trajkit.commands.checkup.setting import DATABASES
 from trajkit.errors import ConfigError, TrajkitError
-
-if TYPE_CHECKING:
-    from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection as ClickHouse
-    from trajkit.sources.tensorzero.connect.postgres.connection import Connection as Postgres
 
 _SOURCE = "source"
 
@@ -73,35 +69,17 @@ def database(named: Named) -> Check:
 
 
 def _look(url: str) -> _Found:
-    from trajkit.sources.tensorzero.connect.clickhouse import database as clickhouse
-    from trajkit.sources.tensorzero.connect.postgres import database as postgres
-    from trajkit.sources.tensorzero.connect.postgres.url import is_postgres
-
-    opened = _open_postgres(url) if is_postgres(url) else _open_clickhouse(url)
-    required = postgres.REQUIRED if is_postgres(url) else clickhouse.REQUIRED
-    with contextlib.closing(opened):
-        return _Found(opened.address.shown, required, [table for table in required if not opened.has(table)])
-
-
-def _open_clickhouse(url: str) -> ClickHouse:
     from trajkit.sources.access import Access
-    from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
-    from trajkit.sources.tensorzero.connect.clickhouse.url import parse_url
-
-    address = parse_url(url)
-    _reach(address.host, address.port, address.shown)
-    return Connection(url, Access())
-
-
-def _open_postgres(url: str) -> Postgres:
-    from trajkit.sources.access import Access
-    from trajkit.sources.tensorzero.connect.postgres.connection import Connection
-    from trajkit.sources.tensorzero.connect.postgres.url import parse_url
+    from trajkit.sources.tensorzero.connect.database import connect
+    from trajkit.sources.tensorzero.connect.url import parse_url
 
     address = parse_url(url)
     if not address.host.startswith("/"):  # a socket is here or not: nothing is waited for
         _reach(address.host, address.port, address.shown)
-    return Connection(url, Access(max_seconds=int(ANSWER_S)))
+    access = Access(max_seconds=int(ANSWER_S)) if address.is_postgres else Access()
+    dialect = connect(url, access)
+    with contextlib.closing(dialect.connection):
+        return _Found(address.shown, dialect.required, dialect.missing())
 
 
 def _reach(host: str, port: int, shown: str) -> None:

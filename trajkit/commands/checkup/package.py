@@ -32,6 +32,7 @@ PURPOSES = {
     "tensorboard": "curves in TensorBoard",
     "wandb": "curves in Weights & Biases",
     "hosted": "Together, Fireworks",
+    "tinker": "`trajkit rl tinker`",
     "trl": "`trajkit dpo local`, `trajkit kto local`",
     "tokens": "`trajkit tokens`",
     "report": "charts",

@@ -46,7 +46,7 @@ def _job(runs: Runs, name: str) -> Check | None:
         return note(title, f"failed: {_short(job.error)}", again)
     if job.status == JobStatus.PREPARED:
         return note(title, "its rows are written, and nothing was started", again)
-    if job.status == JobStatus.RUNNING and job.target != "local":
+    if job.status == JobStatus.RUNNING and not job.is_here:
         return note(
             title, f"ran at {job.target} when it was last asked", f"trajkit jobs show {shlex.quote(name)}"
         )

@@ -28,7 +28,7 @@ class Voice:
     Args:
         name: Name in requests.
         template: Tokenizer and chat template.
-        network: The network, which adapters share.
+        network: The network, which adapters share; None where a service answers.
         adapter: The adapter to enable in it; None where it has none, "" to disable all.
         version: Fingerprint of the weights; None when unknown.
     """
@@ -46,18 +46,25 @@ class Voice:
         self._network = network
         self.prefixes = Prefixes()
         self.conversations = Conversations(template)
+        self.call_style = call_style(template)
+        self.is_here = network is not None
+        """Whether it computes here, where a grammar can choose what it may say."""
+        if network is None:
+            self.room: int | None = None
+            self.stops = template.stops
+            self.grammars = Grammars(template, len(template.tokenizer), sorted(self.stops))
+            return
         inner = network.get_base_model() if hasattr(network, "get_base_model") else network  # peft's
         takes = inspect.signature(inner.forward).parameters
         self.takes_positions = "position_ids" in takes
         self.takes_keep = "logits_to_keep" in takes
         config = inner.config.get_text_config()
-        self.room: int | None = getattr(config, "max_position_embeddings", None)
+        self.room = getattr(config, "max_position_embeddings", None)
         """Most tokens of prompt and answer together; None when the model has no limit."""
         self.stops = template.stops | _stops_of(inner)
         """Tokens that end an answer."""
         n_vocabulary: int = config.vocab_size
         self.grammars = Grammars(template, n_vocabulary, sorted(self.stops))
-        self.call_style = call_style(template)
 
     @property
     def is_small(self) -> bool:
@@ -165,7 +172,7 @@ class LocalModel:
         Its caches are valid for the current weights: call `forget` after a change of the weights.
 
         Args:
-            network: The model of transformers.
+            network: The model of transformers; None for one at a service.
             template: Its tokenizer and chat template.
             name: Name in requests.
             version: Name of its weights in `Said.sampled`; None when unknown.

@@ -49,7 +49,7 @@ class Row:
         """Whether the answer ended at its token limit."""
         self._error: TrajkitError | None = None
         self._chance = random.Random(ask.seed)
-        lark = grammar_of(ask, self._tools, voice.call_style, voice.grammars)
+        lark = grammar_of(ask, self._tools, voice.call_style, voice.grammars) if voice.is_here else None
         self.constraint: Constraint | None = None
         """Constraint of the answer; None when it may be any text."""
         if lark is not None:

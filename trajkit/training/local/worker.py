@@ -16,8 +16,9 @@ from typing import Any, TypeVar
 from trajkit._core.lock import locked
 from trajkit.errors import RequestError, TrajkitError
 from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.schema import Model
 from trajkit.schema.base import JsonObject
-from trajkit.training.job import JobStatus, TuneJob
+from trajkit.training.job import TINKER, JobStatus, TuneJob
 from trajkit.training.local.finish import MODEL, TOKENIZER, finish
 from trajkit.training.local.play import Player, open_stage
 from trajkit.training.local.preference_recipe import RECIPES
@@ -27,11 +28,12 @@ from trajkit.training.local.recipe import LocalRecipe, PlayRecipe
 from trajkit.training.local.replicas import n_replicas, run_replicas
 from trajkit.training.local.shortage import is_out_of_disk, out_of_disk
 from trajkit.training.local.train import Trained, train
-from trajkit.training.rl.recipe import RlRecipe
-from trajkit.training.rl.work import train_by_playing
+from trajkit.training.rl.recipe import RlRecipe, TinkerRecipe
+from trajkit.training.rl.tinker import TinkerTrained
+from trajkit.training.rl.work import play_at_service, train_by_playing
 from trajkit.training.runs import Runs
 
-Recipe = TypeVar("Recipe", bound=LocalRecipe)
+Recipe = TypeVar("Recipe", bound=Model)
 
 LOCK, CHECKPOINTS = "worker.lock", "checkpoints"
 
@@ -70,7 +72,7 @@ def work(runs: Runs, job_id: str) -> int:
     return 0
 
 
-def run(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> Trained:
+def run(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> Trained | TinkerTrained:
     """Train a prepared job, from its last checkpoint if it has one, and complete its folder.
 
     Args:
@@ -78,6 +80,8 @@ def run(runs: Runs, job: TuneJob, tell: Callable[[JsonObject], None]) -> Trained
         job: The job.
         tell: Called with events.
     """
+    if job.target == TINKER:
+        return play_at_service(runs, job, _recipe(job, TinkerRecipe), tell)
     n = n_replicas(_recipe(job, _KINDS[job.method]))
     if n > 1 and job.method != "sft":
         raise RequestError(

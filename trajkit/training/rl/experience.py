@@ -15,7 +15,7 @@ from trajkit.formats.sampled import Sampled
 from trajkit.rollouts.record import RETURN_METRIC, Played
 from trajkit.schema import Outcome
 from trajkit.training.rl.loss import StepRow
-from trajkit.training.rl.recipe import RlRecipe
+from trajkit.training.rl.recipe import PlayedRecipe
 
 _SCHEMES = {
     "grpo": Scheme.GRPO,
@@ -156,7 +156,7 @@ class Experience:
     attempts: Attempts
     """The same steps and their episodes as columns."""
 
-    def advantages(self, recipe: RlRecipe, values: Any = None) -> Advantages:
+    def advantages(self, recipe: PlayedRecipe, values: Any = None) -> Advantages:
         """The advantage of each step by the recipe's algorithm.
 
         Args:
@@ -179,7 +179,7 @@ class Experience:
         return replace(found, values=np.where(found.left_out, 0.0, found.values - means[group]))
 
 
-def experience_of(traces: Sequence[Trace], recipe: RlRecipe) -> Experience:
+def experience_of(traces: Sequence[Trace], recipe: PlayedRecipe) -> Experience:
     """The rows of some episodes.
 
     Args:

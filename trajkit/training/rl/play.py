@@ -16,7 +16,7 @@ from trajkit.rollouts.calling import Caller
 from trajkit.rollouts.decoding import Decoding
 from trajkit.rollouts.local_endpoint import LocalEndpoint
 from trajkit.rollouts.local_player import LocalPlayer
-from trajkit.rollouts.local_policy import LocalModels, LocalPolicy
+from trajkit.rollouts.local_policy import Answering, LocalModels, LocalPolicy
 from trajkit.rollouts.models import Models
 from trajkit.rollouts.plan import Plan
 from trajkit.rollouts.player import find_agent
@@ -25,7 +25,7 @@ from trajkit.rollouts.record import Played
 from trajkit.rollouts.runner import play
 from trajkit.rollouts.seeds import derived_seed
 from trajkit.schema import Purpose
-from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
+from trajkit.training.rl.recipe import PlayedRecipe, WorldRecipe
 
 _SIDE_BY_SIDE = 256
 """The most episodes that are played at once."""
@@ -66,10 +66,13 @@ class Stage:
         base: Folder or id of the model, for its name.
         recipe: What is played, and how the model is asked.
         tokenizer: The model's.
+        answer: Answers where the model is at a service; None for this machine.
     """
 
-    def __init__(self, base: str, recipe: RlRecipe, tokenizer: ChatTemplate) -> None:
-        self._recipe = recipe
+    def __init__(
+        self, base: str, recipe: PlayedRecipe, tokenizer: ChatTemplate, answer: Answering | None = None
+    ) -> None:
+        self._recipe, self._answer = recipe, answer
         self._player = player_of(base, recipe.play)
         info = typed_environment(recipe.play.env, recipe.play.env_settings)
         self._rule, self._pool = info.rule, Pool(info.make, _SIDE_BY_SIDE)
@@ -88,7 +91,7 @@ class Stage:
         """Play the groups of an iteration: what is drawn follows from the recipe's seed and the iteration.
 
         Args:
-            network: The model as it is now.
+            network: The model as it is now; None where it is at a service.
             iteration: From 0.
 
         Returns:
@@ -128,12 +131,13 @@ class Stage:
             decodings=(Decoding(temperature=world.temperature, top_p=world.top_p),) if world.policy else (),
             concurrency=min(_SIDE_BY_SIDE, len(seeds) * len(world.tasks) * len(draws)),
         )
-        network.eval()
         played: list[Played] = []
         run_to_end(self._run(self._asked(network), plan, draws, played))
         return sorted(played, key=lambda one: plan.position(one.job))
 
     def _asked(self, network: Any) -> LocalModel:
+        if network is not None:
+            network.eval()
         if self._model is None:
             # an adapter works from inside its base, which says itself what it takes
             inner = network.get_base_model() if hasattr(network, "get_base_model") else network
@@ -144,7 +148,7 @@ class Stage:
     async def _run(
         self, model: LocalModel, plan: Plan, draws: Mapping[str, int], played: list[Played]
     ) -> None:
-        models = LocalModels({self._player.name: model})
+        models = LocalModels({self._player.name: model}, self._answer)
         caller = Caller(concurrency=plan.concurrency, timeout_s=plan.timeout_s, retries=0)
         policies = {
             name: self._policy(models, plan.model_copy(update={"run_seed": seed}), caller)

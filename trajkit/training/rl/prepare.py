@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -14,11 +15,18 @@ from trajkit._core.seeds import Seeds, as_seeds
 from trajkit._core.settings import Reservation, refuse_reserved, reserved
 from trajkit.curation.leak import leak
 from trajkit.environments import typed_environment
+from trajkit.environments.base import step_limit
 from trajkit.errors import RequestError
+from trajkit.formats.tokenizer import ChatTemplate
+from trajkit.models.generation.ask import Ask, Said
+from trajkit.models.generation.model import LocalModel
+from trajkit.models.generation.row import rows
+from trajkit.rollouts.faults import Fault, FaultKind, Faulty
 from trajkit.rollouts.plan import chosen
 from trajkit.schema import Model
 from trajkit.store.dataset import Dataset, open_dataset
-from trajkit.training.job import TuneJob, key_of
+from trajkit.training.hosted.wire import checked_address
+from trajkit.training.job import LOCAL, TINKER, TuneJob, key_of
 from trajkit.training.local.base_model import Sizes, measured, settled
 from trajkit.training.local.finish import TOKENIZER
 from trajkit.training.local.optimizer import check_optimizer
@@ -28,8 +36,8 @@ from trajkit.training.local.template import save_tokenizer, spelled
 from trajkit.training.new_job import begin_job, name_for, same_job
 from trajkit.training.origin import Origin, origin_of
 from trajkit.training.rl.offline import Distance, Logged
-from trajkit.training.rl.play import player_of
-from trajkit.training.rl.recipe import RlRecipe, WorldRecipe
+from trajkit.training.rl.play import Stage, player_of
+from trajkit.training.rl.recipe import PlayedRecipe, RlRecipe, TinkerRecipe, WorldRecipe
 from trajkit.training.runs import Runs
 
 _DECIDING = ("torch", "transformers", "peft", "accelerate", "tokenizers", "numpy")
@@ -105,7 +113,7 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
     recipe = recipe.of_size(sizes.n_weights)
     whole = recipe.model_dump(mode="json") | said | {"chat_template": spelled(request.chat_template)}
     digests = () if data is None else (data.store.manifest.digest,)
-    key = key_of(target="local", method="rl", base=base, recipe=deciding(whole), digests=digests)
+    key = key_of(target=LOCAL, method="rl", base=base, recipe=deciding(whole), digests=digests)
     if (found := same_job(runs, key, name)) is not None:
         return PreparedRl(found, recipe, sizes, is_new=False)
     job_id = name_for(runs, name, base=base, data=request.store or Path(recipe.play.env_name), method="rl")
@@ -119,13 +127,12 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
         if logged is not None and recipe.algorithm != "awr":
             distance = logged.distance(base)
             distance.check()
-        states = sorted(state for each in _reservations(play) for state in each.states)
-        (folder / HELD_OUT).write_text(json.dumps(states), encoding="utf-8")
+        _write_held_out(folder, play)
         job = begin_job(
             folder,
             job_id=job_id,
             key=key,
-            target="local",
+            target=LOCAL,
             method="rl",
             base=base,
             recipe=whole,
@@ -137,6 +144,125 @@ def prepare_rl(request: RlRequest, runs: Runs, *, name: str | None = None) -> Pr
     return PreparedRl(job, recipe, sizes, is_new=True, distance=distance)
 
 
+class TinkerRequest(Model):
+    """What is trained at a service that speaks Tinker's API."""
+
+    base: str
+    """The model, as the service calls it."""
+    recipe: TinkerRecipe
+    """How."""
+    tokenizer: str | None = None
+    """Folder or id of the model's tokenizer; None for the model's name."""
+    chat_template: str | None = None
+    """`chatml`, `plain`, or a file; None for the tokenizer's own."""
+
+
+class Reading(NamedTuple):
+    """How much a model at a service is to read and say."""
+
+    n_episodes: int
+    """Episodes of all iterations and measurements."""
+    n_prompt: int
+    """Tokens of the longest first prompt of a task."""
+    most_steps: int | None
+    """The most steps of an episode; None where the environment does not say."""
+
+
+class PreparedTinker(NamedTuple):
+    """A job that can be started, and paid for."""
+
+    job: TuneJob
+    """The job, saved."""
+    recipe: TinkerRecipe
+    """How, with nothing left open."""
+    reading: Reading
+    """What it costs, in tokens."""
+    is_new: bool
+    """False when the same job was there already: that is the one."""
+
+
+def prepare_tinker(request: TinkerRequest, runs: Runs, *, name: str | None = None) -> PreparedTinker:
+    """Write a job. Nothing is started, and the service is not called.
+
+    Args:
+        request: What is asked for.
+        runs: Where jobs are kept.
+        name: Name of the job; None for one made of the model and the environment.
+
+    Raises:
+        RequestError: A seed to learn from is reserved, one to measure with is not, or there is no such
+            environment, task, tokenizer, function or variant.
+        ConfigError: The configuration cannot be used.
+        MissingExtra: A package is not installed.
+    """
+    base = request.base
+    recipe = request.recipe.model_copy(update={"play": _settled_world(request.recipe)})
+    if recipe.base_url:
+        checked_address(recipe.base_url)
+    player_of(base, recipe.play)
+    given = {"tokenizer": request.tokenizer, "chat_template": spelled(request.chat_template)}
+    whole = recipe.model_dump(mode="json") | given
+    key = key_of(target=TINKER, method="rl", base=base, recipe=whole, digests=())
+    if (found := same_job(runs, key, name)) is not None:
+        template = ChatTemplate(str(runs.path(found.job_id) / TOKENIZER))
+        return PreparedTinker(found, recipe, _reading(base, recipe, template), is_new=False)
+    job_id = name_for(runs, name, base=base, data=Path(recipe.play.env_name), method="rl")
+    with building_folder(runs.path(job_id)) as folder:
+        template = save_tokenizer(
+            base, folder / TOKENIZER, tokenizer=request.tokenizer, template=request.chat_template
+        )
+        reading = _reading(base, recipe, template)
+        _write_held_out(folder, recipe.play)
+        job = begin_job(
+            folder,
+            job_id=job_id,
+            key=key,
+            target=TINKER,
+            method="rl",
+            base=base,
+            recipe=whole,
+            origin=_origin(recipe.play, None),
+            packages=("tinker", "transformers", "tokenizers", "numpy"),
+        )
+    return PreparedTinker(job, recipe, reading, is_new=True)
+
+
+def _reading(base: str, recipe: TinkerRecipe, template: ChatTemplate) -> Reading:
+    """What will be read and said, found by the first prompt of each task, which is written and not sent."""
+    play = recipe.play
+    lengths: list[int] = []
+
+    def answer(model: LocalModel, asks: Sequence[Ask]) -> list[Said | Exception]:
+        lengths.extend(len(row.prompt) for row in rows(model, asks))
+        return [Faulty(Fault(FaultKind.REFUSED, "only the prompt was wanted", is_lasting=True)) for _ in asks]
+
+    one = recipe.model_copy(update={"num_generations": 1, "seeds_per_iteration": 1})
+    stage = Stage(base, one, template, answer)
+    stage.attempts(None, 0)
+    n_measured = 0
+    if play.eval_seeds:
+        n_times = 1 + math.ceil(recipe.iterations / recipe.eval_every)
+        n_measured = n_times * len(play.tasks) * len(as_seeds(play.eval_seeds))
+    n_played = recipe.iterations * recipe.n_groups * recipe.num_generations
+    return Reading(n_played + n_measured, max(lengths), play.max_episode_steps or _most_steps(stage, play))
+
+
+def _most_steps(stage: Stage, world: WorldRecipe) -> int | None:
+    """The step limit of the longest task, as the environment says it."""
+    info, limits = typed_environment(world.env, world.env_settings), []
+    for task in world.tasks:
+        environment = info.make(task)
+        environment.reset(stage.seeds(0)[0])
+        limits.append(step_limit(environment))
+        environment.close()
+    return max((limit for limit in limits if limit is not None), default=None)
+
+
+def _write_held_out(folder: Path, world: WorldRecipe) -> None:
+    states = sorted(state for each in _reservations(world) for state in each.states)
+    (folder / HELD_OUT).write_text(json.dumps(states), encoding="utf-8")
+
+
 def _origin(world: WorldRecipe, data: Dataset | None) -> Origin:
     """What the learned steps are of: those of the store, or those that will be played."""
     if data is not None:
@@ -144,7 +270,7 @@ def _origin(world: WorldRecipe, data: Dataset | None) -> Origin:
     return Origin(*((name,) if name else () for name in (world.function, world.variant)))
 
 
-def _settled_world(recipe: RlRecipe) -> WorldRecipe:
+def _settled_world(recipe: PlayedRecipe) -> WorldRecipe:
     """What is played, with tasks, seeds and configuration found, and checked against what is reserved."""
     world = recipe.play
     if secret := next(filter(names_a_secret, world.env_settings), None):

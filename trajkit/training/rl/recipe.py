@@ -7,6 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from trajkit.rollouts.own_prompt import JsonMode
+from trajkit.schema import Model
 from trajkit.training.local.recipe import LocalRecipe, PlayRecipe, Positive
 
 Algorithm = Literal["grpo", "gigpo", "rloo", "reinforce", "ppo", "awr"]
@@ -56,10 +57,9 @@ class WorldRecipe(PlayRecipe):
     """How answers are held to their shape: off leaves it to the model to learn it."""
 
 
-class RlRecipe(LocalRecipe):
-    """Everything that decides what comes out, but for the model."""
+class PlayedRecipe(Model):
+    """What is played and how its steps are compared, wherever the model is."""
 
-    accumulates: ClassVar[bool] = False
     play: WorldRecipe = WorldRecipe()
     """What is played."""
     algorithm: Algorithm = "grpo"
@@ -74,6 +74,51 @@ class RlRecipe(LocalRecipe):
     """Passes over the steps of an iteration."""
     minibatches: Positive = 4
     """Steps of the optimizer in a pass."""
+    scale_rewards: bool = True
+    """Divide a group's advantages by their standard deviation (of grpo and gigpo)."""
+    baseline: Literal["steps", "attempts"] = "steps"
+    """What an attempt of a group is compared with: the mean over the group's steps, so that as much pushes
+    actions up as down; or the mean over its attempts, as the papers have it, where failures that last longer
+    count more. Of all but ppo and awr."""
+    gamma: Share = 1.0
+    """Discount of later rewards at each step."""
+    lam: Share = 0.95
+    """Of ppo: weight of long advantages (GAE, Schulman et al. 2016)."""
+    awr_temperature: Annotated[float, Field(gt=0)] = 1.0
+    """Of awr: the weight of a step is exp(advantage / this)."""
+    eval_every: Positive = 5
+    """Iterations between two measurements on the held-out seeds."""
+    keep_rollouts: bool = False
+    """Keep what each iteration played as a store in the job's folder."""
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = 0
+    """Of the adapter's first weights, of what is drawn, and of the order of rows."""
+
+    @model_validator(mode="after")
+    def _check_played(self) -> Self:
+        if self.num_generations == 1 and self.algorithm in COMPARING:
+            raise ValueError(
+                f"{self.algorithm} compares the attempts at a seed, and num_generations is 1: give 2 or more,"
+                " or take --algorithm reinforce"
+            )
+        if self.play.temperature <= 0:
+            raise ValueError("temperature 0 always plays the same: nothing can be learned from it")
+        return self
+
+    @property
+    def n_updates(self) -> int:
+        """Steps of the optimizer in an iteration."""
+        return self.epochs * self.minibatches
+
+    @property
+    def n_groups(self) -> int:
+        """Groups of an iteration."""
+        return self.seeds_per_iteration * len(self.play.tasks)
+
+
+class RlRecipe(PlayedRecipe, LocalRecipe):
+    """Everything that decides what comes out, but for the model."""
+
+    accumulates: ClassVar[bool] = False
     per_device_train_batch_size: Positive = 64
     """Steps of episodes that are computed at once; it changes the memory and not the result."""
     learning_rate: Annotated[float, Field(gt=0)] | None = None  # type: ignore[assignment]
@@ -98,28 +143,12 @@ class RlRecipe(LocalRecipe):
     ratio of the two is a weight, cut at the cap; or those beyond the cap (or 1 / cap) are left out."""
     importance_cap: Annotated[float, Field(ge=1)] = 2.0
     """The cap."""
-    scale_rewards: bool = True
-    """Divide a group's advantages by their standard deviation (of grpo and gigpo)."""
-    baseline: Literal["steps", "attempts"] = "steps"
-    """What an attempt of a group is compared with: the mean over the group's steps, so that as much pushes
-    actions up as down; or the mean over its attempts, as the papers have it, where failures that last longer
-    count more. Of all but ppo and awr."""
     max_staleness: Annotated[float, Field(gt=1)] = 10.0
     """Of logged episodes: steps are left out whose answer has become so many times more or less probable."""
-    gamma: Share = 1.0
-    """Discount of later rewards at each step."""
-    lam: Share = 0.95
-    """Of ppo: weight of long advantages (GAE, Schulman et al. 2016)."""
     value_coef: Coefficient = 0.5
     """Of ppo: factor of the loss of the value head."""
-    awr_temperature: Annotated[float, Field(gt=0)] = 1.0
-    """Of awr: the weight of a step is exp(advantage / this)."""
     max_kl: Annotated[float, Field(gt=0)] | None = None
     """Stop when a token's KL divergence from the first model is above this, in nats; None never stops."""
-    eval_every: Positive = 5
-    """Iterations between two measurements on the held-out seeds."""
-    keep_rollouts: bool = False
-    """Keep what each iteration played as a store in the job's folder."""
 
     @model_validator(mode="after")
     def _check_rl(self) -> Self:
@@ -128,13 +157,6 @@ class RlRecipe(LocalRecipe):
                 raise ValueError(
                     f"{name} has no meaning here: iterations, epochs and minibatches say how long"
                 )
-        if self.num_generations == 1 and self.algorithm in COMPARING:
-            raise ValueError(
-                f"{self.algorithm} compares the attempts at a seed, and num_generations is 1: give 2 or more,"
-                " or take --algorithm reinforce or ppo"
-            )
-        if self.play.temperature <= 0:
-            raise ValueError("temperature 0 always plays the same: nothing can be learned from it")
         return self
 
     def of_size(self, n_weights: int) -> Self:
@@ -144,19 +166,35 @@ class RlRecipe(LocalRecipe):
         rate = _SMALL_RATE if n_weights < _SMALL else _LARGE_RATE
         return self.model_copy(update={"learning_rate": rate})
 
-    @property
-    def n_updates(self) -> int:
-        """Steps of the optimizer in an iteration."""
-        return self.epochs * self.minibatches
-
-    @property
-    def n_groups(self) -> int:
-        """Groups of an iteration."""
-        return self.seeds_per_iteration * len(self.play.tasks)
-
     def training_arguments(self) -> dict[str, Any]:
         """What transformers' TrainingArguments take of it by the same names."""
         steps = {"max_steps": self.iterations * self.n_updates}
         # a step of the optimizer cuts its minibatch itself: minibatches are as large as what was played
         fixed = {"per_device_train_batch_size": 1, "gradient_accumulation_steps": 1}
         return super().training_arguments() | steps | fixed
+
+
+class TinkerRecipe(PlayedRecipe):
+    """The same with a model at a service that speaks Tinker's API."""
+
+    algorithm: Literal["grpo", "gigpo", "rloo", "reinforce"] = "grpo"
+    """How a step's advantage is estimated."""
+    minibatches: Positive = 1
+    """Steps of the optimizer in a pass."""
+    loss_fn: Literal["importance_sampling", "ppo", "cispo"] = "importance_sampling"
+    """The service's loss. With one step in an iteration the first two are the same."""
+    learning_rate: Annotated[float, Field(gt=0)] = 4e-5
+    """Of Adam; constant."""
+    r: Positive = 32
+    """Rank of the adapter."""
+    base_url: str = ""
+    """Address of the service; empty for Tinker's own."""
+
+    @model_validator(mode="after")
+    def _check_tinker(self) -> Self:
+        if (self.play.temperature, self.play.top_p, self.play.json_mode) != (1, 1, JsonMode.OFF):
+            raise ValueError(
+                "the service computes probabilities at temperature 1, with top_p 1 and without a schema:"
+                " answers can only be drawn so"
+            )
+        return self

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,8 @@ from trajkit.training.rl.experience import Lived, experience_of, lived_of, succe
 from trajkit.training.rl.loss import policy_loss, scored
 from trajkit.training.rl.recipe import RlRecipe
 from trajkit.training.rl.round import Networks, Round
+from trajkit.training.rl.watch import Watch
 
-_MOST_SILENT = 5
-"""After so many iterations in a row without a difference between attempts nothing is going to change."""
 _VALUE_HEAD = "value_head.pt"
 
 
@@ -60,7 +58,7 @@ def trainer_class() -> type[Any]:
             self._networks = Networks(self.model, reference, head, self.compute_loss_context_manager)
             self._padding = self.model.config.pad_token_id or 0
             self._held_out, self._max_staleness = held_out, max_staleness
-            self._n_silent = 0
+            self._watch = Watch(recipe, tell)
             self.control: Any
             self.stopped: str | None = None
             """Why the training ended before its last iteration; None where it did not."""
@@ -127,9 +125,9 @@ def trainer_class() -> type[Any]:
 
         def _begin(self, iteration: int) -> None:
             """Play, and compute all that does not change while the iteration is learned."""
-            self._began = time.monotonic()
+            self._watch.begin()
             lived = self._source(self.model, iteration, self._held_out)
-            played_s = time.monotonic() - self._began
+            self._watch.played(iteration, lived)
             experience = experience_of(lived.traces, self._recipe)
             self.model.eval()  # rows are scored without dropout, as they were drawn
             self._round = Round(
@@ -140,26 +138,9 @@ def trainer_class() -> type[Any]:
                 max_staleness=self._max_staleness,
             )
             measured = self._round.measured
-            self._report = {
-                "iteration": iteration + 1,
-                **success_of(lived.traces)._asdict(),
-                **measured._asdict(),
-                "n_strange": lived.n_strange,
-                "left": dict(lived.left),
-                "clip_share": 0.0,
-                "loss": 0.0,
-                "played_s": played_s,
-            }
+            self._report = self._watch.report
+            self._report |= {**measured._asdict(), "clip_share": 0.0, "loss": 0.0}
             self._n_tokens = 0
-            for reason, number in lived.left.items():
-                message = f"iteration {iteration + 1}: {number} episodes are not learned: {reason}"
-                self._tell({"kind": "message", "message": message})
-            if lived.n_strange:
-                message = (
-                    f"iteration {iteration + 1}: in {lived.n_strange} of {self._recipe.n_groups} groups"
-                    " the environment is not deterministic: the same seed and actions had different results"
-                )
-                self._tell({"kind": "message", "message": message})
             self._check(iteration)
 
         def _check(self, iteration: int) -> None:
@@ -175,27 +156,12 @@ def trainer_class() -> type[Any]:
                 self.stopped = (
                     f"the KL divergence is {measured.kl:.3g} after {iteration} iterations, above {most:g}"
                 )
-            self._n_silent = 0 if measured.n_learned else self._n_silent + 1
-            if self._n_silent == _MOST_SILENT:
-                others = [f"{n:,} episodes: {reason}" for reason, n in self._report["left"].items()]
-                if measured.n_stale:
-                    others.append(f"{measured.n_stale:,} steps are too stale")
-                same = f"all attempts at each seed had the same return ({self._report['episode_return']:.3g})"
-                why = f"{'; '.join(others) or same}: there is nothing to learn from"
-                raise TrainingError(
-                    f"in {_MOST_SILENT} iterations up to {iteration + 1} {why}",
-                    hint="easier tasks, a higher --temperature, more --num-generations, or a reward that"
-                    " tells more; `sft local` first gives a model something to begin with",
-                )
+            self._watch.check(measured.n_learned, measured.n_stale)
 
         def _end(self) -> None:
-            report = self._report
-            report["clip_share"] /= max(1, self._n_tokens)
-            report["seconds"] = time.monotonic() - self._began
-            report["steps_per_s"] = report["n_steps"] / report["seconds"]
-            report["learning_rate"] = self._get_learning_rate()
+            self._report["clip_share"] /= max(1, self._n_tokens)
+            report = self._watch.end(self._get_learning_rate())
             self.log({name: value for name, value in report.items() if isinstance(value, float)})
-            self._tell({"kind": "iteration", **report})
 
         def evaluate(self, *_: Any, **__: Any) -> dict[str, float]:
             """Play the held-out seeds."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import trajkit
 from trajkit.rollouts.record import Played, to_episode
@@ -18,7 +19,8 @@ from trajkit.training.job import TuneJob
 from trajkit.training.local.finish import MODEL, TOKENIZER
 from trajkit.training.rl.page import write_rl_page
 from trajkit.training.rl.prepare import HELD_OUT
-from trajkit.training.rl.recipe import RlRecipe
+from trajkit.training.rl.recipe import PlayedRecipe, RlRecipe, TinkerRecipe
+from trajkit.training.rl.tinker import Progress, TinkerTrained, train_at_service
 from trajkit.training.rl.train import RlTrained, train_rl
 from trajkit.training.runs import Runs
 
@@ -38,6 +40,42 @@ def train_by_playing(
         tell: Is given what happens, as events.
         workspace: Folder for checkpoints.
     """
+    with _around(runs, job, recipe, tell) as around:
+        return train_rl(
+            job.base,
+            runs.path(job.job_id) / MODEL,
+            recipe,
+            workspace=workspace,
+            store=None if job.train is None else job.train.store,
+            **around,
+        )
+
+
+def play_at_service(
+    runs: Runs, job: TuneJob, recipe: TinkerRecipe, tell: Callable[[JsonObject], None]
+) -> TinkerTrained:
+    """Carry out a prepared job whose model is at a service, in this process.
+
+    Args:
+        runs: Where it is kept; absolute.
+        job: Which. Its `remote` says where to go on.
+        recipe: How.
+        tell: Is given what happens, as events.
+    """
+
+    def save(progress: Progress) -> None:
+        remote = progress.model_dump(mode="json")
+        runs.save(runs.load(job.job_id).model_copy(update={"remote": remote}))
+
+    with _around(runs, job, recipe, tell) as around:
+        return train_at_service(job.base, recipe, Progress.model_validate(job.remote), save=save, **around)
+
+
+@contextlib.contextmanager
+def _around(
+    runs: Runs, job: TuneJob, recipe: PlayedRecipe, tell: Callable[[JsonObject], None]
+) -> Iterator[dict[str, Any]]:
+    """What every training by playing takes from the job's folder and tells, in the folder where it plays."""
     folder = runs.path(job.job_id)
 
     def heard(event: JsonObject) -> None:
@@ -50,26 +88,22 @@ def train_by_playing(
         _write_store(folder / ROLLOUTS / f"{iteration + 1:04}", job, iteration, played)
 
     with contextlib.chdir(recipe.play.folder or Path.cwd()):  # where an environment of one's own is imported
-        return train_rl(
-            job.base,
-            folder / MODEL,
-            recipe,
-            tokenizer=str(folder / TOKENIZER),
-            workspace=workspace,
-            store=None if job.train is None else job.train.store,
-            held_out=frozenset(json.loads((folder / HELD_OUT).read_text(encoding="utf-8"))),
-            tell=heard,
-            keep=keep if recipe.keep_rollouts else None,
-        )
+        yield {
+            "tokenizer": str(folder / TOKENIZER),
+            "held_out": frozenset(json.loads((folder / HELD_OUT).read_text(encoding="utf-8"))),
+            "tell": heard,
+            "keep": keep if recipe.keep_rollouts else None,
+        }
 
 
-def _step(event: JsonObject, recipe: RlRecipe) -> JsonObject:
+def _step(event: JsonObject, recipe: PlayedRecipe) -> JsonObject:
     """How far the training is, as every job says it."""
     words = f"success {event['success']:.2f}  return {event['episode_return']:.3f}"
     if event["kind"] == "evaluation":
         words = f"held-out {words}"
     else:
-        words += f"  KL {event['kl']:.3f}  {event['steps_per_s']:,.0f} steps/s"
+        drift = f"  KL {event['kl']:.3f}" if "kl" in event else ""
+        words += f"{drift}  {event['steps_per_s']:,.0f} steps/s"
     return {
         "n_done": event["iteration"],
         "n_total": recipe.iterations,
@@ -88,7 +122,7 @@ def _write_store(goal: Path, job: TuneJob, iteration: int, played: Sequence[Play
     faults = len(played) - len(whole)
     n_steps = sum(len(one.answers()) for one in whole)
     entry = LineageEntry(
-        verb="rl local",
+        verb=f"rl {job.target}",
         arguments={"job": job.job_id, "key": job.key, "base": job.base, "iteration": iteration + 1},
         n_episodes_in=len(played),
         n_episodes_out=len(whole),

@@ -15,7 +15,7 @@ from trajkit.sources.tensorzero.archive.layout import NOT_UTF8, Kind, Table
 MODULUS = 1 << 64
 
 
-class Dialect(NamedTuple):
+class Sums(NamedTuple):
     """How one database says it."""
 
     pieces: Mapping[Kind, str]
@@ -26,6 +26,8 @@ class Dialect(NamedTuple):
     """The first 64 bits of the MD5 of the text in the braces."""
     total: str
     """The numbers in the braces added up modulo 2^64."""
+    unsigned: str = "toString({})"
+    """The text of the number in the braces, without a sign."""
 
 
 def _pieces(md5: str, texts: str, tags: str, **others: str) -> dict[Kind, str]:
@@ -35,7 +37,7 @@ def _pieces(md5: str, texts: str, tags: str, **others: str) -> dict[Kind, str]:
     return found | {Kind(name): piece for name, piece in others.items()}
 
 
-CLICKHOUSE = Dialect(
+CLICKHOUSE = Sums(
     _pieces(
         "lower(hex(MD5({})))",
         "arrayStringConcat(arrayMap(x -> concat(toString(length(x)), ':', x), {0}))",
@@ -53,7 +55,7 @@ CLICKHOUSE = Dialect(
     total="sum({})",  # of UInt64: ClickHouse lets it run over
 )
 
-POSTGRES = Dialect(
+POSTGRES = Sums(
     _pieces(
         "md5({})",
         # without any row the sum of texts is null, and so is it for null
@@ -72,6 +74,7 @@ POSTGRES = Dialect(
     joined=lambda pieces: "concat_ws(',', " + ", ".join(f"coalesce({piece}, '-')" for piece in pieces) + ")",
     number="('x' || left(md5({}), 16))::bit(64)::bigint::numeric",
     total=f"((sum({{}}) % {MODULUS} + {MODULUS}) % {MODULUS})::text",  # a bigint has a sign
+    unsigned=f"(({{}} + {MODULUS}) % {MODULUS})::text",
 )
 
 
@@ -87,7 +90,7 @@ _DUCKDB_TAGS = (
     " || strlen(x.value) || ':' || x.value), '')"
 )
 
-DUCKDB = Dialect(
+DUCKDB = Sums(
     {
         **dict.fromkeys((Kind.NAME, Kind.TEXT, Kind.HASH), _in_duckdb("{0}")),
         Kind.TEXTS: _in_duckdb(_DUCKDB_TEXTS),
@@ -105,18 +108,18 @@ DUCKDB = Dialect(
 )
 
 
-def row_number(table: Table, dialect: Dialect, columns: Mapping[str, str]) -> str:
+def row_number(table: Table, sums: Sums, columns: Mapping[str, str]) -> str:
     """SQL for the number of a row.
 
     Args:
         table: What the row is of.
-        dialect: The database's.
+        sums: The database's.
         columns: SQL by column for those that the database has; the others count as null.
     """
     pieces = [
-        dialect.pieces[column.kind].format(columns[column.name], column.name)
+        sums.pieces[column.kind].format(columns[column.name], column.name)
         if column.name in columns
         else "'-'"
         for column in table.columns
     ]
-    return dialect.number.format(dialect.joined(pieces))
+    return sums.number.format(sums.joined(pieces))

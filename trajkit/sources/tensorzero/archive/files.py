@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +13,7 @@ from trajkit.errors import StoreError
 from trajkit.sources.tensorzero.archive.layout import TABLES
 from trajkit.sources.tensorzero.archive.local import connect_to, create_view
 from trajkit.sources.tensorzero.archive.manifest import read_manifest
-from trajkit.sources.tensorzero.archive.raw_text import as_it_came
+from trajkit.sources.tensorzero.connect.dialect import Values
 from trajkit.sources.tensorzero.export.read_sql import read_sql
 from trajkit.store.engine import first_line
 
@@ -38,6 +38,11 @@ class ArchiveFiles:
             create_view(self._connection, table, self.paths(table.name))
         self._connection.execute(read_sql("archive"))
 
+    @property
+    def shown(self) -> str:
+        """Where the database was, without credentials."""
+        return str(self.manifest.source.get("url"))
+
     def close(self) -> None:
         """Let go of them."""
         self._connection.close()
@@ -46,39 +51,29 @@ class ArchiveFiles:
         """The files of a table."""
         return [self._folder / part.path for part in self.manifest.parts_of(table)]
 
-    def rows(self, sql: str, parameters: Mapping[str, Any] | None = None) -> list[tuple[Any, ...]]:
-        """A small answer; the parameters are bound by name."""
+    def has(self, table: str, column: str | None = None) -> bool:
+        """Whether there is a table with a column: an archive has all, of some perhaps no row."""
+        return True
+
+    def query(self, sql: str, values: Values | None = None) -> list[tuple[Any, ...]]:
+        """A small answer; the values are bound by name."""
         try:
             with self._connection.cursor() as cursor:
-                return cursor.execute(sql, dict(parameters or {})).fetchall()
+                return cursor.execute(sql, dict(values or {})).fetchall()
         except duckdb.Error as error:
             raise self._failed(error) from error
 
     def stream(
-        self,
-        sql: str,
-        schema: pa.Schema,
-        parameters: Mapping[str, Any] | None = None,
-        *,
-        chosen: pa.Table | None = None,
-        is_marked: bool = False,
+        self, sql: str, schema: pa.Schema, values: Values | None = None, *, chosen: pa.Table | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """An answer of any size as batches of this schema, its columns taken by place.
-
-        Args:
-            sql: The query; it may read `chosen`.
-            schema: What comes out.
-            parameters: Bound by name.
-            chosen: A table of one column `episode_id`.
-            is_marked: Whether one more column says which texts were not UTF-8.
-        """
+        """An answer of any size as batches; a further column tells which texts were not UTF-8."""
         with self._connection.cursor() as cursor:
             if chosen is not None:
                 cursor.register("chosen", chosen)
             try:
-                reader = cursor.sql(sql, params=dict(parameters or {})).to_arrow_reader(_BATCH_ROWS)
+                reader = cursor.sql(sql, params=dict(values or {})).to_arrow_reader(_BATCH_ROWS)
                 for batch in reader:
-                    yield _cast(batch, schema, is_marked=is_marked)
+                    yield _cast(batch, schema)
             except (duckdb.Error, pa.ArrowException) as error:
                 raise self._failed(error) from error
 
@@ -89,10 +84,10 @@ class ArchiveFiles:
         )
 
 
-def _cast(batch: pa.RecordBatch, schema: pa.Schema, *, is_marked: bool) -> pa.RecordBatch:
+def _cast(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = batch.columns[: len(schema)]
-    if is_marked and (marks := batch.column(len(schema))).null_count < len(marks):
-        columns = as_it_came(pa.RecordBatch.from_arrays(columns, names=schema.names), marks).columns
+    if batch.num_columns > len(schema) and (marks := batch.column(len(schema))).null_count < len(marks):
+        columns = _as_it_came(columns, schema.names, marks)
     return pa.RecordBatch.from_arrays(
         [_fitted(column, field.type) for column, field in zip(columns, schema, strict=True)], schema=schema
     )
@@ -106,3 +101,40 @@ def _fitted(column: pa.Array[Any], goal: pa.DataType) -> pa.Array[Any]:
         keys, values = pairs.values.field("key"), pairs.values.field("value")
         return cast("pa.Array[Any]", pa.MapArray.from_arrays(pairs.offsets, keys, values))
     return column.cast(goal)
+
+
+_SHOWN, _NO_UTF8 = "\ufffd".encode(), b"\xff"
+"""What the archive has where a byte could not be read; and a byte that no UTF-8 has, which whoever decodes
+the text makes that again. So an export notices such a text, too."""
+
+
+def _as_it_came(columns: Sequence[pa.Array[Any]], names: Sequence[str], marks: Any) -> list[pa.Array[Any]]:
+    """Texts, and lists of `key` and `value`, that are not UTF-8 where they were not.
+
+    Args:
+        columns: The columns.
+        names: Their names.
+        marks: For each row the names of the columns that were not UTF-8, null for none.
+    """
+    rows_by_name: dict[str, list[int]] = {}
+    for row, marked in enumerate(marks.to_pylist()):
+        for name in marked or ():
+            rows_by_name.setdefault(name, []).append(row)
+    return [
+        _spoiled(column, rows_by_name[name]) if name in rows_by_name else column
+        for name, column in zip(names, columns, strict=True)
+    ]
+
+
+def _spoiled(column: Any, rows: list[int]) -> pa.Array[Any]:
+    if pa.types.is_list(column.type):
+        offsets = column.offsets.to_pylist()
+        of_items = [item for row in rows for item in range(offsets[row], offsets[row + 1])]
+        pairs: Any = column.values
+        keys, values = (_spoiled(pairs.field(name), of_items) for name in ("key", "value"))
+        struct = pa.StructArray.from_arrays([keys, values], names=["key", "value"])
+        return pa.ListArray.from_arrays(column.offsets, struct)
+    texts = column.cast(pa.binary()).to_pylist()
+    for row in rows:
+        texts[row] = texts[row].replace(_SHOWN, _NO_UTF8)
+    return pa.array(texts, pa.binary()).view(pa.string())

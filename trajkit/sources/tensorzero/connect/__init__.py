@@ -1,1 +1,1 @@
-"""One client for each kind of database: it streams the tables of `tables.py` as Arrow batches."""
+"""One client for every TensorZero database: it streams the tables of `tables.py` as Arrow batches."""

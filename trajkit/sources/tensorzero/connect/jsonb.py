@@ -36,6 +36,13 @@ def tags(column: str) -> str:
     return f"CAST(CAST({column} AS JSON) AS MAP(VARCHAR, VARCHAR))"
 
 
+SPELLED = {
+    **dict.fromkeys(("input", "output", "input_messages"), messages),
+    **dict.fromkeys(("auxiliary_content", "dynamic_tools", "dynamic_provider_tools", "tags"), compact),
+}
+"""By column of `tables.INFERENCES` and `tables.MODEL_INFERENCES` what spells it as TensorZero does."""
+
+
 def respelled(
     batches: Iterator[pa.RecordBatch], schema: pa.Schema, columns: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:

@@ -1,19 +1,12 @@
-"""The tables that every TensorZero database must stream: their Arrow schemas.
-
-Each client filters as far as its database can and returns these schemas; all later code is shared.
-"""
+"""The tables that a TensorZero database streams (`database.py`): their Arrow schemas."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import datetime
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import Any, NamedTuple, cast
+from uuid import UUID
 
 import pyarrow as pa
-
-from trajkit.schema.base import JsonObject
-from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.export.config import ConfiguredMetric
 
 
 def _schema(columns: dict[str, pa.DataType]) -> pa.Schema:
@@ -221,136 +214,19 @@ class Scope(NamedTuple):
     n_steps_later: int
 
 
-class Heads(Protocol):
-    """A database that sends long texts without their heads, where those are known from another row.
-
-    Its hashes are of 64 bits, equal for equal bytes, and say nothing outside one export.
-    """
-
-    def prompt_bytes(self, episode_ids: pa.Table | None, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        """Stream `PROMPT_BYTES` of the model calls of these episodes; None for all."""
-        ...
-
-    def inferences(
-        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest, *, are_short: bool = True
-    ) -> Iterator[pa.RecordBatch]:
-        """Stream `SHORT_INFERENCES` of these episodes (None for all), or all with their whole input."""
-        ...
-
-    def model_inferences(
-        self,
-        episode_ids: pa.Table | None,
-        n_buckets: int,
-        request: ExportRequest,
-        heads: pa.Table,
-        *,
-        are_few: bool = False,
-    ) -> Iterator[pa.RecordBatch]:
-        """Stream `HEADLESS_CALLS` of these episodes (None for all), without these heads (`HEADS`)."""
-        ...
-
-    def whole_prompts(self, inference_ids: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Stream `WHOLE_PROMPTS` of the model calls of these inferences."""
-        ...
-
-    def whole_inputs(self, inference_ids: pa.Table) -> Iterator[pa.RecordBatch]:
-        """Stream `WHOLE_INPUTS` of these inferences."""
-        ...
+def chosen(ids: Sequence[str]) -> pa.Table:
+    """Ids, of whatever, as a table that travels with a query."""
+    return pa.table({"episode_id": pa.array(ids, pa.string())})
 
 
-class Database(Protocol):
-    """A TensorZero database, read only.
+def texts_of(column: pa.Array[Any] | pa.ChunkedArray[Any]) -> list[str]:
+    """The ids of a column without nulls, as they are spelled."""
+    return [str(row_id) for row_id in column.to_pylist()]
 
-    A request with an as-of time hides every row, inference or feedback, whose id was made later, from
-    whatever takes the request.
-    """
 
-    source_name: str
-    has_id_bytes: bool
-    """Whether its wide rows are `INFERENCES_OF_BYTES` and `MODEL_INFERENCES_OF_BYTES`, and not of texts."""
-
-    @property
-    def read_at(self) -> datetime | None:
-        """When what it holds was read; None for a database that lives."""
-        ...
-
-    @property
-    def heads(self) -> Heads | None:
-        """The same rows without the heads of their long texts; None where it cannot leave those out."""
-        ...
-
-    def describe(self) -> JsonObject:
-        """Where this is, without credentials."""
-        ...
-
-    def check(self, request: ExportRequest) -> None:
-        """Raise unless the tables are there and the request names known functions, variants and metrics."""
-        ...
-
-    def metrics(self) -> dict[str, ConfiguredMetric]:
-        """The metrics it knows."""
-        ...
-
-    def scope(self, request: ExportRequest) -> Scope:
-        """Count all rows, and those that the requested times, functions and variants leave out."""
-        ...
-
-    def text_bytes(self) -> int:
-        """Roughly how many bytes of text the steps of the whole database hold; 0 when it does not tell."""
-        ...
-
-    def index(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        """Stream `INDEX`, or `INDEX_OF_BYTES`."""
-        ...
-
-    def tag_values(self, request: ExportRequest, keys: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stream `TAG_VALUES` of these tags, of the inferences that `index` has."""
-        ...
-
-    def measured(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        """Stream `MEASURED`."""
-        ...
-
-    def abandoned(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        """Stream `ABANDONED`."""
-        ...
-
-    def eval_targets(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        """Stream `EVAL_TARGETS`."""
-        ...
-
-    def demonstrated(self, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        """Stream `DEMONSTRATED`."""
-        ...
-
-    def inferences(
-        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest
-    ) -> Iterator[pa.RecordBatch]:
-        """Stream `INFERENCES` of these episodes; None for all."""
-        ...
-
-    def model_inferences(
-        self, episode_ids: pa.Table | None, n_buckets: int, request: ExportRequest
-    ) -> Iterator[pa.RecordBatch]:
-        """Stream `MODEL_INFERENCES` of these episodes; None for all."""
-        ...
-
-    def raw_requests(self, model_inference_ids: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Stream `RAW_REQUESTS` of these model calls; those that are not there, or are gone, are left out."""
-        ...
-
-    def feedback(self, episode_ids: pa.Table | None, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        """Stream `FEEDBACK` on these episodes and their inferences; None for all."""
-        ...
-
-    def new_feedback(self, since: datetime, request: ExportRequest) -> Iterator[pa.RecordBatch]:
-        """Stream `NEW_FEEDBACK`."""
-        ...
-
-    def snapshots(self) -> Iterator[pa.RecordBatch]:
-        """Stream `SNAPSHOTS`."""
-        ...
-
-    def tasks(self) -> Iterator[pa.RecordBatch]:
-        """Stream `TASKS`."""
-        ...
+def ids_as(texts: Sequence[str], kind: pa.DataType) -> pa.Array[Any]:
+    """The same as a column of a type: texts, or `pa.uuid()`."""
+    if isinstance(kind, pa.UuidType):
+        storage = pa.array([UUID(text).bytes for text in texts], kind.storage_type)
+        return cast("pa.Array[Any]", pa.ExtensionArray.from_storage(kind, storage))
+    return cast("pa.Array[Any]", pa.array(texts, kind))

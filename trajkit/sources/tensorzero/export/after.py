@@ -16,7 +16,7 @@ import pyarrow as pa
 from trajkit.errors import RequestError
 from trajkit.sources.choose import UNCHANGED
 from trajkit.sources.request import Earlier, ExportRequest, Since
-from trajkit.sources.tensorzero.connect import tables
+from trajkit.sources.tensorzero.connect.database import TensorZero
 from trajkit.store.engine import literal, scan
 from trajkit.store.reader import Store, open_store, verify
 
@@ -41,7 +41,7 @@ def earlier(path: str) -> Earlier:
     return Earlier(path=store.path, digest=store.manifest.digest, as_of=store.manifest.as_of)
 
 
-def new_feedback(database: tables.Database, request: ExportRequest) -> Iterator[pa.RecordBatch]:
+def new_feedback(database: TensorZero, request: ExportRequest) -> Iterator[pa.RecordBatch]:
     """Stream the feedback that the earlier store may lack (`tables.NEW_FEEDBACK`); none without one."""
     return iter(()) if request.after is None else database.new_feedback(_since(request.after), request)
 

@@ -19,7 +19,7 @@ from trajkit.schema import FeedbackKind, MetricLevel
 from trajkit.sources.choose import PURPOSE, find_level
 from trajkit.sources.question import NO_QUESTION, read_question
 from trajkit.sources.request import ExportRequest, MetricCondition
-from trajkit.sources.tensorzero.connect import tables
+from trajkit.sources.tensorzero.connect.database import TensorZero
 from trajkit.sources.tensorzero.export.config import ConfiguredMetric
 from trajkit.store.engine import literal
 from trajkit.store.layout import TABLES, quoted
@@ -70,7 +70,7 @@ class Asked:
         QueryError: An expression is not a condition, or uses an unknown name.
     """
 
-    def __init__(self, request: ExportRequest, database: tables.Database) -> None:
+    def __init__(self, request: ExportRequest, database: TensorZero) -> None:
         self._request = request
         self._database = database
         self._metrics: Mapping[str, ConfiguredMetric] = {}

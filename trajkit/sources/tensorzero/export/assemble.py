@@ -23,9 +23,8 @@ from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.export.config import ConfiguredMetric
 from trajkit.sources.tensorzero.export.continued import WithoutHead, continuations
-from trajkit.sources.tensorzero.export.json_path import json_path
 from trajkit.sources.tensorzero.export.late import DESCRIBED, late_texts
-from trajkit.sources.tensorzero.export.observed import OBSERVED
+from trajkit.sources.tensorzero.export.observed import OBSERVED, json_path
 from trajkit.sources.tensorzero.export.read_sql import read_sql
 from trajkit.sources.tensorzero.export.snapshots import Snapshots
 from trajkit.sources.tensorzero.export.spool import Group

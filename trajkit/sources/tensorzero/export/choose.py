@@ -19,6 +19,7 @@ from trajkit.sources.question import Question
 from trajkit.sources.request import ExportRequest, Tally, Targets
 from trajkit.sources.tensorzero.connect import tables
 from trajkit.sources.tensorzero.connect.background import ahead
+from trajkit.sources.tensorzero.connect.database import TensorZero
 from trajkit.sources.tensorzero.connect.slot import slots_of
 from trajkit.sources.tensorzero.connect.streams import Count, Progress, leave_copies, load
 from trajkit.sources.tensorzero.export.after import find_unchanged, new_feedback, since_then
@@ -120,11 +121,11 @@ class Beginning(NamedTuple):
     scope: tables.Scope
     """What there is."""
     ids: Iterator[pa.RecordBatch]
-    """The stream of `tables.Database.index`, already being read."""
+    """The stream of `TensorZero.index`, already being read."""
 
 
 @contextlib.contextmanager
-def begin(database: tables.Database, request: ExportRequest) -> Iterator[Beginning]:
+def begin(database: TensorZero, request: ExportRequest) -> Iterator[Beginning]:
     """Ask the database what a request needs first, for the time of a block; ids stream meanwhile.
 
     Raises:
@@ -150,7 +151,7 @@ class Choice:
     def __init__(
         self,
         workspace: Workspace,
-        database: tables.Database,
+        database: TensorZero,
         asked: Asked,
         beginning: Beginning,
         on_progress: Callable[[Progress], None],
@@ -168,7 +169,7 @@ class Choice:
 
     def _read(
         self,
-        database: tables.Database,
+        database: TensorZero,
         asked: Asked,
         index: Iterator[pa.RecordBatch],
         on_progress: Callable[[Progress], None],
@@ -222,7 +223,7 @@ class Choice:
     def _tag_values(self, asked: Asked) -> Iterator[pa.RecordBatch]:
         return self._unreadable.as_text(asked.tag_values(), "inference_id")
 
-    def _demonstrated(self, database: tables.Database) -> Iterator[pa.RecordBatch]:
+    def _demonstrated(self, database: TensorZero) -> Iterator[pa.RecordBatch]:
         is_wanted = self._request.targets == Targets.DEMONSTRATION
         return database.demonstrated(self._request) if is_wanted else iter(())
 

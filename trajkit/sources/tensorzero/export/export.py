@@ -22,7 +22,7 @@ from trajkit.schema.base import JsonObject
 from trajkit.sources.choose import nothing_matched
 from trajkit.sources.question import NO_QUESTION
 from trajkit.sources.request import ExportRequest, Tally, lineage_entry
-from trajkit.sources.tensorzero.connect import tables
+from trajkit.sources.tensorzero.connect.database import TensorZero
 from trajkit.sources.tensorzero.connect.streams import Progress
 from trajkit.sources.tensorzero.export.asked import Asked
 from trajkit.sources.tensorzero.export.assemble import Assembly, Relations
@@ -55,7 +55,7 @@ _LARGE_TABLES = ("chosen_step", "feedback", "scored_feedback")
 
 
 def export(
-    database: tables.Database,
+    database: TensorZero,
     request: ExportRequest,
     goal: Path | None,
     *,
@@ -98,7 +98,7 @@ def export(
 
 def _decide(
     workspace: Workspace,
-    database: tables.Database,
+    database: TensorZero,
     beginning: Beginning,
     request: ExportRequest,
     as_of: datetime,
@@ -157,7 +157,7 @@ class _Export:
     def __init__(
         self,
         workspace: Workspace,
-        database: tables.Database,
+        database: TensorZero,
         request: ExportRequest,
         as_of: datetime,
         list_steps: Callable[[], None],

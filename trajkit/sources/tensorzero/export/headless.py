@@ -15,6 +15,7 @@ import pyarrow.compute
 
 from trajkit.errors import ServiceError
 from trajkit.sources.tensorzero.connect import tables
+from trajkit.sources.tensorzero.connect.clickhouse.heads import Heads
 from trajkit.sources.tensorzero.connect.slot import slots_of
 from trajkit.sources.tensorzero.export.heads import OF_CALL, OF_INPUT, AsText, Wanted, ids_of, wanted
 from trajkit.sources.tensorzero.export.late import described_again
@@ -63,7 +64,7 @@ class Headless:
     """
 
     def __init__(
-        self, heads: tables.Heads, inferences: Spool, calls: Spool, *, folder: Path, reading: Reading
+        self, heads: Heads, inferences: Spool, calls: Spool, *, folder: Path, reading: Reading
     ) -> None:
         self._heads = heads
         self._inferences = inferences
@@ -137,7 +138,7 @@ class Headless:
 
 
 def _chosen(missing: Mapping[int, list[str]]) -> pa.Table:
-    return pa.table({"inference_id": pa.array([one for ids in missing.values() for one in ids], pa.string())})
+    return tables.chosen([one for ids in missing.values() for one in ids])
 
 
 def _with_bucket(batch: pa.RecordBatch, bucket_of: Mapping[str, int], schema: pa.Schema) -> pa.RecordBatch:

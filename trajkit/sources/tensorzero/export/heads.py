@@ -1,7 +1,7 @@
 """Skip the part of a long prompt or input that an earlier row already has.
 
 The prompts of a conversation repeat all earlier messages, and the input repeats the prompt: most of a
-database of long conversations is repetition. A database that supports it (`tables.Heads`) leaves out the part
+database of long conversations is repetition. A database that supports it (`Heads`) leaves out the part
 that the prompt of the step before should have, and sends its hash. The same holds for inputs, of which only
 the last message is read (`observed.py`). A few episodes are tried to see whether that pays; `headless.py`
 does the work.
@@ -18,6 +18,7 @@ import pyarrow.compute
 
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect import tables
+from trajkit.sources.tensorzero.connect.clickhouse.heads import Heads
 from trajkit.sources.tensorzero.connect.streams import load
 from trajkit.sources.tensorzero.export.late import input_prefixes
 from trajkit.sources.tensorzero.export.read_sql import read_sql
@@ -76,7 +77,7 @@ class Wanted(NamedTuple):
 
 def what_to_leave_out(
     connection: duckdb.DuckDBPyConnection,
-    heads: tables.Heads,
+    heads: Heads,
     chosen: pa.Table | None,
     request: ExportRequest,
     as_text: AsText,
@@ -111,7 +112,7 @@ def what_to_leave_out(
 
 def _if_it_holds(
     connection: duckdb.DuckDBPyConnection,
-    heads: tables.Heads,
+    heads: Heads,
     request: ExportRequest,
     as_text: AsText,
     saved: int,

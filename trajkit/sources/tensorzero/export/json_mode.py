@@ -52,14 +52,15 @@ def with_prefix(system: str | None, texts: Iterable[str]) -> str:
     return f"{PREFIX}\n\n{system}"
 
 
-def wire_system(matches: str) -> str:
+def wire_system(matches: str, is_prompt_there: str) -> str:
     """SQL for the system message of a row of `ModelInference` as it went over the wire.
 
     Args:
         matches: A condition in the database's own SQL: `raw_request` matches `WIRE_PATTERN`.
+        is_prompt_there: Another: the row has its prompt.
     """
     return (
-        f"CASE WHEN input_messages <> '' AND {matches}"
+        f"CASE WHEN {is_prompt_there} AND {matches}"
         f" AND substring(coalesce(system, ''), 1, {len(PREFIX)}) <> '{PREFIX}'"
         f" THEN CASE WHEN system IS NULL THEN '{PREFIX}' ELSE concat('{PREFIX}\n\n', system) END"
         " ELSE system END"

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
+from trajkit.errors import QueryError
 from trajkit.sources.request import ExportRequest
 from trajkit.sources.tensorzero.connect import tables
-from trajkit.sources.tensorzero.export.json_path import json_path
 from trajkit.sources.tensorzero.export.read_sql import read_sql
 from trajkit.sources.tensorzero.export.spool import row_numbers
 from trajkit.sources.tensorzero.export.unreadable import Unreadable
@@ -68,6 +68,18 @@ class Observing:
             batch = self._unreadable.without_broken_inputs(batch)
             found = _observations(connection, batch.column("input"))
         return batch.append_column(OBSERVATION, found)
+
+
+def json_path(dotted: str) -> str:
+    """`state.text` as `."state"."text"`: every name quoted, so that none is taken for an operator.
+
+    Raises:
+        QueryError: It is not names joined by dots.
+    """
+    names = dotted.split(".")
+    if "" in names or '"' in dotted:
+        raise QueryError(f"the path {dotted!r} is not names joined by dots")
+    return "".join(f'."{name}"' for name in names)
 
 
 def _observations(connection: duckdb.DuckDBPyConnection, inputs: pa.Array[Any]) -> pa.Array[Any]:

@@ -1,8 +1,9 @@
-"""Read the prompts that models saw from the database, by inference id."""
+"""Read a few rows of TensorZero's ClickHouse by the ids of inferences and episodes: those of a rollout."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import contextlib
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import duckdb
@@ -13,11 +14,19 @@ from trajkit._core.secrets import without_keys
 from trajkit.schema import Message
 from trajkit.schema.base import JsonObject
 from trajkit.sources.tensorzero.connect import tables
-from trajkit.sources.tensorzero.connect.clickhouse.by_id import ClickHouseById
+from trajkit.sources.tensorzero.connect.database import connect
+from trajkit.sources.tensorzero.connect.dialect import FEEDBACK, INFERENCES, columns
+from trajkit.sources.tensorzero.connect.wide import system_sent
 from trajkit.sources.tensorzero.export.read_sql import read_sql
 
 _MESSAGES = TypeAdapter(tuple[Message, ...])
 _TOOLS = TypeAdapter(tuple[JsonObject, ...])
+_CALLS = pa.schema([("inference_id", pa.string()), ("system", pa.string()), ("input_messages", pa.string())])
+_ROWS = (
+    *((table, "episode_id") for table in INFERENCES.values()),
+    *(FEEDBACK[kind] for kind in ("float", "boolean")),
+)
+"""The tables with rows of an episode, each with the column of its id."""
 
 
 class Sent(NamedTuple):
@@ -39,12 +48,34 @@ def rendered_prompts(clickhouse_url: str, inference_ids: Iterable[str]) -> Mappi
     Raises:
         ServiceError: The database cannot be reached, or failed.
     """
-    database, ids = ClickHouseById(clickhouse_url), list(inference_ids)
-    try:
-        batches, asked = list(database.calls(ids)), list(database.tools(ids))
-    finally:
-        database.close()
-    calls = pa.Table.from_batches(batches, tables.MODEL_INFERENCES)
+    ids = tables.chosen(list(inference_ids))
+    dialect = connect(clickhouse_url)
+    system = system_sent(dialect, is_known=False)
+    with contextlib.closing(dialect.connection):
+        batches = list(
+            dialect.stream(
+                f"""
+                SELECT {columns(_CALLS, "toString(inference_id)", system, "input_messages")}
+                FROM ModelInference WHERE inference_id IN ({dialect.chosen})
+                """,
+                _CALLS,
+                chosen=ids,
+            )
+        )
+        asked = list(
+            dialect.stream(
+                f"""
+                SELECT {columns(tables.TOOLS_BY_ID, "toString(id)", "tool_params")} FROM ChatInference
+                WHERE (function_name, variant_name, episode_id) IN (
+                    SELECT function_name, variant_name, episode_id FROM InferenceById
+                    WHERE id_uint IN (SELECT toUInt128(toUUID(episode_id)) FROM chosen)
+                ) AND id IN ({dialect.chosen}) AND tool_params <> ''
+                """,
+                tables.TOOLS_BY_ID,
+                chosen=ids,
+            )
+        )
+    calls = pa.Table.from_batches(batches, _CALLS)
     with duckdb.connect() as connection:
         connection.execute(read_sql("macros"))
         connection.register("calls", calls)
@@ -64,3 +95,27 @@ def rendered_prompts(clickhouse_url: str, inference_ids: Iterable[str]) -> Mappi
         )
         for inference_id, prompt, tools in rows
     }
+
+
+def stored_rows(clickhouse_url: str, episode_ids: Sequence[str]) -> Mapping[str, set[str]]:
+    """The ids of all inferences of these episodes and of the metrics logged about them, by episode id.
+
+    Args:
+        clickhouse_url: `http://user:password@host:port/database`.
+        episode_ids: Which; those that the database does not hold are left out of the answer.
+
+    Raises:
+        ServiceError: The database cannot be reached, or failed.
+    """
+    chosen, found = tables.chosen(episode_ids), dict[str, set[str]]()
+    dialect = connect(clickhouse_url)
+    sql = " UNION ALL ".join(
+        f"SELECT {columns(tables.ROW_IDS, dialect.text(column), dialect.text('id'))}"
+        f" FROM {dialect.stored[table].name} WHERE {dialect.in_chosen(column, chosen)}"
+        for table, column in _ROWS
+    )
+    with contextlib.closing(dialect.connection):
+        for batch in dialect.stream(sql, tables.ROW_IDS, chosen=chosen):
+            for episode_id, row_id in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                found.setdefault(episode_id, set()).add(row_id)
+    return found

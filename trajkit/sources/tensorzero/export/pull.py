@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from trajkit.sources.request import ExportRequest, Tally
 from trajkit.sources.tensorzero.connect import tables
+from trajkit.sources.tensorzero.connect.database import TensorZero
 from trajkit.sources.tensorzero.connect.streams import Count, Progress, aside, leave_copies, load
 from trajkit.sources.tensorzero.export.choose import Workspace
 from trajkit.sources.tensorzero.export.grouping import count_buckets
@@ -67,7 +68,7 @@ class Pull:
     def __init__(
         self,
         workspace: Workspace,
-        database: tables.Database,
+        database: TensorZero,
         request: ExportRequest,
         list_steps: Callable[[], None],
         on_progress: Callable[[Progress], None],

@@ -15,8 +15,8 @@ import pyarrow.compute
 
 from trajkit.formats.chat_message import learn_names, message_of
 from trajkit.schema import Message, message
-from trajkit.sources.tensorzero.connect import tables
-from trajkit.sources.tensorzero.export.ids import texts_of
+from trajkit.sources.tensorzero.connect.database import TensorZero
+from trajkit.sources.tensorzero.connect.tables import texts_of
 from trajkit.sources.tensorzero.export.late import described, undescribed
 from trajkit.sources.tensorzero.export.spool import Group, Spool
 from trajkit.store.arrow import json_text, message_value
@@ -38,7 +38,7 @@ class WithoutPrompt:
                 self._buckets.update(cast("list[int]", without.column("bucket").unique().to_pylist()))
             yield batch
 
-    def fill(self, database: tables.Database, calls: Spool) -> None:
+    def fill(self, database: TensorZero, calls: Spool) -> None:
         """Put prompts into the calls that have none, where what was sent is known and understood."""
         for number in sorted(self._buckets):
             table = Group(calls, [number], "row").table(calls.schema.names).drop_columns(["row"])

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute
 
-from trajkit.sources.tensorzero.export.ids import texts_of
+from trajkit.sources.tensorzero.connect.tables import texts_of
 from trajkit.sources.tensorzero.export.late import described_again
 from trajkit.sources.tensorzero.export.spool import Group, Spool
 

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 from trajkit.schema import FeedbackKind, MetricLevel
 from trajkit.sources.access import LimitReached
 from trajkit.sources.request import ExportRequest
+from trajkit.sources.tensorzero.connect.database import TensorZero
 from trajkit.sources.tensorzero.export.config import ConfiguredMetric
 from trajkit.sources.tensorzero.look.models import (
     DatabaseLook,
@@ -27,7 +28,6 @@ from trajkit.sources.tensorzero.look.models import (
 from trajkit.sources.tensorzero.look.queries import (
     MOST_VALUES,
     QUANTILES,
-    Looked,
     LookTables,
     counts_query,
     feedback_query,
@@ -50,7 +50,7 @@ Found = TypeVar("Found")
 _Counts = tuple[int | None, int | None, int | None, int | None]
 
 
-def look(database: Looked) -> DatabaseLook:
+def look(database: TensorZero) -> DatabaseLook:
     """Look at a database.
 
     Args:
@@ -67,9 +67,10 @@ def look(database: Looked) -> DatabaseLook:
 class _Look:
     """One description; numbers that could not be found are recorded by name."""
 
-    def __init__(self, database: Looked) -> None:
+    def __init__(self, database: TensorZero) -> None:
         self._database = database
-        self._tables: LookTables = database.look_tables()
+        self._tables = LookTables(database.dialect)
+        self._query = database.dialect.connection.query
         self._unknown: dict[str, str] = {}
 
     def everything(self) -> DatabaseLook:
@@ -108,18 +109,16 @@ class _Look:
             return otherwise
 
     def _counts(self) -> _Counts:
-        ((n_inferences, n_episodes, first_ms, last_ms),) = self._database.look_rows(
-            counts_query(self._tables), {}
-        )
+        ((n_inferences, n_episodes, first_ms, last_ms),) = self._query(counts_query(self._tables), {})
         return n_inferences, n_episodes, *((first_ms, last_ms) if n_inferences else (None, None))
 
     def _feedback(self) -> dict[str, int]:
-        return {kind: int(n) for kind, n in self._database.look_rows(feedback_query(self._tables), {})}
+        return {kind: int(n) for kind, n in self._query(feedback_query(self._tables))}
 
     # -- functions -------------------------------------------------------------------------------------------
 
     def _functions(self) -> tuple[tuple[FunctionLook, ...], int | None]:
-        rows = self._database.look_rows(functions_query(self._tables, MOST_FUNCTIONS), {})
+        rows = self._query(functions_query(self._tables, MOST_FUNCTIONS))
         variants = self._variants()
         found = tuple(
             FunctionLook(
@@ -136,7 +135,7 @@ class _Look:
         return found, rows[0][-1] if rows else 0
 
     def _variants(self) -> list[tuple[str, VariantLook]]:
-        rows = self._database.look_rows(variants_query(self._tables, MOST_VARIANTS), {})
+        rows = self._query(variants_query(self._tables, MOST_VARIANTS))
         return [
             (
                 function,
@@ -155,7 +154,7 @@ class _Look:
 
     def _metrics(self) -> tuple[tuple[MetricLook, ...], int | None]:
         configured = self._database.metrics()
-        rows = self._database.look_rows(levels_query(self._tables, MOST_METRICS), {})
+        rows = self._query(levels_query(self._tables, MOST_METRICS))
         names = [row[0] for row in rows]
         no_quantiles: dict[str, Quantiles] = {}
         quantiles = self._known("quantiles of metrics", lambda: self._quantiles(names), no_quantiles)
@@ -181,7 +180,7 @@ class _Look:
     def _quantiles(self, names: list[str]) -> dict[str, Quantiles]:
         if not names:
             return {}
-        rows = self._database.look_rows(
+        rows = self._query(
             quantiles_query(self._tables, len(names)), {f"name_{i}": name for i, name in enumerate(names)}
         )
         return {
@@ -194,7 +193,7 @@ class _Look:
         bounds = [_bounds(metric) for metric in asked]
         if not asked:
             return metrics
-        rows = self._database.look_rows(
+        rows = self._query(
             kept_query(
                 self._tables,
                 [(metric.is_minimized, some) for metric, some in zip(asked, bounds, strict=True)],
@@ -218,7 +217,7 @@ class _Look:
     # -- tags ------------------------------------------------------------------------------------------------
 
     def _tags(self) -> tuple[tuple[TagLook, ...], int | None]:
-        rows = self._database.look_rows(tags_query(self._tables, MOST_TAGS), {})
+        rows = self._query(tags_query(self._tables, MOST_TAGS))
         by_key: dict[str, TagLook] = {}
         for key, value, n, n_values, n_inferences, _ in rows:
             before = by_key.get(key)

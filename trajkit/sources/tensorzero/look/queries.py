@@ -1,16 +1,18 @@
-"""The queries of `look`, in SQL that ClickHouse, Postgres and DuckDB all understand.
-
-Each database defines in `LookTables` how its tables become the few relations that are read here.
-"""
+"""The queries of `look`, in SQL that ClickHouse, Postgres and DuckDB all understand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Sequence
 
-from trajkit.schema.base import JsonObject
-from trajkit.sources.request import ExportRequest
-from trajkit.sources.tensorzero.export.config import ConfiguredMetric
+from trajkit.schema.feedback import ABANDONED_TAG
+from trajkit.sources.tensorzero.connect.dialect import (
+    EVAL,
+    FEEDBACK,
+    INFERENCES,
+    IS_NAMED,
+    PURPOSE,
+    Dialect,
+)
 
 QUANTILES = {
     "least": 0.0,
@@ -33,8 +35,12 @@ _TAG_VALUES = 3
 """Values that are listed of a tag."""
 
 
-class LookTables(NamedTuple):
-    """Queries for the relations of a look, and what each database spells in its own way."""
+class LookTables:
+    """Queries for the relations of a look.
+
+    Args:
+        dialect: Of the database.
+    """
 
     inference: str
     """id, episode_id, function_name, variant_name, function_type, at_ms (of its id), is_named (not a function
@@ -50,40 +56,40 @@ class LookTables(NamedTuple):
     """target_id: episodes that a rollout left half-played"""
     tag: str
     """key, value: one row per tag of every inference"""
-    quantiles: Callable[[Sequence[float]], str]
-    """An aggregate over `value`: a list of the measured values at these shares"""
-    single: Callable[[str], str]
-    """An expression in single precision"""
-    bind: Callable[[str], str]
-    """The place of a text that is bound under a name"""
+
+    def __init__(self, dialect: Dialect) -> None:
+        d = dialect
+        self.single, self.quantiles, self.bind = d.single, d.quantiles, d.bind
+        self.inference = _all(
+            f"SELECT id, episode_id, {d.bytewise('function_name')} AS function_name,"
+            f" {d.bytewise('variant_name')} AS variant_name, '{kind}' AS function_type,"
+            f" {d.at_ms('id')} AS at_ms, {IS_NAMED} AS is_named, {d.is_eval} AS is_eval"
+            f" FROM {d.table(table)}"
+            for kind, table in INFERENCES.items()
+        )
+        latest = {
+            kind: d.latest(FEEDBACK[kind][0], "metric_name, target_id", d.measured(kind))
+            for kind in ("float", "boolean")
+        }
+        self.latest = _all(
+            f"SELECT {d.bytewise('metric_name')} AS metric_name, '{kind}' AS kind, target_id, latest AS value"
+            f" FROM ({sql}) AS {kind}_latest"
+            for kind, sql in latest.items()
+        )
+        self.feedback = _all(
+            f"SELECT '{kind}' AS kind FROM {d.table(table)}" for kind, (table, _) in FEEDBACK.items()
+        )
+        self.marked = _all(
+            f"SELECT {target} AS target_id FROM {d.table(table)} WHERE {d.tag_is(PURPOSE, EVAL)}"
+            for table, target in FEEDBACK.values()
+        )
+        abandoned = d.has_tag(f"'{ABANDONED_TAG}'")
+        self.abandoned = f"SELECT target_id FROM {d.table('comment_feedback')} WHERE {abandoned}"
+        self.tag = _all(map(d.tag_pairs, INFERENCES.values()))
 
 
-class Looked(Protocol):
-    """A database that can be looked at."""
-
-    def describe(self) -> JsonObject:
-        """Where this is, without credentials: `kind`, `url` and, where it has one, `schema_level`."""
-        ...
-
-    def check(self, request: ExportRequest) -> None:
-        """Raise unless the tables are there."""
-        ...
-
-    def metrics(self) -> dict[str, ConfiguredMetric]:
-        """The metrics it knows."""
-        ...
-
-    def text_bytes(self) -> int:
-        """Roughly how many bytes of text the steps of the whole database hold; 0 when it does not tell."""
-        ...
-
-    def look_tables(self) -> LookTables:
-        """How its tables become the relations of a look."""
-        ...
-
-    def look_rows(self, sql: str, bound: Mapping[str, str]) -> list[tuple[Any, ...]]:
-        """A small answer; `LimitReached` when the server has not the time or the memory for it."""
-        ...
+def _all(queries: Iterable[str]) -> str:
+    return " UNION ALL ".join(queries)
 
 
 def counts_query(tables: LookTables) -> str:

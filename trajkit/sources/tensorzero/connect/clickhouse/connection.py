@@ -11,13 +11,12 @@ import pyarrow as pa
 from trajkit._core.lazy import need
 from trajkit.errors import ServiceError
 from trajkit.sources.access import Access
-from trajkit.sources.tensorzero.connect.clickhouse.errors import CUT_SHORT, service_errors
-from trajkit.sources.tensorzero.connect.clickhouse.url import Address, parse_url
+from trajkit.sources.tensorzero.connect.dialect import Values
+from trajkit.sources.tensorzero.connect.errors import CUT_SHORT, service_errors
+from trajkit.sources.tensorzero.connect.url import Address
 
 if TYPE_CHECKING:
     from clickhouse_connect.driver.client import Client
-
-__all__ = ["Address", "Connection", "parse_url"]
 
 _CONNECT_TIMEOUT_S = 10
 _STREAM_TIMEOUT_S = 600
@@ -34,20 +33,29 @@ class Connection:
     """A read-only connection; every failure of the server or of the network is a `ServiceError`.
 
     Args:
-        url: `http://user:password@host:port/database`.
+        address: Where it is.
         access: Limits on its queries on the server.
+        patience_s: Longest time of a query in seconds, where `access` sets none and the user may.
 
     Raises:
         ServiceError: It cannot be reached, refuses the user, or does not let the user set what `access` asks.
-        RequestError: The URL is not one, or the file of certificates holds none.
+        RequestError: The file of certificates holds none.
         MissingExtra: clickhouse-connect is not installed.
     """
 
-    def __init__(self, url: str, access: Access = Access()) -> None:  # noqa: B008 -- frozen
-        self.address = parse_url(url)
-        self._client = _connect(self.address, access)
+    def __init__(
+        self,
+        address: Address,
+        access: Access = Access(),  # noqa: B008 -- frozen
+        *,
+        patience_s: int | None = None,
+    ) -> None:
+        self.address = address
+        self._client = _connect(address, access)
         self._columns: dict[str, set[str]] = {}
         try:
+            if patience_s is not None and access.max_seconds is None:
+                self.prefer("max_execution_time", str(patience_s))
             self._limit(access)
         except BaseException:
             self._client.close()
@@ -103,14 +111,14 @@ class Connection:
         setting = self._client.server_settings.get(name)
         return setting is not None and not setting.readonly
 
+    @property
+    def shown(self) -> str:
+        """Where it is, without credentials."""
+        return self.address.shown
+
     def close(self) -> None:
         """Close the connection."""
         self._client.close()
-
-    @property
-    def version(self) -> str:
-        """The version of the server."""
-        return str(self._client.server_version)
 
     def has(self, table: str, column: str | None = None) -> bool:
         """Whether the database has this table, and this column in it."""
@@ -123,34 +131,25 @@ class Connection:
                 self._columns.setdefault(name, set()).add(found)
         return table in self._columns and (column is None or column in self._columns[table])
 
-    def query(self, sql: str, parameters: dict[str, Any] | None = None) -> list[tuple[Any, ...]]:
+    def query(self, sql: str, values: Values | None = None) -> list[tuple[Any, ...]]:
         """A small answer as rows."""
         with service_errors(self.address):
-            return [tuple(row) for row in self._client.query(sql, parameters=parameters).result_rows]
+            return [tuple(row) for row in self._client.query(sql, parameters=dict(values or {})).result_rows]
 
     def stream(
         self,
         sql: str,
         schema: pa.Schema,
-        parameters: dict[str, Any] | None = None,
+        values: Values | None = None,
         *,
         chosen: pa.Table | None = None,
         heads: pa.Table | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """An answer of any size as Arrow batches of this schema.
-
-        Args:
-            sql: The query; it may read `chosen` and `heads`.
-            schema: Names and types of the batches, in the order of the query's columns.
-            parameters: Bound by the server, never pasted into the query.
-            chosen: A table of one column `episode_id` that travels with the query; it needs no right to
-                write.
-            heads: Another one (`tables.HEADS`).
-        """
+        """An answer of any size as Arrow batches; `heads` (`tables.HEADS`) travels as `chosen` does."""
         with service_errors(self.address):
             answer: Any = self._client.raw_stream(
                 sql,
-                parameters=parameters,
+                parameters=dict(values or {}),
                 fmt="ArrowStream",
                 external_data=_external({"chosen": chosen, "heads": heads}),
             )

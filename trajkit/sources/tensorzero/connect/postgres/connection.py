@@ -20,11 +20,9 @@ import pyarrow as pa
 from trajkit._core.lazy import need
 from trajkit.sources.access import Access
 from trajkit.sources.tensorzero.connect.background import Told, in_background
-from trajkit.sources.tensorzero.connect.postgres.errors import service_errors
-from trajkit.sources.tensorzero.connect.postgres.url import parse_url
-
-Values = Mapping[str, str | list[str]]
-"""Values by name, to be bound: texts, and lists of texts."""
+from trajkit.sources.tensorzero.connect.dialect import Values
+from trajkit.sources.tensorzero.connect.errors import service_errors
+from trajkit.sources.tensorzero.connect.url import Address
 
 _CONNECT_TIMEOUT_S = 10
 _SILENCE_S = 1800.0
@@ -55,32 +53,33 @@ def bound_list(name: str) -> str:
     return f"ARRAY(SELECT json_array_elements_text(current_setting('trajkit.{name}')::json))"
 
 
-def bound_ids(name: str, n_ids: int) -> str:
-    """A query for ids that are bound as texts joined by commas, one row each.
-
-    Args:
-        name: The name under which they are bound.
-        n_ids: How many they are: so the planner knows it, too.
-    """
-    every = f"(SELECT string_to_array(current_setting('trajkit.{name}'), ',')::uuid[])"
-    return f"SELECT ({every})[i] AS id FROM generate_series(1, {n_ids}) AS i"
-
-
 class Connection:
     """Read-only connections, one for each stream that is open; every failure is a `ServiceError`.
 
     Args:
-        url: `postgresql://user:password@host:port/database`.
+        address: Where it is.
         access: Limits on queries on the server.
+        patience_s: Longest time of a query in seconds, where `access` sets none.
     """
 
-    def __init__(self, url: str, access: Access = Access()) -> None:  # noqa: B008 -- frozen
-        self.address = parse_url(url)
-        self._access = access
+    def __init__(
+        self,
+        address: Address,
+        access: Access = Access(),  # noqa: B008 -- frozen
+        *,
+        patience_s: int | None = None,
+    ) -> None:
+        self.address = address
+        self._access = access.model_copy(update={"max_seconds": access.max_seconds or patience_s})
         self._idle: list[tuple[_One, float]] = []
         self._lock = threading.Lock()
         self._columns: dict[str, set[str]] | None = None
         self.query("SELECT 1")  # so that a wrong password shows now
+
+    @property
+    def shown(self) -> str:
+        """Where it is, without credentials."""
+        return self.address.shown
 
     def close(self) -> None:
         """Let go of them."""
@@ -113,14 +112,16 @@ class Connection:
             rows += zip(*(column.to_pylist() for column in batch.columns), strict=True)
         return rows
 
-    def stream(self, sql: str, schema: pa.Schema, values: Values | None = None) -> Iterator[pa.RecordBatch]:
-        """An answer of any size as Arrow batches of this schema.
-
-        Args:
-            sql: The query; `bound` and `bound_list` are how it reads `values`.
-            schema: Names and types of the batches, in the order of the query's columns.
-            values: Bound by the server, never pasted into the query.
-        """
+    def stream(
+        self, sql: str, schema: pa.Schema, values: Values | None = None, *, chosen: pa.Table | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """An answer of any size as Arrow batches; `bound` and `bound_list` are how a query reads `values`."""
+        if chosen is not None:
+            values = {**(values or {}), "chosen": ",".join(map(str, chosen.column(0).to_pylist()))}
+            every = "(SELECT string_to_array(current_setting('trajkit.chosen'), ',')::uuid[])"
+            # the series tells the planner how many there are
+            ids = f"SELECT ({every})[i] AS id FROM generate_series(1, {chosen.num_rows}) AS i"
+            sql = f"WITH chosen AS MATERIALIZED ({ids}) ({sql})"
         for batch in self._batches(sql, values or {}):
             if batch.num_rows:
                 yield _cast(batch, schema)

@@ -1,6 +1,4 @@
--- The tables of an archive as queries want them: both kinds of inferences together, and all feedback.
---
--- Reads: the tables of archive/layout.py. Makes: inference, feedback, and macros.
+-- Macros for the tables of archive/layout.py.
 
 CREATE MACRO ms_of(id) AS CAST('0x' || replace(left(id, 13), '-', '') AS UBIGINT);
 
@@ -34,31 +32,3 @@ CREATE MACRO shortest(number) AS CASE
     WHEN isfinite(single(number)) AND abs(single(number)) < 1e21 AND single(number) = trunc(single(number))
         THEN CAST(CAST(CAST(single(number) AS VARCHAR) AS DECIMAL(38, 0)) AS VARCHAR)
     ELSE regexp_replace(replace(CAST(single(number) AS VARCHAR), 'e+', 'e'), 'e-0+', 'e-') END;
-
-CREATE VIEW inference AS
-SELECT id, episode_id, function_name, variant_name, 'json' AS function_type, input, output, auxiliary_content,
-    NULL AS tool_params, NULL::VARCHAR[] AS dynamic_tools, NULL::VARCHAR[] AS dynamic_provider_tools,
-    NULL AS allowed_tools, NULL AS tool_choice, NULL::BOOLEAN AS parallel_tool_calls,
-    coalesce(tags, []) AS tags, inference_params, processing_time_ms, snapshot_hash, marks_of(not_utf8) AS marks
-FROM json_inference
-UNION ALL
-SELECT id, episode_id, function_name, variant_name, 'chat', input, output, NULL,
-    tool_params, dynamic_tools, dynamic_provider_tools, allowed_tools, tool_choice, parallel_tool_calls,
-    coalesce(tags, []), inference_params, processing_time_ms, snapshot_hash, marks_of(not_utf8)
-FROM chat_inference;
-
-CREATE VIEW feedback AS
-SELECT id, target_id, 'float' AS kind, metric_name, shortest(value) AS value, coalesce(tags, []) AS tags,
-    value AS number, marks_of(not_utf8) AS marks
-FROM float_feedback
-UNION ALL
-SELECT id, target_id, 'boolean', metric_name, CASE WHEN value THEN 'true' ELSE 'false' END, coalesce(tags, []),
-    NULL, marks_of(not_utf8)
-FROM boolean_feedback
-UNION ALL
-SELECT id, target_id, 'comment', 'comment', CAST(to_json(value) AS VARCHAR), coalesce(tags, []), NULL,
-    marks_of(not_utf8)
-FROM comment_feedback
-UNION ALL
-SELECT id, inference_id, 'demonstration', 'demonstration', value, coalesce(tags, []), NULL, marks_of(not_utf8)
-FROM demonstration_feedback;

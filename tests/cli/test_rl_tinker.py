@@ -1,0 +1,139 @@
+"""`trajkit rl tinker` through the official client, against a stand-in that speaks its protocol and trains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.tiny import make_tiny
+from tests.training.rl.tinker_standin import KEY, TinkerStandIn
+from trajkit.cli.main import run
+from trajkit.store.dataset import open_dataset
+from trajkit.training.job import TuneJob
+from trajkit.training.runs import Runs
+
+WORLD = "tests.training.rl.worlds:Letters"
+RESERVED = '[[reserved]]\nenv = "letters"\ntasks = ["default"]\nseeds = "100:108"\nstates = []\n'
+QUICK = (
+    "--seeds-per-iteration 4 --num-generations 6 --max-new-tokens 1 --history 0 --learning-rate 0.01"
+    " --loss-fn ppo --minibatches 2"
+)
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return make_tiny(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def service(base: str) -> Iterator[TinkerStandIn]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    with TinkerStandIn(base) as stand_in:
+        yield stand_in
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TINKER_API_KEY", KEY)
+    Path("trajkit.toml").write_text(RESERVED)
+
+
+def rl(service: TinkerStandIn, base: str, *options: str) -> int:
+    command = ["rl", "tinker", "--model", base, "--env", WORLD, "--base-url", service.url]
+    return run([*command, *QUICK.split(), *options])
+
+
+def job() -> TuneJob:
+    (found,) = Runs(Path("runs")).all()
+    return found
+
+
+def events(kind: str) -> list[dict[str, Any]]:
+    return [event for event in Runs(Path("runs")).events(job().job_id) if event["kind"] == kind]
+
+
+def key_is_nowhere(capsys: pytest.CaptureFixture[str]) -> str:
+    """What was said, which has no key in it, as no file of the working folder has."""
+    said = "".join(capsys.readouterr())
+    files = [path for path in Path().rglob("*") if path.is_file()]
+    assert KEY not in said
+    assert not [path for path in files if KEY.encode() in path.read_bytes()]
+    return said
+
+
+def test_nothing_is_called_before_a_yes_and_a_key(
+    service: TinkerStandIn, base: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert rl(service, base, "--iterations", "3", "--dry-run") == 0
+    said = capsys.readouterr().err
+    assert f"model     {base} at {service.url}: an adapter of rank 32" in said
+    assert "tokens    88 episodes; a step reads" in said  # 3 x 4 x 6, and 8 held-out ones before and after
+    assert "price     not known here" in said
+    assert rl(service, base) == 2
+    assert "--yes trains" in capsys.readouterr().err
+    assert rl(service, base, "--yes", "--seeds", "99:101") == 2
+    assert "reserved" in capsys.readouterr().err
+    assert rl(service, base, "--yes", "--set", "play.temperature=0.5") == 2
+    assert "at temperature 1" in capsys.readouterr().err
+    monkeypatch.delenv("TINKER_API_KEY")
+    assert rl(service, base, "--yes") == 2
+    assert "TINKER_API_KEY is not set" in capsys.readouterr().err
+    assert not list(Runs(Path("runs")).all())
+    assert not service.keys
+
+
+def test_it_learns_at_the_service_and_goes_on_after_a_failure(
+    service: TinkerStandIn, base: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = ("--iterations", "4", "--eval-every", "2", "--keep-rollouts", "--yes")
+    service.fails_after = 2
+    assert rl(service, base, *options) == 1
+    assert "the model is out of order" in key_is_nowhere(capsys)
+    assert job().status == "failed"
+    assert job().remote["n_done"] == 2
+    assert list(service.saved)[-1] == job().remote["state"]
+    service.fails_after = None
+    assert run(["jobs", "resume"]) == 0
+    key_is_nowhere(capsys)
+    made = job()
+    assert made.status == "succeeded"
+    assert [event["iteration"] for event in events("iteration")] == [1, 2, 3, 4]
+    assert [event["iteration"] for event in events("evaluation")] == [0, 2, 4]
+    assert {name for name, _ in service.losses} == {"ppo"}
+    assert len(service.losses) == 8
+    # what the service computes for the tokens is what it said when it drew them
+    assert max(event["drift"] for event in events("iteration")) < 1e-5
+    assert made.result["success"] == max(event["success"] for event in events("evaluation")[1:])
+    assert made.result["success"] > made.result["first_success"] + 0.3
+    assert made.result["model"] in service.samplers
+    page = (Path("runs") / made.job_id / "rl.html").read_text()
+    assert "Held-out seeds" in page
+    assert "Entropy" in page
+    stores = [open_dataset(path) for path in sorted((Path("runs") / made.job_id / "rollouts").iterdir())]
+    assert [store.store.manifest.counts.n_episodes for store in stores] == [24] * 4
+    (entry,) = stores[0].store.manifest.lineage
+    assert entry.verb == "rl tinker"
+    assert run(["jobs", "show", made.job_id]) == 0
+    assert rl(service, base, *options) == 0  # the same job: nothing is trained and paid twice
+    assert len(service.losses) == 8
+
+
+def test_a_service_that_does_not_know_the_key_says_so_without_it(
+    service: TinkerStandIn, base: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = "tml-another-key-of-a-test"
+    monkeypatch.setenv("TINKER_API_KEY", other)
+    assert rl(service, base, "--yes") == 1
+    said = "".join(capsys.readouterr())
+    assert f"{service.url} was asked to begin: Error code: 401" in said
+    assert "is TINKER_API_KEY the key of this service?" in said
+    files = [path for path in Path().rglob("*") if path.is_file()]
+    assert not [path for path in files if other.encode() in path.read_bytes()]
+    assert other not in said

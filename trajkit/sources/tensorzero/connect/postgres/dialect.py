@@ -1,0 +1,263 @@
+"""TensorZero's tables in Postgres, and Postgres's SQL for what is said of them.
+
+An inference is stored in two tables: a narrow one, and one with its payload, which may have expired earlier.
+There is no `tool_params`: a function's own tools are in its configuration only. UUIDv7 compare as their bytes
+do, which is the order of their times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+
+from trajkit.errors import ServiceError
+from trajkit.sources.tensorzero.connect import jsonb
+from trajkit.sources.tensorzero.connect.dialect import Dialect, Stored, Values, least_id
+from trajkit.sources.tensorzero.connect.postgres.connection import Connection, bound, bound_list
+from trajkit.sources.tensorzero.connect.slot import in_postgres
+from trajkit.store.layout import quoted
+
+# halfway between the largest 32-bit float and what would come after it; and half of the smallest: what is
+# beyond does not fit, and a cast would fail
+_TOO_LARGE, _TOO_SMALL = "3.4028235677973366e38", "7.006492321624085e-46"
+_SINGLE = f"""(CASE
+    WHEN value = 'NaN' OR abs(value) = 'Infinity' THEN value::float4
+    WHEN abs(value) >= {_TOO_LARGE} THEN (CASE WHEN value > 0 THEN 'Infinity' ELSE '-Infinity' END)::float4
+    WHEN abs(value) <= {_TOO_SMALL} THEN (CASE WHEN value::text LIKE '-%' THEN '-0' ELSE '0' END)::float4
+    ELSE value::float4 END)"""
+"""A float metric in single precision, as ClickHouse keeps it."""
+
+NUMBER = f"({_SINGLE})::text::float8"
+"""The same as a double: the one whose shortest decimal is that of the 32-bit float."""
+
+_EXPONENT_FROM, _EXPONENT_BELOW = "1e21", "1e-6"  # for ClickHouse; Postgres writes exponents long before
+NUMBER_TEXT = f"""(CASE
+    WHEN value = 'NaN' THEN 'nan'
+    WHEN abs({_SINGLE}) = 'Infinity' THEN CASE WHEN value > 0 THEN 'inf' ELSE '-inf' END
+    WHEN abs({_SINGLE}) >= {_EXPONENT_FROM} THEN replace({_SINGLE}::text, 'e+', 'e')
+    WHEN {_SINGLE} = 0 THEN {_SINGLE}::text
+    WHEN abs({_SINGLE}) < {_EXPONENT_BELOW}::float4 THEN replace({_SINGLE}::text, 'e-0', 'e-')
+    ELSE {_SINGLE}::text::numeric::text END)"""
+"""The same as ClickHouse writes it: the shortest decimal."""
+
+_STEP = "tags->>'trajkit.step'"
+TEXT_OR_JSON = "CASE jsonb_typeof({0}) WHEN 'string' THEN {0} #>> '{{}}' ELSE {0}::text END"
+"""A text that is stored as JSON, or JSON as text."""
+
+
+class Postgres(Dialect):
+    """TensorZero's Postgres."""
+
+    source_name = "tensorzero-postgres"
+    stored = {
+        "chat_inference": Stored("chat_inferences", "chat_inference_data"),
+        "json_inference": Stored("json_inferences", "json_inference_data"),
+        "model_inference": Stored("model_inferences", "model_inference_data"),
+        "float_feedback": Stored("float_metric_feedback"),
+        "boolean_feedback": Stored("boolean_metric_feedback"),
+        "comment_feedback": Stored("comment_feedback"),
+        "demonstration_feedback": Stored("demonstration_feedback"),
+        "config_snapshot": Stored("config_snapshots", renamed={"templates": "extra_templates"}),
+        "evaluation_run": Stored("workflow_evaluation_runs"),
+        "evaluation_episode": Stored("workflow_evaluation_run_episodes"),
+        "chat_datapoint": Stored("chat_datapoints"),
+        "json_datapoint": Stored("json_datapoints"),
+    }
+    chosen = "SELECT id FROM chosen"
+    is_prompt_there = "input_messages IS NOT NULL"
+    calls_join = "JOIN ({}) AS i ON m.inference_id = i.of_inference"
+    tool_params = "NULL"
+    tool_choice = TEXT_OR_JSON.format("tool_choice")
+    tags_object = "(tags - 'trajkit.step')::text"
+    env_step = f"CASE WHEN {_STEP} ~ '^[+-]?[0-9]{{1,18}}$' THEN ({_STEP})::bigint END"
+    tags_map = "tags::text"
+    templates = "extra_templates::text"
+    tasks = """
+        SELECT episode_id::text, run_id::text, task_name, tags::text
+        FROM tensorzero.workflow_evaluation_run_episodes WHERE staled_at IS NULL
+    """
+    connection: Connection
+
+    def stream(
+        self, sql: str, schema: pa.Schema, values: Values | None = None, *, chosen: pa.Table | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The answer to a query; JSON is spelled as TensorZero does."""
+        respelled = {
+            field.name: jsonb.tags(field.name)
+            if pa.types.is_map(field.type)
+            else jsonb.SPELLED[field.name](field.name)
+            for field in schema
+            if pa.types.is_map(field.type) or field.name in jsonb.SPELLED
+        }
+        texts = [
+            pa.field(field.name, pa.string() if pa.types.is_map(field.type) else field.type)
+            for field in schema
+        ]
+        found = self.connection.stream(sql, pa.schema(texts), values, chosen=chosen)
+        return jsonb.respelled(found, schema, respelled) if respelled else found
+
+    @property
+    def cost(self) -> str:
+        """What a call cost, where the database is young enough to know it."""
+        return "cost::float8" if self.has("model_inference", "cost") else "NULL"
+
+    @property
+    def text_bytes(self) -> str:
+        """A query for the size of the payloads.
+
+        Postgres mostly compresses columns that are not read: the requests and responses of models.
+        """
+        leaves = " UNION ALL ".join(
+            f"SELECT relid FROM pg_partition_tree('tensorzero.{stored.payload}'::regclass) WHERE isleaf"
+            for stored in self.stored.values()
+            if stored.payload is not None
+        )
+        return f"SELECT sum(pg_table_size(relid))::bigint FROM ({leaves}) AS t"
+
+    def table(self, name: str) -> str:
+        """A table for FROM, without its payload."""
+        return f"tensorzero.{self.stored[name].name}"
+
+    def payload(self, name: str) -> str:
+        """The table with the texts of the rows of a table, and their ids."""
+        stored = self.stored[name]
+        return f"tensorzero.{stored.payload or stored.name}"
+
+    def wide(self, name: str) -> str:
+        """A table with its payload."""
+        if self.stored[name].payload is None:
+            return self.table(name)
+        return f"{self.table(name)} AS m LEFT JOIN {self.payload(name)} AS d USING (id)"
+
+    def schema_level(self) -> int | None:
+        """The newest migration, where this user may read the table that records it."""
+        found = self.connection.query(
+            """
+            SELECT n.nspname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+            WHERE c.relname = '_sqlx_migrations' AND has_table_privilege(c.oid, 'SELECT')
+                AND has_schema_privilege(n.oid, 'USAGE') AND n.nspname IN ('public', 'tensorzero')
+            """
+        )
+        levels = [
+            self.connection.query(f"SELECT max(version) FROM {quoted(schema)}._sqlx_migrations")
+            for (schema,) in found
+        ]
+        return max((int(rows[0][0]) for rows in levels if rows[0][0] is not None), default=None)
+
+    def refusal(self, missing: Sequence[str]) -> ServiceError:
+        """The error for a database without these tables."""
+        return ServiceError(
+            f"{self.connection.shown} is not a TensorZero database that this user may read:"
+            f" missing {', '.join(f'tensorzero.{table}' for table in missing)}",
+            hint="the database is the last part of the URL, such as …:5432/tensorzero;"
+            " reading needs USAGE on the schema tensorzero, and SELECT on its tables",
+        )
+
+    # -- ids -------------------------------------------------------------------------------------------------
+
+    def text(self, column: str) -> str:
+        """An id as it is spelled."""
+        return f"{column}::text"
+
+    def before(self, ms: int, column: str = "id") -> str:
+        """That an id is from before a time, in milliseconds."""
+        return f"{column} < '{least_id(ms)}'::uuid"
+
+    def at_ms(self, column: str) -> str:
+        """The time in an id, in milliseconds: the bits of a UUID are read from its text."""
+        return f"('x' || translate(left({column}::text, 13), '-', ''))::bit(48)::bigint"
+
+    def slot(self, column: str) -> str:
+        """The slot of an episode's id."""
+        return in_postgres(column)
+
+    # -- names and tags --------------------------------------------------------------------------------------
+
+    def bind(self, name: str) -> str:
+        """A text that is bound."""
+        return bound(name)
+
+    def is_in(self, column: str, name: str) -> str:
+        """That a column has one of the texts that are bound as a list."""
+        return f"{column} = ANY({bound_list(name)})"
+
+    def each(self, name: str) -> str:
+        """A join with the texts that are bound as a list, each as `key`."""
+        return f"CROSS JOIN unnest({bound_list(name)}) AS key"
+
+    def tag(self, key: str) -> str:
+        """The value of a tag."""
+        return f"tags->>{key}"
+
+    def has_tag(self, key: str) -> str:
+        """That a row has a tag."""
+        return f"tags ? {key}"
+
+    def has_any_tag(self, keys: Sequence[str]) -> str:
+        """That a row has one of some tags."""
+        return f"tags ?| ARRAY[{', '.join(map(repr, keys))}]"
+
+    def tag_pairs(self, table: str) -> str:
+        """A query for `key` and `value` of every tag of a table."""
+        return (
+            f"SELECT {self.bytewise('t.key')} AS key, {self.bytewise('t.value')} AS value"
+            f" FROM {self.table(table)} CROSS JOIN jsonb_each_text(tags) AS t(key, value)"
+        )
+
+    # -- values ----------------------------------------------------------------------------------------------
+
+    def bit(self, condition: str, number: int) -> str:
+        """A condition as a bit of a whole number of 64."""
+        return f"(({condition})::int::bigint << {number})"
+
+    def json(self, column: str) -> str:
+        """A column of JSON as text; `stream` spells it as TensorZero does."""
+        return f"{column}::text"
+
+    def tool_list(self, column: str) -> str:
+        """A list of tools, objects or texts of such, as the text of a list of objects; null when empty."""
+        tool = "CASE jsonb_typeof(t) WHEN 'string' THEN (t #>> '{}')::jsonb ELSE t END"
+        items = f"jsonb_array_elements({column}) WITH ORDINALITY x(t, n)"
+        return f"CASE WHEN {column} <> '[]' THEN (SELECT jsonb_agg({tool} ORDER BY n) FROM {items})::text END"
+
+    def hash(self, column: str) -> str:
+        """A configuration's hash as TensorZero prints it."""
+        return f"lpad(encode({column}, 'hex'), 64, '0')"
+
+    def matches(self, pattern: str) -> str:
+        """That a raw request matches a regular expression."""
+        return f"raw_request ~ '{pattern}'"
+
+    def measured(self, kind: str) -> str:
+        """The value of a metric as a double; a float is the one of its shortest decimal."""
+        return NUMBER if kind == "float" else "value::int::float8"
+
+    def feedback_value(self, kind: str) -> str:
+        """The value of a piece of feedback as JSON."""
+        return {"float": NUMBER_TEXT, "comment": "to_json(value)::text"}.get(kind, "value::text")
+
+    def exact(self, kind: str) -> str:
+        """What the database holds of a float, where that is a double and another number."""
+        return f"CASE WHEN value <> {NUMBER} THEN value END" if kind == "float" else "NULL"
+
+    def latest(self, table: str, keys: str, value: str, condition: str = "true") -> str:
+        """A query for the value, as `latest`, of the last row by its id for each of some keys."""
+        return (
+            f"SELECT {keys}, {value} AS latest FROM (SELECT DISTINCT ON ({keys}) * FROM {self.table(table)}"
+            f" WHERE {condition} ORDER BY {keys}, id DESC) AS {table}"
+        )
+
+    # -- looking ---------------------------------------------------------------------------------------------
+
+    def bytewise(self, column: str) -> str:
+        """A text that is sorted as ClickHouse sorts, whatever the database's language."""
+        return f'{column} COLLATE "C"'
+
+    def quantiles(self, shares: Sequence[float]) -> str:
+        """An aggregate over `value`: a list of the smallest values that these shares do not exceed."""
+        return f"percentile_disc(ARRAY{list(shares)}) WITHIN GROUP (ORDER BY value)"
+
+    def single(self, expression: str) -> str:
+        """An expression in single precision."""
+        return f"CAST({expression} AS real)"
