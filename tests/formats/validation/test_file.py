@@ -127,5 +127,5 @@ def test_a_parquet_file_is_not_repaired(tmp_path: Path) -> None:
 def test_a_folder_is_no_file(tmp_path: Path) -> None:
     from trajkit.formats.validation.file import validate
 
-    with pytest.raises(DataError, match="no file"):
+    with pytest.raises(DataError, match="not a file"):
         validate(tmp_path, target="trl")

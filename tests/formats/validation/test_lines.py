@@ -58,7 +58,7 @@ def test_a_file_in_utf_16_says_so(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no file"):
+    with pytest.raises(DataError, match="not a file"):
         validate(tmp_path / "none.jsonl", target="trl")
 
 
@@ -76,5 +76,5 @@ def test_a_parquet_file_is_read_by_rows(tmp_path: Path) -> None:
 def test_a_file_that_only_claims_to_be_parquet_says_so(tmp_path: Path) -> None:
     path = tmp_path / "rows.parquet"
     path.write_bytes(GOOD)
-    with pytest.raises(DataError, match="no Parquet file"):
+    with pytest.raises(DataError, match="not a Parquet file"):
         validate(path, target="trl")
