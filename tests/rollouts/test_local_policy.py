@@ -202,7 +202,7 @@ def test_a_prompt_that_does_not_fit_ends_its_episode_and_no_other(monkeypatch: p
         return model
 
     monkeypatch.setattr(LocalModel, "open", small)
-    with open_run(session) as run, pytest.raises(Exception, match="reads 1 with the answer"):
+    with open_run(session) as run, pytest.raises(Exception, match="takes 1 with the answer"):
         run.play(on_played=ends.append)
     assert ends
     assert {one.fault.kind for one in ends if one.fault} == {"refused"}
