@@ -158,7 +158,7 @@ def test_a_whole_model_needs_its_base_named(base: str, capsys: pytest.CaptureFix
         (("episodes", "7:0"), "episode"),
         (("nowhere", "0:0"), "nowhere"),
         (("episodes", "0:0", "--n", "2"), "--temperature 1"),
-        (("episodes", "0:0", "--max-new-tokens", "5000"), "reads 4,096 with the answer"),
+        (("episodes", "0:0", "--max-new-tokens", "5000"), "takes 4,096 with the answer"),
     ],
 )
 def test_what_cannot_be_asked_is_said(

@@ -16,13 +16,20 @@ from trajkit.store.dataset import open_dataset
 from trajkit.training.runs import Runs
 
 SMALL = {
-    **dict.fromkeys(("held_out.task", "rollouts.task", "temperatures.task", "evaluated.task"), "goto"),
+    **dict.fromkeys(
+        (f"{step}.task" for step in ("held_out", "rollouts", "reinforced", "temperatures", "evaluated")),
+        "goto",
+    ),
     "rollouts.seeds": "0:8",
     "rollouts.max_steps": "3",
     **dict.fromkeys(("sides.ratio", "control_sides.ratio"), "train=0.5,val=0.5"),
     "good.where": "seed % 4 > 0",  # of so few none may be good
     **dict.fromkeys(("tuned.max_steps", "control.max_steps"), "1"),
-    "held_out.seeds": "1000:1003",
+    "reinforced.seeds": "8:9",
+    "reinforced.eval_seeds": "1003:1004",
+    "reinforced.max_episode_steps": "3",
+    "reinforced.iterations": "1",
+    "held_out.seeds": "1000:1004",
     "temperatures.seeds": "1002:1003",
     "temperatures.max_steps": "2",
     "evaluated.seeds": "1000:1002",
@@ -52,22 +59,23 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
     changes = [word for name, value in SMALL.items() for word in ("--set", f"{name}={value}")]
     assert run(["run", "babyai_local", "-o", "run", *changes, "--yes"]) == 0
     printed = capsys.readouterr()
-    assert "run  16 steps done" in printed.out
+    assert "run  17 steps done" in printed.out
     played, evaluated = (list(open_dataset(f"run/{name}")) for name in ("played", "evaluated"))
     assert {(episode.task, episode.seed) for episode in played} == {("goto", seed) for seed in range(8)}
     assert {step.model_name for episode in played for step in episode.steps} == {"agent"}
     assert {(episode.seed, (episode.origin or {})["policy"]) for episode in evaluated} == {
         (seed, variant)
         for seed in range(1000, 1002)
-        for variant in ("baseline", "baseline_sft", "baseline_control")
+        for variant in ("baseline", "baseline_control", "baseline_sft", "baseline_rl")
     }
     assert {
         (episode.seed, episode.tags["trajkit.decoding"]) for episode in open_dataset("run/temperatures")
-    } == {(1002, f"temperature={t}") for t in ("1", "0.7", "0.5", "0.25")}
-    jobs = [Runs(Path("run/runs")).load(name) for name in ("tuned", "control")]
-    assert [job.recipe["seed"] for job in jobs] == [0, 0]
+    } == {(1002, f"temperature={t}") for t in ("1", "0.5", "0.25")}
+    jobs = [Runs(Path("run/runs")).load(name) for name in ("tuned", "control", "reinforced")]
+    assert [job.recipe["seed"] for job in jobs] == [0, 0, 0]
     sides = [_digest(f"run/{name}/train") for name in ("sides", "control_sides")]
-    assert [job.train.digest for job in jobs] == sides
+    assert [job.train.digest for job in jobs[:2]] == sides
+    assert jobs[2].base.endswith("run/runs/tuned/merged")
     # of so few, the halves to train on are the same by chance in one run of thirty
     assert _digest("run/good") != _digest("run/good-control")
     for job in jobs:
@@ -83,6 +91,7 @@ def test_the_loop_plays_learns_registers_serves_and_measures(
             ("baseline", "baseline_sft"),
             ("baseline", "baseline_control"),
             ("baseline_control", "baseline_sft"),
+            ("baseline_sft", "baseline_rl"),
         )
         for t in ("1", "0.5")
     }

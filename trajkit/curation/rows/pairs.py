@@ -102,7 +102,7 @@ def convert_pairs(
         )
     asked = checked(form, options)
     if asked.good is not None:
-        raise RequestError("of pairs it is known which side is good", hint="leave --good out")
+        raise RequestError("pairs already have a better side", hint="leave --good out")
     place = Place(goal, asked.kind_of(goal), is_folder=False)
     tally = Tally()
     lengths = lengths_of(asked, is_text=False, tally=tally)
