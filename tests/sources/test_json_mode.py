@@ -19,7 +19,7 @@ from trajkit.sources.tensorzero.export.json_mode import (
 
 def wired(raw_request: Any, *, system: str | None, messages: str = "[{}]") -> str | None:
     raw = raw_request if isinstance(raw_request, str) else json.dumps(raw_request)
-    sql = wire_system(f"regexp_matches(raw_request, '{WIRE_PATTERN}')")
+    sql = wire_system(f"regexp_matches(raw_request, '{WIRE_PATTERN}')", "input_messages <> ''")
     with duckdb.connect() as connection:
         ((found,),) = connection.execute(
             f"SELECT {sql} FROM (SELECT $raw AS raw_request, $system AS system, $messages AS input_messages)",
