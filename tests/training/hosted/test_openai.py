@@ -317,7 +317,7 @@ def test_a_result_that_never_comes_says_how_to_wait_again(
     assert sft("--yes", "--detach") == 0
     assert run(["jobs", "wait", "--timeout", "0.1"]) == 2
     said = capsys.readouterr().err
-    assert "is queued still" in said
+    assert "is still queued" in said
     assert f"trajkit jobs wait {JOB}" in said
 
 
@@ -343,7 +343,7 @@ def test_a_job_can_be_halted_resumed_and_cancelled_from_another_process(
     assert run(["jobs", "cancel"]) == 0
     assert (service.jobs["ftjob-1"]["status"], service.files) == ("cancelled", {})
     assert run(["jobs", "cancel"]) == 2
-    assert "is cancelled already" in capsys.readouterr().err
+    assert "has already ended: cancelled" in capsys.readouterr().err
 
 
 def test_a_job_that_is_cancelled_at_the_service_ends_here_too(
@@ -379,7 +379,7 @@ def test_no_key_is_ever_written_or_shown(
     monkeypatch.setenv("OPENAI_API_KEY", "sk-wrong-key-987654321")
     assert sft("--yes", "--seed", "1") == 4
     said = capsys.readouterr().err
-    assert "OPENAI_API_KEY holds the key" in said
+    assert "check the key in OPENAI_API_KEY" in said
     assert "sk-wrong-key" not in said
     for path in Path("runs").rglob("*"):
         if path.is_file():

@@ -193,7 +193,7 @@ def test_the_address_may_come_from_the_environment_with_or_without_v1(
     [
         ({"n_epochs": 0}, "n_epochs: "),
         ({"epochs": 2}, "epochs: Extra inputs"),
-        ({"lora_alpha": 8}, "lora_alpha needs lora_r"),
+        ({"lora_alpha": 8}, "lora_alpha also needs lora_r"),
         ({"lora": False, "lora_r": 8}, "lora_r is an option of an adapter"),
         ({"dpo_beta": 0.1}, "dpo_beta is an option of preferences"),
     ],

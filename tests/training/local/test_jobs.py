@@ -113,7 +113,7 @@ def test_a_job_is_cancelled_goes_on_when_it_is_resumed_and_has_failed_when_its_p
     until(lambda: len(runs.events(job_id)) > 8)
     assert cancel(runs, job_id).status == JobStatus.CANCELLED
     n_done = runs.events(job_id)[-2]["n_done"]
-    with pytest.raises(RequestError, match="is cancelled already"):
+    with pytest.raises(RequestError, match="has already ended: cancelled"):
         cancel(runs, job_id)
     n_events = len(runs.events(job_id))
     job = start(runs, job_id)

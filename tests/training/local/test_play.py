@@ -96,7 +96,7 @@ def test_what_is_not_said_is_the_stores() -> None:
     assert (found.env, found.function, found.variant) == ("babyai", "act", "baseline")
     assert "goto" in found.tasks
     assert Path(found.config).is_absolute()
-    with pytest.raises(RequestError, match="which variant") as caught:
+    with pytest.raises(RequestError, match="the variant to play is not clear") as caught:
         staged(asked, train, Origin(("act",), ("baseline", "history")))
     assert "--set play.variant=baseline" in (caught.value.hint or "")
     with pytest.raises(RequestError, match="there is no configuration"):
