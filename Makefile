@@ -37,7 +37,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED) ## Play, export, convert and tune on this machine, in demo/ (about five minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/demo.sh demo
 
-loop: $(INSTALLED) ## A tiny model gets better by its own good episodes and then by reinforcement learning, in loop/ (about fifteen minutes)
+loop: $(INSTALLED) ## A tiny model gets better by its own good episodes and then by reinforcement learning, in loop/ (six to fifteen minutes)
 	@PATH="$(CURDIR)/$(BIN):$$PATH" bash recipes/loop.sh loop $(THROUGH)
 
 check: lint ## Lint, then the tests of the folders that start no service (about three minutes)

@@ -3,7 +3,7 @@
 # episodes, with a control, and then by reinforcement learning.
 #
 # needs    trajkit[stack,babyai,local,serve,report] on the PATH; no key and no network
-# minutes  15 on two cores
+# minutes  6 to 15 on two cores
 # cost     none
 # leaves   the folder that it is given: the database, and run/ with stores, models, evaluation and report
 #
