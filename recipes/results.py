@@ -14,6 +14,7 @@ its own.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -293,6 +294,25 @@ def five(lab: Lab) -> Iterator[Model]:
     yield Model(f"{label}; then RL, {AFTER} iterations", "expert-rl", *both, ("expert",))
 
 
+def stale(lab: Lab) -> Iterator[Model]:
+    """Two tasks, one update from what earlier versions of the model played, with and without correction."""
+    n, start, stores, world = 64, MODEL, {}, lab.measuring(TWO)
+    free = ("local", *repeated("--policy-set", ("json_mode=off", "max_new_tokens=24")), "--model")
+    for age, iterations in ((16, 1), (4, 12), (1, 3), (0, 1)):
+        last = ("--eval-every", str(iterations), "--merge")  # else an earlier checkpoint may be kept
+        found = lab.reinforced(f"{age}-before", start, iterations, *world, *last)
+        start = str(lab.folder / "runs" / found.job / "merged")
+        stores[age] = lab.played(f"{age}-before", TWO, *free, start, n=n)
+    yield Model("before the update", "before", found.job, found.n_learned)
+    learn = ("--algorithm", "reinforce", "--seeds-per-iteration", str(n * len(TWO)))
+    ways = {"corrected": (), "not corrected": repeated("--set", ("importance=none", "max_staleness=1e9"))}
+    for (age, store), (way, options) in itertools.product(reversed(stores.items()), ways.items()):
+        name = f"{age}-{way.replace(' ', '-')}"
+        found = lab.reinforced(name, start, 1, "--from", str(store), *learn, *options)
+        label = f"episodes of {age} iterations before, {way}"
+        yield Model(label, name, found.job, found.n_learned, controls=("before",))
+
+
 class Worlds(NamedTuple):
     """Tasks, and the first seed of each that is measured on."""
 
@@ -316,6 +336,7 @@ TABLES: Mapping[str, Experiment] = {
     "rl": Experiment(rl, Worlds(TWO, HELD_OUT + 3 * APART), Worlds(TWO, HELD_OUT + APART * 7 // 2)),
     "algorithms": Experiment(algorithms, Worlds(TWO, HELD_OUT + 4 * APART)),
     "five": Experiment(five, Worlds(FIVE, HELD_OUT + 5 * APART)),
+    "stale": Experiment(stale, Worlds(TWO, HELD_OUT + 6 * APART)),
 }
 
 
