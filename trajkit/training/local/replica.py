@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from trajkit._core.files import write_text
+from trajkit._core.lazy import need
 from trajkit.errors import TrajkitError
 from trajkit.schema.base import JsonObject
 from trajkit.training.local.replicas import FAILURE, RESULT
@@ -36,6 +37,9 @@ def main(arguments: list[str]) -> int:
         raise
     if is_first:
         write_text(folder / RESULT, trained.model_dump_json())
+    distributed = need("torch", extra="local").distributed
+    if distributed.is_initialized():
+        distributed.destroy_process_group()  # a thread of it that outlives the interpreter aborts the process
     return 0
 
 
