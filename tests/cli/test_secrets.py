@@ -92,7 +92,7 @@ def echoes(reply: Callable[[str], Any]) -> Any:
     return server
 
 
-@pytest.mark.parametrize("debug", [False, pytest.param(True, marks=pytest.mark.full)])
+@pytest.mark.parametrize("debug", [False, True])
 @pytest.mark.parametrize(
     "reply",
     [

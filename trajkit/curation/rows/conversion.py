@@ -9,10 +9,14 @@ from typing import Any
 import trajkit
 from trajkit._core import console
 from trajkit._core.result import Result
+from trajkit.curation.rows.place import Place
 from trajkit.curation.rows.request import Options
+from trajkit.curation.rows.spool import Written
+from trajkit.curation.rows.steps import Steps
 from trajkit.curation.rows.tally import plural
 from trajkit.formats.base import Format, JudgedFormat, PreferenceFormat, SftFormat, Unit
 from trajkit.schema import Model
+from trajkit.store.dataset import Dataset
 
 
 class Saving(Model):
@@ -89,6 +93,35 @@ class Conversion(Result, Model):
         if self.provenance and self.data == self.path:
             parts.append(f"and {self.provenance.name}")
         return console.line("  ".join(parts))
+
+
+def converted(
+    form: Format, dataset: Dataset, steps: Steps, place: Place, written: Written, **more: Any
+) -> Conversion:
+    """Return the result of converting a store to one file of rows.
+
+    Args:
+        form: The format.
+        dataset: The episodes that were read.
+        steps: Their steps.
+        place: Where the file is.
+        written: Its size and hash.
+        more: Other fields of `Conversion`: what the rows teach, and what they lack.
+    """
+    warnings = tuple(warnings_of(form, written.n_rows, steps.n_evaluation))
+    return Conversion(
+        path=place.goal,
+        data=place.data,
+        format=form.name,
+        n_rows=written.n_rows,
+        n_bytes=written.n_bytes,
+        sha256=written.sha256,
+        store=dataset.store.path,
+        store_digest=dataset.store.manifest.digest,
+        n_episodes=steps.n_episodes,
+        n_evaluation_episodes=steps.n_evaluation,
+        **({"n_steps": steps.n_steps, "warnings": warnings} | more),
+    )
 
 
 def facts(made: Conversion, asked: Options) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 
 from trajkit.curation.experience import Experiences, Fit
-from trajkit.curation.rows.conversion import Conversion
+from trajkit.curation.rows.conversion import Conversion, converted
 from trajkit.curation.rows.place import Place
 from trajkit.curation.rows.request import FileKind, Options
 from trajkit.curation.rows.spool import Spool, write_parquet
@@ -92,20 +92,15 @@ def write_experience(
         made = work / "rows"
         written = write_parquet(work / "lines", written, made, types)
     place.settle(made, None, {})
-    return Conversion(
-        path=place.goal,
-        data=place.data,
-        format=form.name,
+    return converted(
+        form,
+        dataset,
+        steps,
+        place,
+        written,
         unit=unit,
-        n_rows=written.n_rows,
-        n_bytes=written.n_bytes,
-        sha256=written.sha256,
-        store=dataset.store.path,
-        store_digest=dataset.store.manifest.digest,
-        n_episodes=steps.n_episodes,
         n_steps=fit.n_steps,
         n_learned=fit.n_steps - sum(fit.left.values()),
-        n_evaluation_episodes=steps.n_evaluation,
         left=fit.left,
         losses=dict(sorted(losses.items())),
         n_tokens=fit.n_tokens,

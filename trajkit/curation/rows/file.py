@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from trajkit.curation.rows.calls import Calls
-from trajkit.curation.rows.conversion import Conversion, facts, warnings_of
+from trajkit.curation.rows.conversion import Conversion, converted, facts, warnings_of
 from trajkit.curation.rows.documents import write_documents
 from trajkit.curation.rows.experience import write_experience
 from trajkit.curation.rows.length import Lengths, lengths_of
@@ -208,21 +208,15 @@ def _conversion(
     *,
     is_free: bool,
 ) -> Conversion:
-    return Conversion(
-        path=place.goal,
-        data=place.data,
+    return converted(
+        form,
+        dataset,
+        steps,
+        place,
+        written,
         provenance=place.provenance,
-        format=form.name,
         unit=asked.unit if isinstance(form, SftFormat) else None,
-        n_rows=written.n_rows,
-        n_bytes=written.n_bytes,
-        sha256=written.sha256,
-        store=dataset.store.path,
-        store_digest=dataset.store.manifest.digest,
-        n_episodes=steps.n_episodes,
-        n_steps=steps.n_steps,
         n_learned=taught.n_learned,
-        n_evaluation_episodes=steps.n_evaluation,
         **sorted_counts(tally),
         n_stripped=tally.n_stripped,
         n_trimmed=tally.n_trimmed,

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from trajkit._core.files import sha256_file
-from trajkit.curation.rows.conversion import Conversion, warnings_of
+from trajkit.curation.rows.conversion import Conversion, converted
 from trajkit.curation.rows.place import Place
 from trajkit.curation.rows.request import FileKind, Options
 from trajkit.curation.rows.spool import Written, write_parquet
@@ -59,22 +59,7 @@ def write_starts(
         rows = work / "rows"
         written = write_parquet(work / "lines", written, rows, form.columns)
     place.settle(rows, None, {})
-    return Conversion(
-        path=place.goal,
-        data=place.data,
-        format=form.name,
-        n_rows=written.n_rows,
-        n_bytes=written.n_bytes,
-        sha256=written.sha256,
-        store=dataset.store.path,
-        store_digest=dataset.store.manifest.digest,
-        n_episodes=steps.n_episodes,
-        n_steps=steps.n_steps,
-        n_learned=0,
-        n_evaluation_episodes=steps.n_evaluation,
-        **sorted_counts(tally),
-        warnings=tuple(warnings_of(form, written.n_rows, steps.n_evaluation)),
-    )
+    return converted(form, dataset, steps, place, written, n_learned=0, **sorted_counts(tally))
 
 
 def _starts(steps: Steps, tally: Tally) -> Iterator[Start]:

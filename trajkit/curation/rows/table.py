@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 
-from trajkit.curation.rows.conversion import Conversion, warnings_of
+from trajkit.curation.rows.conversion import Conversion, converted
 from trajkit.curation.rows.place import Place
 from trajkit.curation.rows.request import FileKind
 from trajkit.curation.rows.spool import Spool, write_parquet
@@ -56,23 +56,7 @@ def write_table(
         rows = work / "rows"
         written = write_parquet(work / "lines", written, rows, _types(steps.connection, form))
     place.settle(rows, None, {})
-    return Conversion(
-        path=place.goal,
-        data=place.data,
-        provenance=None,
-        format=form.name,
-        unit=None,
-        n_rows=written.n_rows,
-        n_bytes=written.n_bytes,
-        sha256=written.sha256,
-        store=dataset.store.path,
-        store_digest=dataset.store.manifest.digest,
-        n_episodes=steps.n_episodes,
-        n_steps=steps.n_steps,
-        n_learned=written.n_rows,
-        n_evaluation_episodes=steps.n_evaluation,
-        warnings=tuple(warnings_of(form, written.n_rows, steps.n_evaluation)),
-    )
+    return converted(form, dataset, steps, place, written, n_learned=written.n_rows)
 
 
 def _types(connection: duckdb.DuckDBPyConnection, form: TableFormat) -> dict[str, str]:
