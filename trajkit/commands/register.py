@@ -6,24 +6,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import trajkit
 from trajkit._core import console
 from trajkit._core.console import confirm, line, talk
 from trajkit._core.result import Result
-from trajkit._core.settings import STATE_FOLDER, project
 from trajkit.commands.options import Option, Output, RunsFolder
 from trajkit.commands.place import last_job, near, path_or_none
-from trajkit.errors import ConfigError, RequestError
+from trajkit.commands.registration import known_config, names_of, plan, written_down
+from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
     from trajkit.commands.candidate import Candidate
     from trajkit.registry.ledger import Ledger, Registration
     from trajkit.registry.served import ClientSettings
-    from trajkit.registry.toml_file import Configuration
 
-CONFIG = "tensorzero.toml"
 _OF_A_SERVER = ("server", "api_base", "api_key_location", "name", "served_as")
 _NOT_TO_UNDO = (*_OF_A_SERVER, "template_variant", "traffic", "emit")
 _NOT_TO_EMIT = ("variant", "traffic", "dry_run")
@@ -150,7 +147,7 @@ def register(
 
 def _registered(found: Candidate, ledger: Ledger, asked: Mapping[str, Any]) -> Registered:
     """Show the change, ask, and write it."""
-    planned = _plan(found, asked)
+    planned = plan(found, asked)
     _show(planned.diff)
     console.notes(planned.notes)
     if planned.diff:
@@ -176,7 +173,7 @@ def _registered(found: Candidate, ledger: Ledger, asked: Mapping[str, Any]) -> R
         return replace(made, document=said)
     if planned.diff:
         _ask("Write it?", asked, changed=planned.pattern, verb="writes it")
-    written, new = _written_down(planned, ledger), "as it was"
+    written, new = written_down(planned, ledger), "as it was"
     if planned.diff and written is not None:
         new, backups = "registered", [each.backup for each in written.files]
         said |= {"registration_id": written.registration_id, "is_written": True}
@@ -248,7 +245,7 @@ def _with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> di
     if job is None and asked["variant"] is None:
         _, job = last_job() or (None, None)
     wanted = {"variant": asked["variant"], "function": asked["function"]}
-    config = _known_config(asked["config"])
+    config = known_config(asked["config"])
     for each in () if config is None else ledger.standing():
         is_wanted = all(value in (None, getattr(each, name)) for name, value in wanted.items())
         is_here = each.config == str(Path(config or "").absolute())
@@ -263,130 +260,6 @@ def _with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> di
     return {**asked, "found": None}
 
 
-class Planned(NamedTuple):
-    """A variant that can be written."""
-
-    found: Candidate
-    """The model."""
-    pattern: str
-    """The configuration's file, or a pattern of several."""
-    before: Configuration
-    """As it is."""
-    after: Configuration
-    """As it would be."""
-    names: dict[str, str]
-    """Function, template and name of the variant."""
-    diff: list[str]
-    """The change, line by line."""
-    notes: tuple[str, ...]
-    """What a user should know."""
-    placeholders: tuple[str, ...]
-    """Variables that had to be stood in for, so that the gateway loads it."""
-
-
-def _plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
-    """What registering would change; the gateway has loaded it.
-
-    Raises:
-        RequestError: It is not clear which configuration, function or template.
-        ConfigError: The gateway would not load it.
-    """
-    from trajkit.registry import change
-    from trajkit.registry.toml_file import Configuration
-    from trajkit.registry.variant import register as add
-
-    pattern = _known_config(asked["config"])
-    if pattern is None:
-        raise RequestError("which configuration?", hint=f"--config {CONFIG}, or `config` in trajkit.toml")
-    before = Configuration.read(pattern)
-    names = _names_of(found, before, asked)
-    made = add(before, model=found.model, traffic=asked["traffic"], **names)
-    change.check_writable(before, made.configuration)
-    diff = change.diff(before, made.configuration)
-    placeholders = _loaded(before, made.configuration) if diff else ()
-    notes = (*made.notes, *found.notes)
-    return Planned(found, pattern, before, made.configuration, names, diff, notes, placeholders)
-
-
-def _written_down(planned: Planned, ledger: Ledger) -> Registration | None:
-    """Write the change and note it; None where nothing changes and the ledger knows it.
-
-    What somebody wrote by hand, or another ledger knows, is noted too: lineage shall know of it.
-    """
-    if not planned.diff and any(_is_same(each, planned) for each in ledger.standing()):
-        return None
-    return _write(planned, ledger)
-
-
-def _known_config(asked: str | None) -> str | None:
-    """The configuration that is asked for, else that of `trajkit.toml`, else the one that is here."""
-    return asked or project().config or (CONFIG if Path(CONFIG).is_file() else None)
-
-
-def _names_of(found: Candidate, before: Configuration, asked: Mapping[str, Any]) -> dict[str, str]:
-    """Function, template and name of the new variant: what is asked for, else what the steps were of."""
-    function = asked["function"] or found.function
-    if function is None:
-        known = found.functions or tuple(before.get("functions") or ())
-        of = "the learned steps are of" if found.functions else "the configuration has"
-        raise RequestError("which function?", hint=f"--function NAME; {of} {', '.join(known) or 'none'}")
-    template = asked["template_variant"] or (found.variants[0] if len(found.variants) == 1 else None)
-    if template is None:
-        from trajkit.registry.variant import variants_of
-
-        known = found.variants or tuple(variants_of(before, function))
-        of = "the learned steps are of" if found.variants else "the function has"
-        raise RequestError(
-            "which variant's prompts?", hint=f"--template-variant NAME; {of} {', '.join(known) or 'none'}"
-        )
-    variant = asked["variant"] or f"{template}_{found.tuned.method or 'tuned'}"
-    return {"function": function, "template_variant": template, "variant": variant}
-
-
-def _loaded(before: Configuration, after: Configuration) -> tuple[str, ...]:
-    """Let the gateway load it; say what it had to be given."""
-    from trajkit.registry.check import check_loads
-
-    try:
-        return check_loads(after)
-    except ConfigError as refused:
-        try:
-            check_loads(before)
-        except ConfigError as old:
-            if old.message == refused.message:
-                hint = "it refuses it as it is now, too: mend that first; nothing was changed"
-                raise ConfigError(old.message, hint=hint) from refused
-        raise
-
-
-def _write(planned: Planned, ledger: Ledger) -> Registration:
-    from trajkit.registry import change
-    from trajkit.registry.ledger import Registration
-
-    now = datetime.now(UTC)
-    registration_id = f"{now:%Y%m%dT%H%M%S%f}-{planned.names['variant']}"
-    safe = "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in registration_id)
-    files = change.write(planned.before, planned.after, STATE_FOLDER / "backups" / safe)
-    registration = Registration(
-        registration_id=registration_id,
-        model=planned.found.tuned,
-        **planned.names,
-        config=str(Path(planned.pattern).absolute()),
-        files=files,
-        registered_at=now,
-        trajkit_version=trajkit.__version__,
-    )
-    ledger.add(registration)
-    return registration
-
-
-def _is_same(known: Registration, planned: Planned) -> bool:
-    """Whether the ledger has this registration."""
-    of = {"function": known.function, "template_variant": known.template_variant, "variant": known.variant}
-    is_here = known.config == str(Path(planned.pattern).absolute())
-    return of == planned.names and is_here and known.model.name == planned.found.tuned.name
-
-
 def _emitted(found: Candidate, asked: Mapping[str, Any]) -> Registered:
     """Address, model and sampling for any client; in a file too, where one is named.
 
@@ -398,9 +271,9 @@ def _emitted(found: Candidate, asked: Mapping[str, Any]) -> Registered:
     from trajkit.registry.variant import template_of
 
     template: dict[str, Any] = {}
-    if (pattern := _known_config(asked["config"])) is not None:
+    if (pattern := known_config(asked["config"])) is not None:
         before = Configuration.read(pattern)
-        names = _names_of(found, before, asked)
+        names = names_of(found, before, asked)
         template = template_of(before, names["function"], names["template_variant"])
     served = address_of(found.model) if isinstance(found.model, str) else found.model
     settings, goal = client_settings(served, template), asked["goal"]
