@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from trajkit._core.console import Meter, count, plural, talk
 from trajkit._core.memory import leave_pandas
 from trajkit._core.settings import project
-from trajkit.commands.options import Count, File, Many, Moment, Option, Output, ServerMemory, many
+from trajkit.commands.options import Count, File, Many, Moment, Option, Output, ServerMemory, many, moment_of
 from trajkit.commands.place import goal_of
 from trajkit.commands.result import Made, store_line
 from trajkit.commands.server import access, refuse_server_options
@@ -180,8 +179,8 @@ def export(
         "train_functions": many(train_function),
         "variants": many(variant),
         "tags": dict(tag or {}),
-        "since": _moment(since, "--since"),
-        "until": _moment(until, "--until"),
+        "since": moment_of(since, "--since"),
+        "until": moment_of(until, "--until"),
         "where": where,
         "limit": limit,
         "order_by": order_by,
@@ -190,7 +189,7 @@ def export(
         "last_inference_only": last_inference_only,
         "template_variant": template_variant,
         "template_config": None if config is None else str(config),
-        "as_of": _moment(as_of, "--as-of"),
+        "as_of": moment_of(as_of, "--as-of"),
         "include_eval": include_eval,
         "include_abandoned": include_abandoned,
         "include_invalid": include_invalid,
@@ -246,16 +245,6 @@ def _conditions(
         )
     for name in names:
         yield MetricCondition(name=name, min=least, max=most)
-
-
-def _moment(moment: str | datetime | None, option: str) -> datetime | None:
-    from trajkit.sources.request import parse_time
-
-    if moment is None:
-        return None
-    if isinstance(moment, str):
-        return parse_time(moment, option=option)
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _first_message(error: Any) -> str:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from trajkit._core.console import Meter, count, plural, talk
-from trajkit.commands.options import Option, Output, Place
+from trajkit.commands.options import Moment, Option, Output, Place, moment_of
 from trajkit.commands.place import goal_of
 from trajkit.commands.result import Made
 from trajkit.errors import RequestError
@@ -37,7 +36,7 @@ def _named(text: str) -> tuple[str, str]:
 
 
 def import_(
-    path: Place,
+    path: Place | None = None,
     *,
     from_: Annotated[str | None, Option(metavar="FORMAT")] = None,
     skip_bad: bool = False,
@@ -46,9 +45,11 @@ def import_(
     metric: Annotated[Mapping[str, str] | None, Option(metavar="NAME=PLACE", pair=_named)] = None,
     task: Annotated[str | None, Option(metavar="PLACE")] = None,
     purpose: Literal["train", "eval", "unknown"] | None = None,
+    since: Moment = None,
+    until: Moment = None,
     output: Output = None,
 ) -> Imported:
-    """Bring in files that other tools wrote.
+    """Bring in what other systems recorded: files, folders and databases.
 
     A document that makes no sense ends the import, and is named with its place; with --skip-bad it is left
     out and counted.
@@ -59,9 +60,12 @@ def import_(
     prompt --score preferred --margin 1` makes pairs), inspect (logs, .eval and .json), balrog, harbor and
     benchflow (folders of results), or module:NAME of your own.
 
+    Sources: docs/sources.md lists them with what each can and cannot tell.
+
     Args:
-        path: A file or a folder.
-        from_: The format of PATH. Default: the format that PATH looks like.
+        path: A file, a folder or a URL. Default: where the source that --from names keeps its records on
+            this machine.
+        from_: The format or source of PATH. Default: the one that PATH looks like.
         skip_bad: Leave out what cannot be read, and count it.
         include_errored: Take trials that ended in an error, too; they are set aside.
         success: When an episode is a success, as in 'reward >= 0.5'. Default: what the format says.
@@ -69,6 +73,8 @@ def import_(
             reward=columns.reward.
         task: Where a document says its task, such as columns.task. Default: what the format says.
         purpose: What the episodes were played for. Default: what the files say.
+        since: Leave out episodes whose last answer is before this time (ISO; UTC without an offset).
+        until: Leave out episodes that start at this time or later.
         output: The store to write.
 
     Raises:
@@ -77,9 +83,11 @@ def import_(
     """
     from trajkit.schema import Purpose
     from trajkit.schema.success import parse_success
+    from trajkit.sources.catalog import is_personal
     from trajkit.sources.files.importing import Wish, import_files
     from trajkit.store.reader import open_store
 
+    place = _place(path, from_)
     goal = goal_of("import", output)
     wish = Wish(
         format=from_,
@@ -89,18 +97,39 @@ def import_(
         metrics=dict(metric or {}),
         task=task,
         purpose=None if purpose is None else Purpose(purpose),
+        since=moment_of(since, "--since"),
+        until=moment_of(until, "--until"),
     )
     rule = None if success is None else parse_success(success)
     with Meter() as meter:
-        report, entry = import_files(Path(path), goal, wish, success=rule, on_progress=meter.show)
+        report, entry = import_files(place, goal, wish, success=rule, on_progress=meter.show)
     for note in _notes(report):
         talk(note)
+    if is_personal(report.format):
+        talk(f"such records often hold keys and private text: trajkit redact {goal}")
     return Imported(entry, goal, open_store(goal).manifest, report=report).kept()
+
+
+def _place(path: Place | None, name: str | None) -> str:
+    """What to read: PATH, else the place of a source."""
+    from trajkit.sources.catalog import source_named, source_names
+
+    if path is not None:
+        return str(path)
+    if name is None or name not in source_names():
+        raise RequestError("say what to import: a file, a folder or a URL", hint="trajkit import PATH")
+    place = source_named(name).default_place()
+    if place is None or not place.exists():
+        known = "" if place is None else f": there is no {place}"
+        raise RequestError(f"{name} has no records in its usual place{known}", hint="name them: PATH or URL")
+    return str(place)
 
 
 def _notes(report: ImportReport) -> Iterator[str]:
     exact = f", {count(report.n_exact)} of them written by trajkit" if report.n_exact else ""
     yield f"read {report.path} as {report.format}: {plural(report.n_documents, 'document')}{exact}"
+    for what, number in report.missing.items():
+        yield f"not known: {what} ({plural(number, 'session')})"
     for suffix, number in report.unread.items():
         yield f"not read: {plural(number, 'file')} with the suffix {suffix}"
     if report.n_text_calls:

@@ -92,6 +92,23 @@ Settings: TypeAlias = Annotated[Mapping[str, object], Option(is_repeated=True, m
 """Values by name."""
 
 
+def moment_of(moment: str | datetime | None, option: str) -> datetime | None:
+    """A time as an aware one; a text is ISO, and UTC without an offset.
+
+    Raises:
+        RequestError: The text is no time.
+    """
+    from datetime import UTC
+
+    from trajkit.sources.request import parse_time
+
+    if moment is None:
+        return None
+    if isinstance(moment, str):
+        return parse_time(moment, option=option)
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
 def many(given: str | Iterable[str] | None) -> tuple[str, ...]:
     """One text, or several, as a tuple."""
     if given is None:

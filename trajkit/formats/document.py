@@ -37,6 +37,8 @@ class Reading(NamedTuple):
     """Whether trajkit wrote the document, so that the episode is unchanged."""
     is_named: bool = True
     """Whether the document has an id of its own; else the caller assigns one."""
+    is_log: bool = False
+    """Whether a program logged what it sent to a model, so that no prompt in it is wrong, however odd."""
 
 
 def renamed(episodes: Sequence[Episode], episode_id: str) -> tuple[Episode, ...]:

@@ -25,6 +25,8 @@ class Found(NamedTuple):
     """Why it cannot be read."""
     aside: str | None = None
     """Why it is left out although it can be read, in words of which there are few."""
+    missing: tuple[str, ...] = ()
+    """What its source could not tell about it, in words of which there are few."""
 
 
 class Unread(NamedTuple):

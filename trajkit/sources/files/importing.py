@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 from trajkit._core.files import refuse_existing
 from trajkit._core.outside import regular_file
@@ -12,15 +12,17 @@ from trajkit.errors import RequestError
 from trajkit.schema import Episode, LineageEntry
 from trajkit.schema.base import JsonObject
 from trajkit.schema.success import Success
+from trajkit.sources.catalog import recognised, source_named, source_names
 from trajkit.sources.files.documents import documents
 from trajkit.sources.files.found import Found, Unread
-from trajkit.sources.files.intake import Imported, Intake, Wish
+from trajkit.sources.files.intake import Imported, Intake
 from trajkit.sources.files.jobs import benchflow_rollouts, harbor_trials
 from trajkit.sources.files.known import checked_name
 from trajkit.sources.files.logs import logs
 from trajkit.sources.files.recognise import recognise
 from trajkit.sources.files.runs import runs
 from trajkit.sources.files.walk import linked_folders, shown_path
+from trajkit.sources.wish import Wish
 from trajkit.store.spool import Spool
 from trajkit.store.writer import StoreWriter
 
@@ -28,17 +30,17 @@ __all__ = ["Imported", "Wish", "import_files"]
 
 
 def import_files(
-    path: Path,
+    place: str | Path,
     goal: Path,
     wish: Wish,
     *,
     success: Success | None = None,
     on_progress: Callable[[str, int, int | None], None] = lambda _what, _done, _total: None,
 ) -> tuple[Imported, LineageEntry]:
-    """Read a file or a folder into a new store. Memory holds one document, and the ids.
+    """Read a file, a folder or what is at a URL into a new store. Memory holds one document, and the ids.
 
     Args:
-        path: What to read.
+        place: What to read.
         goal: The store that exists afterwards.
         wish: How to read it.
         success: `wish.success`, taken apart.
@@ -48,19 +50,21 @@ def import_files(
         RequestError: There is nothing there, or the format is not known.
         DataError: A document cannot be read, and `skip_bad` is not set; all of them are counted first.
         NothingMatched: No document has an episode.
+        ServiceError: A server at a URL cannot be reached, or refuses.
         StoreError: `goal` exists or cannot be written.
     """
     refuse_existing(goal)
-    if not path.exists():
-        raise RequestError(f"there is no file or folder {path}")
-    if not path.is_dir():
-        regular_file(path, error=RequestError)
-    name = recognise(path) if wish.format is None else checked_name(wish.format)
+    place = str(place)
+    if not is_url(place):
+        if not Path(place).exists():
+            raise RequestError(f"there is no file or folder {place}")
+        if not Path(place).is_dir():
+            regular_file(Path(place), error=RequestError)
+    name = format_at(place) if wish.format is None else checked_name(wish.format)
     intake = Intake(name, wish, success)
+    path = shown_place(place)
     with Spool(goal.absolute()) as spool:
-        linked = linked_folders(path) if path.is_dir() else ()
-        aside = (Found(shown_path(each, path), aside="a link to a folder: not followed") for each in linked)
-        for n_seen, found in enumerate(itertools.chain(aside, _found(path, name, wish)), 1):
+        for n_seen, found in enumerate(_found(place, name, wish), 1):
             on_progress(f"reading {name}", n_seen, None)
             for taken in intake.take(found):
                 if isinstance(taken, Episode):
@@ -69,7 +73,7 @@ def import_files(
                     spool.add_rows(taken)
         intake.finish(path)
         entry = intake.entry(path)
-        facts: JsonObject = {"format": name, "path": str(path)}
+        facts: JsonObject = {"format": name, "path": path}
         with StoreWriter(goal, kind="import", metrics=spool.metrics(), source=facts) as writer:
             for part in spool.parts(spool.metrics()):
                 writer.add(spool.connection, **part._asdict())
@@ -77,7 +81,47 @@ def import_files(
     return intake.imported(path, goal, manifest), entry
 
 
-def _found(path: Path, name: str, wish: Wish) -> Iterator[Found | Unread]:
+def is_url(place: str) -> bool:
+    """Whether a place is a URL and not a path."""
+    return "://" in place
+
+
+def shown_place(place: str) -> str:
+    """A path, or a URL without the user, the password and the query, which may be secret."""
+    if not is_url(place):
+        return place
+    parts = urlsplit(place)
+    return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
+
+
+def format_at(place: str) -> str:
+    """The name of the source or format of what is at a path or URL.
+
+    Raises:
+        RequestError: It is not known.
+    """
+    found = recognised(place)
+    if found is not None:
+        return found
+    if is_url(place):
+        raise RequestError(
+            f"it is not known what answers at {shown_place(place)}",
+            hint=f"say which source it is with --from: {', '.join(source_names())}",
+        )
+    return recognise(Path(place))
+
+
+def _found(place: str, name: str, wish: Wish) -> Iterator[Found | Unread]:
+    if name in source_names():
+        yield from source_named(name).read(place, wish)
+        return
+    path = Path(place)
+    for each in linked_folders(path) if path.is_dir() else ():
+        yield Found(shown_path(each, path), aside="a link to a folder: not followed")
+    yield from _documents(path, name, wish)
+
+
+def _documents(path: Path, name: str, wish: Wish) -> Iterator[Found | Unread]:
     match name:
         case "inspect":
             return logs(path, include_errored=wish.include_errored)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from trajkit.errors import DataError, NothingMatched, RequestError
 from trajkit.formats.atif_rows import Rows
 from trajkit.formats.base import Problem
 from trajkit.formats.document import BadDocument, Reading, renamed, shown
-from trajkit.formats.sanity import problems
+from trajkit.formats.sanity import NO_STEPS, problems
 from trajkit.schema import (
     Episode,
     Left,
@@ -24,13 +24,13 @@ from trajkit.schema import (
     Message,
     Model,
     Outcome,
-    Purpose,
     TextBlock,
+    ToolCallBlock,
 )
-from trajkit.schema.base import Name, Text
 from trajkit.schema.success import Success, finite_number
 from trajkit.sources.files.found import Found, Unread
-from trajkit.sources.files.known import OTHERS, kind_named
+from trajkit.sources.files.known import allows_system_anywhere
+from trajkit.sources.wish import Wish
 from trajkit.store.arrow import Row
 
 _MOST_SHOWN = 3
@@ -38,29 +38,10 @@ _UNNAMED = "unnamed"
 _ID_LENGTH = 32
 
 
-class Wish(Model):
-    """How files are read, where it is not as they are."""
-
-    format: str | None = None
-    """The format that they are of; None to look."""
-    skip_bad: bool = False
-    """Leave out what cannot be read, and count it, instead of failing."""
-    include_errored: bool = False
-    """Take trials and samples that ended in an error, too."""
-    success: str | None = None
-    """When an episode is a success, such as `reward >= 0.5`; None for what the format says."""
-    purpose: Purpose | None = None
-    """What the episodes were played for; None for what the documents say."""
-    metrics: dict[Name, Text] = {}
-    """Metrics of the episodes: names to places in the documents, such as `columns.reward`."""
-    task: Text | None = None
-    """Where a document says its task, such as `columns.task`; None for what the format says."""
-
-
 class Imported(Model):
     """What came in, and what did not."""
 
-    path: Path
+    path: str
     """What was read."""
     format: str
     """Its format."""
@@ -76,6 +57,8 @@ class Imported(Model):
     """Answers that call a tool in their text, as `<function=NAME>`; they stay text."""
     left: dict[str, int]
     """Documents that are not in the store, by reason."""
+    missing: dict[str, int] = {}
+    """Episodes in the store about which something is not known, by what it is."""
     unread: dict[str, int]
     """Files that no document is in, by suffix."""
     problems: tuple[str, ...]
@@ -92,6 +75,19 @@ def _calls_in_text(answer: Message | None) -> bool:
     )
 
 
+def _unknown(episodes: Sequence[Episode]) -> Iterator[str]:
+    """What is not known of logged episodes that training goes by."""
+    if not any(one.metrics or one.feedback or any(step.metrics for step in one.steps) for one in episodes):
+        yield "no score"
+    steps = [step for one in episodes for step in one.steps]
+    if any(step.tools is None and _calls(step.completion) for step in steps):
+        yield "tools that were called, not those that were offered"
+
+
+def _calls(answer: Message | None) -> bool:
+    return answer is not None and any(isinstance(block, ToolCallBlock) for block in answer.content)
+
+
 def _object(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
@@ -103,11 +99,10 @@ class Intake:
         self._name = name
         self._wish = wish
         self._success = success
-        self._allows_system = name in ("harbor", "benchflow") or (
-            name not in OTHERS and kind_named(name).allows_system_anywhere
-        )
+        self._allows_system = allows_system_anywhere(name)
         self._ids: set[str] = set()
         self._left: Counter[str] = Counter()
+        self._missing: Counter[str] = Counter()
         self._unread: Counter[str] = Counter()
         self._shown: list[str] = []
         self._columns: set[str] = set()
@@ -136,6 +131,9 @@ class Intake:
             self._refuse(found.place, problem)
             return ()
         episodes = found.reading.episodes
+        if (reason := self._out_of_time(episodes)) is not None:
+            self._left[reason] += 1
+            return ()
         name = self._free_id(episodes[0].episode_id, found, is_named=found.reading.is_named)
         if name is None:
             return ()
@@ -149,7 +147,20 @@ class Intake:
             return ()
         self._n_exact += found.reading.is_exact
         self._n_text_calls += sum(_calls_in_text(step.completion) for one in episodes for step in one.steps)
-        return wished if self._counts(len(episodes), sum(episode.n_steps for episode in episodes)) else ()
+        if not self._counts(len(episodes), sum(episode.n_steps for episode in episodes)):
+            return ()
+        if found.reading.is_log:
+            self._missing.update({*found.missing, *_unknown(wished)})
+        return wished
+
+    def _out_of_time(self, episodes: Sequence[Episode]) -> str | None:
+        """Why the times that a user wants leave a document out; one without a time is never left out."""
+        since, until = self._wish.since, self._wish.until
+        starts = [one.started_at for one in episodes if one.started_at is not None]
+        ends = [one.ended_at or one.started_at for one in episodes if one.started_at is not None]
+        if since is not None and ends and max(end for end in ends if end is not None) < since:
+            return "before --since"
+        return "not before --until" if until is not None and starts and min(starts) >= until else None
 
     def _take_rows(self, rows: Rows, found: Found) -> Sequence[dict[str, list[Row]]]:
         """The rows of a usual document, which makes sense and has neither metrics nor sub-agents."""
@@ -177,6 +188,9 @@ class Intake:
     def _problem(self, reading: Reading) -> Problem | None:
         if reading.is_exact:
             return None
+        if reading.is_log:
+            is_empty = not any(episode.steps for episode in reading.episodes)
+            return Problem(NO_STEPS, "steps") if is_empty else None
         for episode in reading.episodes:
             for problem in problems(episode, allows_system_anywhere=self._allows_system):
                 return problem
@@ -259,7 +273,7 @@ class Intake:
                 hint=f"measured: {', '.join(sorted(self._measured)) or 'nothing'}; or --metric NAME=PLACE",
             )
 
-    def finish(self, path: Path) -> None:
+    def finish(self, path: str) -> None:
         """Fail where there is nothing to keep, or something that may not be left out."""
         if self._n_bad and not self._wish.skip_bad:
             more = self._n_bad - len(self._shown)
@@ -274,13 +288,13 @@ class Intake:
             raise NothingMatched(f"no episode in {path}", hint=reasons or f"nothing there is {self._name}")
         self._refuse_unfound()
 
-    def entry(self, path: Path) -> LineageEntry:
+    def entry(self, path: str) -> LineageEntry:
         """What was done, as the lineage tells it."""
         n_left = sum(self._left.values())
         return LineageEntry(
             verb="import",
             arguments={
-                "path": str(path),
+                "path": path,
                 "format": self._name,
                 **self._wish.model_dump(mode="json", exclude_defaults=True, exclude={"format"}),
             },
@@ -295,7 +309,7 @@ class Intake:
             trajkit_version=trajkit.__version__,
         )
 
-    def imported(self, path: Path, goal: Path, manifest: Manifest) -> Imported:
+    def imported(self, path: str, goal: Path, manifest: Manifest) -> Imported:
         """The account of it all."""
         return Imported(
             path=path,
@@ -306,6 +320,7 @@ class Intake:
             n_exact=self._n_exact,
             n_text_calls=self._n_text_calls,
             left=dict(sorted(self._left.items())),
+            missing=dict(sorted(self._missing.items())),
             unread=dict(sorted(self._unread.items())),
             problems=tuple(self._shown),
             store=goal,

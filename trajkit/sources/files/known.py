@@ -19,6 +19,7 @@ from trajkit.formats.preference_read import is_preference, read_preference
 from trajkit.formats.sharegpt_read import is_sharegpt, read_sharegpt
 from trajkit.schema import Episode
 from trajkit.schema.base import JsonObject
+from trajkit.sources.catalog import source_names
 
 
 class Kind(NamedTuple):
@@ -49,7 +50,7 @@ OTHERS = ("sts", "inspect", "balrog", "harbor", "benchflow")
 """Formats whose documents are more than one JSON value, or one file."""
 
 NAMES = (*KINDS, *OTHERS)
-"""Everything that `--from` takes."""
+"""Every format that `--from` takes; it also takes the sources of `trajkit.sources.catalog`."""
 
 
 def kind_of(value: Any) -> str | None:
@@ -93,6 +94,14 @@ def checked_name(name: str) -> str:
     """
     if ":" in name:
         kind_named(name)
-    elif name not in NAMES:
-        raise RequestError(f"no format {name!r} to import", hint=f"known: {', '.join(NAMES)}, module:NAME")
+    elif name not in (*NAMES, *source_names()):
+        known = ", ".join((*NAMES, *source_names()))
+        raise RequestError(f"no format {name!r} to import", hint=f"known: {known}, module:NAME")
     return name
+
+
+def allows_system_anywhere(name: str) -> bool:
+    """Whether a message of the system may stand in the middle of a document of a format."""
+    if name in OTHERS:
+        return name in ("harbor", "benchflow")
+    return name in source_names() or kind_named(name).allows_system_anywhere

@@ -1,0 +1,314 @@
+"""Make episodes of logged model calls: one for each session, and one for each run of a sub-agent in it.
+
+Systems that log calls (traces, gateways) keep the prompt of each call as it was sent. A source turns its
+rows into a `Session` of `Call`s. This module orders them, stores of each prompt only what is new, and
+attaches the scores.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from trajkit.formats.document import Reading, episode_of
+from trajkit.formats.turns import action_of, observation_of
+from trajkit.schema import Feedback, FeedbackKind, Message
+from trajkit.schema.base import JsonObject
+from trajkit.schema.episode import MetricValue, kept
+from trajkit.sources.files.found import Found
+
+NO_SESSION = "no session id: each trace is an episode of its own"
+"""Episodes whose source does not say which traces belong together."""
+CUT_TEXT = "a text that the source cut"
+"""Episodes with a text that the logging system truncated."""
+NO_PROMPT = "a call without its prompt"
+"""Episodes with a call whose prompt was not stored."""
+
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Score:
+    """A number, a yes or no, a label or a comment that somebody gave to a session or to a call."""
+
+    name: str
+    """Name of the metric."""
+    value: float | bool | str
+    """A number or a boolean is a metric; a text is a comment, which is no metric."""
+    score_id: str
+    """Its id in the source; of two on one target the later counts."""
+    call_id: str | None = None
+    """The call; None for the whole session."""
+    created_at: datetime
+    """When it was given."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Who gave it and the like."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One call of a language model."""
+
+    call_id: str
+    """Unique in the session."""
+    prompt: Sequence[Message] | None
+    """The whole prompt as it was sent; None when it is unknown."""
+    answer: Message | None
+    """What the model answered; None when it failed or the answer is unknown."""
+    tools: tuple[JsonObject, ...] | None = None
+    """The tools it could call, as `tools_of` gives them."""
+    model_name: str | None = None
+    function_name: str | None = None
+    agent_name: str | None = None
+    agent_run: str | None = None
+    """Id of the run of a sub-agent that made the call; None for the session's own agent."""
+    started_at: datetime | None = None
+    latency_s: float | None = None
+    n_input_tokens: int | None = None
+    n_output_tokens: int | None = None
+    cost_usd: float | None = None
+    finish_reason: str | None = None
+    cached: bool | None = None
+    settings: JsonObject | None = None
+    """Sampling settings, such as temperature."""
+    error: str | None = None
+    """Why the call failed."""
+    extra: JsonObject | None = None
+    """What else the source says, verbatim."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Session:
+    """The calls that belong together."""
+
+    session_id: str
+    """Becomes the id of the episode."""
+    source: str
+    """Name of the source."""
+    calls: Sequence[Call]
+    """In any order: they are sorted by time, those of one time by their place."""
+    scores: Sequence[Score] = ()
+    agent_parents: Mapping[str, str] = field(default_factory=dict)
+    """By sub-agent run the run that started it; a run that is not here was started by the session's agent."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    origin: JsonObject = field(default_factory=dict)
+    """Where it is in its source, and what else the source says of it."""
+    env_id: str | None = None
+    task: str | None = None
+    seed: int | None = None
+    purpose: str | None = None
+    missing: tuple[str, ...] = ()
+    """What the source could not tell of this session, such as `NO_SESSION`."""
+    is_named: bool = True
+    """Whether the source gave the session id."""
+
+
+def reading_of(session: Session) -> Reading:
+    """Return the episodes of a session: that of its agent, then those of its sub-agents.
+
+    Raises:
+        BadDocument: A value is not valid.
+    """
+    runs: dict[str | None, list[Call]] = {None: []}
+    for call in sorted(session.calls, key=lambda call: call.started_at or _EARLIEST):
+        runs.setdefault(call.agent_run, []).append(call)
+    if not runs[None]:  # a session in which only sub-agents called a model
+        first = next(iter(runs.keys() - {None}), None) if len(runs) == 2 else None
+        if first is not None:
+            runs = {None: runs[first]}
+        else:
+            del runs[None]
+    names = {run: _name(session, run) for run in runs}
+    episodes = [
+        episode_of(_episode(session, run, calls, names, is_first=place == 0))
+        for place, (run, calls) in enumerate(runs.items())
+    ]
+    return Reading(tuple(episodes), is_named=session.is_named, is_log=True)
+
+
+def found_of(session: Session, place: str) -> Found:
+    """Return a session as the import takes it; what is wrong with it becomes its problem."""
+    from trajkit.formats.document import BadDocument
+
+    missing = set(session.missing)
+    if any(call.prompt is None for call in session.calls):
+        missing.add(NO_PROMPT)
+    try:
+        return Found(place, reading_of(session), session.session_id.encode(), missing=tuple(sorted(missing)))
+    except BadDocument as error:
+        return Found(place, problem=error.problem)
+
+
+def _name(session: Session, run: str | None) -> str:
+    return session.session_id if run is None else f"{session.session_id}/{run}"
+
+
+def _episode(
+    session: Session,
+    run: str | None,
+    calls: Sequence[Call],
+    names: Mapping[str | None, str],
+    *,
+    is_first: bool,
+) -> dict[str, Any]:
+    name = names[run] if not is_first else session.session_id
+    ids = {call.call_id for call in calls}
+    scores = [one for one in session.scores if (is_first if one.call_id is None else one.call_id in ids)]
+    origin: JsonObject = {**session.origin, "session_id": session.session_id}
+    if not is_first:
+        parent = session.agent_parents.get(run or "")
+        origin["parent_episode_id"] = names.get(parent, session.session_id)
+    metrics = _latest(one for one in scores if one.call_id is None)
+    starts = [call.started_at for call in calls if call.started_at is not None]
+    ends = [
+        call.started_at + timedelta(seconds=call.latency_s or 0)
+        for call in calls
+        if call.started_at is not None
+    ]
+    return {
+        "episode_id": name,
+        "source": session.source,
+        "env_id": session.env_id,
+        "task": session.task,
+        "seed": session.seed,
+        **({} if session.purpose is None else {"purpose": session.purpose}),
+        "started_at": min(starts, default=None),
+        "ended_at": max(ends, default=None),
+        "metrics": metrics,
+        "tags": dict(session.tags),
+        "origin": origin,
+        "steps": list(_steps(calls, scores)),
+        "feedback": [_feedback(one, name) for one in sorted(scores, key=_when)],
+    }
+
+
+def _steps(calls: Sequence[Call], scores: Sequence[Score]) -> Iterator[dict[str, Any]]:
+    before: tuple[Message, ...] = ()
+    answer: Message | None = None
+    for index, call in enumerate(calls):
+        prompt = None if call.prompt is None else tuple(call.prompt)
+        n = 0 if prompt is None else kept(before, answer, prompt)
+        new = None if prompt is None else prompt[n:]
+        extra = {**(call.extra or {})}
+        if call.settings:
+            extra["settings"] = call.settings
+        if call.error:
+            extra["error"] = call.error
+        yield {
+            "step_index": index,
+            "inference_id": call.call_id,
+            "function_name": call.function_name,
+            "model_name": call.model_name,
+            "n_prompt_kept": n,
+            "messages": new,
+            "tools": call.tools,
+            "completion": call.answer,
+            "observation": observation_of(new or ()),
+            "action": action_of(call.answer),
+            "metrics": _latest(one for one in scores if one.call_id == call.call_id),
+            "n_input_tokens": call.n_input_tokens,
+            "n_output_tokens": call.n_output_tokens,
+            "cost_usd": call.cost_usd,
+            "latency_s": call.latency_s,
+            "finish_reason": call.finish_reason,
+            "cached": call.cached,
+            "started_at": call.started_at,
+            "agent_name": call.agent_name,
+            "extra": extra or None,
+        }
+        before, answer = (prompt or ()), call.answer
+
+
+def _when(score: Score) -> tuple[datetime, str]:
+    return score.created_at, score.score_id
+
+
+def _latest(scores: Iterable[Score]) -> dict[str, MetricValue]:
+    ordered = sorted(scores, key=_when)
+    return {one.name: one.value for one in ordered if not isinstance(one.value, str)}
+
+
+def _feedback(score: Score, episode_id: str) -> Feedback:
+    match score.value:
+        case bool():
+            kind = FeedbackKind.BOOLEAN
+        case str():
+            kind = FeedbackKind.COMMENT
+        case _:
+            kind = FeedbackKind.FLOAT
+    is_comment = kind == FeedbackKind.COMMENT
+    return Feedback(
+        feedback_id=score.score_id,
+        episode_id=episode_id,
+        inference_id=score.call_id,
+        kind=kind,
+        metric_name="comment" if is_comment else score.name,
+        value=score.value,
+        tags={**score.tags, **({"name": score.name} if is_comment else {})},
+        created_at=score.created_at,
+    )
+
+
+class Gathered:
+    """Rows that arrive in any order, kept on disk until those of one group are read together.
+
+    Use it as a context manager. Memory holds one group.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="trajkit-")
+        self._rows = sqlite3.connect(Path(self._folder.name) / "rows.db", isolation_level=None)
+        self._rows.execute("PRAGMA journal_mode = OFF")
+        self._rows.execute("PRAGMA synchronous = OFF")
+        self._rows.execute("CREATE TABLE row (name TEXT, part TEXT, value TEXT)")
+        self._rows.execute("CREATE TABLE moved (name TEXT PRIMARY KEY, goal TEXT)")
+        self._rows.execute("BEGIN")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._rows.close()
+        self._folder.cleanup()
+
+    def add(self, name: str, value: Any, *, part: str = "") -> None:
+        """Keep a JSON value as one of a group.
+
+        Args:
+            name: The group, such as a trace.
+            value: The value.
+            part: What kind of row it is, such as `span` or `score`.
+        """
+        self._rows.execute("INSERT INTO row VALUES (?, ?, ?)", (name, part, json.dumps(value)))
+
+    def move(self, name: str, goal: str) -> None:
+        """Put a group into another one, such as a trace into its session; the last word counts."""
+        self._rows.execute("INSERT OR REPLACE INTO moved VALUES (?, ?)", (name, goal))
+
+    def groups(self) -> Iterator[tuple[str, dict[str, list[Any]]]]:
+        """Yield each group with its rows by part, in the order of the first row of each."""
+        self._rows.execute(
+            "CREATE TABLE grouped AS SELECT coalesce(goal, row.name) AS name, part, value, row.rowid AS place"
+            " FROM row LEFT JOIN moved ON moved.name = row.name"
+        )
+        self._rows.execute("CREATE INDEX by_name ON grouped (name, place)")
+        self._rows.execute(
+            "CREATE TABLE first AS SELECT name, min(place) AS place FROM grouped GROUP BY name ORDER BY 2"
+        )
+        for (name,) in self._rows.execute("SELECT name FROM first ORDER BY place"):
+            parts: dict[str, list[Any]] = {}
+            rows = self._rows.execute(
+                "SELECT part, value FROM grouped WHERE name = ? ORDER BY place", (name,)
+            )
+            for part, value in rows:
+                parts.setdefault(part, []).append(json.loads(value))
+            yield name, parts

@@ -1,0 +1,58 @@
+"""The sources that `trajkit import` knows by name: trajkit's own, and those of installed packages."""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from importlib.metadata import entry_points
+
+from trajkit.errors import RequestError
+from trajkit.sources.source import FIELDS, Source
+
+GROUP = "trajkit.sources"
+"""The group of entry points in which a package offers a source."""
+
+OWN: dict[str, str] = {}
+"""By name the module of each source of trajkit, which has it as `SOURCE`."""
+
+
+@cache
+def source_names() -> tuple[str, ...]:
+    """The names of all sources, trajkit's own first."""
+    others = (entry.name for entry in entry_points(group=GROUP))
+    return (*OWN, *sorted(set(others) - OWN.keys()))
+
+
+@cache
+def source_named(name: str) -> Source:
+    """The source of a name.
+
+    Raises:
+        RequestError: There is none, or the package that offers it does not offer a `Source`.
+    """
+    if name in OWN:
+        source = importlib.import_module(OWN[name]).SOURCE
+    else:
+        entries = entry_points(group=GROUP, name=name)
+        if not entries:
+            raise RequestError(f"no source {name!r}", hint=f"known: {', '.join(source_names())}")
+        (entry, *_) = entries
+        try:
+            source = entry.load()
+        except (ImportError, AttributeError) as error:
+            raise RequestError(f"the source {name!r} of {entry.value} cannot be loaded: {error}") from error
+    if not isinstance(source, Source):
+        raise RequestError(f"{name!r} is a {type(source).__name__} and no trajkit.sources.source.Source")
+    if unknown := source.fidelity.keys() ^ FIELDS.keys():
+        raise RequestError(f"the source {name!r} does not tell about exactly these fields: {sorted(unknown)}")
+    return source
+
+
+def is_personal(name: str) -> bool:
+    """Whether a name is of a source whose records are of somebody's own machine."""
+    return name in source_names() and source_named(name).is_personal
+
+
+def recognised(place: str) -> str | None:
+    """The name of the source that a path or URL is surely of; None where none says so."""
+    return next((name for name in source_names() if source_named(name).recognises(place)), None)

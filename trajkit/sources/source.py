@@ -1,0 +1,114 @@
+"""The contract of a source: what reads the records of another system as episodes.
+
+A source is a module with a `Source`. trajkit's own are listed in `trajkit.sources.catalog`; a package outside
+offers one as an entry point of the group `trajkit.sources`. `trajkit.testing.SourceContract` checks one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import NamedTuple
+
+from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock, Transition
+from trajkit.sources.files.found import Found, Unread
+from trajkit.sources.wish import Wish
+
+
+class Fate(StrEnum):
+    """What becomes of a field between a source and a store."""
+
+    KEPT = "kept"
+    CHANGED = "changed"
+    LOST = "lost"
+
+
+class Fact(NamedTuple):
+    """What a source tells about one field."""
+
+    fate: Fate
+    note: str = ""
+    """How it is changed, or when it is missing; a few words."""
+
+
+KEPT = Fact(Fate.KEPT)
+LOST = Fact(Fate.LOST)
+
+
+def changed(note: str) -> Fact:
+    """The fact that a field comes in another form."""
+    return Fact(Fate.CHANGED, note)
+
+
+def kept(note: str) -> Fact:
+    """The fact that a field is kept where a condition holds."""
+    return Fact(Fate.KEPT, note)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """What reads the records of one system."""
+
+    name: str
+    """Its name after `--from`; also `Episode.source`."""
+    about: str
+    """What it reads, in one line."""
+    read: Callable[[str, Wish], Iterator[Found | Unread]]
+    """Yields what is at a path or URL, one session at a time, in a fixed order. Memory holds one session.
+    Raises `RequestError` where nothing can be read there, and `ServiceError` where a server fails; what is
+    wrong with one session is a `Found` with a problem."""
+    recognises: Callable[[str], bool] = lambda _place: False
+    """Whether a path or URL is surely of this source; opens at most a few files."""
+    default_place: Callable[[], Path | None] = lambda: None
+    """Where its records are when no path is given; None where there is no such place."""
+    is_personal: bool = False
+    """Whether the records are of somebody's own machine, so that secrets in them are likely."""
+    fidelity: Mapping[str, Fact]
+    """What becomes of each field of `FIELDS`."""
+
+
+def _of_steps(has: Callable[[Transition], bool]) -> Callable[[Episode], bool]:
+    return lambda episode: any(has(step) for step in episode.steps)
+
+
+def _in_answer(kind: type) -> Callable[[Episode], bool]:
+    return _of_steps(
+        lambda step: (
+            step.completion is not None and any(isinstance(one, kind) for one in step.completion.content)
+        )
+    )
+
+
+def _in_prompt(kind: type) -> Callable[[Episode], bool]:
+    return _of_steps(
+        lambda step: any(isinstance(one, kind) for message in step.messages or () for one in message.content)
+    )
+
+
+FIELDS: Mapping[str, Callable[[Episode], bool]] = {
+    "session": lambda episode: "session_id" in (episode.origin or {}),
+    "sub-agents": lambda episode: "parent_episode_id" in (episode.origin or {}),
+    "prompt": _of_steps(lambda step: bool(step.messages)),
+    "answer": _of_steps(lambda step: step.completion is not None),
+    "tool calls": _in_answer(ToolCallBlock),
+    "tool results": _in_prompt(ToolResultBlock),
+    "tools offered": _of_steps(lambda step: step.tools is not None),
+    "thoughts": _in_answer(ThoughtBlock),
+    "images and files": _in_prompt(FileBlock),
+    "model": _of_steps(lambda step: step.model_name is not None),
+    "sampling settings": _of_steps(lambda step: "settings" in (step.extra or {})),
+    "tokens": _of_steps(lambda step: step.n_input_tokens is not None),
+    "cost": _of_steps(lambda step: step.cost_usd is not None),
+    "time": _of_steps(lambda step: step.started_at is not None),
+    "latency": _of_steps(lambda step: step.latency_s is not None),
+    "finish reason": _of_steps(lambda step: step.finish_reason is not None),
+    "failed calls": _of_steps(lambda step: "error" in (step.extra or {})),
+    "metrics": lambda episode: bool(episode.metrics) or any(step.metrics for step in episode.steps),
+    "comments": lambda episode: any(one.kind == "comment" for one in episode.feedback),
+    "tags and user": lambda episode: bool(episode.tags),
+    "task and seed": lambda episode: episode.task is not None,
+    "token ids": _of_steps(lambda step: step.completion_token_ids is not None),
+}
+"""The fields that a source tells about, each with a test of whether an episode has it."""

@@ -1,0 +1,3 @@
+"""Contract suites for what packages outside bring to trajkit."""
+
+from trajkit.testing.source import SourceContract as SourceContract
