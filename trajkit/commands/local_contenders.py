@@ -39,7 +39,7 @@ class _Chosen(NamedTuple):
     tuned: tuple[TunedModel, ...]
     """What it was made of; none for a model that was not tuned here."""
     function: str | None
-    """The function whose prompts it learned; None when it learned none, or nobody knows."""
+    """The function whose prompts it learned; None when it learned none, or when it is not known."""
     variants: tuple[str, ...]
     """The variants of it."""
     agents: tuple[str, ...] = ()

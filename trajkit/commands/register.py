@@ -43,7 +43,7 @@ class Registered(Result):
     placeholders: tuple[str, ...] = ()
     """Variables that are not set here, and needed where the gateway runs."""
     serve: str | None = None
-    """The command that serves the model; None for one that somebody serves already."""
+    """The command that serves the model; None if it is served already."""
     settings: ClientSettings | None = None
     """With `emit`: address, model and sampling for any client."""
     outcome: str = ""

@@ -67,7 +67,7 @@ def plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
 def written_down(planned: Planned, ledger: Ledger) -> Registration | None:
     """Write the change and note it; None where nothing changes and the ledger knows it.
 
-    What somebody wrote by hand, or another ledger knows, is noted too: lineage shall know of it.
+    A variant that was written by hand, or that another ledger has, is noted too, so that `lineage` finds it.
     """
     if not planned.diff and any(_is_same(each, planned) for each in ledger.standing()):
         return None

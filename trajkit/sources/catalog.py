@@ -49,7 +49,7 @@ def source_named(name: str) -> Source:
 
 
 def is_personal(name: str) -> bool:
-    """Whether a name is of a source whose records are of somebody's own machine."""
+    """Whether a source reads records of the user's own machine."""
     return name in source_names() and source_named(name).is_personal
 
 
