@@ -43,7 +43,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "stats": ("stats", "store", "--json"),
     "stats --by customer": ("stats", "store", "--by", "tags.customer", "--json"),
     "show": ("show", "store", "0", "--json"),
-    "query": ("query", "SELECT count(*) FROM steps", "store", "--json"),
+    "query": ("query", "store", "SELECT count(*) FROM steps", "--json"),
     "select": ("select", "store", "--where", "thumbs_up", "--control", "-o", "good", "--json"),
     "dedupe": ("dedupe", "store", "--exact", "-o", "unique", "--json"),
     "dedupe --near": ("dedupe", "store", "--near", "0.9", "--dry-run", "--json"),
@@ -55,9 +55,9 @@ COMMANDS: dict[str, tuple[str, ...]] = {
         *("pairs", "sides/train", "--match", "prompt", "--score", "picked", "--margin", "1"),
         *("-o", "pairs", "--json"),
     ),
-    "tokens": ("tokens", "sides/train", "--tokenizer", "sample:tiny-base", "--json"),
     "convert": ("convert", "sides/train", "--to", "openai-sft", "-o", "train.jsonl", "--json"),
-    "validate": ("validate", "train.jsonl", "--json"),
+    "tokens": ("tokens", "train.jsonl", "--model", "sample:tiny-base", "--json"),
+    "validate": ("validate", "train.jsonl", "--target", "openai", "--json"),
     "push --dry-run": ("push", "clean", "me/shop", "--license", "apache-2.0", "--dry-run", "--json"),
 }
 """The commands in the order in which they need each other."""
@@ -192,7 +192,7 @@ class Case:
             order=self._order, thing=self._thing, name=self._name, mail=self._mail, phone=self._phone
         )
         text += f" {' '.join(draw.choices(_WORDS, k=draw.randint(4, 16)))}."
-        if draw.random() < 0.001:  # pasted by mistake
+        if draw.random() < 0.003:  # pasted by mistake
             text += f" My key is sk-proj-{''.join(draw.choices('ABCDEFGHJKLMNPQRSTabcdefghjkmnpqrst23456789', k=48))}."
         return text
 
