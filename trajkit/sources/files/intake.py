@@ -227,6 +227,8 @@ class Intake:
         metrics = {**episode.metrics, **self._metrics(episode)}
         if self._wish.metrics:
             update["metrics"] = metrics
+        if tags := self._tags(episode):
+            update["tags"] = {**episode.tags, **tags}
         if self._wish.task is not None and (task := self._at(episode, self._wish.task)) is not None:
             update["task"] = task if isinstance(task, str) else json.dumps(task)
         self._measured.update(metrics)
@@ -250,6 +252,15 @@ class Intake:
             found[name] = number if isinstance(number, bool) else float(number)
         return found
 
+    def _tags(self, episode: Episode) -> dict[str, str]:
+        """What a document says of the tags that were asked for."""
+        found = {name: self._at(episode, place) for name, place in self._wish.tags.items()}
+        return {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in found.items()
+            if value is not None
+        }
+
     def _at(self, episode: Episode, place: str) -> Any:
         """What stands at a place of what a document says beside its messages."""
         value: Any = episode.origin or {}
@@ -264,7 +275,7 @@ class Intake:
     def _refuse_unfound(self) -> None:
         """Fail where a name that a person typed is of nothing that was read."""
         known = ", ".join(sorted(self._columns)) or "nothing beside the messages"
-        for place in (*self._wish.metrics.values(), self._wish.task):
+        for place in (*self._wish.metrics.values(), *self._wish.tags.values(), self._wish.task):
             if place is not None and place not in self._found:
                 raise RequestError(f"no document has {place!r}", hint=f"they have: {known}")
         if self._success is not None and self._success.metric not in self._measured:
