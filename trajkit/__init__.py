@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 JOBS = {
     "Play": ("up", "status", "down", "rollout", "check-env"),
     "Bring in": ("export", "archive", "import", "pull"),
-    "Look": ("info", "show", "query", "stats", "view"),
+    "Look": ("inspect", "info", "show", "query", "stats", "view"),
     "Choose": (
         "select",
         "dedupe",
@@ -57,6 +57,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.export import export as export
     from trajkit.commands.import_ import import_ as import_
     from trajkit.commands.info import info as info
+    from trajkit.commands.inspect import inspect as inspect
     from trajkit.commands.jobs import jobs_cancel as jobs_cancel
     from trajkit.commands.jobs import jobs_list as jobs_list
     from trajkit.commands.jobs import jobs_pause as jobs_pause

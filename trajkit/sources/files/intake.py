@@ -63,6 +63,8 @@ class Imported(Model):
     """Files that no document is in, by suffix."""
     problems: tuple[str, ...]
     """The first few of what was wrong, with its place."""
+    places: dict[str, str] = {}
+    """What is wrong at each of these places, without the wrong value."""
     store: Path
     """The store that now exists."""
     digest: str
@@ -105,6 +107,7 @@ class Intake:
         self._missing: Counter[str] = Counter()
         self._unread: Counter[str] = Counter()
         self._shown: list[str] = []
+        self._places: dict[str, str] = {}
         self._columns: set[str] = set()
         self._found: set[str] = set()  # places that were asked for
         self._measured: set[str] = set()
@@ -201,6 +204,8 @@ class Intake:
         self._left[f"cannot be read: {problem.kind}"] += 1
         if len(self._shown) < _MOST_SHOWN:
             self._shown.append(f"{place}: {problem}")
+            where = "" if problem.where == "the document" else f" at {problem.where}"
+            self._places[place] = f"{problem.kind}{where}"
 
     def _free_id(self, wanted: str, found: Found, *, is_named: bool) -> str | None:
         """An id that no other episode has; None where the document's own id is taken."""
@@ -334,6 +339,7 @@ class Intake:
             missing=dict(sorted(self._missing.items())),
             unread=dict(sorted(self._unread.items())),
             problems=tuple(self._shown),
+            places=self._places,
             store=goal,
             digest=manifest.digest,
         )
