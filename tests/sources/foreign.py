@@ -1,0 +1,98 @@
+"""Systems that do not enter trajkit's environment: a virtual environment of their own, and programs in it.
+
+The thirty episodes are played in trajkit's process, where the world is. A client that is installed elsewhere
+is a small program that reads requests from its standard input, and answers each on its standard output: one
+line of JSON each way.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from tests.node_tools import free_port, running
+
+__all__ = ["client", "environment", "free_port", "packed", "program", "running", "unpacked"]
+
+
+def environment(folder: Path, *requirements: Sequence[str]) -> Path:
+    """Make a virtual environment, and return its Python; one that is complete already is used as it is.
+
+    Args:
+        folder: Where it is made.
+        requirements: Arguments of `pip install`, one call each.
+    """
+    python = folder / "bin" / "python"
+    done = folder / "installed.json"
+    if done.is_file() and json.loads(done.read_text(encoding="utf-8")) == [list(one) for one in requirements]:
+        return python
+    subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+    for one in requirements:
+        subprocess.run([python, "-m", "pip", "install", "-q", *one], check=True)
+    done.write_text(json.dumps(requirements), encoding="utf-8")
+    return python
+
+
+def program(python: Path, name: str) -> str:
+    """A program that is installed beside a Python."""
+    return str(python.with_name(name))
+
+
+@contextmanager
+def client(
+    python: Path, script: Path, settings: Mapping[str, str] | None = None
+) -> Iterator[Callable[[Mapping[str, Any]], Any]]:
+    """Run a program of the other environment; the value sends it a request and returns its answer.
+
+    Args:
+        python: Python of that environment.
+        script: A program that answers each line of JSON with one line of JSON.
+        settings: Environment variables that it needs; of trajkit's own `PYTHONPATH` is left out.
+    """
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    process = subprocess.Popen(
+        [python, script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**plain, **(settings or {})},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+
+    def told(request: Mapping[str, Any]) -> Any:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(json.dumps(request) + "\n")
+        process.stdin.flush()
+        line = process.stdout.readline()
+        assert line, f"{script.name} ended with status {process.wait(timeout=10)}"
+        return json.loads(line)
+
+    try:
+        yield told
+        process.stdin.close()
+        assert process.wait(timeout=60) == 0, f"{script.name} failed"
+    finally:
+        process.kill()
+        process.wait(timeout=10)
+        process.stdout.close()
+
+
+def packed(file: Path, goal: Path) -> None:
+    """Compress a file, the same bytes each time."""
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    goal.write_bytes(gzip.compress(file.read_bytes(), 9, mtime=0))
+
+
+def unpacked(file: Path, goal: Path) -> Path:
+    """Write what a compressed file holds, and return where it is."""
+    goal.write_bytes(gzip.decompress(file.read_bytes()))
+    return goal
