@@ -10,16 +10,17 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.node_tools import free_port, running
 
-__all__ = ["client", "environment", "free_port", "packed", "program", "running", "unpacked"]
+__all__ = ["client", "environment", "free_port", "packed", "program", "running", "shrink", "unpacked"]
 
 
 def environment(folder: Path, *requirements: Sequence[str]) -> Path:
@@ -84,6 +85,21 @@ def client(
         process.kill()
         process.wait(timeout=10)
         process.stdout.close()
+
+
+def shrink(database: Path, tables: Sequence[str]) -> None:
+    """Drop every table of an SQLite database but these, and all indexes."""
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("PRAGMA journal_mode = DELETE")
+        connection.execute("PRAGMA foreign_keys = OFF")
+        made = connection.execute(
+            "SELECT type, name FROM sqlite_master WHERE sql NOT NULL ORDER BY type DESC"
+        )
+        for kind, name in made.fetchall():
+            if name not in tables and not name.startswith("sqlite_"):
+                connection.execute(f'DROP {kind} IF EXISTS "{name}"')
+        connection.commit()
+        connection.execute("VACUUM")
 
 
 def packed(file: Path, goal: Path) -> None:
