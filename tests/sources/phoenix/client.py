@@ -1,4 +1,4 @@
-"""What runs beside Phoenix's client: OpenInference's instrumentation of OpenAI, told by lines of JSON what to call.
+"""What runs beside Phoenix: the instrumentation of OpenAI, told by lines of JSON what to call.
 
 `record.py` starts it in the environment where Phoenix is; nothing of trajkit is there.
 """
@@ -8,9 +8,12 @@ from __future__ import annotations
 import json
 import os
 import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+import httpx
 import httpx2
 from openai import OpenAI, OpenAIError
 from openinference.instrumentation import OITracer, using_attributes
@@ -45,9 +48,20 @@ def ask(model: OpenAI, _: OITracer, session: str, messages: list[Any], tools: li
 
 
 def score(_: OpenAI, __: OITracer, session: str, value: float) -> None:
-    Client(base_url=SERVER).sessions.add_session_annotation(
+    client = Client(base_url=SERVER)
+    wait(lambda: client.sessions.get(session_id=session))
+    client.sessions.add_session_annotation(
         session_id=session, annotation_name="episode_return", annotator_kind="CODE", score=value, sync=True
     )
+
+
+def wait(act: Callable[[], Any]) -> Any:
+    """Do it until the server, which writes spans a little later, has what it asks for."""
+    for _ in range(200):
+        with suppress(httpx.HTTPStatusError, StopIteration):
+            return act()
+        time.sleep(0.1)
+    return act()
 
 
 def shapes(model: OpenAI, tracer: OITracer) -> None:
@@ -82,8 +96,13 @@ def shapes(model: OpenAI, tracer: OITracer) -> None:
     model.chat.completions.create(model="stand-in", messages=[user])  # in no session
 
     trace, root = f"{context.trace_id:032x}", f"{context.span_id:016x}"
-    spans = client.spans.get_spans(project_identifier=os.environ["PROJECT"], limit=100)
-    called = next(one for one in spans if one["parent_id"] == root and one["span_kind"] == "LLM")
+
+    def first_call() -> Any:
+        spans = client.spans.get_spans(project_identifier=os.environ["PROJECT"], limit=100)
+        next(one for one in spans if one["context"]["span_id"] == root)
+        return next(one for one in reversed(spans) if one["parent_id"] == root and one["span_kind"] == "LLM")
+
+    called = wait(first_call)
     for number, explanation in ((0.25, "first"), (0.75, None)):  # the second replaces the first
         client.spans.add_span_annotation(
             span_id=called["context"]["span_id"],

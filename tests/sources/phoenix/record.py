@@ -2,9 +2,9 @@
 
     python -m tests.sources.phoenix.record FOLDER
 
-Recorded with arize-phoenix 20.26.1, openinference-instrumentation-openai 0.1.66, arize-phoenix-otel 0.17.2 and
-openai 3.57.0, which are installed into an environment under FOLDER. The thirty episodes are of the project
-`babyai`; `client.shapes` is what the project `shapes` holds.
+Recorded with arize-phoenix 20.26.1, arize-phoenix-otel 0.17.2, openinference-instrumentation-openai 0.1.66
+and openai 3.57.0, which are installed into an environment under FOLDER. The thirty episodes are of the
+project `babyai`; `client.shapes` is what the project `shapes` holds.
 """
 
 from __future__ import annotations
