@@ -13,14 +13,29 @@ import os
 import sqlite3
 import subprocess
 import sys
+import threading
+import urllib.error
+import urllib.request
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 from tests.node_tools import free_port, running
 
-__all__ = ["client", "environment", "free_port", "packed", "program", "running", "shrink", "unpacked"]
+__all__ = [
+    "client",
+    "environment",
+    "free_port",
+    "forwarded",
+    "packed",
+    "program",
+    "replayed",
+    "running",
+    "shrink",
+    "unpacked",
+]
 
 
 def environment(folder: Path, *requirements: Sequence[str]) -> Path:
@@ -112,3 +127,66 @@ def unpacked(file: Path, goal: Path) -> Path:
     """Write what a compressed file holds, and return where it is."""
     goal.write_bytes(gzip.decompress(file.read_bytes()))
     return goal
+
+
+@contextmanager
+def forwarded(url: str, goal: Path) -> Iterator[str]:
+    """Forward to a server what is asked at this address, and record it for `replayed`."""
+    said: list[dict[str, Any]] = []
+
+    def answer(method: str, path: str, body: str) -> tuple[int, str]:
+        data = body.encode() or None
+        request = urllib.request.Request(
+            url + path, data, {"Content-Type": "application/json"}, method=method
+        )
+        try:
+            with urllib.request.urlopen(request, timeout=60) as got:
+                found = got.status, got.read().decode()
+        except urllib.error.HTTPError as error:
+            found = error.code, error.read().decode()
+        row = {"method": method, "path": path, "body": body, "status": found[0], "answer": found[1]}
+        said.append(row)
+        return found
+
+    with _answering(answer) as address:
+        yield address
+    lines = "".join(json.dumps(one) + "\n" for one in said).encode()
+    goal.parent.mkdir(parents=True, exist_ok=True)
+    goal.write_bytes(gzip.compress(lines, 9, mtime=0))
+
+
+@contextmanager
+def replayed(file: Path) -> Iterator[str]:
+    """Answer as the server did when `forwarded` recorded it; anything else is HTTP 404."""
+    rows = [json.loads(line) for line in gzip.decompress(file.read_bytes()).decode().splitlines()]
+    known = {(row["method"], row["path"], row["body"]): (row["status"], row["answer"]) for row in rows}
+    with _answering(lambda *asked: known.get(asked, (404, "not recorded"))) as address:
+        yield address
+
+
+@contextmanager
+def _answering(answer: Callable[[str, str, str], tuple[int, str]]) -> Iterator[str]:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
+            status, text = answer(self.command, self.path, body)
+            data = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(data)))
+            self.end_headers()
+            self.wfile.write(data)
+
+        do_POST = do_GET
+
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

@@ -112,6 +112,9 @@ def shapes(model: OpenAI) -> None:
         list(other.chat.completions.create(model="stream", messages=[user], stream=True))
         with mlflow.start_span("Messages.create", span_type=SpanType.CHAT_MODEL) as span:
             span.set_attribute("mlflow.message.format", "anthropic")
+            span.set_attribute(
+                "mlflow.llm.cost", {"input_cost": 0.5, "output_cost": 0.25, "total_cost": 0.75}
+            )
             span.set_inputs({"system": "Be kind.", "model": "claude", "max_tokens": 9, "messages": [user]})
             thought = {"type": "thinking", "thinking": "Rain.", "signature": "s"}
             span.set_outputs(

@@ -8,6 +8,7 @@ thirty episodes are of the experiment `babyai`; `client.shapes` is what the expe
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -16,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from tests.sources import foreign, thirty
+from trajkit.sources.mlflow.connect import SOURCE
+from trajkit.sources.wish import Wish
 
 HERE = Path(__file__).parent
 FIXTURE = HERE.parents[1] / "data" / "sources" / "mlflow" / "mlflow.db.gz"
+API = FIXTURE.with_name("api.jsonl.gz")
 REQUIREMENTS = (
     # the wheel is the whole of MLflow; what it requires beside is for models, which are not used here
     ("--no-deps", "mlflow==3.18.0"),
@@ -77,9 +81,12 @@ def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
 
 
 def record(folder: Path, *, n_episodes: int = thirty.N_EPISODES) -> tuple[Path, list[thirty.Played]]:
-    """Play, and return the database and what was played."""
+    """Play, and return the database and what was played; what the API says of it goes to `api.jsonl.gz`."""
     with server(folder) as (url, python, database):
         played = play(url, python, n_episodes=n_episodes)
+        with foreign.forwarded(url, folder / "api.jsonl.gz") as address:
+            for place in (address, f"{address}?experiment=shapes"):
+                list(SOURCE.read(place, Wish()))
     return database, played
 
 
@@ -123,3 +130,4 @@ if __name__ == "__main__":
         connection.commit()
     foreign.shrink(made, KEPT)
     foreign.packed(made, FIXTURE)
+    shutil.copy(made.with_name("api.jsonl.gz"), API)

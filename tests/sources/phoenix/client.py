@@ -85,6 +85,8 @@ def shapes(model: OpenAI, tracer: OITracer) -> None:
                 model.chat.completions.create(
                     model="stand-in", messages=[{"role": "user", "content": "Read it."}]
                 )
+        with tracer.start_as_current_span("look up", openinference_span_kind="retriever") as found:
+            found.set_attribute("retrieval.documents.0.document.content", "It rains in Paris.")
         said = [user, {"role": "assistant", "content": first.choices[0].message.content}]
         last = [*said, {"role": "user", "content": "And now?"}]
         model.chat.completions.create(model="stand-in", messages=last)
@@ -127,7 +129,7 @@ def shapes(model: OpenAI, tracer: OITracer) -> None:
         sync=True,
     )
     client.spans.add_document_annotation(
-        span_id=root,
+        span_id=f"{found.get_span_context().span_id:016x}",
         document_position=0,
         annotation_name="relevance",
         annotator_kind="CODE",
