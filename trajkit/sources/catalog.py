@@ -12,7 +12,10 @@ from trajkit.sources.source import FIELDS, Source
 GROUP = "trajkit.sources"
 """The group of entry points in which a package offers a source."""
 
-OWN: dict[str, str] = {}
+OWN: dict[str, str] = {
+    "mlflow": "trajkit.sources.mlflow.connect",
+    "phoenix": "trajkit.sources.phoenix.connect",
+}
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 
 

@@ -1,0 +1,1 @@
+"""Spans of traces, and the sessions that they make."""

@@ -1,0 +1,288 @@
+"""Make a session of the spans of traces: which calls of a model there are, and which agent made each.
+
+OpenTelemetry, OpenInference and the systems that are built on them log spans: a tree for each trace, of
+agents, calls of models and calls of tools. A source turns its rows into `Span`s; this module makes a
+`Session` of those of one session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from itertools import pairwise
+from typing import Any
+
+from trajkit.schema.base import JsonObject
+from trajkit.sources.calls import CUT_TEXT, NO_SESSION, Call, Score, Session
+from trajkit.sources.spans.call import call_of
+from trajkit.sources.spans.span import EVALUATION, Span, listed, number_of, text_of
+
+CUT_ATTRIBUTES = "a span with more attributes than its SDK keeps (OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT)"
+"""Episodes with a call of which attributes were dropped: an SDK keeps 128 of a span."""
+
+SESSION_KEYS = (
+    "gen_ai.conversation.id",
+    "session.id",
+    "langfuse.session.id",
+    "traceloop.association.properties.session_id",
+)
+"""Attributes with the id of a session, the first the most specific."""
+USER_KEYS = ("user.id", "enduser.id", "langfuse.user.id", "traceloop.association.properties.user_id")
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
+
+
+class Kind(StrEnum):
+    """What a span is."""
+
+    MODEL = "model"
+    AGENT = "agent"
+    TOOL = "tool"
+    OTHER = "other"
+
+
+_OPERATIONS = {
+    "chat": Kind.MODEL,
+    "completion": Kind.MODEL,
+    "text_completion": Kind.MODEL,
+    "generate_content": Kind.MODEL,
+    "invoke_agent": Kind.AGENT,
+    "execute_tool": Kind.TOOL,
+}
+_KINDS = {"llm": Kind.MODEL, "chat_model": Kind.MODEL, "agent": Kind.AGENT, "tool": Kind.TOOL}
+_OF_MODELS = ("gen_ai.system", "gen_ai.provider.name", "gen_ai.request.model", "gen_ai.response.model")
+
+
+def kind_of(span: Span) -> Kind:
+    """What a span is, as its attributes say."""
+    said = span.first("openinference.span.kind")
+    if said is not None:
+        return _KINDS.get(str(said).lower(), Kind.OTHER)
+    operation = span.first("gen_ai.operation.name", "llm.request.type")
+    if operation is not None:
+        return _OPERATIONS.get(str(operation), Kind.OTHER)
+    said = span.first("traceloop.span.kind")
+    if said is not None:
+        return _KINDS.get(str(said).lower(), Kind.OTHER)
+    return Kind.MODEL if span.first(*_OF_MODELS) is not None else Kind.OTHER
+
+
+def by_session(spans: Sequence[Span]) -> dict[str | None, list[Span]]:
+    """Return the spans of one trace by session; None for a trace that names none.
+
+    A span is of the session that it names, else of that of the nearest span above it, else of the first
+    that is named in the trace.
+    """
+    ordered = sorted(spans, key=_start)
+    tree = _Tree(spans)
+    named = {span.span_id: text_of(span.first(*SESSION_KEYS)) for span in spans}
+    first = next((named[span.span_id] for span in ordered if named[span.span_id]), None)
+    found: dict[str | None, list[Span]] = {}
+    for span in spans:
+        above = (named[one.span_id] for one in (span, *tree.above(span)))
+        found.setdefault(next((one for one in above if one), first), []).append(span)
+    return found
+
+
+def session_of(session_id: str, spans: Sequence[Span], source: str, *, is_named: bool = True) -> Session:
+    """Return the session of its spans, of one or more traces, in any order. It has no calls without a model.
+
+    Args:
+        session_id: Becomes the id of the episode.
+        spans: The spans.
+        source: Name of the source.
+        is_named: Whether the source gave the session id; else it is the id of the only trace.
+
+    Raises:
+        BadDocument: What a call says is not valid.
+    """
+    spans = sorted({(span.trace_id, span.span_id): span for span in spans}.values(), key=_start)
+    missing: set[str] = set() if is_named else {NO_SESSION}
+    calls: list[Call] = []
+    parents: dict[str, str] = {}
+    scores: list[tuple[Score, str | None]] = []
+    by_trace: dict[str, list[Span]] = {}
+    for span in spans:
+        by_trace.setdefault(span.trace_id, []).append(span)
+    merged: dict[str, str] = {}
+    for inner in by_trace.values():
+        tree = _Tree(inner)
+        runs = _runs(tree, parents)
+        read: dict[str, Call] = {}
+        for span in inner:
+            scores += [(one, span.span_id) for one in _scores(span)]
+            if tree.kinds[span.span_id] is not Kind.MODEL:
+                continue
+            call, cut = call_of(span)
+            missing |= {CUT_TEXT} if cut else set()
+            missing |= {CUT_ATTRIBUTES} if span.n_dropped else set()
+            agent, run = runs.get(span.span_id, (None, None))
+            read[span.span_id] = replace(call, agent_name=agent, agent_run=run)
+        for span in reversed(inner):  # the lower first, where one call has three spans
+            below = tree.calls_below(span) if span.span_id in read else []
+            if below:
+                goal = _last(merged, below[-1].span_id)
+                read[goal] = _joined(read[goal], read.pop(span.span_id))
+                merged[span.span_id] = goal
+        calls += read.values()
+    ids = {call.call_id for call in calls}
+    of_responses = {str((call.extra or {}).get("gen_ai.response.id")): call.call_id for call in calls}
+    tags, origin = _facts(spans)
+    return Session(
+        session_id=session_id,
+        source=source,
+        calls=calls,
+        scores=[
+            replace(one, call_id=found if (found := _target(one, at, merged, of_responses)) in ids else None)
+            for one, at in scores
+        ],
+        agent_parents=parents,
+        tags=tags,
+        origin={"trace_ids": list(by_trace), **origin},
+        missing=tuple(sorted(missing)),
+        is_named=is_named,
+    )
+
+
+class _Tree:
+    """The spans of one trace by their places in it."""
+
+    def __init__(self, spans: Sequence[Span]) -> None:
+        self._by_id = {span.span_id: span for span in spans}
+        self._inner: dict[str, list[Span]] = {}
+        self.kinds = {span.span_id: kind_of(span) for span in spans}
+        for span in spans:
+            self._inner.setdefault(span.parent_id or "", []).append(span)
+
+    def above(self, span: Span) -> Iterator[Span]:
+        """The spans that it is a part of, the nearest first."""
+        seen = {span.span_id}
+        while (parent := self._by_id.get(span.parent_id or "")) is not None and parent.span_id not in seen:
+            seen.add(parent.span_id)
+            yield parent
+            span = parent
+
+    def agents_above(self, span: Span) -> list[Span]:
+        """The agents that it is a part of, the outermost first."""
+        return [one for one in self.above(span) if self.kinds[one.span_id] is Kind.AGENT][::-1]
+
+    def calls_below(self, span: Span) -> list[Span]:
+        """The next calls of a model in it that are no tool's and no agent's: the same call, logged again."""
+        found: list[Span] = []
+        seen = {span.span_id}
+        waiting = list(self._inner.get(span.span_id, ()))
+        while waiting:
+            one = waiting.pop(0)
+            if one.span_id in seen:
+                continue
+            seen.add(one.span_id)
+            match self.kinds[one.span_id]:
+                case Kind.MODEL:
+                    found.append(one)
+                case Kind.OTHER:
+                    waiting += self._inner.get(one.span_id, ())
+        return sorted(found, key=_start)
+
+    def models(self) -> Iterator[Span]:
+        """The calls of a model."""
+        return (one for one in self._by_id.values() if self.kinds[one.span_id] is Kind.MODEL)
+
+
+def _runs(tree: _Tree, parents: dict[str, str]) -> dict[str, tuple[str | None, str | None]]:
+    """Return by call the name of its agent and the run of a sub-agent; add to `parents` what is in what.
+
+    The outermost agent is the session's own. So is the only agent in one that calls no model itself: two
+    libraries log the same agent.
+    """
+    chains = {span.span_id: [one.span_id for one in tree.agents_above(span)] for span in tree.models()}
+    calling = {chain[-1] for chain in chains.values() if chain}
+    inner: dict[str, set[str]] = {}
+    for chain in chains.values():
+        for outer, agent in pairwise(chain):
+            inner.setdefault(outer, set()).add(agent)
+    found: dict[str, tuple[str | None, str | None]] = {}
+    for span in tree.models():
+        agents = tree.agents_above(span)
+        own = [one for one in agents if one.span_id in calling or len(inner.get(one.span_id, ())) != 1]
+        for parent, sub in pairwise(own[1:]):
+            parents[sub.span_id] = parent.span_id
+        name = text_of(span.first("gen_ai.agent.name", "agent.name"))
+        if own:
+            name = name or text_of(own[-1].first("gen_ai.agent.name", "agent.name")) or own[-1].name or None
+        found[span.span_id] = name, own[-1].span_id if len(own) > 1 else None
+    return found
+
+
+def _joined(call: Call, outer: Call) -> Call:
+    """A call with what only the span around it says."""
+    gaps: dict[str, Any] = {
+        name: getattr(outer, name)
+        for name in call.__slots__
+        if name != "error" and getattr(call, name) is None and getattr(outer, name) is not None
+    }
+    return replace(call, **{**gaps, "extra": {**(outer.extra or {}), **(call.extra or {})} or None})
+
+
+def _last(merged: Mapping[str, str], span_id: str) -> str:
+    while span_id in merged:
+        span_id = merged[span_id]
+    return span_id
+
+
+def _scores(span: Span) -> Iterator[Score]:
+    for number, event in enumerate(span.events):
+        if event.name != EVALUATION:
+            continue
+        said = event.attributes
+        name = text_of(said.get("gen_ai.evaluation.name")) or "evaluation"
+        label = text_of(said.get("gen_ai.evaluation.score.label"))
+        reason = text_of(said.get("gen_ai.evaluation.explanation"))
+        value = number_of(said.get("gen_ai.evaluation.score.value"))
+        at = event.at or span.ended_at or span.started_at or _EARLIEST
+        tags = {
+            short: text
+            for short, text in (("label", label), ("error", text_of(said.get("error.type"))))
+            if text is not None
+        }
+        target = text_of(said.get("gen_ai.response.id"))
+        score_id = f"{span.span_id}-{number}"
+        if value is not None:
+            yield Score(name=name, value=value, score_id=score_id, call_id=target, created_at=at, tags=tags)
+        elif label is not None:
+            yield Score(name=name, value=label, score_id=score_id, call_id=target, created_at=at)
+        if reason is not None:
+            yield Score(
+                name=name, value=reason, score_id=f"{score_id}-why", call_id=target, created_at=at, tags=tags
+            )
+
+
+def _target(
+    score: Score, span_id: str | None, merged: Mapping[str, str], of_responses: Mapping[str, str]
+) -> str | None:
+    """The id of the call that a score may be of."""
+    if score.call_id is not None and score.call_id in of_responses:
+        return of_responses[score.call_id]
+    return None if span_id is None else _last(merged, span_id)
+
+
+def _facts(spans: Sequence[Span]) -> tuple[dict[str, str], JsonObject]:
+    """The tags of a session, and what else its spans say of it."""
+    tags: dict[str, str] = {}
+    metadata: JsonObject = {}
+    resource: JsonObject = {}
+    for span in spans:
+        if (user := text_of(span.first(*USER_KEYS))) is not None:
+            tags.setdefault("user_id", user)
+        for tag in listed(span.first("tag.tags", "langfuse.trace.tags")):
+            tags.setdefault(str(tag), "true")
+        for name, value in span.attributes.items():
+            if name == "metadata" or name.startswith("metadata."):
+                metadata.setdefault(name, value)
+        for name, value in span.resource.items():
+            resource.setdefault(name, value)
+    return tags, {**metadata, **({"resource": resource} if resource else {})}
+
+
+def _start(span: Span) -> datetime:
+    return span.started_at or _EARLIEST
