@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 JOBS = {
     "Play": ("up", "status", "down", "rollout", "check-env"),
     "Bring in": ("export", "archive", "import", "pull"),
-    "Look": ("inspect", "info", "show", "query", "stats", "view"),
+    "Look": ("inspect", "info", "diff", "show", "query", "stats", "view"),
     "Choose": (
         "select",
         "dedupe",
@@ -47,6 +47,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.completion import completion as completion
     from trajkit.commands.convert import convert as convert
     from trajkit.commands.dedupe import dedupe as dedupe
+    from trajkit.commands.diff import diff as diff
     from trajkit.commands.doctor import doctor as doctor
     from trajkit.commands.down import down as down
     from trajkit.commands.dpo import dpo_fireworks as dpo_fireworks
