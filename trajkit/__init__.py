@@ -27,6 +27,7 @@ JOBS = {
         "mask",
         "weight",
         "redact",
+        "forget",
         "score",
         "replay",
         "pairs",
@@ -57,6 +58,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.evaluate import evaluate as evaluate
     from trajkit.commands.export import export as export
     from trajkit.commands.import_ import import_ as import_
+    from trajkit.commands.forget import forget as forget
     from trajkit.commands.info import info as info
     from trajkit.commands.inspect import inspect as inspect
     from trajkit.commands.jobs import jobs_cancel as jobs_cancel
