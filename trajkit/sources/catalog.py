@@ -14,6 +14,9 @@ GROUP = "trajkit.sources"
 
 OWN: dict[str, str] = {
     "claude-code": "trajkit.sources.coding.claude_code",
+    "codex": "trajkit.sources.coding.codex",
+    "opencode": "trajkit.sources.coding.opencode",
+    "pi": "trajkit.sources.coding.pi",
 }
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 

@@ -1,8 +1,8 @@
 """A stand-in for a model's server that coding agents talk to: it plays a script and notes what it was sent.
 
-It speaks Anthropic's Messages API, OpenAI's Responses API and OpenAI's chat API, as streams. A prompt names its
-script in its text, as `[main]`. The answer is the next one of the script of the latest such prompt: after as
-many answers as there are behind it in the conversation. What names no script (titles) gets a fixed text.
+It speaks Anthropic's Messages API, OpenAI's Responses API and OpenAI's chat API, as streams. A prompt names
+its script in its text, as `[main]`. The answer is the next one of the script of the latest such prompt: after
+as many answers as there are behind it in the conversation. What names no script (titles) gets a fixed text.
 """
 
 from __future__ import annotations
@@ -221,7 +221,9 @@ def _responses(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, A
             }
         )
     for position, (name, given) in enumerate(answer.get("calls") or ()):
+        space, _, name = name.rpartition(":")
         call = {"id": f"fc_{number:04d}_{position}", "call_id": call_id(answer, position), "name": name}
+        call |= {"namespace": space} if space else {}
         if isinstance(given, str):
             items.append({"type": "custom_tool_call", "status": "completed", "input": given, **call})
         else:

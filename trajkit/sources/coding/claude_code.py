@@ -40,9 +40,9 @@ from trajkit.sources.wish import Wish
 
 _NEWEST = 2
 """The newest major version whose files are known."""
-_BOOKKEEPING = frozenset(
-    "queue-operation atis-latch last-prompt mode permission-mode tools-used file-history-snapshot"
-    " file-history-delta content-replacement progress".split()
+_BOOKKEEPING = (
+    *("queue-operation", "atis-latch", "last-prompt", "mode", "permission-mode", "tools-used"),
+    *("file-history-snapshot", "file-history-delta", "content-replacement", "progress"),
 )
 """Lines that say nothing of the conversation."""
 _TITLES = {

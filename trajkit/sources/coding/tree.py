@@ -1,8 +1,8 @@
 """The tree of a session: each path to a last answer is an attempt, with the prompt of every call.
 
-A user who edits a message, or lets the agent try again, leaves the old messages in the file. The path that the
-program would continue is the episode. Every other path is an episode of its own with the answers that are only
-on it; its first prompt has all that was before. So no answer is in two episodes.
+A user who edits a message, or lets the agent try again, leaves the old messages in the file. The path that
+the program would continue is the episode. Every other path is an episode of its own with the answers that are
+only on it; its first prompt has all that was before. So no answer is in two episodes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ class Entry:
     messages: list[Message] = field(default_factory=list)
     """What it adds to later prompts."""
     call: Call | None = None
-    """The call that gave it; None where no model answered. A prompt in it is exact, else the path's is taken."""
+    """The call that gave it; None where no model answered. Where it has no prompt, the path's is taken."""
+    is_prompt_known: bool = True
+    """Whether the path is the whole prompt: that of a summary has an instruction that is not logged."""
     is_new_prompt: bool = False
     """Whether nothing before it is in later prompts, because it was summarised."""
     at: datetime | None = None
@@ -112,7 +114,7 @@ def _calls(path: Iterable[Entry], own: int, name: str | None) -> Iterable[Call]:
                 yield replace(
                     call,
                     agent_run=name,
-                    prompt=tuple(prompt) if call.prompt is None else call.prompt,
+                    prompt=tuple(prompt) if call.prompt is None and entry.is_prompt_known else call.prompt,
                     started_at=started,
                     latency_s=latency,
                     extra={**note, **(call.extra or {})} or None,
