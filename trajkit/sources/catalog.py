@@ -15,6 +15,10 @@ GROUP = "trajkit.sources"
 OWN: dict[str, str] = {
     "mlflow": "trajkit.sources.mlflow.connect",
     "phoenix": "trajkit.sources.phoenix.connect",
+    "claude-code": "trajkit.sources.coding.claude_code",
+    "codex": "trajkit.sources.coding.codex",
+    "opencode": "trajkit.sources.coding.opencode",
+    "pi": "trajkit.sources.coding.pi",
 }
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 
