@@ -19,6 +19,7 @@ OWN: dict[str, str] = {
     "codex": "trajkit.sources.coding.codex",
     "opencode": "trajkit.sources.coding.opencode",
     "pi": "trajkit.sources.coding.pi",
+    "otel": "trajkit.sources.otel.connect",
 }
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 
