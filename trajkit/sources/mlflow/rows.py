@@ -15,7 +15,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from trajkit.formats.chat_conversation import conversation_of, tools_of
-from trajkit.formats.document import BadDocument, object_at, objects_at, shown, text_at
+from trajkit.formats.document import BadDocument, object_at, objects_at, part_of, shown, text_at
 from trajkit.schema import Message, Role
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call, Score, Session
@@ -69,8 +69,8 @@ def trace_of_api(document: JsonObject) -> Trace:
     info = object_at(document.get("trace_info"), "trace_info")
     return Trace(
         text_at(info.get("trace_id"), "trace_info.trace_id"),
-        object_at(info.get("trace_metadata") or {}, "trace_metadata"),
-        object_at(info.get("tags") or {}, "tags"),
+        part_of(info, "trace_metadata"),
+        part_of(info, "tags"),
         objects_at(document.get("spans"), "spans"),
         [_assessment(one) for one in objects_at(info.get("assessments"), "assessments")],
     )
@@ -177,7 +177,7 @@ def _span(raw: JsonObject, trace_id: str) -> Span:
     kind = attributes.get("mlflow.spanType")
     if isinstance(kind, str) and kind != "UNKNOWN":
         attributes.setdefault("openinference.span.kind", _KINDS.get(kind, kind))
-    status = object_at(raw.get("status") or {}, "status")
+    status = part_of(raw, "status")
     return Span(
         trace_id=trace_id,
         span_id=_hex(raw.get("span_id"), "span_id"),
