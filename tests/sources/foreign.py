@@ -25,10 +25,11 @@ from typing import Any
 from tests.node_tools import free_port, running
 
 __all__ = [
+    "answering",
     "client",
     "environment",
-    "free_port",
     "forwarded",
+    "free_port",
     "packed",
     "program",
     "replayed",
@@ -78,6 +79,7 @@ def client(
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        cwd=script.parent,
         env={**plain, **(settings or {})},
     )
     assert process.stdin is not None
@@ -130,8 +132,14 @@ def unpacked(file: Path, goal: Path) -> Path:
 
 
 @contextmanager
-def forwarded(url: str, goal: Path) -> Iterator[str]:
-    """Forward to a server what is asked at this address, and record it for `replayed`."""
+def forwarded(url: str, goal: Path, *, hide: str) -> Iterator[str]:
+    """Forward to a server what is asked at this address, and record it for `replayed`.
+
+    Args:
+        url: The server.
+        goal: The file that is written.
+        hide: A path of this machine, which is left out of what is recorded.
+    """
     said: list[dict[str, Any]] = []
 
     def answer(method: str, path: str, body: str) -> tuple[int, str]:
@@ -144,11 +152,12 @@ def forwarded(url: str, goal: Path) -> Iterator[str]:
                 found = got.status, got.read().decode()
         except urllib.error.HTTPError as error:
             found = error.code, error.read().decode()
-        row = {"method": method, "path": path, "body": body, "status": found[0], "answer": found[1]}
+        text = found[1].replace(hide, "")
+        row = {"method": method, "path": path, "body": body, "status": found[0], "answer": text}
         said.append(row)
         return found
 
-    with _answering(answer) as address:
+    with answering(answer) as address:
         yield address
     lines = "".join(json.dumps(one) + "\n" for one in said).encode()
     goal.parent.mkdir(parents=True, exist_ok=True)
@@ -160,12 +169,14 @@ def replayed(file: Path) -> Iterator[str]:
     """Answer as the server did when `forwarded` recorded it; anything else is HTTP 404."""
     rows = [json.loads(line) for line in gzip.decompress(file.read_bytes()).decode().splitlines()]
     known = {(row["method"], row["path"], row["body"]): (row["status"], row["answer"]) for row in rows}
-    with _answering(lambda *asked: known.get(asked, (404, "not recorded"))) as address:
+    with answering(lambda *asked: known.get(asked, (404, "not recorded"))) as address:
         yield address
 
 
 @contextmanager
-def _answering(answer: Callable[[str, str, str], tuple[int, str]]) -> Iterator[str]:
+def answering(answer: Callable[[str, str, str], tuple[int, str]]) -> Iterator[str]:
+    """Run a server that answers JSON: given method, path and body, its status and text."""
+
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()

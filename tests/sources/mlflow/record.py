@@ -83,18 +83,19 @@ def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
 def record(folder: Path, *, n_episodes: int = thirty.N_EPISODES) -> tuple[Path, list[thirty.Played]]:
     """Play, and return the database and what was played; what the API says of it goes to `api.jsonl.gz`."""
     with server(folder) as (url, python, database):
-        played = play(url, python, n_episodes=n_episodes)
-        with foreign.forwarded(url, folder / "api.jsonl.gz") as address:
+        played = play(url, python, folder, n_episodes=n_episodes)
+        with foreign.forwarded(url, folder / "api.jsonl.gz", hide=str(folder)) as address:
             for place in (address, f"{address}?experiment=shapes"):
                 list(SOURCE.read(place, Wish()))
     return database, played
 
 
-def play(url: str, python: Path, *, n_episodes: int = thirty.N_EPISODES) -> list[thirty.Played]:
+def play(url: str, python: Path, folder: Path, *, n_episodes: int = thirty.N_EPISODES) -> list[thirty.Played]:
     """Play through MLflow's client, against a server that runs."""
     with thirty.Answers() as answers:
-        settings = {"MLFLOW_TRACKING_URI": url, "STAND_IN": answers.url, "MLFLOW_DISABLE_TELEMETRY": "true"}
-        with foreign.client(python, HERE / "client.py", settings) as told:
+        settings = {"MLFLOW_TRACKING_URI": url, "STAND_IN": answers.url, "LOGNAME": "expert"}
+        script = shutil.copy(HERE / "client.py", folder)  # MLflow logs the Git repository of a program
+        with foreign.client(python, Path(script), settings) as told:
             told({"do": "use", "experiment": "babyai"})
             traces: dict[str, str] = {}
             played = thirty.play(
@@ -122,11 +123,9 @@ def _episode(
 
 if __name__ == "__main__":
     made, _ = record(Path(sys.argv[1]).absolute())
-    with closing(sqlite3.connect(made)) as connection:  # no names of the machine
-        connection.execute(
-            "DELETE FROM trace_request_metadata WHERE key LIKE 'mlflow.source.%' OR key = 'mlflow.user'"
-        )
-        connection.execute("UPDATE spans SET content = replace(content, ?, '')", (str(made.parent),))
+    with closing(sqlite3.connect(made)) as connection:  # no paths of the machine
+        for table, column in (("spans", "content"), ("trace_request_metadata", "value")):
+            connection.execute(f"UPDATE {table} SET {column} = replace({column}, ?, '')", (str(made.parent),))
         connection.commit()
     foreign.shrink(made, KEPT)
     foreign.packed(made, FIXTURE)

@@ -73,7 +73,7 @@ def shapes(model: OpenAI, tracer: OITracer) -> None:
         tracer.start_as_current_span("lead", openinference_span_kind="agent") as lead,
     ):
         first = model.chat.completions.create(
-            model="stand-in", messages=[user], temperature=0.5, max_tokens=64, stop=["END"]
+            model="gpt-4o-mini", messages=[user], temperature=0.5, max_tokens=64, stop=["END"]
         )
         with (
             tracer.start_as_current_span("delegate", openinference_span_kind="tool"),
@@ -138,11 +138,16 @@ def shapes(model: OpenAI, tracer: OITracer) -> None:
     )
 
 
+def costs(_: OpenAI, __: OITracer) -> None:
+    """Wait until the server, which does it later, has computed what the calls cost."""
+    time.sleep(8)
+
+
 def refusal(_: httpx2.Request) -> httpx2.Response:
     return httpx2.Response(400, json={"error": {"message": "no such model", "type": "invalid"}})
 
 
-DOES = {"ask": ask, "score": score, "shapes": shapes}
+DOES = {"ask": ask, "score": score, "shapes": shapes, "costs": costs}
 
 if __name__ == "__main__":
     main()

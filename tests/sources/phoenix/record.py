@@ -9,16 +9,21 @@ project `babyai`; `client.shapes` is what the project `shapes` holds.
 
 from __future__ import annotations
 
+import shutil
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 from tests.sources import foreign, thirty
+from trajkit.sources.phoenix.connect import SOURCE
+from trajkit.sources.wish import Wish
 
 HERE = Path(__file__).parent
 FIXTURE = HERE.parents[1] / "data" / "sources" / "phoenix" / "phoenix.db.gz"
+API = FIXTURE.with_name("api.jsonl.gz")
 REQUIREMENTS = (
     (
         "arize-phoenix==20.26.1",
@@ -53,9 +58,12 @@ def server(folder: Path) -> Iterator[tuple[str, Path, Path]]:
 
 
 def record(folder: Path, *, n_episodes: int = thirty.N_EPISODES) -> tuple[Path, list[thirty.Played]]:
-    """Play, and return the database and what was played."""
+    """Play, and return the database and what was played; what the API says of it goes to `api.jsonl.gz`."""
     with server(folder) as (url, python, database):
         played = play(url, python, n_episodes=n_episodes)
+        with foreign.forwarded(url, folder / "api.jsonl.gz", hide=str(folder)) as address:
+            for place in (address, f"{address}?project=shapes"):
+                list(SOURCE.read(place, Wish()))
     return database, played
 
 
@@ -74,6 +82,7 @@ def play(url: str, python: Path, *, n_episodes: int = thirty.N_EPISODES) -> list
             answers.put({"role": "assistant", "content": f"Answer {number}."})
         with foreign.client(python, HERE / "client.py", {**settings, "PROJECT": "shapes"}) as told:
             told({"do": "shapes"})
+            told({"do": "costs"})
     return played
 
 
@@ -87,5 +96,9 @@ def _episode(told: Callable[[Mapping[str, Any]], Any], name: str) -> Iterator[th
 
 if __name__ == "__main__":
     made, _ = record(Path(sys.argv[1]).absolute())
+    with closing(sqlite3.connect(made)) as connection:  # no paths of the machine
+        connection.execute("UPDATE spans SET events = replace(events, ?, '')", (str(made.parent),))
+        connection.commit()
     foreign.shrink(made, KEPT)
     foreign.packed(made, FIXTURE)
+    shutil.copy(made.with_name("api.jsonl.gz"), API)
