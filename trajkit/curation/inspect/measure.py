@@ -27,6 +27,8 @@ BYTES_PER_TOKEN = 4
 """Of the estimate: English text has about four bytes a token."""
 _USUAL_SCORES = (RETURN_NAME, "score", "reward", TOTAL_REWARD)
 _SHOWN_CHARACTERS = 240
+_COPIES = ("steps.observation", "steps.action", "steps.action_executed", "steps.input")
+"""Columns whose texts stand in the messages, too; what is only in them counts."""
 _TEXT_BYTES = " + ".join(
     f"coalesce(list_sum(list_transform(json_extract_string({column}.{field}'), lambda x: strlen(x))), 0)"
     for column in ("messages, '$[*].content[*]", "completion, '$.content[*]")
@@ -175,15 +177,14 @@ def _repeated(connection: duckdb.DuckDBPyConnection) -> Repeated:
 
 
 def _secrets(path: str | Path, patterns: Mapping[str, str]) -> tuple[Secret, ...]:
-    report = scan(path, patterns=patterns)
-    return tuple(
-        Secret(
-            kind=kind,
-            n_found=n,
-            places=tuple(sorted({each.place for each in report.found if each.kind == kind})),
-        )
-        for kind, n in report.n_by_kind.items()
-    )
+    found: dict[str, dict[str, int]] = {}
+    for each in scan(path, patterns=patterns).found:
+        found.setdefault(each.kind, {})[each.place] = each.n_found
+    secrets = []
+    for kind, n_by_place in found.items():
+        own = {place: n for place, n in n_by_place.items() if place not in _COPIES} or n_by_place
+        secrets.append(Secret(kind=kind, n_found=sum(own.values()), places=tuple(sorted(own))))
+    return tuple(sorted(secrets, key=lambda one: (-one.n_found, one.kind)))
 
 
 def _chosen(connection: duckdb.DuckDBPyConnection, score: str | None) -> list[tuple[str, str, float | None]]:

@@ -41,7 +41,7 @@ class Sample:
         self._place = place
         root = Path(place)
         is_here = not is_url(place)
-        self._files = [root] if is_here and root.is_file() else list(files_under(root)) if is_here else []
+        self._files = list(files_under(root)) if is_here and root.is_dir() else [root] if is_here else []
         self.n_bytes_of = sum(map(_size, self._files)) if is_here else None
         """Size of the whole; None where it is not known."""
         self.n_bytes: int | None = self.n_bytes_of
