@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 JOBS = {
     "Play": ("up", "status", "down", "rollout", "check-env"),
-    "Bring in": ("export", "archive", "import", "pull"),
-    "Look": ("inspect", "info", "diff", "show", "query", "stats", "view"),
     "Bring in": ("export", "archive", "import", "receive", "pull"),
-    "Look": ("info", "show", "query", "stats", "view"),
+    "Look": ("inspect", "info", "diff", "show", "query", "stats", "view"),
     "Choose": (
         "select",
         "dedupe",
