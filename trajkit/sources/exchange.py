@@ -160,7 +160,7 @@ def _answer(response: Any, prompt: Sequence[Message] | None) -> Message | None:
             sent = {name: said[name] for name in _OF_A_MESSAGE if name in said}
     if sent is None:
         return None
-    found = _conversation([{**sent, "role": "assistant"}])
+    found = _conversation([{**_respelled(sent), "role": "assistant"}])
     return found[-1] if found else None
 
 
