@@ -12,7 +12,9 @@ from trajkit.sources.source import FIELDS, Source
 GROUP = "trajkit.sources"
 """The group of entry points in which a package offers a source."""
 
-OWN: dict[str, str] = {}
+OWN: dict[str, str] = {
+    "litellm": "trajkit.sources.litellm.connect",
+}
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 
 
