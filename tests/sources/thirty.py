@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import queue
 import threading
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cache
@@ -66,7 +67,7 @@ class Answers:
                 message = waiting.get(timeout=30)
                 body = json.dumps(
                     {
-                        "id": "chatcmpl-1",
+                        "id": f"chatcmpl-{uuid.uuid4().hex}",
                         "object": "chat.completion",
                         "created": 1_790_000_000,
                         "model": request.get("model", MODEL),

@@ -20,6 +20,7 @@ OWN: dict[str, str] = {
     "opencode": "trajkit.sources.coding.opencode",
     "pi": "trajkit.sources.coding.pi",
     "otel": "trajkit.sources.otel.connect",
+    "litellm": "trajkit.sources.litellm.connect",
 }
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 
