@@ -68,8 +68,8 @@ TOOLS: list[dict[str, Any]] = [
     {
         "type": "function",
         "function": {
-            "name": name,
-            "description": about,
+            "name": "find_order",
+            "description": "Find the state of an order.",
             "parameters": {
                 "type": "object",
                 "properties": {"order": {"type": "string"}},
@@ -77,12 +77,8 @@ TOOLS: list[dict[str, Any]] = [
             },
         },
     }
-    for name, about in (
-        ("find_order", "Find the state of an order."),
-        ("refund_order", "Pay the price of an order back."),
-    )
 ]
-_SYSTEM = "You help customers of a shop. Look an order up before you speak of it, and be short."
+_SYSTEM = "You help customers of a shop. Look an order up before you speak of it."
 _STATES = ("packed", "shipped", "delivered", "cancelled", "returned")
 _THINGS = ("a kettle", "two lamps", "a desk", "red shoes", "a phone case", "a tent", "six cups", "a coat")
 _ASKED = (
@@ -100,16 +96,18 @@ _KEPT_ASKING = (
     "Could you check that once more, please? My mail is {mail}.",
     "How do I send {thing} back without the box?",
 )
-_GOOD = "Order {order} is {state}. Can I help you with anything else?"
-_BAD = "Your order should be fine, please wait some days."
-_TALK = ("We have {thing} in stock. Can I help you with anything else?", "I do not know, please look at the site.")
+_GOOD = "It is {state}. Anything else?"
+_BAD = "Please wait some days, it should come."
+_TALK = ("We have {thing} in stock. Anything else?", "I do not know, please look at the site.")
 _WORDS = (
-    "the box was open when it came and my neighbour took it from the driver because nobody rang at our door "
-    "last week I wrote twice without any reply which is why this feels slow although your shop used to be quick "
-    "maybe the label got wet or someone typed another street we moved in spring so please compare both places "
-    "it should match the blue sofa not green as pictured also one screw is missing plus half of the manual my "
-    "daughter needs it before her birthday on friday otherwise keep it cheap since money is short this month"
-).split()
+    "the box was open when it came and my neighbour took it from the driver because nobody rang at our "
+    "door last week I wrote twice without any reply which is why this feels slow although your shop used "
+    "to be quick maybe the label got wet or someone typed another street we moved in spring so please "
+    "compare both places it should match the blue sofa not green as pictured also one screw is missing "
+    "plus half of the manual my daughter needs it before her birthday on friday otherwise keep it cheap "
+    "since money is short this month"
+)
+_KEY = "ABCDEFGHJKLMNPQRSTabcdefghjkmnpqrst23456789"
 _FIRST = ("Maria", "Jonas", "Aisha", "Pavel", "Lin", "Grace", "Otto", "Ines", "Samir", "Nora")
 _LAST = ("Keller", "Okafor", "Lindqvist", "Moreau", "Tanaka", "Silva", "Novak", "Brandt", "Haddad", "Reyes")
 
@@ -123,7 +121,8 @@ class Case:
         self.customer = f"customer-{draw.randrange(max(1, n_cases // _CONVERSATIONS_PER_CUSTOMER)):05d}"
         name = random.Random(self.customer)
         self._name = f"{name.choice(_FIRST)} {name.choice(_LAST)}"
-        self._mail = f"{self._name.lower().replace(' ', '.')}{name.randrange(1000)}@mail.{name.choice(('de', 'fr', 'pt'))}"
+        host = f"mail.{name.choice(('de', 'fr', 'pt'))}"
+        self._mail = f"{self._name.lower().replace(' ', '.')}{name.randrange(1000)}@{host}"
         self._phone = f"+49 30 {name.randrange(1_000_000, 10_000_000)}"
 
     def rows(self) -> Iterator[dict[str, Any]]:
@@ -191,9 +190,9 @@ class Case:
         text = draw.choice(_ASKED if is_about_order else _KEPT_ASKING).format(
             order=self._order, thing=self._thing, name=self._name, mail=self._mail, phone=self._phone
         )
-        text += f" {' '.join(draw.choices(_WORDS, k=draw.randint(4, 16)))}."
+        text += f" {' '.join(draw.choices(_WORDS.split(), k=draw.randint(3, 9)))}."
         if draw.random() < 0.003:  # pasted by mistake
-            text += f" My key is sk-proj-{''.join(draw.choices('ABCDEFGHJKLMNPQRSTabcdefghjkmnpqrst23456789', k=48))}."
+            text += f" My key is sk-proj-{''.join(draw.choices(_KEY, k=48))}."
         return text
 
     def _looked_up(self, turn: int) -> list[dict[str, Any]]:
@@ -214,7 +213,7 @@ class Case:
         if last["role"] != "tool":
             return _TALK[0].format(thing=self._thing), _TALK[1]
         found = json.loads(last["content"])
-        return _GOOD.format(order=found["order"], state=found["state"]), _BAD
+        return _GOOD.format(state=found["state"]), _BAD
 
 
 def write_conversations(folder: Path, n_conversations: int, *, n_turns: int, seed: int = 7) -> None:
@@ -278,7 +277,10 @@ def main() -> int:
         folder = options.folder or Path(temporary)
         write_conversations(folder, options.conversations, n_turns=options.turns, seed=options.seed)
         n_bytes = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
-        print(f"{options.conversations:,} conversations of {options.turns} turns, {n_bytes / 1e6:.0f} MB;", end=" ")
+        print(
+            f"{options.conversations:,} conversations of {options.turns} turns, {n_bytes / 1e6:.0f} MB;",
+            end=" ",
+        )
         print(f"{platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}")
         missed = False
         for name in COMMANDS:
@@ -286,8 +288,8 @@ def main() -> int:
             holds = seconds <= MAX_SECONDS and peak_mb <= MAX_MB
             missed |= not holds
             print(
-                f"  {'ok    ' if holds else 'MISSED'}  {name:20} {seconds:6.1f} s  of processors {cpu_s:6.1f} s"
-                f"  peak {peak_mb:5,.0f} MB",
+                f"  {'ok    ' if holds else 'MISSED'}  {name:20} {seconds:6.1f} s"
+                f"  of processors {cpu_s:6.1f} s  peak {peak_mb:5,.0f} MB",
                 flush=True,
             )
     print(f"limits: {MAX_SECONDS:g} s, {MAX_MB:g} MB")

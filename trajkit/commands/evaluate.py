@@ -240,7 +240,11 @@ def evaluate(
 
         played = {"ENVIRONMENT": env_id, "--seeds": seeds, "--policy": policy, "--through": through}
         played |= {"--template-variant": template_variant, "--config": options["config"]}
-        played |= {"--function": options["function"], "--task": options["task"], "--env-set": options["env_set"]}
+        played |= {
+            "--function": options["function"],
+            "--task": options["task"],
+            "--env-set": options["env_set"],
+        }
         for option, value in played.items():
             if value:
                 raise RequestError(f"{option} is for an environment, and --prompts needs none")
@@ -265,7 +269,9 @@ def evaluate(
 
     contenders = typed(many(variants), model)
     known, runs_folder = lineage_in(Path(options["runs"])), Path(options["runs"])
-    fields = fields_of(env_id, {**options, "seeds": seeds, "decoding": decoding or "config", "model_url": model_url})
+    fields = fields_of(
+        env_id, {**options, "seeds": seeds, "decoding": decoding or "config", "model_url": model_url}
+    )
     if model_url is not None and policy is None:
         raise RequestError("--model-url is for the models of an agent", hint="--policy my_pkg.agent:MyAgent")
     if policy is not None:

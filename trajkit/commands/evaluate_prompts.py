@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from trajkit.commands.local_contenders import Cast
     from trajkit.curation.scorer import Scorer
     from trajkit.evaluation.answering import Answered, Work
+    from trajkit.evaluation.compare import Comparison
     from trajkit.evaluation.prompts import Prompts
     from trajkit.evaluation.report_object import Report
     from trajkit.rollouts.calling import Caller
@@ -73,7 +74,9 @@ class Replayed(Result):
             "leaks": list(self.leaks),
             "unsure": list(self.unsure),
             "groups": [] if found is None else [one.model_dump(mode="json") for one in found.groups],
-            "comparisons": [] if found is None else [one.model_dump(mode="json") for one in found.comparisons],
+            "comparisons": []
+            if found is None
+            else [one.model_dump(mode="json") for one in found.comparisons],
             "notes": [*self._notes()],
         }
 
@@ -100,7 +103,7 @@ class Replayed(Result):
         headings = tuple("answers" if name == "episodes" else name for name in groups.headings)
         texts = [shown_table(groups._replace(headings=headings))]
         if self.report.comparisons:
-            texts += ["", shown_table(difference_table(self.report.comparisons))]
+            texts += ["", shown_table(difference_table(self._shown()))]
         return "\n".join((*texts, *(line(f"not held out: {leak}") for leak in self.leaks)))
 
     def __repr__(self) -> str:
@@ -111,6 +114,11 @@ class Replayed(Result):
         from trajkit._core import notebook as html
 
         return html.framed([html.line(repr(self))]) if self.report is None else self.report._repr_html_()
+
+    def _shown(self) -> list[Comparison]:
+        """The differences but that of the prompts, which are the same for all."""
+        comparisons = () if self.report is None else self.report.comparisons
+        return [each for each in comparisons if each.metric != "n_input_tokens"]
 
     def _notes(self) -> Iterator[str]:
         from trajkit.evaluation.report_text import notes
@@ -125,7 +133,7 @@ class Replayed(Result):
         if done.reached is not None:
             yield f"{done.reached}; the same command with more goes on"
         if self.report is not None:
-            for note in (*notes(self.report.comparisons), *self.report.notes):
+            for note in (*notes(self._shown()), *self.report.notes):
                 yield f"note: {note}"
         if self.path is not None:
             yield f"{self.path}  {plural(done.n_answered + sum(done.failures.values()), 'episode')}"
@@ -182,8 +190,8 @@ def replay(
     if overlaps and not allow_leak:
         raise RequestError(
             f"not held out: {'; '.join(map(str, overlaps))}",
-            hint="`trajkit leak TRAIN STORE --drop eval` leaves such episodes out; --allow-leak asks them, and "
-            "the result says so",
+            hint="`trajkit leak TRAIN STORE --drop eval` leaves such episodes out; --allow-leak asks them, "
+            "and the result says so",
         )
     leaks, unsure = tuple(map(str, overlaps)), tuple(map(str, exposure.unsure))
     goal = goal_of("evaluation", options["output"])
@@ -194,7 +202,7 @@ def replay(
         talk(text)
     for path, (n_shared, n_all) in shared_groups(cast.behind.seen, asked).items():
         if n_shared:
-            talk(f"note: {count(n_shared)} of {plural(n_all, 'group')} are also in {path}, with other prompts")
+            talk(f"note: {count(n_shared)} of {plural(n_all, 'group')} are also in {path}")
     calling = _calling(options, is_here=model_url is None)
     work = _work(asked, Scorer(scorer, per_step=True), cast, decodings, model_url, calling, options)
     _plan(work, cast, model_url, calling.prices)

@@ -72,8 +72,8 @@ def import_(
         success: When an episode is a success, as in 'reward >= 0.5'. Default: what the format says.
         metric: A metric of each episode, from a place in the document beside its messages, such as
             reward=columns.reward.
-        tag: A tag of each episode, from such a place: customer=columns.customer is what `--by tags.customer` of
-            other commands goes by.
+        tag: A tag of each episode, from such a place, such as customer=columns.customer: other commands go by
+            it with `--by tags.customer`.
         task: Where a document says its task, such as columns.task. Default: what the format says.
         purpose: What the episodes were played for. Default: what the files say.
         since: Leave out episodes whose last answer is before this time (ISO; UTC without an offset).

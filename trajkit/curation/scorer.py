@@ -85,9 +85,7 @@ class Scorer:
             return None
         return self._called(episode.prompt(step.step_index) or (), step.completion, step)
 
-    def answer(
-        self, prompt: Sequence[Message], answer: Message, step: Transition, episode: Episode
-    ) -> Score:
+    def answer(self, prompt: Sequence[Message], answer: Message, step: Transition, episode: Episode) -> Score:
         """Return the score of a model's answer to the prompt of a logged step. Threads may call it.
 
         Args:
@@ -188,7 +186,9 @@ def _n_positional(function: Callable[..., Any], spec: str, *, most: int) -> int:
         wanted = "an episode" if most == 1 else "a step, a step and its episode, or prompt, answer and step"
         raise RequestError(
             f"{spec} takes {needed} arguments and is given {wanted}",
-            hint="def fn(episode)" if most == 1 else "def fn(step), fn(step, episode) or fn(prompt, answer, step)",
+            hint="def fn(episode)"
+            if most == 1
+            else "def fn(step), fn(step, episode) or fn(prompt, answer, step)",
         )
     return min(2, most) if takes_any else min(most, max(1, needed))
 

@@ -53,8 +53,8 @@ _EPISODES = """
     FROM {schema}.episodes
 """
 _STEPS = f"""
-    SELECT {{number}} AS store, t.episode_id, step_index, {_ACTION} AS action, {_KIND} AS kind, action_valid, t.n_input_tokens,
-        t.n_output_tokens, loss_weight, {_NOT_LEARNED} AS reason
+    SELECT {{number}} AS store, t.episode_id, step_index, {_ACTION} AS action, {_KIND} AS kind,
+        action_valid, t.n_input_tokens, t.n_output_tokens, loss_weight, {_NOT_LEARNED} AS reason
     FROM {{schema}}.steps t JOIN (SELECT episode_id, purpose FROM {{schema}}.episodes) USING (episode_id)
 """
 _ANSWERS = """

@@ -29,8 +29,8 @@ from trajkit.formats.turns import action_of, observation_of
 from trajkit.rollouts.decoding import Decoding
 from trajkit.rollouts.endpoint import ChatModels
 from trajkit.rollouts.faults import FaultKind, Faulty
-from trajkit.rollouts.lines import LineFile, unwritable
 from trajkit.rollouts.limits import LimitReached
+from trajkit.rollouts.lines import LineFile, unwritable
 from trajkit.rollouts.plan import DECODING_TAG
 from trajkit.rollouts.policies import Answer
 from trajkit.rollouts.seeds import derived_seed
@@ -154,9 +154,7 @@ class Answering:
         """
         with contextlib.closing(self.journal), ThreadPoolExecutor(self._work.concurrency) as scoring:
             run_to_end(self._run(scoring, on_answered))
-        return Answered(
-            len(self._done), self.n_before, self.n_unscored, dict(self._failures), self._reached
-        )
+        return Answered(len(self._done), self.n_before, self.n_unscored, dict(self._failures), self._reached)
 
     def write(self, goal: Path, remarks: Mapping[str, JsonValue]) -> Manifest:
         """Write the answers as an evaluation store, failures included.
@@ -197,9 +195,7 @@ class Answering:
     async def _run(self, scoring: ThreadPoolExecutor, on_answered: Callable[[int, int], None]) -> None:
         jobs = self._jobs()
         n_workers = min(self._work.concurrency, max(1, self.n_left))
-        workers = [
-            asyncio.create_task(self._worker(jobs, scoring, on_answered)) for _ in range(n_workers)
-        ]
+        workers = [asyncio.create_task(self._worker(jobs, scoring, on_answered)) for _ in range(n_workers)]
         try:
             await asyncio.gather(*workers)
         finally:
@@ -210,7 +206,7 @@ class Answering:
                 await model.close()
 
     def _jobs(self) -> Iterator[_Job]:
-        """Every answer that is missing; those to one prompt come together, so that a stopped run has pairs."""
+        """Yield the missing answers; those to one prompt together, so that a stopped run has pairs."""
         for prompt in self._work.prompts:
             for decoding in self._work.decodings:
                 for variant in self._work.models:

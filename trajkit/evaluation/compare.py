@@ -163,11 +163,10 @@ def _compared(
         n_models=n_models,
     )
     is_by_spread = max(n_models, n_crossed(first.by_model, strata)) > 1 or (shared or 0) >= FEWEST_PAIRS
-    few = None
     if has_groups and shared is not None and shared < FEWEST_PAIRS:
-        few = f"too few groups for an interval: {shared}, not {FEWEST_PAIRS}"
-    if few is not None:
-        bounds, why = NOTHING, few
+        bounds, why = NOTHING, f"too few groups for an interval: {shared}, not {FEWEST_PAIRS}"
+    elif has_groups and shared is not None and not (moved and moved.variance > 0):
+        bounds, why = NOTHING, "no interval: all groups differ by the same"
     elif is_by_spread and moved and moved.variance > 0:
         bounds, why = (
             _within(moved.bounds(difference, len(gain), how.confidence, is_share=False), one, other),

@@ -214,7 +214,8 @@ def _group(
     means = ", ".join(f"CAST(avg({sql_of(each)}) AS DOUBLE) AS m{at}" for at, each in enumerate(measures))
     by_world = "task_name, seed, CASE WHEN seed IS NULL THEN episode_id END"
     found = connection.execute(
-        f"SELECT task_name, seed, {means}, bool_or(own_group IS NOT NULL), min(room) FROM g WHERE group_name = ? GROUP BY {by_world} "
+        f"SELECT task_name, seed, {means}, bool_or(own_group IS NOT NULL), min(room) FROM g "
+        f"WHERE group_name = ? GROUP BY {by_world} "
         "ORDER BY task_name, seed, min(episode_id)",
         [name],
     ).fetchall()

@@ -1,4 +1,4 @@
-"""The held-out prompts of logged steps: which there are, what belongs together, and what a model has learned."""
+"""The held-out prompts of logged steps: which there are, what belongs together, what a model has learned."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import duckdb
 
-from trajkit.curation.keys import group_key
+from trajkit.curation.keys import group_text
 from trajkit.curation.pair_file import DATA_NAME, open_pairs
 from trajkit.curation.pair_file import MANIFEST_NAME as PAIRS
 from trajkit.curation.texts import hashed_steps, step_texts
@@ -105,7 +105,11 @@ class Prompts:
     def __iter__(self) -> Iterator[Prompt]:
         number = 0
         for episode in self.dataset:
-            known = [(step, prompt) for step, prompt in zip(episode.steps, episode.prompts(), strict=True) if prompt]
+            known = [
+                (step, prompt)
+                for step, prompt in zip(episode.steps, episode.prompts(), strict=True)
+                if prompt
+            ]
             for step, prompt in known if self.which == "all" else known[-1:]:
                 group = self._groups.get(episode.episode_id, episode.episode_id)
                 yield Prompt(number, prompt, step, episode, group)
@@ -141,18 +145,18 @@ def learned_prompts(seen: Sequence[Seen], prompts: Prompts) -> tuple[tuple[Promp
 
 
 def _groups(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[str]) -> dict[str, str]:
-    rows = connection.execute(
-        f"SELECT episode_id, key FROM {group_key(connection, store, by).relation}"
-    ).fetchall()
-    return dict(rows)
+    """The group of each episode; one without any of the columns is a group of its own."""
+    text = group_text(connection, store, by)
+    return dict(
+        connection.execute(f"SELECT episode_id, coalesce({text}, episode_id) FROM episodes").fetchall()
+    )
 
 
 def _read_asked(connection: duckdb.DuckDBPyConnection, prompts: Prompts) -> None:
     """Create the table `asked` with the hash of each prompt that is asked."""
     _texts(connection, "evaluated", prompts.dataset.store)
-    last = "" if prompts.which == "all" else (
-        "QUALIFY row_number() OVER (PARTITION BY episode_id ORDER BY step_index DESC) = 1"
-    )
+    last = "QUALIFY row_number() OVER (PARTITION BY episode_id ORDER BY step_index DESC) = 1"
+    last = "" if prompts.which == "all" else last
     connection.execute(
         f"CREATE TABLE asked AS SELECT episode_id, step_index, prompt FROM evaluated.texts {last}"
     )
@@ -172,7 +176,7 @@ def _texts(connection: duckdb.DuckDBPyConnection, schema: str, store: Store) -> 
 
 
 def _read_learned(connection: duckdb.DuckDBPyConnection, seen: Seen) -> str | None:
-    """Create `learned_ids` and `learned_prompts`; return why the data is not what it was, None where it is."""
+    """Create `learned_ids` and `learned_prompts`; return why the data is not what it was, else None."""
     assert seen.store is not None
     if (seen.store / PAIRS).is_file():
         pairs = open_pairs(seen.store)

@@ -180,7 +180,15 @@ class _Reading:
                 decoding=group.who.decoding,
                 n_worlds=group.n_worlds,
                 estimates=tuple(
-                    estimates(group.values, self._tasks, group.places, self._how, group.by_model, group.rooms)
+                    estimates(
+                        group.values,
+                        self._tasks,
+                        group.places,
+                        self._how,
+                        group.by_model,
+                        group.rooms,
+                        has_groups=group.has_groups,
+                    )
                 ),
                 per_success=tuple(per_success(self._connection, group, self._how)),
                 models=tuple(models),
@@ -310,7 +318,7 @@ def notes_on(
     has_groups = any(group.has_groups for group in groups)
     for n_worlds, n in sorted(shared):
         if has_groups:
-            yield f"{n_worlds:,} prompts are of {n:,} groups; intervals are over groups, and there is no McNemar test"
+            yield f"{n_worlds:,} prompts are of {n:,} groups: intervals are over groups, without a test"
         else:
             yield f"{n_worlds:,} worlds are {n:,} rooms, one for each seed; intervals are over rooms"
     without = sum(world is None for group in groups for world in group.worlds)
