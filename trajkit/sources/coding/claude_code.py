@@ -193,8 +193,14 @@ class _Log:
         message = part_of(line, "message")
         if line.get("isApiErrorMessage"):
             text = " ".join(one.text for one in conversation_of([message], "message"))
+            request = self._requests.unanswered(run)
             entry.call = Call(
-                call_id=entry.entry_id, prompt=None, answer=None, error=text, **_kept_of(line, run)
+                call_id=entry.entry_id,
+                prompt=None,
+                answer=None,
+                error=text,
+                extra=None if request is None else {"request": request},
+                **_kept_of(line, run),
             )
             return entry
         if message.get("model") == "<synthetic>":
@@ -221,6 +227,7 @@ class _Log:
         reasons = [one["message"].get("stop_reason") for one in lines]
         extra: JsonObject = {"usage": usage, "uuid": lines[0]["uuid"]}
         request = lines[-1].get("requestRef")
+        self._requests.answered(run)
         return Call(
             call_id=message_id,
             prompt=None,
@@ -312,6 +319,7 @@ class _Requests:
         self._messages: dict[str, list[Message]] = {}
         self._requests: dict[str, dict[str, Any]] = {}
         self._hashes: dict[str, list[str]] = {}
+        self._waiting: dict[str | None, str] = {}
 
     def add(self, line: dict[str, Any]) -> None:
         """Read a line."""
@@ -326,6 +334,7 @@ class _Requests:
             case "api-request":
                 name = str(line.get("id"))
                 self._requests[name] = line
+                self._waiting[line.get("agentId")] = name
                 before = self._hashes.get(str(line.get("base")), [])
                 self._hashes[name] = [*before[: line.get("keep") or 0], *map(str, line.get("tail") or ())]
 
@@ -334,6 +343,14 @@ class _Requests:
         text = json.dumps(message, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         name = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
         self._blobs.setdefault(name, message)
+
+    def unanswered(self, run: str | None) -> str | None:
+        """Return the latest request of an agent, which failed."""
+        return self._waiting.pop(run, None)
+
+    def answered(self, run: str | None) -> None:
+        """Take note that the latest request of an agent has an answer."""
+        self._waiting.pop(run, None)
 
     def exact(self, call: Call, names: Mapping[str, str]) -> Call:
         """Return a call as it was sent; unchanged where the file does not have all of it."""
@@ -346,8 +363,11 @@ class _Requests:
             return call
         system, tools = shape
         prompt = [*system, *(message for one in hashes for message in self._read(one, names))]
-        settings = {name: value for name, value in part_of(request, "params").items() if name != "model"}
-        return replace(call, prompt=prompt, tools=tools or (), settings=settings)
+        settings = dict(part_of(request, "params"))
+        model = settings.pop("model", None)
+        return replace(
+            call, prompt=prompt, tools=tools or (), settings=settings, model_name=call.model_name or model
+        )
 
     def _read(self, name: str, names: Mapping[str, str]) -> list[Message]:
         if name not in self._messages:

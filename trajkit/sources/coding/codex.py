@@ -1,7 +1,8 @@
 """Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, a file of a session or of a sub-agent.
 
 A file is a list of items as the model read and wrote them (`response_item`) and of events (`event_msg`).
-The items of one answer stand together. The tools that were offered are not logged.
+The items of one answer stand together. The tools that were offered are not logged. The system prompt is
+logged whole; Codex sends it without the sections on tools that are not there.
 """
 
 from __future__ import annotations
@@ -339,7 +340,7 @@ SOURCE = Source(
     fidelity={
         "session": KEPT,
         "sub-agents": KEPT,
-        "prompt": kept("that of a call that writes a summary is unknown"),
+        "prompt": changed("the system prompt may have more than was sent; that of a summary is unknown"),
         "answer": KEPT,
         "tool calls": KEPT,
         "tool results": KEPT,
