@@ -98,24 +98,21 @@ def _session_of(path: Path, place: Place) -> str:
 def _found(session_id: str, files: _Files, place: Place) -> Found:
     log = _Log()
     first = place.shown((files.main or files.agents)[0])
-    at = first
+    lines: Lines | None = None
     try:
         for path in files.main + files.agents:
-            is_agent = path not in files.main
-            agent = path.stem.removeprefix("agent-") if is_agent else None
+            agent = None if path in files.main else path.stem.removeprefix("agent-")
             lines = Lines(path, place)
-            at = lines.at
             for line in lines:
-                at = lines.at
                 log.add(line, agent)
             log.is_cut |= lines.is_cut
+            lines = None
             about = path.with_name(f"{path.stem}.meta.json")
             if agent is not None and about.is_file():
                 log.about[agent] = object_at(read_json(about, about.name, place.within), "")
-        at = first
         session = log.session(session_id)
     except BadDocument as error:
-        return Found(at, problem=error.problem)
+        return Found(lines.at if lines else first, problem=error.problem)
     return found_of(session, first) if session.calls else Found(first, aside=NO_ANSWER)
 
 

@@ -77,24 +77,22 @@ def _ids(path: Path, place: Place) -> tuple[str, str | None]:
 
 
 def _found(paths: list[Path], place: Place) -> Found:
-    first = at = place.shown(paths[0])
+    first = place.shown(paths[0])
     logs: list[_Log] = []
     is_cut = False
+    lines: Lines | None = None
     try:
         for path in paths:
-            lines = Lines(path, place)
-            at = lines.at
-            log = _Log()
+            lines, log = Lines(path, place), _Log()
             for line in lines:
-                at = lines.at
                 log.add(line)
-            is_cut |= lines.is_cut
             log.close()
+            is_cut |= lines.is_cut
             logs.append(log)
-        at = first
+        lines = None
         session = _session(logs, is_cut=is_cut)
     except BadDocument as error:
-        return Found(at, problem=error.problem)
+        return Found(lines.at if lines else first, problem=error.problem)
     return found_of(session, first) if session.calls else Found(first, aside=NO_ANSWER)
 
 
