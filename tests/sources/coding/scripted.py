@@ -15,20 +15,24 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 Answer = Mapping[str, Any]
-"""`thought`, `text` and `calls` (a list of `[name, arguments]`) of an answer, or `error` with a status."""
+"""`thought`, `text` and `calls` (a list of `[name, arguments]`) of an answer, or `error` with a status;
+`input` is the number of tokens of its prompt."""
 
 _SCRIPT = re.compile(r"\[(\w+)\]")
-_USAGE = {"input": 120, "output": 9}
+_N_INPUT, _N_OUTPUT = 120, 9
 
 
 class Scripted:
     """The server. Use it as a context manager."""
 
-    def __init__(self, scripts: Mapping[str, Sequence[Answer]], *, other: str = "A title") -> None:
+    def __init__(
+        self, scripts: Mapping[str, Sequence[Answer]], *, other: str = "A title", summary: str = "\0"
+    ) -> None:
         self.asked: list[dict[str, Any]] = []
         """What it was sent and answered, in order: `script`, `body` and `answer`."""
         self._scripts = scripts
         self._other = other
+        self._summary = summary
         server = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -83,9 +87,12 @@ class Scripted:
 
     def answer(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Choose and note the answer to a request."""
-        script, number = _place(body.get("messages") or body.get("input") or [], self._scripts)
+        sent = body.get("messages") or body.get("input") or []
+        script, number = _place(sent, self._scripts)
+        if not body.get("tools") or (sent and self._summary in _texts(sent[-1])):
+            script = None  # a title or a summary
         answers = self._scripts.get(script or "", ())
-        answer = dict(answers[number]) if number < len(answers) else {"text": self._other}
+        answer = dict(answers[number]) if number < len(answers) else {"text": self._other, "input": 20}
         with self._lock:
             is_scripted = script is not None and number < len(answers)
             one = {"script": script if is_scripted else None, "body": body, "answer": answer}
@@ -136,7 +143,7 @@ def _anthropic(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, A
         "content": [],
         "stop_reason": None,
         "stop_sequence": None,
-        "usage": {"input_tokens": _USAGE["input"], "output_tokens": 1},
+        "usage": {"input_tokens": answer.get("input", _N_INPUT), "output_tokens": 1},
     }
     yield "message_start", {"type": "message_start", "message": message}
     blocks: list[tuple[dict[str, Any], dict[str, Any]]] = []
@@ -168,7 +175,7 @@ def _anthropic(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, A
         {
             "type": "message_delta",
             "delta": {"stop_reason": reason, "stop_sequence": None},
-            "usage": {"output_tokens": _USAGE["output"]},
+            "usage": {"output_tokens": _N_OUTPUT},
         },
     )
     yield "message_stop", {"type": "message_stop"}
@@ -252,11 +259,11 @@ def _responses(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, A
             {"type": "response.output_item.done", "output_index": index, "item": item},
         )
     usage = {
-        "input_tokens": _USAGE["input"],
+        "input_tokens": answer.get("input", _N_INPUT),
         "input_tokens_details": {"cached_tokens": 20},
-        "output_tokens": _USAGE["output"],
+        "output_tokens": _N_OUTPUT,
         "output_tokens_details": {"reasoning_tokens": 0},
-        "total_tokens": sum(_USAGE.values()),
+        "total_tokens": answer.get("input", _N_INPUT) + _N_OUTPUT,
     }
     done = {**response, "status": "completed", "output": items, "usage": usage}
     yield "response.completed", {"type": "response.completed", "response": done}
@@ -283,9 +290,9 @@ def _chat(body: Mapping[str, Any], answer: Answer) -> Iterator[tuple[str, Any]]:
     reason = "tool_calls" if answer.get("calls") else "stop"
     yield "", {**whole, "choices": [{"index": 0, "delta": {}, "finish_reason": reason}]}
     usage = {
-        "prompt_tokens": _USAGE["input"],
-        "completion_tokens": _USAGE["output"],
-        "total_tokens": sum(_USAGE.values()),
+        "prompt_tokens": answer.get("input", _N_INPUT),
+        "completion_tokens": _N_OUTPUT,
+        "total_tokens": answer.get("input", _N_INPUT) + _N_OUTPUT,
     }
     yield "", {**whole, "choices": [], "usage": usage}
     yield "", "[DONE]"

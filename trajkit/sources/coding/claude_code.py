@@ -98,24 +98,21 @@ def _session_of(path: Path, place: Place) -> str:
 def _found(session_id: str, files: _Files, place: Place) -> Found:
     log = _Log()
     first = place.shown((files.main or files.agents)[0])
-    at = first
+    lines: Lines | None = None
     try:
         for path in files.main + files.agents:
-            is_agent = path not in files.main
-            agent = path.stem.removeprefix("agent-") if is_agent else None
+            agent = None if path in files.main else path.stem.removeprefix("agent-")
             lines = Lines(path, place)
-            at = lines.at
             for line in lines:
-                at = lines.at
                 log.add(line, agent)
             log.is_cut |= lines.is_cut
+            lines = None
             about = path.with_name(f"{path.stem}.meta.json")
             if agent is not None and about.is_file():
                 log.about[agent] = object_at(read_json(about, about.name, place.within), "")
-        at = first
         session = log.session(session_id)
     except BadDocument as error:
-        return Found(at, problem=error.problem)
+        return Found(lines.at if lines else first, problem=error.problem)
     return found_of(session, first) if session.calls else Found(first, aside=NO_ANSWER)
 
 
@@ -193,8 +190,14 @@ class _Log:
         message = part_of(line, "message")
         if line.get("isApiErrorMessage"):
             text = " ".join(one.text for one in conversation_of([message], "message"))
+            request = self._requests.unanswered(run)
             entry.call = Call(
-                call_id=entry.entry_id, prompt=None, answer=None, error=text, **_kept_of(line, run)
+                call_id=entry.entry_id,
+                prompt=None,
+                answer=None,
+                error=text,
+                extra=None if request is None else {"request": request},
+                **_kept_of(line, run),
             )
             return entry
         if message.get("model") == "<synthetic>":
@@ -221,6 +224,7 @@ class _Log:
         reasons = [one["message"].get("stop_reason") for one in lines]
         extra: JsonObject = {"usage": usage, "uuid": lines[0]["uuid"]}
         request = lines[-1].get("requestRef")
+        self._requests.answered(run)
         return Call(
             call_id=message_id,
             prompt=None,
@@ -312,6 +316,7 @@ class _Requests:
         self._messages: dict[str, list[Message]] = {}
         self._requests: dict[str, dict[str, Any]] = {}
         self._hashes: dict[str, list[str]] = {}
+        self._waiting: dict[str | None, str] = {}
 
     def add(self, line: dict[str, Any]) -> None:
         """Read a line."""
@@ -326,6 +331,7 @@ class _Requests:
             case "api-request":
                 name = str(line.get("id"))
                 self._requests[name] = line
+                self._waiting[line.get("agentId")] = name
                 before = self._hashes.get(str(line.get("base")), [])
                 self._hashes[name] = [*before[: line.get("keep") or 0], *map(str, line.get("tail") or ())]
 
@@ -334,6 +340,14 @@ class _Requests:
         text = json.dumps(message, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         name = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
         self._blobs.setdefault(name, message)
+
+    def unanswered(self, run: str | None) -> str | None:
+        """Return the latest request of an agent, which failed."""
+        return self._waiting.pop(run, None)
+
+    def answered(self, run: str | None) -> None:
+        """Take note that the latest request of an agent has an answer."""
+        self._waiting.pop(run, None)
 
     def exact(self, call: Call, names: Mapping[str, str]) -> Call:
         """Return a call as it was sent; unchanged where the file does not have all of it."""
@@ -346,8 +360,11 @@ class _Requests:
             return call
         system, tools = shape
         prompt = [*system, *(message for one in hashes for message in self._read(one, names))]
-        settings = {name: value for name, value in part_of(request, "params").items() if name != "model"}
-        return replace(call, prompt=prompt, tools=tools or (), settings=settings)
+        settings = dict(part_of(request, "params"))
+        model = settings.pop("model", None)
+        return replace(
+            call, prompt=prompt, tools=tools or (), settings=settings, model_name=call.model_name or model
+        )
 
     def _read(self, name: str, names: Mapping[str, str]) -> list[Message]:
         if name not in self._messages:

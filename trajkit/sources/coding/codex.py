@@ -1,7 +1,8 @@
 """Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, a file of a session or of a sub-agent.
 
 A file is a list of items as the model read and wrote them (`response_item`) and of events (`event_msg`).
-The items of one answer stand together. The tools that were offered are not logged.
+The items of one answer stand together. The tools that were offered are not logged. The system prompt is
+logged whole; Codex sends it without the sections on tools that are not there.
 """
 
 from __future__ import annotations
@@ -76,24 +77,22 @@ def _ids(path: Path, place: Place) -> tuple[str, str | None]:
 
 
 def _found(paths: list[Path], place: Place) -> Found:
-    first = at = place.shown(paths[0])
+    first = place.shown(paths[0])
     logs: list[_Log] = []
     is_cut = False
+    lines: Lines | None = None
     try:
         for path in paths:
-            lines = Lines(path, place)
-            at = lines.at
-            log = _Log()
+            lines, log = Lines(path, place), _Log()
             for line in lines:
-                at = lines.at
                 log.add(line)
-            is_cut |= lines.is_cut
             log.close()
+            is_cut |= lines.is_cut
             logs.append(log)
-        at = first
+        lines = None
         session = _session(logs, is_cut=is_cut)
     except BadDocument as error:
-        return Found(at, problem=error.problem)
+        return Found(lines.at if lines else first, problem=error.problem)
     return found_of(session, first) if session.calls else Found(first, aside=NO_ANSWER)
 
 
@@ -339,7 +338,7 @@ SOURCE = Source(
     fidelity={
         "session": KEPT,
         "sub-agents": KEPT,
-        "prompt": kept("that of a call that writes a summary is unknown"),
+        "prompt": changed("the system prompt may have more than was sent; that of a summary is unknown"),
         "answer": KEPT,
         "tool calls": KEPT,
         "tool results": KEPT,
