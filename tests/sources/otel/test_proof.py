@@ -1,4 +1,4 @@
-"""Thirty episodes through OpenTelemetry's SDK, over the network into `trajkit receive`, come back the same."""
+"""Thirty episodes through OpenTelemetry's SDK, over HTTP into `trajkit receive`, come back the same."""
 
 from __future__ import annotations
 
