@@ -1,4 +1,4 @@
-"""Read traces from the API of a running MLflow server, session by session."""
+"""Read traces from the API of a running MLflow server of 3.6 or later, session by session."""
 
 from __future__ import annotations
 

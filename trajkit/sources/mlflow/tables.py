@@ -15,7 +15,7 @@ from trajkit.sources.mlflow.rows import SESSION, Trace
 from trajkit.sources.sqlite_file import columns_of, database
 
 TABLES = ("trace_info", "trace_request_metadata", "trace_tags", "spans", "assessments", "experiments")
-"""The tables that are read; MLflow has all of them since 3.6."""
+"""The tables that are read; MLflow has all of them since 3.3."""
 _NEEDED = {
     "trace_info": {"request_id", "experiment_id", "timestamp_ms", "execution_time_ms"},
     "trace_request_metadata": {"request_id", "key", "value"},
@@ -121,13 +121,13 @@ def _check(columns: Mapping[str, frozenset[str]]) -> None:
     for table, needed in _NEEDED.items():
         if table not in columns:
             raise DataError(
-                f"no table {table}: this is no tracking store of MLflow, or one of a version before 3.6",
-                hint="upgrade a copy of it with `mlflow db upgrade`; known are versions 3.6 to 3.18",
+                f"no table {table}: this is no tracking store of MLflow, or one of a version before 3.3",
+                hint="upgrade a copy of it with `mlflow db upgrade`; known are versions 3.3 to 3.18",
             )
         if missing := needed - columns[table]:
             raise DataError(
                 f"the table {table} has no column {', '.join(sorted(missing))}",
-                hint="known are the tracking stores of MLflow 3.6 to 3.18",
+                hint="known are the tracking stores of MLflow 3.3 to 3.18",
             )
 
 
