@@ -7,12 +7,14 @@ contents, Bedrock's Converse, messages of LangChain, and plain texts.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import ValidationError
 
 from trajkit.formats.chat_conversation import conversation_of, tools_of
+from trajkit.formats.chat_parts import text_of
 from trajkit.formats.document import BadDocument
 from trajkit.formats.response_items import Item, item_of, messages_of_items
 from trajkit.schema import Message, Role, ToolCallBlock
@@ -55,26 +57,26 @@ class Exchange:
 
 
 def exchange_of(request: Any, response: Any) -> Exchange:
-    """Return a request and its answer.
+    """Return a request and its answer; what is in no form that is known is in `extra`, and not refused.
 
     Args:
         request: JSON; None when it was not logged.
         response: JSON; None when there is none.
-
-    Raises:
-        BadDocument: A message in a known form is not valid.
     """
     asked = request if isinstance(request, dict) else {}
     said = response if isinstance(response, dict) else {}
     extra: JsonObject = {}
-    try:
+    prompt, answer, tools = None, None, None
+    with suppress(BadDocument, ValidationError):
         prompt = _prompt(request)
+    with suppress(BadDocument, ValidationError):
         answer = _answer(response, prompt)
+    with suppress(BadDocument, ValidationError):
         tools = tools_of(_tools(asked), "request.tools")
-    except ValidationError as error:
-        raise BadDocument("not a message of a model's API", value=error.errors()[0]["msg"]) from error
-    if prompt is None and request is not None:
+    if prompt is None and request not in (None, "", {}, []):
         extra["request"] = request
+    elif tools is None and asked.get("tools"):
+        extra["tools"] = asked["tools"]
     if answer is None and response not in (None, "", {}, []):
         extra["response"] = response
     usage = next(
@@ -127,6 +129,7 @@ def _prompt(request: Any) -> tuple[Message, ...] | None:
 
 
 def _answer(response: Any, prompt: Sequence[Message] | None) -> Message | None:
+    said: Mapping[str, Any] = response if isinstance(response, dict) else {}
     sent: Any = None
     match response:
         case str() if response:
@@ -154,10 +157,10 @@ def _answer(response: Any, prompt: Sequence[Message] | None) -> Message | None:
         case {"messages": [*_, {"role": _} | {"type": _} as sent]} | [{"role": _} | {"type": _} as sent]:
             pass
         case {"content": str() | list()}:
-            sent = {name: response[name] for name in _OF_A_MESSAGE if name in response}
+            sent = {name: said[name] for name in _OF_A_MESSAGE if name in said}
     if sent is None:
         return None
-    found = _conversation([{**sent, "role": "assistant"}])
+    found = _conversation([{**_respelled(sent), "role": "assistant"}])
     return found[-1] if found else None
 
 
@@ -255,8 +258,8 @@ def _of_gemini(contents: Any) -> list[dict[str, Any]]:
                     )
                 case {"function_response": dict() as result} | {"functionResponse": dict() as result}:
                     call_id = result.get("id") or (ids[-1] if ids else "")
-                    text = [{"type": "text", "text": str(result.get("response"))}]
-                    parts.append({"type": "tool_result", "tool_use_id": call_id, "content": text})
+                    inner = [{"type": "text", "text": text_of(result.get("response"))}]
+                    parts.append({"type": "tool_result", "tool_use_id": call_id, "content": inner})
                 case {"thought": True, "text": str(text)}:
                     parts.append({"type": "thinking", "thinking": text})
                 case _:

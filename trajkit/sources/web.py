@@ -125,6 +125,22 @@ class Web:
             ) from None  # the cause holds the request, and with it the key
 
 
+def told(row: Mapping[str, Any], *names: str) -> str:
+    """The text that an answer has under a name, and one in that, and so on.
+
+    Raises:
+        ServiceError: There is none.
+    """
+    value: Any = row
+    for name in names:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    if not isinstance(value, str) or not value:
+        raise ServiceError(
+            f"the server answered without {'.'.join(names)}", hint="is its version one that trajkit knows?"
+        )
+    return value
+
+
 def bearer(variable: str) -> dict[str, str]:
     """The header with the key of an environment variable; none where it is not set."""
     key = secret_from_environment(variable)

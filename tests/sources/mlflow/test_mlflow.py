@@ -16,7 +16,7 @@ from tests.sources import foreign, thirty
 from tests.sources.mlflow import record
 from trajkit.errors import DataError, RequestError, ServiceError
 from trajkit.formats.document import Reading
-from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock
+from trajkit.schema import Episode, FileBlock, ThoughtBlock, ToolCallBlock, Transition
 from trajkit.sources.calls import NO_SESSION
 from trajkit.sources.catalog import recognised
 from trajkit.sources.files.found import Found
@@ -192,34 +192,55 @@ def test_a_session_of_before_the_column_is_found_in_the_metadata(changed: Callab
     assert len(of_babyai(place)) == thirty.N_EPISODES
 
 
-def test_chat_messages_of_before_3_2_are_read(changed: Callable[..., Path], store: Path) -> None:
-    with closing(sqlite3.connect(store)) as connection:
-        (text,) = connection.execute("SELECT content FROM spans WHERE name = 'Messages.create'").fetchone()
-    span = json.loads(text)
+@pytest.fixture
+def last_call(changed: Callable[..., Path], store: Path) -> Callable[..., Transition]:
+    """The last call of the session `others`, logged with other attributes."""
+
+    def change(**attributes: Any) -> Transition:
+        with closing(sqlite3.connect(store)) as connection:
+            (text,) = connection.execute(
+                "SELECT content FROM spans WHERE name = 'Messages.create'"
+            ).fetchone()
+        span = json.loads(text)
+        logged = {name.replace("__", "."): json.dumps(value) for name, value in attributes.items()}
+        span["attributes"] = {"mlflow.spanType": span["attributes"]["mlflow.spanType"], **logged}
+        text = json.dumps(span).replace("'", "''")
+        place = changed(f"UPDATE spans SET content = '{text}' WHERE name = 'Messages.create'")
+        return episodes_at(place)["others"].steps[2]
+
+    return change
+
+
+def test_chat_messages_of_before_3_2_are_read(last_call: Callable[..., Transition]) -> None:
     talk = [{"role": "user", "content": "Hi."}, {"role": "assistant", "content": "Hello."}]
-    span["attributes"] |= {"mlflow.spanInputs": '{"odd": 1}', "mlflow.spanOutputs": "{}"}
-    span["attributes"]["mlflow.chat.messages"] = json.dumps(talk)
-    text = json.dumps(span).replace("'", "''")
-    last = episodes_at(changed(f"UPDATE spans SET content = '{text}' WHERE name = 'Messages.create'"))[
-        "others"
-    ]
-    assert [one.text for one in last.steps[2].messages or ()] == ["Hi."]
-    assert last.steps[2].completion is not None
-    assert last.steps[2].completion.text == "Hello."
+    step = last_call(mlflow__spanInputs={"odd": 1}, mlflow__spanOutputs={}, mlflow__chat__messages=talk)
+    assert [one.text for one in step.messages or ()] == ["Hi."]
+    assert step.completion is not None
+    assert step.completion.text == "Hello."
 
 
-def test_a_form_that_is_not_known_stays_verbatim(changed: Callable[..., Path], store: Path) -> None:
-    with closing(sqlite3.connect(store)) as connection:
-        (text,) = connection.execute("SELECT content FROM spans WHERE name = 'Messages.create'").fetchone()
-    span = json.loads(text)
-    span["attributes"] |= {"mlflow.spanInputs": '{"odd": 1}', "mlflow.spanOutputs": '{"even": 2}'}
-    text = json.dumps(span).replace("'", "''")
-    step = episodes_at(changed(f"UPDATE spans SET content = '{text}' WHERE name = 'Messages.create'"))[
-        "others"
-    ].steps[2]
+def test_a_form_that_is_not_known_stays_verbatim(last_call: Callable[..., Transition]) -> None:
+    step = last_call(mlflow__spanInputs={"odd": 1}, mlflow__spanOutputs={"even": 2}, mine="kept")
     assert (step.messages, step.completion) == (None, None)
     assert step.extra is not None
     assert (step.extra["request"], step.extra["response"]) == ({"odd": 1}, {"even": 2})
+    assert step.extra["mine"] == "kept"
+
+
+def test_spans_that_came_by_opentelemetry_are_read_by_their_own_attributes(
+    last_call: Callable[..., Transition],
+) -> None:
+    said = {"role": "assistant", "parts": [{"type": "text", "content": "Hello."}]}
+    asked = {"role": "user", "parts": [{"type": "text", "content": "Hi."}]}
+    step = last_call(
+        gen_ai__operation__name="chat",
+        gen_ai__input__messages=json.dumps([asked]),
+        gen_ai__output__messages=json.dumps([said]),
+        gen_ai__usage__input_tokens=4,
+    )
+    assert [one.text for one in step.messages or ()] == ["Hi."]
+    assert step.completion is not None
+    assert (step.completion.text, step.n_input_tokens) == ("Hello.", 4)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Read traces from the API of a running MLflow server, session by session."""
+"""Read traces from the API of a running MLflow server of 3.6 or later, session by session."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 from trajkit._core.settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
 from trajkit.formats.document import objects_at
-from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Gathered
 from trajkit.sources.mlflow.rows import SESSION, Trace, trace_of_api
 from trajkit.sources.mlflow.tables import Group
-from trajkit.sources.web import Web, basic, bearer
+from trajkit.sources.web import Web, basic, bearer, told
 
 _TRACES = "/api/3.0/mlflow/traces"
 _PAGE, _BATCH = 500, 20
@@ -39,10 +38,12 @@ def groups_of(place: str, experiment: str | None, since: datetime | None) -> Ite
         filters = [] if since is None else [f"timestamp_ms >= {int((since - _LONGEST).timestamp() * 1000)}"]
         used_in: dict[str, set[str]] = {}
         for info in _search(web, names, filters):
-            own = str(info["trace_location"]["mlflow_experiment"]["experiment_id"])
-            session = (info.get("trace_metadata") or {}).get(SESSION)
-            row = {"id": info["trace_id"], "session": session, "experiment": own}
-            gathered.add(f"{own}/{session or info['trace_id']}", row)
+            own = told(info, "trace_location", "mlflow_experiment", "experiment_id")
+            trace_id = told(info, "trace_id")
+            session = told(info, "trace_metadata", SESSION) if _has_session(info) else None
+            gathered.add(
+                f"{own}/{session or trace_id}", {"id": trace_id, "session": session, "experiment": own}
+            )
             if session:
                 used_in.setdefault(session, set()).add(own)
         for _, parts in gathered.groups():
@@ -50,7 +51,9 @@ def groups_of(place: str, experiment: str | None, since: datetime | None) -> Ite
             session, own = rows[0]["session"], rows[0]["experiment"]
             ids = [row["id"] for row in rows]
             if since is not None and session:  # with what was before
-                ids = [info["trace_id"] for info in _search(web, {own: ""}, [_is_session(session)])] or ids
+                ids = [
+                    told(info, "trace_id") for info in _search(web, {own: ""}, [_is_session(session)])
+                ] or ids
             is_in_others = len(used_in.get(session, ())) > 1
             yield Group(session or ids[0], bool(session), names[own], is_in_others, None, _traces(web, ids))
 
@@ -66,7 +69,7 @@ def _headers() -> Mapping[str, str]:
 def _experiments(web: Web, name: str | None) -> dict[str, str]:
     """The names of experiments by id."""
     found = {
-        str(one.get("experiment_id")): str(one.get("name"))
+        told(one, "experiment_id"): told(one, "name")
         for one in _paged(web, "/api/2.0/mlflow/experiments/search", {"max_results": _PAGE}, "experiments")
     }
     wanted = {key: each for key, each in found.items() if name in (None, each)}
@@ -75,7 +78,7 @@ def _experiments(web: Web, name: str | None) -> dict[str, str]:
     return wanted
 
 
-def _search(web: Web, experiments: Mapping[str, str], filters: Sequence[str]) -> Iterator[JsonObject]:
+def _search(web: Web, experiments: Mapping[str, str], filters: Sequence[str]) -> Iterator[dict[str, Any]]:
     body = {
         "locations": [
             {"type": "MLFLOW_EXPERIMENT", "mlflow_experiment": {"experiment_id": one}} for one in experiments
@@ -87,13 +90,14 @@ def _search(web: Web, experiments: Mapping[str, str], filters: Sequence[str]) ->
     return _paged(web, f"{_TRACES}/search", body, "traces")
 
 
-def _paged(web: Web, path: str, body: Mapping[str, Any], name: str) -> Iterator[JsonObject]:
+def _paged(web: Web, path: str, body: Mapping[str, Any], name: str) -> Iterator[dict[str, Any]]:
     token = None
     while True:
         answer = web.post(path, {**body, **({} if token is None else {"page_token": token})})
-        if not isinstance(answer.get(name, []), list):
+        rows = answer.get(name, [])
+        if not isinstance(rows, list) or not all(isinstance(one, dict) for one in rows):
             raise ServiceError(f"MLflow answered {path} without a list of {name}", hint="is this MLflow 3?")
-        yield from answer.get(name, [])
+        yield from rows
         before, token = token, answer.get("next_page_token") or None
         if token is None or token == before:
             return
@@ -102,13 +106,16 @@ def _paged(web: Web, path: str, body: Mapping[str, Any], name: str) -> Iterator[
 def _traces(web: Web, ids: Sequence[str]) -> Iterator[Trace]:
     for at in range(0, len(ids), _BATCH):
         answer = web.get(f"{_TRACES}/batchGet", {"trace_ids": list(ids[at : at + _BATCH])})
-        documents = {
-            one.get("trace_info", {}).get("trace_id"): one
-            for one in objects_at(answer.get("traces"), "traces")
-        }
+        traces = [trace_of_api(one) for one in objects_at(answer.get("traces"), "traces")]
+        by_id = {trace.trace_id: trace for trace in traces}
         for trace_id in ids[at : at + _BATCH]:
-            if trace_id in documents:  # else it was deleted in between
-                yield trace_of_api(documents[trace_id])
+            if trace_id in by_id:  # else it was deleted in between
+                yield by_id[trace_id]
+
+
+def _has_session(info: Mapping[str, Any]) -> bool:
+    metadata = info.get("trace_metadata")
+    return isinstance(metadata, Mapping) and bool(metadata.get(SESSION))
 
 
 def _is_session(session: str) -> str:

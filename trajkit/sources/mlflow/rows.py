@@ -55,12 +55,12 @@ class Trace(NamedTuple):
     trace_id: str
     metadata: Mapping[str, str]
     tags: Mapping[str, str]
-    spans: Sequence[JsonObject]
-    assessments: Sequence[JsonObject]
+    spans: Sequence[Mapping[str, Any]]
+    assessments: Sequence[Mapping[str, Any]]
     """Each with the names of the table's columns; `value` is JSON and `created_at` a time."""
 
 
-def trace_of_api(document: JsonObject) -> Trace:
+def trace_of_api(document: Mapping[str, Any]) -> Trace:
     """Return a trace as the API gives it.
 
     Raises:
@@ -114,14 +114,19 @@ def session_of_traces(name: str, traces: Sequence[Trace], *, experiment: str, is
     assessments = [one for trace in own for one in trace.assessments]
     unused = [_plain(one) for one in assessments if not list(_scores(one, ids))]
     is_elsewhere = any(not trace.spans for trace in own)
-    origin: JsonObject = {**session.origin, "trace_ids": [trace.trace_id for trace in own]}
-    origin |= {"experiment": experiment, **({"metadata": metadata} if metadata else {})}
+    origin: JsonObject = {
+        **session.origin,
+        "trace_ids": [trace.trace_id for trace in own],
+        "experiment": experiment,
+        **({"metadata": {**metadata}} if metadata else {}),
+        **({"unused_assessments": [*unused]} if unused else {}),
+    }
     return replace(
         session,
         calls=calls,
         scores=[*session.scores, *(score for one in assessments for score in _scores(one, ids))],
         tags=tags,
-        origin={**origin, **({"unused_assessments": unused} if unused else {})},
+        origin=origin,
         missing=(*session.missing, *((SPANS_ELSEWHERE,) if is_elsewhere else ())),
     )
 
@@ -172,7 +177,7 @@ def _first(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _span(raw: JsonObject, trace_id: str) -> Span:
+def _span(raw: Mapping[str, Any], trace_id: str) -> Span:
     attributes = _attributes(raw.get("attributes"))
     kind = attributes.get("mlflow.spanType")
     if isinstance(kind, str) and kind != "UNKNOWN":
@@ -217,11 +222,12 @@ def _value(sent: Any) -> Any:
     for kind, value in sent.items() if isinstance(sent, dict) else ():
         match kind:
             case "array_value":
-                return [_value(one) for one in value.get("values") or ()]
+                values = object_at(value, "attributes").get("values")
+                return [_value(one) for one in values] if isinstance(values, list) else []
             case "kvlist_value":
-                return {str(one.get("key")): _value(one.get("value")) for one in value.get("values") or ()}
-            case "int_value":
-                return int(value)
+                return _attributes(object_at(value, "attributes").get("values") or [])
+            case "int_value" if isinstance(number := number_of(value), float):
+                return int(value) if isinstance(value, int) else int(number)
             case _:
                 return value
     return None
@@ -245,16 +251,24 @@ def _time(nanoseconds: Any) -> datetime | None:
         raise BadDocument("not a time", "start_time_unix_nano", shown(nanoseconds)) from error
 
 
-def _assessment(sent: JsonObject) -> JsonObject:
+def _iso_time(value: Any) -> datetime:
+    try:
+        time = datetime.fromisoformat(text_at(value, "create_time"))
+    except ValueError as error:
+        raise BadDocument("not a time", "create_time", shown(value)) from error
+    return time.replace(tzinfo=UTC) if time.tzinfo is None else time
+
+
+def _assessment(sent: Mapping[str, Any]) -> dict[str, Any]:
     """Return an assessment of the API with the names of the table's columns."""
     kind = next(
         (one for one in ("feedback", "expectation", "issue") if isinstance(sent.get(one), dict)), None
     )
     inner = sent.get(kind or "") or {}
-    value = inner.get("value")
+    value: Any = inner.get("value")
     if isinstance(serialized := inner.get("serialized_value"), dict):
         value = _parsed(serialized.get("value"))
-    source = sent.get("source") or {}
+    source = part_of(sent, "source")
     return {
         "assessment_id": sent.get("assessment_id"),
         "trace_id": sent.get("trace_id"),
@@ -263,7 +277,7 @@ def _assessment(sent: JsonObject) -> JsonObject:
         "assessment_type": kind,
         "value": value,
         "error": inner.get("error"),
-        "created_at": datetime.fromisoformat(text_at(sent.get("create_time"), "create_time")),
+        "created_at": _iso_time(sent.get("create_time")),
         "source_type": source.get("source_type"),
         "source_id": source.get("source_id"),
         "run_id": sent.get("run_id"),
@@ -274,7 +288,7 @@ def _assessment(sent: JsonObject) -> JsonObject:
     }
 
 
-def _scores(one: JsonObject, call_ids: set[str]) -> Iterator[Score]:
+def _scores(one: Mapping[str, Any], call_ids: set[str]) -> Iterator[Score]:
     """Yield the scores of an assessment: none where it was overridden, or its judge failed."""
     if not one["valid"]:
         return
@@ -297,7 +311,7 @@ def _scores(one: JsonObject, call_ids: set[str]) -> Iterator[Score]:
         case {**parts} if not is_expected and all(
             isinstance(part, bool | int | float) for part in parts.values()
         ):
-            values = {f"{name}.{part}": value for part, value in parts.items()}
+            values = {f"{name}.{part}": each for part, each in parts.items() if isinstance(each, int | float)}
         case value:  # what is expected is no measurement
             values[name] = json.dumps(value, ensure_ascii=False)
     if one["rationale"]:
@@ -313,6 +327,6 @@ def _scores(one: JsonObject, call_ids: set[str]) -> Iterator[Score]:
         )
 
 
-def _plain(one: JsonObject) -> JsonObject:
+def _plain(one: Mapping[str, Any]) -> JsonObject:
     plain = {name: value for name, value in one.items() if value is not None}
     return {**plain, "created_at": one["created_at"].isoformat()}

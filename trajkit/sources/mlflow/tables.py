@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.document import BadDocument, object_at, shown
-from trajkit.schema.base import JsonObject
 from trajkit.sources.mlflow.rows import SESSION, Trace
 from trajkit.sources.sqlite_file import columns_of, database
 
 TABLES = ("trace_info", "trace_request_metadata", "trace_tags", "spans", "assessments", "experiments")
-"""The tables that are read; MLflow has all of them since 3.6."""
+"""The tables that are read; MLflow has all of them since 3.3."""
 _NEEDED = {
     "trace_info": {"request_id", "experiment_id", "timestamp_ms", "execution_time_ms"},
     "trace_request_metadata": {"request_id", "key", "value"},
@@ -108,22 +107,27 @@ def groups_of(place: str, experiment: str | None) -> Iterator[Group]:
                 first["session"] is not None,
                 str(first["experiment"]),
                 bool(first["is_in_others"]) and first["session"] is not None,
-                None if first["is_running"] else _time(first["last_ms"] + 1),
+                _ended(first),
                 (_trace(connection, trace_id) for trace_id in ids),
             )
+
+
+def _ended(row: sqlite3.Row) -> datetime | None:
+    """When the last trace of a group ended at the latest: MLflow cuts times off to milliseconds."""
+    return None if row["is_running"] or not isinstance(row["last_ms"], int) else _time(row["last_ms"] + 2)
 
 
 def _check(columns: Mapping[str, frozenset[str]]) -> None:
     for table, needed in _NEEDED.items():
         if table not in columns:
             raise DataError(
-                f"no table {table}: this is no tracking store of MLflow, or one of a version before 3.6",
-                hint="upgrade a copy of it with `mlflow db upgrade`; known are versions 3.6 to 3.18",
+                f"no table {table}: this is no tracking store of MLflow, or one of a version before 3.3",
+                hint="upgrade a copy of it with `mlflow db upgrade`; known are versions 3.3 to 3.18",
             )
         if missing := needed - columns[table]:
             raise DataError(
                 f"the table {table} has no column {', '.join(sorted(missing))}",
-                hint="known are the tracking stores of MLflow 3.6 to 3.18",
+                hint="known are the tracking stores of MLflow 3.3 to 3.18",
             )
 
 
@@ -153,7 +157,7 @@ def _trace(connection: sqlite3.Connection, trace_id: str) -> Trace:
     )
 
 
-def _assessment(row: JsonObject) -> JsonObject:
+def _assessment(row: Mapping[str, Any]) -> dict[str, Any]:
     where = f"assessments {row['assessment_id']}"
     plain = {name: row.get(name) for name in _ASSESSMENT}
     for name in ("value", "error", "assessment_metadata"):

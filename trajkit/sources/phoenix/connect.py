@@ -29,7 +29,7 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
         raise RequestError(f"unknown option {', '.join(options)}", hint="known: project")
     of_place = api.groups_of if path_of(place) is None else tables.groups_of
     for group in of_place(place, project):
-        if wish.since is not None and group.ended_at < wish.since:
+        if wish.since is not None and group.ended_at is not None and group.ended_at < wish.since:
             yield Found(group.name, aside=_BEFORE)
         else:
             yield _found(group)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from trajkit.formats.document import BadDocument, objects_at, part_of, shown, text_at
-from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Score, Session
 from trajkit.sources.spans.session import session_of
 from trajkit.sources.spans.span import Span, SpanEvent, flat, number_of, text_of
@@ -27,10 +26,11 @@ class Group(NamedTuple):
     is_session: bool
     project: str
     """Name of its project."""
-    ended_at: datetime
-    spans: Iterator[JsonObject]
+    ended_at: datetime | None
+    """When its last trace ended; None where that is not known."""
+    spans: Iterator[Mapping[str, Any]]
     """Read as they are taken; what is wrong with one is a `BadDocument`."""
-    annotations: Iterator[JsonObject]
+    annotations: Iterator[Mapping[str, Any]]
     """Those of the session, its traces and its spans; read after the spans."""
     has_document_scores: bool = False
 
@@ -98,6 +98,14 @@ def time_of(value: Any, where: str) -> datetime:
     except (TypeError, ValueError) as error:
         raise BadDocument("not a time", where, shown(value)) from error
     return time.replace(tzinfo=UTC) if time.tzinfo is None else time.astimezone(UTC)
+
+
+def latest(times: Iterable[Any]) -> datetime | None:
+    """Return the latest of some times; None where one is not valid."""
+    try:
+        return max(time_of(one, "") for one in times)
+    except BadDocument:
+        return None
 
 
 def number_of_id(global_id: Any) -> str:

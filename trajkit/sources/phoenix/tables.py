@@ -10,8 +10,7 @@ from typing import Any
 
 from trajkit.errors import DataError, RequestError
 from trajkit.formats.document import BadDocument, shown
-from trajkit.schema.base import JsonObject
-from trajkit.sources.phoenix.rows import Group, time_of
+from trajkit.sources.phoenix.rows import Group, latest
 from trajkit.sources.sqlite_file import columns_of, database
 
 TABLES = ("projects", "project_sessions", "traces", "spans", "span_annotations", "trace_annotations")
@@ -68,7 +67,7 @@ def groups_of(place: str, project: str | None) -> Iterator[Group]:
                 name=str(first["session_id"] or first["trace_id"]),
                 is_session=first["session_id"] is not None,
                 project=str(first["project"]),
-                ended_at=time_of(first["last"], f"traces {first['trace_id']}"),
+                ended_at=latest([first["last"]]),
                 spans=_spans(connection, traces, has_costs="span_costs" in columns),
                 annotations=_annotations(connection, traces, first["session_rowid"], columns),
                 has_document_scores="document_annotations" in columns and _has_documents(connection, traces),
@@ -88,7 +87,7 @@ def _check(columns: Mapping[str, frozenset[str]]) -> None:
 
 def _spans(
     connection: sqlite3.Connection, traces: Mapping[int, str], *, has_costs: bool
-) -> Iterator[JsonObject]:
+) -> Iterator[dict[str, Any]]:
     cost = "(SELECT max(total_cost) FROM span_costs c WHERE c.span_rowid = s.id)" if has_costs else "NULL"
     for row_id, trace_id in traces.items():
         rows = connection.execute(
@@ -107,7 +106,7 @@ def _annotations(
     traces: Mapping[int, str],
     session_rowid: int | None,
     columns: Mapping[str, frozenset[str]],
-) -> Iterator[JsonObject]:
+) -> Iterator[dict[str, Any]]:
     if session_rowid is not None and _SESSION_SCORES in columns:
         yield from _rows(
             connection,
@@ -126,7 +125,7 @@ def _annotations(
 
 def _rows(
     connection: sqlite3.Connection, kind: str, table: str, where: str, row_id: int, more: str = ""
-) -> Iterator[JsonObject]:
+) -> Iterator[dict[str, Any]]:
     for row in connection.execute(f"SELECT a.*{more} FROM {table} WHERE {where} ORDER BY a.id", (row_id,)):
         plain = {name: row[name] for name in row.keys()}  # noqa: SIM118
         own = f"{kind}:{plain['id']}"
