@@ -13,6 +13,7 @@ GROUP = "trajkit.sources"
 """The group of entry points in which a package offers a source."""
 
 OWN: dict[str, str] = {
+    "langfuse": "trajkit.sources.langfuse.connect",
     "mlflow": "trajkit.sources.mlflow.connect",
     "phoenix": "trajkit.sources.phoenix.connect",
     "claude-code": "trajkit.sources.coding.claude_code",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     import httpx2
 
 _TIMEOUT_S = 120.0
+_LONGEST_WAIT_S = 300
+_BUSY = (429, 503)
+"""Too many requests, and not available for now."""
 
 
 class Web:
@@ -57,6 +61,12 @@ class Web:
         """Return what the server answers to GET; a list in the query is its name once for each value."""
         return self._asked("GET", path, params=query or {})
 
+    def find(self, path: str, query: Mapping[str, Any], *, absent: Collection[int]) -> dict[str, Any] | None:
+        """Return what the server answers to GET; None for one of these HTTP statuses."""
+        with self._reached():
+            status = self._answer("GET", path, params=query).status_code
+        return None if status in absent else self.get(path, query)
+
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the server answers to a JSON object.
 
@@ -68,7 +78,7 @@ class Web:
     def _asked(self, method: str, path: str, **options: Any) -> dict[str, Any]:
         assert self._http is not None
         with self._reached():
-            answer = self._http.request(method, self.url + path, **options)
+            answer = self._answer(method, path, **options)
         if not 200 <= answer.status_code < 300:
             said = " ".join(hidden(answer.text[:300]).split()) or answer.reason_phrase
             hint = None
@@ -91,6 +101,17 @@ class Web:
                 hint=f"is this the address of {self.name}?",
             )
         return body
+
+    def _answer(self, method: str, path: str, **options: Any) -> httpx2.Response:
+        """Ask, and ask again where the server says that it was asked too often."""
+        assert self._http is not None
+        for wait_s in (1, 2, 4, 8, 16, 32):
+            answer = self._http.request(method, self.url + path, **options)
+            if answer.status_code not in _BUSY:
+                return answer
+            after = answer.headers.get("Retry-After", "")
+            time.sleep(min(int(after), _LONGEST_WAIT_S) if after.isdecimal() else wait_s)
+        return self._http.request(method, self.url + path, **options)
 
     @contextmanager
     def _reached(self) -> Iterator[None]:
