@@ -137,7 +137,7 @@ def _of_database(url: str, wish: Wish) -> Iterator[Found]:
             for pair in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
         )
         for session, group in itertools.groupby(rows, key=lambda pair: pair[0]):
-            yield _found(session, [json.loads(row) for _, row in group], shown_place(url))
+            yield _found(session, [json.loads(str(row)) for _, row in group], shown_place(url))
 
 
 class _Table:
