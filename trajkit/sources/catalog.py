@@ -12,7 +12,10 @@ from trajkit.sources.source import FIELDS, Source
 GROUP = "trajkit.sources"
 """The group of entry points in which a package offers a source."""
 
-OWN: dict[str, str] = {}
+OWN: dict[str, str] = {
+    "swe-agent": "trajkit.sources.swe_agent.connect",
+    "openai-agents": "trajkit.sources.openai_agents.connect",
+}
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 
 
