@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,7 @@ from trajkit.sources.wish import Wish
 NAME = "swe-agent"
 _SUFFIXES = (".traj", ".traj.json")
 _MOST_JUDGED = 20_000_000
+_MOST_LOOKED_AT = 200
 _RESOLVED = ("resolved_ids", "resolved", "resolved_instances")
 _JUDGED = ("completed_ids", "submitted_ids", "unresolved_ids", "applied", "generated", "no_generation")
 
@@ -26,6 +28,8 @@ _JUDGED = ("completed_ids", "submitted_ids", "unresolved_ids", "applied", "gener
 class _Report(NamedTuple):
     """A report of SWE-bench."""
 
+    folder: Path
+    """Where it is: it judges the run below."""
     resolved: frozenset[str]
     judged: frozenset[str]
     at: datetime
@@ -51,15 +55,17 @@ def read(place: str, _wish: Wish) -> Iterator[Found | Unread]:
             value = object_at(read_json(path, "the file", within), "the file")
             if not is_trajectory(value):
                 raise BadDocument("no trajectory of SWE-agent or mini-swe-agent")
-            session = session_of(value, where, _verdicts(reports, instance_of(value, where)))
+            session = session_of(value, where, _verdicts(reports, path, instance_of(value, where)))
         except BadDocument as error:
             yield Found(where, problem=error.problem)
             continue
         yield found_of(session, where)
 
 
-def _verdicts(reports: list[_Report], instance: str) -> Iterator[Verdict]:
+def _verdicts(reports: list[_Report], path: Path, instance: str) -> Iterator[Verdict]:
     for report in reports:
+        if not path.is_relative_to(report.folder):
+            continue
         if instance in report.resolved or instance in report.judged:
             yield Verdict(instance in report.resolved, report.at)
 
@@ -76,7 +82,7 @@ def _reports(paths: list[Path], within: Path | None) -> Iterator[_Report]:
         if isinstance(value, dict) and any(isinstance(value.get(name), list) for name in _RESOLVED):
             resolved = frozenset(_texts(value, _RESOLVED))
             at = datetime.fromtimestamp(int(path.stat().st_mtime), UTC)
-            yield _Report(resolved, resolved | frozenset(_texts(value, _JUDGED)), at)
+            yield _Report(path.parent, resolved, resolved | frozenset(_texts(value, _JUDGED)), at)
 
 
 def _texts(value: Mapping[str, Any], names: tuple[str, ...]) -> Iterator[str]:
@@ -91,8 +97,7 @@ def _recognises(place: str) -> bool:
         return False
     if path.is_file():
         return is_named_so(path)
-    below = (*path.glob("*"), *path.glob("*/*"))[:200]
-    return any(is_named_so(one) and one.is_file() for one in below)
+    return any(map(is_named_so, itertools.islice(files_under(path), _MOST_LOOKED_AT)))
 
 
 SOURCE = Source(

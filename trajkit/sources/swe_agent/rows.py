@@ -114,7 +114,7 @@ def _swe_agent(value: JsonObject) -> tuple[list[Call], tuple[str, ...]]:
             (answer,) = conversation_of([{"role": "assistant", "content": response}], where)
         left = ("query", "messages", "response")
         extra = {name: one for name, one in step.items() if name not in left and one not in (None, {}, "")}
-        exits = ("exit_format", "exit_error", "exit_api")
+        exits = ("exit_format", "exit_error", "exit_api", "exit_cost", "exit_context")
         error = step.get("action") if step.get("action") in exits else None
         calls.append(
             Call(
