@@ -22,6 +22,8 @@ OWN: dict[str, str] = {
     "pi": "trajkit.sources.coding.pi",
     "otel": "trajkit.sources.otel.connect",
     "litellm": "trajkit.sources.litellm.connect",
+    "swe-agent": "trajkit.sources.swe_agent.connect",
+    "openai-agents": "trajkit.sources.openai_agents.connect",
 }
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 

@@ -23,7 +23,8 @@ def _parts(found: Inspection) -> Iterator[str]:
     for section in sections(found):
         yield f"<h2>{escape(section.title)}</h2>"
         if section.rows:
-            yield html_table(section.headings, [tuple(cell.strip() for cell in row) for row in section.rows])
+            rows = [tuple(cell.strip() for cell in row) for row in section.rows]
+            yield f'<div class="wraps">{html_table(section.headings, rows)}</div>'
         yield "".join(f"<p>{escape(line)}</p>" for line in section.lines)
     by = "length" if found.score is None else found.score
     yield f"<h2>Three episodes, by {escape(by)}</h2>"
