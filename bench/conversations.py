@@ -176,7 +176,7 @@ class Case:
         messages: list[dict[str, Any]] = [{"role": "system", "content": _SYSTEM}]
         for turn in range(self.n_turns):
             is_about_order = turn in (0, self.n_turns - 1) or self._draw.random() < 0.3
-            messages.append({"role": "user", "content": self._asked(is_about_order)})
+            messages.append({"role": "user", "content": self._asked(turn, is_about_order)})
             if is_about_order:
                 messages += self._looked_up(turn)
             if turn < self.n_turns - 1:
@@ -184,14 +184,14 @@ class Case:
                 messages.append({"role": "assistant", "content": good if self._draw.random() < 0.8 else bad})
         return messages
 
-    def _asked(self, is_about_order: bool) -> str:
+    def _asked(self, turn: int, is_about_order: bool) -> str:
         draw = self._draw
         self._order, self._thing = str(draw.randrange(100_000, 1_000_000)), draw.choice(_THINGS)
         text = draw.choice(_ASKED if is_about_order else _KEPT_ASKING).format(
             order=self._order, thing=self._thing, name=self._name, mail=self._mail, phone=self._phone
         )
         text += f" {' '.join(draw.choices(_WORDS.split(), k=draw.randint(3, 9)))}."
-        if draw.random() < 0.003:  # pasted by mistake
+        if self.number % 100 == 7 and turn == 0:  # pasted by mistake
             text += f" My key is sk-proj-{''.join(draw.choices(_KEY, k=48))}."
         return text
 

@@ -165,8 +165,8 @@ def _compared(
     is_by_spread = max(n_models, n_crossed(first.by_model, strata)) > 1 or (shared or 0) >= FEWEST_PAIRS
     if has_groups and shared is not None and shared < FEWEST_PAIRS:
         bounds, why = NOTHING, f"too few groups for an interval: {shared}, not {FEWEST_PAIRS}"
-    elif has_groups and shared is not None and not (moved and moved.variance > 0):
-        bounds, why = NOTHING, "no interval: all groups differ by the same"
+    elif has_groups and rooms is not None and shared is not None and not (moved and moved.variance > 0):
+        bounds, why = _of_equal_groups(metric, one, other, rooms, how.confidence)
     elif is_by_spread and moved and moved.variance > 0:
         bounds, why = (
             _within(moved.bounds(difference, len(gain), how.confidence, is_share=False), one, other),
@@ -208,6 +208,17 @@ def _interval(
     if is_constant(parts):
         return NOTHING, "no interval: the pairs of a task all differ by the same"
     return drawn, None
+
+
+def _of_equal_groups(
+    metric: str, one: Floats, other: Floats, rooms: Ints, confidence: float
+) -> tuple[Bounds, str | None]:
+    """Return the interval where all groups differ by the same: of a share Newcombe's, a trial each group."""
+    if metric not in SHARES:
+        return NOTHING, "no interval: all groups differ by the same"
+    places = np.unique(rooms, return_inverse=True)[1]
+    first, second = (np.bincount(places, weights=side) / np.bincount(places) for side in (one, other))
+    return Bounds(*newcombe(first, second, np.zeros_like(places), confidence=confidence)), None
 
 
 def newcombe(one: Floats, other: Floats, strata: Ints, *, confidence: float) -> tuple[float, float]:
