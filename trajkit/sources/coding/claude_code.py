@@ -26,6 +26,7 @@ from trajkit.sources.coding.lines import (
     Lines,
     Place,
     home_folder,
+    known_types,
     looks_like,
     moment_at,
     place_of,
@@ -100,17 +101,18 @@ def _found(session_id: str, files: _Files, place: Place) -> Found:
     first = place.shown((files.main or files.agents)[0])
     lines: Lines | None = None
     try:
-        for path in files.main + files.agents:
-            agent = None if path in files.main else path.stem.removeprefix("agent-")
-            lines = Lines(path, place)
-            for line in lines:
-                log.add(line, agent)
-            log.is_cut |= lines.is_cut
-            lines = None
-            about = path.with_name(f"{path.stem}.meta.json")
-            if agent is not None and about.is_file():
-                log.about[agent] = object_at(read_json(about, about.name, place.within), "")
-        session = log.session(session_id)
+        with known_types():
+            for path in files.main + files.agents:
+                agent = None if path in files.main else path.stem.removeprefix("agent-")
+                lines = Lines(path, place)
+                for line in lines:
+                    log.add(line, agent)
+                log.is_cut |= lines.is_cut
+                lines = None
+                about = path.with_name(f"{path.stem}.meta.json")
+                if agent is not None and about.is_file():
+                    log.about[agent] = object_at(read_json(about, about.name, place.within), "")
+            session = log.session(session_id)
     except BadDocument as error:
         return Found(lines.at if lines else first, problem=error.problem)
     return found_of(session, first) if session.calls else Found(first, aside=NO_ANSWER)
