@@ -7,18 +7,16 @@ Else a prompt is made of the messages on the path.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from trajkit.formats.chat_conversation import conversation_of, tools_of
+from trajkit.formats.chat_conversation import conversation_of
 from trajkit.formats.document import BadDocument, object_at, part_of, shown
 from trajkit.schema import Message, ToolResultBlock
 from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call, Session, found_of
+from trajkit.sources.coding.claude_requests import Requests
 from trajkit.sources.coding.lines import (
     CUT_LINE,
     NO_ANSWER,
@@ -26,6 +24,7 @@ from trajkit.sources.coding.lines import (
     Lines,
     Place,
     home_folder,
+    known_types,
     looks_like,
     moment_at,
     place_of,
@@ -100,17 +99,18 @@ def _found(session_id: str, files: _Files, place: Place) -> Found:
     first = place.shown((files.main or files.agents)[0])
     lines: Lines | None = None
     try:
-        for path in files.main + files.agents:
-            agent = None if path in files.main else path.stem.removeprefix("agent-")
-            lines = Lines(path, place)
-            for line in lines:
-                log.add(line, agent)
-            log.is_cut |= lines.is_cut
-            lines = None
-            about = path.with_name(f"{path.stem}.meta.json")
-            if agent is not None and about.is_file():
-                log.about[agent] = object_at(read_json(about, about.name, place.within), "")
-        session = log.session(session_id)
+        with known_types():
+            for path in files.main + files.agents:
+                agent = None if path in files.main else path.stem.removeprefix("agent-")
+                lines = Lines(path, place)
+                for line in lines:
+                    log.add(line, agent)
+                log.is_cut |= lines.is_cut
+                lines = None
+                about = path.with_name(f"{path.stem}.meta.json")
+                if agent is not None and about.is_file():
+                    log.about[agent] = object_at(read_json(about, about.name, place.within), "")
+            session = log.session(session_id)
     except BadDocument as error:
         return Found(lines.at if lines else first, problem=error.problem)
     return found_of(session, first) if session.calls else Found(first, aside=NO_ANSWER)
@@ -128,9 +128,11 @@ class _Log:
         """By the id of a line."""
         self._run: dict[str, str | None] = {}
         self._answers: dict[tuple[str | None, str], list[dict[str, Any]]] = {}
+        self._results: dict[str, Entry] = {}
+        """By answer the latest entry with results of its tools."""
         self._names: dict[str, str] = {}
         self._parents: dict[str, str | None] = {}
-        self._requests = _Requests()
+        self._requests = Requests()
         self._origin: JsonObject = {}
         self._titles: dict[str, str] = {}
         self._others: list[JsonObject] = []
@@ -249,12 +251,12 @@ class _Log:
             above = self._runs[run].get(above.parent_id)
         ids = _result_ids(messages)
         if ids and above is not None and above.call is not None:
-            for other in self._runs[run].values():
-                others = _result_ids(other.messages)
-                if other.parent_id == above.entry_id and others and not others & ids:
-                    other.messages += messages
-                    other.at = entry.at
-                    return other
+            other = self._results.get(above.entry_id)
+            if other is not None and not _result_ids(other.messages) & ids:
+                other.messages += messages
+                other.at = entry.at
+                return other
+            self._results[above.entry_id] = entry
             entry.parent_id = above.entry_id
         entry.messages = messages + self._preserved.pop(entry.entry_id, [])
         return entry
@@ -302,74 +304,6 @@ class _Log:
             origin=origin,
             missing=tuple(missing),
         )
-
-
-class _Requests:
-    """The requests that newer versions log: each says which messages of an earlier one it begins with.
-
-    Messages have the SHA-256 of their JSON as a name. Those that are lines of their own are not logged again.
-    """
-
-    def __init__(self) -> None:
-        self._shapes: dict[str, tuple[list[Message], tuple[JsonObject, ...] | None]] = {}
-        self._blobs: dict[str, dict[str, Any]] = {}
-        self._messages: dict[str, list[Message]] = {}
-        self._requests: dict[str, dict[str, Any]] = {}
-        self._hashes: dict[str, list[str]] = {}
-        self._waiting: dict[str | None, str] = {}
-
-    def add(self, line: dict[str, Any]) -> None:
-        """Read a line."""
-        match line["type"]:
-            case "api-request-shape":
-                shape = part_of(line, "shape")
-                system = shape.get("system")
-                messages = conversation_of([{"role": "system", "content": system}], "shape") if system else []
-                self._shapes[str(line.get("shapeHash"))] = (messages, tools_of(shape.get("tools")))
-            case "api-request-blob":
-                self._blobs[str(line.get("hash"))] = part_of(line, "message")
-            case "api-request":
-                name = str(line.get("id"))
-                self._requests[name] = line
-                self._waiting[line.get("agentId")] = name
-                before = self._hashes.get(str(line.get("base")), [])
-                self._hashes[name] = [*before[: line.get("keep") or 0], *map(str, line.get("tail") or ())]
-
-    def know(self, message: dict[str, Any]) -> None:
-        """Take a message that is a line of its own."""
-        text = json.dumps(message, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
-        name = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
-        self._blobs.setdefault(name, message)
-
-    def unanswered(self, run: str | None) -> str | None:
-        """Return the latest request of an agent, which failed."""
-        return self._waiting.pop(run, None)
-
-    def answered(self, run: str | None) -> None:
-        """Take note that the latest request of an agent has an answer."""
-        self._waiting.pop(run, None)
-
-    def exact(self, call: Call, names: Mapping[str, str]) -> Call:
-        """Return a call as it was sent; unchanged where the file does not have all of it."""
-        request = self._requests.get(str((call.extra or {}).get("request")))
-        if request is None or part_of(request, "thread").get("type", "none") != "none":
-            return call
-        hashes = self._hashes[str(request["id"])]
-        shape = self._shapes.get(str(request.get("shapeHash")))
-        if shape is None or not all(one in self._blobs for one in hashes):
-            return call
-        system, tools = shape
-        prompt = [*system, *(message for one in hashes for message in self._read(one, names))]
-        settings = dict(part_of(request, "params"))
-        model = settings.pop("model", None)
-        return replace(
-            call, prompt=prompt, tools=tools or (), settings=settings, model_name=call.model_name or model
-        )
-
-    def _read(self, name: str, names: Mapping[str, str]) -> list[Message]:
-        if name not in self._messages:
-            self._messages[name] = named(conversation_of([self._blobs[name]], "message"), names)
-        return self._messages[name]
 
 
 def _kept_of(line: Mapping[str, Any], run: str | None) -> dict[str, Any]:

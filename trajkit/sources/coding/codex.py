@@ -16,7 +16,6 @@ from typing import Any
 from trajkit.formats.document import BadDocument, objects_at, part_of, shown, text_at
 from trajkit.formats.response_items import item_of
 from trajkit.schema import Message, Role, ToolCallBlock
-from trajkit.schema.base import JsonObject
 from trajkit.schema.content import message
 from trajkit.sources.calls import Call, Session, found_of
 from trajkit.sources.coding.lines import (
@@ -26,6 +25,7 @@ from trajkit.sources.coding.lines import (
     Lines,
     Place,
     home_folder,
+    known_types,
     looks_like,
     moment_at,
     place_of,
@@ -37,6 +37,8 @@ from trajkit.sources.files.found import Found
 from trajkit.sources.source import KEPT, LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
 
+Row = dict[str, Any]
+"""An object as the program wrote it."""
 _INTERNAL = ("internal_chat_message_metadata_passthrough", "metadata")
 """Fields of an item that the model does not see."""
 _EFFORT = ("effort", "summary", "personality")
@@ -68,12 +70,19 @@ def _ids(path: Path, place: Place) -> tuple[str, str | None]:
     """The id of a file's session, and that of the session that started it."""
     try:
         meta = part_of(next(iter(Lines(path, place)), {}), "payload")
-        spawn = part_of(part_of(meta, "source"), "subagent") if isinstance(meta.get("source"), dict) else {}
-        above = meta.get("parent_thread_id") or part_of(spawn, "thread_spawn").get("parent_thread_id")
     except BadDocument:
-        return str(path), None  # it is read again, and refused
+        meta = {}  # it is read again, and refused
     name = meta.get("id")
-    return name if isinstance(name, str) else str(path), above if isinstance(above, str) else None
+    return name if isinstance(name, str) else str(path), _parent(meta)
+
+
+def _parent(meta: Row) -> str | None:
+    """The id of the session that started a sub-agent's."""
+    found: Any = meta.get("source")
+    for name in ("subagent", "thread_spawn", "parent_thread_id"):
+        found = found.get(name) if isinstance(found, dict) else None
+    found = meta.get("parent_thread_id") or found
+    return found if isinstance(found, str) else None
 
 
 def _found(paths: list[Path], place: Place) -> Found:
@@ -82,15 +91,16 @@ def _found(paths: list[Path], place: Place) -> Found:
     is_cut = False
     lines: Lines | None = None
     try:
-        for path in paths:
-            lines, log = Lines(path, place), _Log()
-            for line in lines:
-                log.add(line)
-            log.close()
-            is_cut |= lines.is_cut
-            logs.append(log)
-        lines = None
-        session = _session(logs, is_cut=is_cut)
+        with known_types():
+            for path in paths:
+                lines, log = Lines(path, place), _Log()
+                for line in lines:
+                    log.add(line)
+                log.close()
+                is_cut |= lines.is_cut
+                logs.append(log)
+            lines = None
+            session = _session(logs, is_cut=is_cut)
     except BadDocument as error:
         return Found(lines.at if lines else first, problem=error.problem)
     return found_of(session, first) if session.calls else Found(first, aside=NO_ANSWER)
@@ -98,7 +108,7 @@ def _found(paths: list[Path], place: Place) -> Found:
 
 def _session(logs: list[_Log], *, is_cut: bool) -> Session:
     calls: list[Call] = []
-    origins: dict[str, JsonObject] = {}
+    origins: dict[str, Row] = {}
     parents: dict[str, str] = {}
     main = logs[0]
     for log in logs:
@@ -129,23 +139,23 @@ class _Log:
     def __init__(self) -> None:
         self.session_id = ""
         self.parent: str | None = None
-        self.origin: JsonObject = {}
+        self.origin: Row = {}
         self.entries: list[Entry] = []
         self.has_system = False
         self._system: list[Message] = []
         self._names: dict[str, str] = {}
-        self._answer: list[JsonObject] = []
+        self._answer: list[Row] = []
         self._last: Entry | None = None
         """The entry of the latest answer."""
         self._head: str | None = None
         self._turns: list[tuple[str, str | None]] = []
         """Each turn with the entry before it."""
         self._model: str | None = None
-        self._settings: JsonObject = {}
+        self._settings: Row = {}
         self._agent: str | None = None
         self._at: Any = None
 
-    def add(self, line: JsonObject) -> None:
+    def add(self, line: Row) -> None:
         """Read a line.
 
         Raises:
@@ -173,12 +183,9 @@ class _Log:
             case "event_msg":
                 self._event(payload, at)
 
-    def _begin(self, meta: JsonObject) -> None:
+    def _begin(self, meta: Row) -> None:
         self.session_id = text_at(meta.get("id"), "payload.id")
-        source = meta.get("source")
-        spawn = source.get("subagent") if isinstance(source, dict) else None
-        spawn = spawn.get("thread_spawn") if isinstance(spawn, dict) else None
-        self.parent = meta.get("parent_thread_id") or (spawn or {}).get("parent_thread_id")
+        self.parent = _parent(meta)
         self._agent = meta.get("agent_role") or meta.get("agent_nickname")
         given = meta.get("base_instructions") or meta.get("instructions")
         text = given.get("text") if isinstance(given, dict) else given
@@ -208,12 +215,13 @@ class _Log:
             Entry(entry_id=name, parent_id=self._head, at=moment_at(at, "timestamp"), **values)
         )
 
-    def _turn(self, payload: JsonObject) -> None:
+    def _turn(self, payload: Row) -> None:
+        self.close()
         name = payload.get("turn_id")
         if isinstance(name, str) and name not in dict(self._turns):
             self._turns.append((name, self._head))
 
-    def _item(self, payload: JsonObject, at: Any) -> None:
+    def _item(self, payload: Row, at: Any) -> None:
         """Read an item: one of an answer, or one of a prompt, which ends the answer before it."""
         item = _respelled({name: value for name, value in payload.items() if name not in _INTERNAL})
         if item_of(item, self._names).role == Role.ASSISTANT:
@@ -223,7 +231,7 @@ class _Log:
         self.close()
         self._new(at, messages=[self._read(item)])
 
-    def _read(self, item: JsonObject) -> Message:
+    def _read(self, item: Row) -> Message:
         found = item_of(item, self._names)
         self._names.update({one.id: one.name for one in found.blocks if isinstance(one, ToolCallBlock)})
         return Message(role=found.role, content=found.blocks)
@@ -246,7 +254,7 @@ class _Log:
         self._last = self._new(self._at, messages=[answer], call=call)
         self._answer = []
 
-    def _count(self, usage: JsonObject, response_id: Any) -> None:
+    def _count(self, usage: Row, response_id: Any) -> None:
         """Take the tokens of the latest answer; the first word counts, as later ones repeat it."""
         self.close()
         call = self._last.call if self._last else None
@@ -260,7 +268,7 @@ class _Log:
             extra={**(call.extra or {}), "usage": usage},
         )
 
-    def _compact(self, payload: JsonObject, at: Any) -> None:
+    def _compact(self, payload: Row, at: Any) -> None:
         """Begin a new prompt with what is left of the old one."""
         self.close()
         if self._last is not None and self._head == self._last.entry_id:
@@ -269,10 +277,10 @@ class _Log:
         stay = [_respelled({k: v for k, v in one.items() if k not in _INTERNAL}) for one in items]
         summary = text_at(payload.get("message") or "", "payload.message")
         messages = [self._read(one) for one in stay] if stay else [message(Role.USER, summary)]
-        note: JsonObject = {"compaction": {"message": summary}}
+        note: Row = {"compaction": {"message": summary}}
         self._new(at, messages=self._system + messages, is_new_prompt=True, note=note)
 
-    def _event(self, payload: JsonObject, at: Any) -> None:
+    def _event(self, payload: Row, at: Any) -> None:
         match payload.get("type"):
             case "token_count":
                 self._count(part_of(part_of(payload, "info"), "last_token_usage"), None)
@@ -293,7 +301,7 @@ class _Log:
                     del self._turns[-number:]
                 self._last = None
 
-    def _fail(self, why: str, payload: JsonObject, at: Any) -> None:
+    def _fail(self, why: str, payload: Row, at: Any) -> None:
         self.close()
         if self.entries and (before := self.entries[-1].call) is not None and before.error == why:
             return  # the end of the turn repeats it
@@ -309,7 +317,7 @@ class _Log:
         self._new(at, call=call)
 
 
-def _respelled(item: JsonObject) -> JsonObject:
+def _respelled(item: Row) -> Row:
     """Return an item, a call with a text or of the shell as a call of a function."""
     match item.get("type"):
         case "custom_tool_call":

@@ -18,12 +18,12 @@ from trajkit.errors import DataError, RequestError
 from trajkit.formats.chat_conversation import conversation_of
 from trajkit.formats.document import BadDocument, object_at, part_of
 from trajkit.schema import Message
-from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call, Session, found_of
 from trajkit.sources.coding.lines import (
     NO_ANSWER,
     NO_SYSTEM_PROMPT,
     home_folder,
+    known_types,
     moment_at,
     place_of,
     sum_at,
@@ -34,6 +34,8 @@ from trajkit.sources.files.texts import json_of
 from trajkit.sources.source import KEPT, LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
 
+Row = dict[str, Any]
+"""An object as the program wrote it."""
 _FILE = "opencode.db"
 _COLUMNS = {
     "session": {"id", "parent_id", "directory", "title", "version", "time_created"},
@@ -101,14 +103,15 @@ def _found(
     database: sqlite3.Connection, ids: Sequence[str], parents: Mapping[str, str | None], place: str
 ) -> Found:
     calls: list[Call] = []
-    origins: dict[str, JsonObject] = {}
+    origins: dict[str, Row] = {}
     try:
-        for session_id in ids:
-            run = run_of(
-                _entries(database, session_id), agent_run=None if session_id == ids[0] else session_id
-            )
-            calls += run.calls
-            origins[session_id] = _origin(database, session_id)
+        with known_types():
+            for session_id in ids:
+                run = run_of(
+                    _entries(database, session_id), agent_run=None if session_id == ids[0] else session_id
+                )
+                calls += run.calls
+                origins[session_id] = _origin(database, session_id)
     except BadDocument as error:
         return Found(place, problem=error.problem)
     session = Session(
@@ -123,7 +126,7 @@ def _found(
     return found_of(session, place) if calls else Found(place, aside=NO_ANSWER)
 
 
-def _origin(database: sqlite3.Connection, session_id: str) -> JsonObject:
+def _origin(database: sqlite3.Connection, session_id: str) -> Row:
     row = dict(database.execute("SELECT * FROM session WHERE id = ?", (session_id,)).fetchone())
     found = {"cwd": row["directory"], "title": row["title"], "version": row["version"]}
     names = ("agent", "project_id", "workspace_id", "slug", "revert", "metadata")
@@ -132,7 +135,7 @@ def _origin(database: sqlite3.Connection, session_id: str) -> JsonObject:
 
 def _entries(database: sqlite3.Connection, session_id: str) -> list[Entry]:
     """The entries of a session, which is a list: what was undone is not in the database."""
-    parts: dict[str, list[JsonObject]] = {}
+    parts: dict[str, list[Row]] = {}
     for row in database.execute(
         "SELECT message_id, id, data FROM part WHERE session_id = ? ORDER BY id", (session_id,)
     ):
@@ -153,7 +156,7 @@ def _entries(database: sqlite3.Connection, session_id: str) -> list[Entry]:
     return entries
 
 
-def _data(row: sqlite3.Row) -> JsonObject:
+def _data(row: sqlite3.Row) -> Row:
     data = row["data"]
     try:
         return object_at(json_of(data if isinstance(data, bytes) else str(data).encode()), "")
@@ -161,8 +164,8 @@ def _data(row: sqlite3.Row) -> JsonObject:
         raise BadDocument(error.problem.kind, row["id"], error.problem.value) from error
 
 
-def _said(parts: Sequence[JsonObject]) -> list[Message]:
-    content: list[JsonObject] = []
+def _said(parts: Sequence[Row]) -> list[Message]:
+    content: list[Row] = []
     for part in parts:
         match part.get("type"):
             case "text" if not part.get("ignored"):
@@ -176,17 +179,15 @@ def _said(parts: Sequence[JsonObject]) -> list[Message]:
     return conversation_of([{"role": "user", "content": content}], "message") if content else []
 
 
-def _file_part(part: Mapping[str, Any]) -> JsonObject:
+def _file_part(part: Mapping[str, Any]) -> Row:
     if str(part.get("mime")).startswith("image/"):
         return {"type": "image_url", "image_url": {"url": part.get("url")}}
     return {"type": "file", "file": {"filename": part.get("filename"), "file_data": part.get("url")}}
 
 
-def _answers(
-    message_id: str, above: str | None, message: JsonObject, parts: Sequence[JsonObject]
-) -> Iterator[Entry]:
+def _answers(message_id: str, above: str | None, message: Row, parts: Sequence[Row]) -> Iterator[Entry]:
     """The entries of a message of the assistant: its answers, each with the results of its tools."""
-    steps: list[list[JsonObject]] = [[]]
+    steps: list[list[Row]] = [[]]
     for part in parts:
         if part.get("type") == "step-start" and steps[-1]:
             steps.append([])
@@ -223,7 +224,7 @@ def _answers(
         )
 
 
-def _sent(parts: Sequence[JsonObject]) -> JsonObject | None:
+def _sent(parts: Sequence[Row]) -> Row | None:
     """An answer as OpenAI's API spells it; None where it is empty."""
     texts = [{"type": "text", "text": part.get("text")} for part in parts if part.get("type") == "text"]
     thoughts = [str(part.get("text") or "") for part in parts if part.get("type") == "reasoning"]
@@ -241,7 +242,7 @@ def _sent(parts: Sequence[JsonObject]) -> JsonObject | None:
     ]
     if not texts and not calls and not any(thoughts):
         return None
-    sent: JsonObject = {"role": "assistant", "content": texts}
+    sent: Row = {"role": "assistant", "content": texts}
     if any(thoughts):
         sent["reasoning_content"] = "\n\n".join(thoughts)
     if calls:
@@ -249,8 +250,8 @@ def _sent(parts: Sequence[JsonObject]) -> JsonObject | None:
     return sent
 
 
-def _results(parts: Sequence[JsonObject]) -> list[Message]:
-    sent: list[JsonObject] = []
+def _results(parts: Sequence[Row]) -> list[Message]:
+    sent: list[Row] = []
     for part in parts:
         if part.get("type") != "tool":
             continue
@@ -270,7 +271,7 @@ def _results(parts: Sequence[JsonObject]) -> list[Message]:
     return conversation_of(sent, "parts") if sent else []
 
 
-def _end(parts: Sequence[JsonObject], time: Mapping[str, Any], where: str) -> Any:
+def _end(parts: Sequence[Row], time: Mapping[str, Any], where: str) -> Any:
     """When an answer was whole: its tools begin then, and are part of the message's time."""
     ends = [part_of(part, "time").get("end") for part in parts if part.get("type") in ("text", "reasoning")]
     starts = [
@@ -282,15 +283,15 @@ def _end(parts: Sequence[JsonObject], time: Mapping[str, Any], where: str) -> An
 
 def _call(
     name: str,
-    message: JsonObject,
-    parts: Sequence[JsonObject],
+    message: Row,
+    parts: Sequence[Row],
     answer: Message | None,
     begun: Any,
     *,
     is_last: bool,
     is_whole: bool,
 ) -> Call:
-    done: JsonObject = next((part for part in reversed(parts) if part.get("type") == "step-finish"), {})
+    done: Row = next((part for part in reversed(parts) if part.get("type") == "step-finish"), {})
     told = done or (message if is_whole else {})
     tokens = part_of(told, "tokens", name)
     cache = part_of(tokens, "cache", name)
@@ -301,7 +302,7 @@ def _call(
         for part in parts
         if part.get("type") not in ("text", "reasoning", "tool", "step-start", "step-finish")
     ]
-    extra: JsonObject = {"provider": message.get("providerID"), "tokens": tokens}
+    extra: Row = {"provider": message.get("providerID"), "tokens": tokens}
     if error:
         extra["error_data"] = error
     if others:

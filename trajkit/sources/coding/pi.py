@@ -12,7 +12,6 @@ from typing import Any
 from trajkit.formats.chat_conversation import conversation_of
 from trajkit.formats.document import BadDocument, objects_at, part_of, shown, text_at
 from trajkit.schema import Message
-from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Call, Session, found_of
 from trajkit.sources.coding.lines import (
     CUT_LINE,
@@ -21,6 +20,7 @@ from trajkit.sources.coding.lines import (
     Lines,
     Place,
     home_folder,
+    known_types,
     looks_like,
     moment_at,
     place_of,
@@ -32,6 +32,8 @@ from trajkit.sources.files.found import Found
 from trajkit.sources.source import KEPT, LOST, Source, changed, kept
 from trajkit.sources.wish import Wish
 
+Row = dict[str, Any]
+"""An object as the program wrote it."""
 _NEWEST = 3
 """The newest version of the format that is known; 1 is a list, later ones are trees."""
 _SUMMARY = "The conversation history before this point was compacted into the following summary:"
@@ -48,58 +50,61 @@ def read(path: str, _wish: Wish) -> Iterator[Found]:
 def _found(path: Path, place: Place) -> Found:
     lines = Lines(path, place)
     first = lines.at
-    header: JsonObject | None = None
+    header: Row | None = None
     entries: dict[str, Entry] = {}
-    origin: JsonObject = {}
+    origin: Row = {}
     level: Any = None
     last: str | None = None
     try:
-        for line in lines:
+        with known_types():
+            for line in lines:
+                if header is None:
+                    header = _header(line)
+                    continue
+                name = str(line.get("id") or f"entry-{len(entries)}")
+                above = line.get("parentId", last)
+                entry = Entry(
+                    entry_id=name, parent_id=above, at=moment_at(line.get("timestamp"), "timestamp")
+                )
+                last = name
+                entries[name] = entry
+                match line.get("type"):
+                    case "message":
+                        _take(entry, part_of(line, "message"), level)
+                    case "custom_message":
+                        entry.messages = _user(line.get("content"))
+                    case "branch_summary" if line.get("summary"):
+                        entry.messages = _user(f"{_BRANCH}\n\n<summary>\n{line['summary']}</summary>")
+                        entry.note = {"branch_summary": _rest(line)}
+                    case "compaction":
+                        entry.is_new_prompt = True
+                        entry.messages = _user(f"{_SUMMARY}\n\n<summary>\n{line.get('summary')}\n</summary>")
+                        entry.messages += _messages_from(str(line.get("firstKeptEntryId")), entry, entries)
+                        entry.note = {"compaction": _rest(line)}
+                    case "thinking_level_change":
+                        level = line.get("thinkingLevel")
+                    case "session_info":
+                        origin["title"] = line.get("name")
+                    case "model_change":
+                        pass  # each answer names its model
+                    case _:
+                        entry.note = {str(line.get("type")): _rest(line)}
             if header is None:
-                header = _header(line)
-                continue
-            name = str(line.get("id") or f"entry-{len(entries)}")
-            above = line.get("parentId", last)
-            entry = Entry(entry_id=name, parent_id=above, at=moment_at(line.get("timestamp"), "timestamp"))
-            last = name
-            entries[name] = entry
-            match line.get("type"):
-                case "message":
-                    _take(entry, part_of(line, "message"), level)
-                case "custom_message":
-                    entry.messages = _user(line.get("content"))
-                case "branch_summary" if line.get("summary"):
-                    entry.messages = _user(f"{_BRANCH}\n\n<summary>\n{line['summary']}</summary>")
-                    entry.note = {"branch_summary": _rest(line)}
-                case "compaction":
-                    entry.is_new_prompt = True
-                    entry.messages = _user(f"{_SUMMARY}\n\n<summary>\n{line.get('summary')}\n</summary>")
-                    entry.messages += _messages_from(str(line.get("firstKeptEntryId")), entry, entries)
-                    entry.note = {"compaction": _rest(line)}
-                case "thinking_level_change":
-                    level = line.get("thinkingLevel")
-                case "session_info":
-                    origin["title"] = line.get("name")
-                case "model_change":
-                    pass  # each answer names its model
-                case _:
-                    entry.note = {str(line.get("type")): _rest(line)}
-        if header is None:
-            raise BadDocument("not a session of pi: its first line is no header")
-        session = Session(
-            session_id=text_at(header.get("id"), "id"),
-            source="pi",
-            calls=(run := run_of(list(entries.values()))).calls,
-            run_origins=run.origins,
-            origin={**_rest(header), **origin},
-            missing=(NO_SYSTEM_PROMPT, *([CUT_LINE] if lines.is_cut else [])),
-        )
+                raise BadDocument("not a session of pi: its first line is no header")
+            session = Session(
+                session_id=text_at(header.get("id"), "id"),
+                source="pi",
+                calls=(run := run_of(list(entries.values()))).calls,
+                run_origins=run.origins,
+                origin={**_rest(header), **origin},
+                missing=(NO_SYSTEM_PROMPT, *([CUT_LINE] if lines.is_cut else [])),
+            )
     except BadDocument as error:
         return Found(lines.at, problem=error.problem)
     return found_of(session, first) if session.calls else Found(first, aside=NO_ANSWER)
 
 
-def _header(line: JsonObject) -> JsonObject:
+def _header(line: Row) -> Row:
     if line.get("type") != "session":
         raise BadDocument("not a session of pi: its first line is no header", "type", shown(line.get("type")))
     version = line.get("version", 1)
@@ -108,12 +113,12 @@ def _header(line: JsonObject) -> JsonObject:
     return line
 
 
-def _rest(line: Mapping[str, Any]) -> JsonObject:
+def _rest(line: Mapping[str, Any]) -> Row:
     known = ("type", "id", "parentId", "timestamp", "summary")
     return {name: value for name, value in line.items() if name not in known}
 
 
-def _take(entry: Entry, message: JsonObject, level: Any) -> None:
+def _take(entry: Entry, message: Row, level: Any) -> None:
     """Read a message."""
     match message.get("role"):
         case "user" | "custom" | "hookMessage":
@@ -143,11 +148,11 @@ def _take(entry: Entry, message: JsonObject, level: Any) -> None:
             raise BadDocument("a message of a role that is not known", "message.role", shown(role))
 
 
-def _call(entry_id: str, message: JsonObject, level: Any) -> Call:
+def _call(entry_id: str, message: Row, level: Any) -> Call:
     usage = part_of(message, "usage", "message")
-    texts: list[JsonObject] = []
+    texts: list[Row] = []
     thoughts: list[str] = []
-    calls: list[JsonObject] = []
+    calls: list[Row] = []
     for part in objects_at(message.get("content"), "message.content"):
         match part.get("type"):
             case "thinking":
@@ -157,7 +162,7 @@ def _call(entry_id: str, message: JsonObject, level: Any) -> Call:
                 calls.append({"id": part.get("id"), "type": "function", "function": function})
             case _:
                 texts.append({name: value for name, value in part.items() if name != "textSignature"})
-    sent: JsonObject = {"role": "assistant", "content": texts}
+    sent: Row = {"role": "assistant", "content": texts}
     if any(thoughts):
         sent["reasoning_content"] = "\n\n".join(thoughts)
     if calls:
@@ -166,7 +171,9 @@ def _call(entry_id: str, message: JsonObject, level: Any) -> Call:
     is_failed = reason in ("error", "aborted")
     is_empty = not texts and not calls and not any(thoughts)
     cost = part_of(usage, "cost", "message.usage").get("total")
-    extra = {name: message[name] for name in ("provider", "api", "usage", "responseId") if name in message}
+    extra: Row = {
+        name: message[name] for name in ("provider", "api", "usage", "responseId") if name in message
+    }
     return Call(
         call_id=entry_id,
         prompt=None,
@@ -192,7 +199,7 @@ def _content(content: Any) -> Any:
     ]
 
 
-def _image(part: JsonObject) -> JsonObject:
+def _image(part: Row) -> Row:
     return {
         "type": "image_url",
         "image_url": {"url": f"data:{part.get('mimeType')};base64,{part.get('data') or ''}"},

@@ -56,7 +56,7 @@ def run_of(entries: Sequence[Entry], *, agent_run: str | None = None) -> Run:
         entries: In the order of the file. An entry whose parent is not before it begins a path.
         agent_run: The run of a sub-agent.
     """
-    place = {}
+    place: dict[str, int] = {}
     parent: list[int | None] = []
     for number, entry in enumerate(entries):
         parent.append(place.get(entry.parent_id or ""))
