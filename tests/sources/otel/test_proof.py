@@ -83,7 +83,7 @@ def test_thirty_episodes_come_back_by_openinference(tmp_path: Path) -> None:
 
 
 def test_thirty_episodes_come_back_by_the_messages_of_gen_ai(tmp_path: Path) -> None:
-    with receive(tmp_path / "traces", port=0) as receiver, thirty.Answers() as answers:
+    with receive(tmp_path / "traces", port=0) as receiver, thirty.Answers() as answers:  # noqa: SIM117
         with provider_to(receiver) as provider:
             tracer = provider.get_tracer("babyai")
 

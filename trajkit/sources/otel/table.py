@@ -43,31 +43,20 @@ _MODEL_KEYS = (
     "openinference.span.kind",
     "llm.request.type",
 )
+_TEXT, _WHOLE = pa.string(), pa.int64()
 _SPANS = pa.schema(
-    [
-        pa.field("trace", pa.string()),
-        pa.field("span", pa.string()),
-        pa.field("parent", pa.string()),
-        pa.field("name", pa.string()),
-        pa.field("begin", pa.int64()),
-        pa.field("n_ns", pa.int64()),
-        pa.field("code", pa.string()),
-        pa.field("status", pa.string()),
-        pa.field("attributes", pa.string()),
-        pa.field("resource", pa.string()),
-        pa.field("events", pa.string()),
-    ]
+    {
+        **dict.fromkeys(("trace", "span", "parent", "name"), _TEXT),
+        **dict.fromkeys(("begin", "n_ns"), _WHOLE),
+        **dict.fromkeys(("code", "status", "attributes", "resource", "events"), _TEXT),
+    }
 )
 _EVENTS = pa.schema(
-    [
-        pa.field("trace", pa.string()),
-        pa.field("span", pa.string()),
-        pa.field("name", pa.string()),
-        pa.field("at", pa.int64()),
-        pa.field("body", pa.string()),
-        pa.field("attributes", pa.string()),
-        pa.field("resource", pa.string()),
-    ]
+    {
+        **dict.fromkeys(("trace", "span", "name"), _TEXT),
+        "at": _WHOLE,
+        **dict.fromkeys(("body", "attributes", "resource"), _TEXT),
+    }
 )
 
 
