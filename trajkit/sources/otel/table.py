@@ -61,7 +61,7 @@ _EVENTS = pa.schema(
 
 
 def rows_of_table(url: str, *, since: datetime | None = None) -> Iterator[Row]:
-    """Yield the spans of the traces that call a model, then the events about models in the log.
+    """Yield the spans of the sessions that call a model, then the events about models in the log.
 
     Args:
         url: `clickhouse://user:password@host:8123/database`; after `?table=` another name of the table.
@@ -104,23 +104,26 @@ def rows_of_table(url: str, *, since: datetime | None = None) -> Iterator[Row]:
 
 
 def _chosen(table: str, *, is_json: bool) -> str:
-    """The query of the traces of the sessions that end late enough; a trace may have several sessions."""
+    """The query of the traces of the sessions that call a model and end late enough.
+
+    A trace may have several sessions, and one of a session may have no call: a score that came later.
+    """
     keys = ", ".join(f"nullIf({_attribute(key, is_json=is_json)}, '')" for key in SESSION_KEYS)
     session = f"coalesce({keys}, '')"
     calls = " OR ".join(f"{_attribute(key, is_json=is_json)} != ''" for key in _MODEL_KEYS)
     traces = f"""
-        SELECT TraceId AS trace, groupUniqArray({session}) AS named,
+        SELECT TraceId AS trace, groupUniqArray({session}) AS named, countIf({calls}) AS n_calls,
             max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS ended
-        FROM {_quoted(table)} GROUP BY TraceId
-        HAVING countIf({calls}) > 0"""
+        FROM {_quoted(table)} GROUP BY TraceId"""
     sessions = f"""
-        SELECT trace, ended,
+        SELECT trace, n_calls, ended,
             arrayJoin(if(arrayAll(x -> x = '', named), [concat('trace ', trace)],
                 arrayFilter(x -> x != '', named))) AS session
         FROM ({traces})"""
     return f"""
         SELECT trace FROM ({sessions}) WHERE session IN (
-            SELECT session FROM ({sessions}) GROUP BY session HAVING max(ended) >= {{since:Int64}})"""
+            SELECT session FROM ({sessions}) GROUP BY session
+            HAVING sum(n_calls) > 0 AND max(ended) >= {{since:Int64}})"""
 
 
 def _attribute(name: str, column: str = "SpanAttributes", *, is_json: bool) -> str:
