@@ -1,6 +1,6 @@
-"""Write what is generated: `docs/cli.md`, the table of `docs/formats.md`, and `schemas/`.
+"""Write what is generated: `docs/cli.md`, the tables of two pages, and `schemas/`.
 
-They come from the commands' help, from the formats, and from the models and the columns. `make docs` runs
+They come from the commands' help, from the formats, the sources, the models and the columns. `make docs` runs
 this; a test runs it into a temporary folder and compares bytes.
 """
 
@@ -21,6 +21,8 @@ from trajkit.commands.recipe.schema import recipe_schema
 from trajkit.evaluation.report_object import report_schema
 from trajkit.schema import Episode, Feedback, Transition
 from trajkit.schema.json_schema import NOUNS, json_schema
+from trajkit.sources.catalog import OWN, source_named
+from trajkit.sources.source import FIELDS
 from trajkit.store.layout import CONTENT_HASH, METRICS, TABLES, Column, quoted
 
 ROOT = Path(__file__).parent.parent
@@ -52,8 +54,10 @@ def main(root: Path = ROOT) -> None:
 def generated() -> dict[str, str]:
     """The text of every generated file, by its path in the project."""
     formats = ROOT / "docs" / "formats.md"
+    sources = ROOT / "docs" / "sources.md"
     texts = {
         "docs/cli.md": _cli_page(),
+        "docs/sources.md": _sources_page(sources.read_text(encoding="utf-8")),
         "docs/formats.md": formats_page(formats.read_text(encoding="utf-8")),
         "schemas/v1/store.sql": _store_sql(),
     }
@@ -91,6 +95,30 @@ def _cli_page() -> str:
             of_part = click.Context(part, info_name=inner, parent=context)
             lines += _help(part, of_part, heading=f"trajkit {name} {inner}")
     return "\n".join(lines)
+
+
+def _sources_page(page: str) -> str:
+    """The page with its tables: the sources, and what each keeps, changes and loses."""
+    sources = [source_named(name) for name in OWN]
+    about = ["| name | what is read |", "|---|---|"]
+    about += [f"| `{source.name}` | {source.about} |" for source in sources]
+    fields = ["| field | " + " | ".join(f"`{source.name}`" for source in sources) + " |"]
+    fields.append("|---" * (len(sources) + 1) + "|")
+    notes: dict[str, int] = {}
+    for name in FIELDS:
+        cells = []
+        for source in sources:
+            fact = source.fidelity[name]
+            mark = f"<sup>{notes.setdefault(fact.note, len(notes) + 1)}</sup>" if fact.note else ""
+            cells.append(f"{fact.fate.value}{mark}")
+        fields.append(f"| {name} | {' | '.join(cells)} |")
+    fields += ["", *(f"{number}. {note}" for note, number in notes.items())]
+    for name, table in (("sources", about), ("fields", fields)):
+        start, end = f"<!-- {name}: made by `make docs` -->", f"<!-- {name}: end -->"
+        before, _, rest = page.partition(start)
+        after = rest.partition(end)[2]
+        page = "\n".join([f"{before}{start}", "", *table, "", f"{end}{after}"])
+    return page
 
 
 def _help(command: click.Command, context: click.Context, *, heading: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 JOBS = {
     "Play": ("up", "status", "down", "rollout", "check-env"),
     "Bring in": ("export", "archive", "import", "receive", "pull"),
-    "Look": ("info", "show", "query", "stats", "view"),
+    "Look": ("inspect", "info", "diff", "show", "query", "stats", "view"),
     "Choose": (
         "select",
         "dedupe",
@@ -27,6 +27,7 @@ JOBS = {
         "mask",
         "weight",
         "redact",
+        "forget",
         "score",
         "replay",
         "pairs",
@@ -47,6 +48,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.completion import completion as completion
     from trajkit.commands.convert import convert as convert
     from trajkit.commands.dedupe import dedupe as dedupe
+    from trajkit.commands.diff import diff as diff
     from trajkit.commands.doctor import doctor as doctor
     from trajkit.commands.down import down as down
     from trajkit.commands.dpo import dpo_fireworks as dpo_fireworks
@@ -56,7 +58,9 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.evaluate import evaluate as evaluate
     from trajkit.commands.export import export as export
     from trajkit.commands.import_ import import_ as import_
+    from trajkit.commands.forget import forget as forget
     from trajkit.commands.info import info as info
+    from trajkit.commands.inspect import inspect as inspect
     from trajkit.commands.jobs import jobs_cancel as jobs_cancel
     from trajkit.commands.jobs import jobs_list as jobs_list
     from trajkit.commands.jobs import jobs_pause as jobs_pause

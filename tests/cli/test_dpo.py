@@ -63,6 +63,7 @@ def test_the_last_pairs_become_a_tuned_model(base: str, capsys: pytest.CaptureFi
     assert Path("runs/better/merged/model.safetensors").is_file()
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("store")
 def test_a_store_is_learned_by_kto(base: str, capsys: pytest.CaptureFixture[str]) -> None:
     asked = ["kto", "local", "--train", "episodes", "--good", "episode_return > 0.5", "--model", base]

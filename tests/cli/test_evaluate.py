@@ -473,6 +473,7 @@ def agent(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{name}:Agent"
 
 
+@pytest.mark.full
 def test_an_agent_plays_with_each_model_and_its_own_prompts(
     agent: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

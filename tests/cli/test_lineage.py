@@ -96,3 +96,17 @@ def test_a_store_that_nothing_learned_from_says_so(capsys: pytest.CaptureFixture
     assert told.startswith("store     sample:babyai  ")
     assert "merge: " in told
     assert told.endswith("learned   by no model that is known here\n")
+
+
+def test_a_deletion_request_names_the_models_that_learned_the_episode(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    store = a_store("stores/good", an_episode("one"), an_episode("two"))
+    a_job(store, model=FT)
+    assert run(["forget", "two", "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["models"] == [FT]
+    assert [each["path"] for each in found["held"]] == ["stores/good"]
+    shutil.rmtree("stores")  # the rows of the job know it still
+    assert run(["forget", "two", "--dry-run"]) == 0
+    assert f"model     {FT} has learned from them" in capsys.readouterr().out

@@ -122,6 +122,7 @@ def test_texts_that_functions_make_end_the_query_and_not_the_machine(store: str)
     assert found.stderr.endswith("hint: ask for less at a time, or allow more memory\n")
 
 
+@pytest.mark.full
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no SIGINT for one process")
 def test_ctrl_c_ends_a_query_within_a_function_that_cannot_be_stopped(store: str) -> None:
     pattern = (

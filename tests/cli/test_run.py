@@ -43,6 +43,7 @@ def registered(folder: str) -> dict[str, str]:
     return variant
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("recipe")
 def test_the_local_recipe_tunes_and_registers_the_tiny_model(capsys: pytest.CaptureFixture[str]) -> None:
     changes = ("--set", "tuned.max_steps=18", "--set", "tuned.set.eval_steps=9")
@@ -142,6 +143,7 @@ def test_the_openai_recipe_is_the_whole_loop_and_pays_once(
         assert KEY not in path.read_text(encoding="utf-8")
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("stack")
 def test_the_recipe_of_four_prompts_compares_them_on_the_same_worlds() -> None:
     small = {"evaluated.task": "goto", "evaluated.seeds": "200:202", "evaluated.max_steps": "3"}

@@ -62,6 +62,7 @@ def test_a_dry_run_and_a_wrong_model_leave_no_store(asked: str, monkeypatch: pyt
     assert not Path("stores").exists()
 
 
+@pytest.mark.full
 def test_after_a_split_the_other_side_measures_whatever_few_groups_there_are(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

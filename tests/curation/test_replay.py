@@ -294,6 +294,7 @@ def test_fill_tells_a_truncation_from_a_failure(write: Write, tmp_path: Path) ->
     assert list(open_dataset(tmp_path / "filled")) == short
 
 
+@pytest.mark.full
 def test_several_processes_and_many_parts_find_the_same(
     six: list[Episode], write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -255,6 +255,7 @@ def test_a_dry_run_scores_and_writes_no_store(run: Run) -> None:
     assert run("def fn(episode): return 1\n").n_resumed == 10
 
 
+@pytest.mark.full
 def test_several_processes_give_the_same_store(run: Run) -> None:
     body = (
         "import os, pathlib\n"

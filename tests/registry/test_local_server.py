@@ -98,6 +98,7 @@ def test_transformers_serves_a_whole_model_under_the_name_of_its_folder(tmp_path
     assert "json_mode" in how.notes[0]
 
 
+@pytest.mark.full
 def test_the_options_of_transformers_serve_are_those_that_it_has(tmp_path: Path) -> None:
     how = served(LocalModel("tuned", "some/base", tmp_path), Server.TRANSFORMERS)
     told = subprocess.run(

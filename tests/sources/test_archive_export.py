@@ -270,6 +270,7 @@ def test_an_old_database_is_archived_with_what_it_has(level: int, server: Any, t
     assert of_archive.digest == of_database.digest
 
 
+@pytest.mark.full
 def test_payloads_that_expire_after_an_archive_stay_in_it(
     postgres_of: Callable[[str, Any], str], postgres_server: Any, shared_data: Any, tmp_path: Path
 ) -> None:

@@ -537,6 +537,7 @@ def test_no_failure_says_the_password(
     assert list(folder.iterdir()) == []
 
 
+@pytest.mark.full
 def test_exports_side_by_side_do_not_lock_each_other_out(
     database: Database, folder: Path, undisturbed: str
 ) -> None:

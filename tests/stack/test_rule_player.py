@@ -129,6 +129,7 @@ def test_it_plays_between_random_and_expert(task: str, low: float, high: float) 
     assert low <= solved(task, n_seeds=40, n_history=0, mistakes=0.24) <= high
 
 
+@pytest.mark.full
 def test_a_history_makes_it_better_at_every_task() -> None:
     without = {task: solved(task, n_seeds=30, n_history=0, mistakes=0.1) for task in TASKS}
     with_history = {task: solved(task, n_seeds=30, n_history=8, mistakes=0.1) for task in TASKS}

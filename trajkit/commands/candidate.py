@@ -36,7 +36,7 @@ class Candidate(NamedTuple):
     variants: tuple[str, ...] = ()
     """The variants whose prompts it learned."""
     command: str | None = None
-    """What serves it; None for one that somebody serves already."""
+    """The command that serves it; None if it is served already."""
     notes: tuple[str, ...] = ()
     """What a user should know."""
 
@@ -45,7 +45,7 @@ def candidate(job: str | None, runs_folder: Path, asked: Mapping[str, Any]) -> C
     """The model that the options name.
 
     Raises:
-        RequestError: There is none, or nobody can tell who answers for it.
+        RequestError: There is none, or it is not known where it is served.
     """
     from trajkit.training.runs import Runs
 
@@ -168,7 +168,7 @@ def _served(asked: Mapping[str, Any], model: str) -> ServedModel:
 
 
 def template_variants(history: tuple[LineageEntry, ...]) -> tuple[str, ...]:
-    """The variant in whose templates an export wrote the prompts, whoever had answered."""
+    """The variant whose templates an export used for the prompts, whichever variant had answered."""
     for entry in reversed(history):
         name = entry.arguments.get("template_variant")
         if isinstance(name, str):

@@ -19,7 +19,7 @@ def down(*, delete_data: bool = False) -> Down:
         delete_data: Delete the database too. There is no way back.
 
     Raises:
-        StackError: The state file cannot be read, or a database that nobody wrote down runs on the data.
+        StackError: The state file cannot be read, or does not name a database that runs on the data.
     """
     from trajkit.stack.local import stop_stack
 

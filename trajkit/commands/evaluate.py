@@ -1,4 +1,4 @@
-"""Play variants on the same held-out worlds, and say how they differ."""
+"""Play variants on the same held-out worlds or prompts, and say how they differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trajkit._core import console
 from trajkit._core.console import Cell, count, line, plural, table_text, talk
 from trajkit._core.result import Result
 from trajkit.commands.option_group import flattened
-from trajkit.commands.options import Many, Option, many
+from trajkit.commands.options import Columns, Many, Option, StoreLike, many
 from trajkit.commands.place import path_or_none
 from trajkit.commands.played import Rollout, planned
 from trajkit.commands.playing import confirm, play
@@ -22,6 +22,7 @@ from trajkit.rollouts.options import Options, PolicyKind
 
 if TYPE_CHECKING:
     from trajkit.commands.contenders import Behind, Contender
+    from trajkit.commands.evaluate_prompts import Replayed
     from trajkit.commands.stage import Actions
     from trajkit.evaluation.compare import Comparison
     from trajkit.evaluation.evaluation import Evaluation
@@ -122,9 +123,9 @@ class Evaluated(Result):
         groups = group_table(self.report)
         missing = [count(self._n_planned - group.n_episodes) for group in self.report.groups]
         rows = [(*row, n) for row, n in zip(groups.rows, missing, strict=True)]
-        texts = [_text(groups._replace(headings=(*groups.headings, "missing"), rows=rows))]
+        texts = [shown_table(groups._replace(headings=(*groups.headings, "missing"), rows=rows))]
         if self.report.comparisons:
-            texts += ["", _text(difference_table(_shown(self.report)))]
+            texts += ["", shown_table(difference_table(_shown(self.report)))]
         return "\n".join((*texts, *(line(f"not held out: {leak}") for leak in self.leaks)))
 
     def __repr__(self) -> str:
@@ -140,7 +141,8 @@ class Evaluated(Result):
         return plan.n_jobs // (len(plan.variants) * max(1, len(plan.decodings)))
 
 
-def _text(shown: Table) -> str:
+def shown_table(shown: Table) -> str:
+    """A table of a report as text."""
     columns = [Cell(name, is_number=place >= shown.n_text) for place, name in enumerate(shown.headings)]
     return table_text(columns, shown.rows)
 
@@ -152,11 +154,15 @@ def _shown(found: Report) -> list[Comparison]:
 
 @flattened(Options)
 def evaluate(
-    env_id: Annotated[str, Option(metavar="ENVIRONMENT")],
+    env_id: Annotated[str | None, Option(metavar="ENVIRONMENT")] = None,
     *,
     variants: Annotated[Many, Option(metavar="A,B,…")],
-    seeds: Annotated[str, Option(metavar="SEEDS")],
-    decoding: Annotated[Many, Option(metavar="HOW")] = ("config",),
+    seeds: Annotated[str | None, Option(metavar="SEEDS")] = None,
+    prompts: Annotated[StoreLike | None, Option(metavar="STORE")] = None,
+    scorer: Annotated[str | None, Option(metavar="SCORER")] = None,
+    steps: Literal["last", "all"] = "last",
+    by: Columns = (),
+    decoding: Annotated[Many, Option(metavar="HOW")] = (),
     through: Literal["gateway", "process"] | None = None,
     model: Annotated[str | None, Option(metavar="MODEL")] = None,
     policy: Annotated[str | None, Option(metavar="MODULE:NAME")] = None,
@@ -164,8 +170,8 @@ def evaluate(
     template_variant: Annotated[str | None, Option(metavar="VARIANT")] = None,
     allow_leak: bool = False,
     **options: Unpack[PlayingOptions],
-) -> Evaluated:
-    """Compare variants on held-out seeds of an environment.
+) -> Evaluated | Replayed:
+    """Compare variants on held-out seeds of an environment, or on held-out prompts of a store.
 
     Variants are those of a function, played through the gateway as `trajkit rollout` finds it. Or they are
     models of this machine, played in this process without a gateway: NAME=MODEL, where MODEL is a job, the
@@ -182,6 +188,18 @@ def evaluate(
     All variants play the same tasks and seeds. Seeds that a compared model has learned, or was chosen by, are
     refused: what it learned is known of the jobs under --runs and of the models that were registered.
 
+    With --prompts no environment is needed: models answer the prompts of logged steps, and a function of
+    your own scores each answer, a check or a judge. Models are NAME=MODEL as above, of this machine or at
+    --model-url; the scorer is called with the messages of the prompt, the answer (a message) and the logged
+    step, and returns True or False, a number, or None where it has no score:
+
+        def is_brief(prompt, answer, step):
+            return len(answer.text) < 200
+
+    Prompts of episodes that a compared model has learned, or that read the same, are refused. Intervals are
+    over prompts; with --by over groups of them, such as customers. Answers are greedy unless --decoding says
+    otherwise, and --policy-set max_tokens=300 is a field of each request.
+
     Every inference and feedback is marked as evaluation, so that no export trains on it. What is finished is
     kept: the same command again plays only what is missing, after Ctrl-C, a crash, a limit or a dead server.
     The exit codes are those of `trajkit rollout`.
@@ -190,12 +208,18 @@ def evaluate(
         env_id: The environment, such as `babyai`.
         variants: The variants that are compared, the baseline first: names, or NAME=MODEL. May be repeated.
         seeds: Seeds of every task: A:B (A to B-1), A:B:STEP, 1,5,9, or a file of them.
+        prompts: The store whose prompts are answered, in place of an environment.
+        scorer: With --prompts: the function that scores an answer, my.py:fn or my_pkg.module:fn.
+        steps: With --prompts: answer the last prompt of each episode, or all.
+        by: With --prompts: columns or tags.NAME whose prompts belong together. Default: the episode.
         decoding: How answers are drawn, the same for all: greedy, temperature=1, temperature=0.7,top_p=0.9,
-            or config, as the variant says itself. Repeated, each gives a comparison.
+            or config, as the variant says itself. Repeated, each gives a comparison. Default: config; greedy
+            with --prompts.
         through: The gateway, or this process. Default: process where a model is named.
         model: In process: the model of every variant that names none.
         policy: An agent of your own that plays with each of the models, such as my_pkg.agent:MyAgent.
-        model_url: With --policy: the OpenAI-compatible server of the models. Default: this process.
+        model_url: With --policy or --prompts: the OpenAI-compatible server of the models. Default: this
+            process.
         template_variant: In process: the variant whose prompts a model gets that is no variant itself.
         allow_leak: Play also worlds that a model has learned; the result names them.
 
@@ -207,13 +231,47 @@ def evaluate(
         trajkit evaluate babyai --variants baseline,history --seeds 200:220
         trajkit evaluate babyai --variants base=sample:tiny-base,tuned=JOB --seeds 200:220 --decoding greedy
         trajkit evaluate babyai --policy my_pkg.agent:MyAgent --variants base=MODEL,tuned=JOB --seeds 200:220
+        trajkit evaluate --prompts stores/val --scorer checks.py:is_brief --variants before=MODEL,tuned=JOB
     """
     from trajkit.commands.contenders import lineage_in, typed
+
+    if prompts is not None:
+        from trajkit.commands.evaluate_prompts import replay
+
+        played = {"ENVIRONMENT": env_id, "--seeds": seeds, "--policy": policy, "--through": through}
+        played |= {"--template-variant": template_variant, "--config": options["config"]}
+        played |= {
+            "--function": options["function"],
+            "--task": options["task"],
+            "--env-set": options["env_set"],
+        }
+        for option, value in played.items():
+            if value:
+                raise RequestError(f"{option} is for an environment, and --prompts needs none")
+        return replay(
+            prompts,
+            scorer,
+            typed(many(variants), model),
+            steps=steps,
+            by=many(by),
+            decodings=many(decoding),
+            model_url=model_url,
+            allow_leak=allow_leak,
+            options=options,
+        )
+    if scorer is not None or many(by) or steps != "last":
+        raise RequestError("--scorer, --steps and --by are for logged prompts", hint="--prompts STORE")
+    if env_id is None or seeds is None:
+        raise RequestError(
+            "say what is played: an environment and --seeds, or --prompts STORE and --scorer my.py:fn"
+        )
     from trajkit.evaluation.evaluation import evaluation
 
     contenders = typed(many(variants), model)
     known, runs_folder = lineage_in(Path(options["runs"])), Path(options["runs"])
-    fields = fields_of(env_id, {**options, "seeds": seeds, "decoding": decoding, "model_url": model_url})
+    fields = fields_of(
+        env_id, {**options, "seeds": seeds, "decoding": decoding or "config", "model_url": model_url}
+    )
     if model_url is not None and policy is None:
         raise RequestError("--model-url is for the models of an agent", hint="--policy my_pkg.agent:MyAgent")
     if policy is not None:

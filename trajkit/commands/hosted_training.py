@@ -1,4 +1,4 @@
-"""Train at a service: nothing is sent or paid for before somebody agrees to the plan."""
+"""Train at a service: nothing is sent or paid for before the user agrees to the plan."""
 
 from __future__ import annotations
 

@@ -27,11 +27,11 @@ class Imported(Made):
 
 
 def _named(text: str) -> tuple[str, str]:
-    """A metric and its place; `columns.reward` alone is named by its last part."""
+    """A name and its place; `columns.reward` alone is named by its last part."""
     name, equals, place = text.partition("=")
     name = name if equals else text.rpartition(".")[2]
     if not name or not (place or text):
-        raise RequestError(f"--metric {text!r} is not NAME=PLACE", hint="such as reward=columns.reward")
+        raise RequestError(f"{text!r} is not NAME=PLACE", hint="such as reward=columns.reward")
     return name, place or text
 
 
@@ -43,6 +43,7 @@ def import_(
     include_errored: bool = False,
     success: Annotated[str | None, Option(metavar="RULE")] = None,
     metric: Annotated[Mapping[str, str] | None, Option(metavar="NAME=PLACE", pair=_named)] = None,
+    tag: Annotated[Mapping[str, str] | None, Option(metavar="NAME=PLACE", pair=_named)] = None,
     task: Annotated[str | None, Option(metavar="PLACE")] = None,
     purpose: Literal["train", "eval", "unknown"] | None = None,
     since: Moment = None,
@@ -71,6 +72,8 @@ def import_(
         success: When an episode is a success, as in 'reward >= 0.5'. Default: what the format says.
         metric: A metric of each episode, from a place in the document beside its messages, such as
             reward=columns.reward.
+        tag: A tag of each episode, from such a place, such as customer=columns.customer: other commands go by
+            it with `--by tags.customer`.
         task: Where a document says its task, such as columns.task. Default: what the format says.
         purpose: What the episodes were played for. Default: what the files say.
         since: Leave out episodes whose last answer is before this time (ISO; UTC without an offset).
@@ -95,6 +98,7 @@ def import_(
         include_errored=include_errored,
         success=success,
         metrics=dict(metric or {}),
+        tags=dict(tag or {}),
         task=task,
         purpose=None if purpose is None else Purpose(purpose),
         since=moment_of(since, "--since"),

@@ -57,7 +57,7 @@ def carry_out(
         options: Whether to start it, to ask, and to wait.
         plan: Lines that say what will be done.
         question: Asked before the start; None to ask nothing.
-        nothing: What is said of a dry run and of a refusal, such as "nothing was trained".
+        nothing: What a dry run and a refusal say, such as "nothing was trained".
         start: Starts the job; one that runs or has succeeded is left alone.
         n_steps: Steps of the optimizer, for the progress line; None where they are not known yet.
 

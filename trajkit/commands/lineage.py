@@ -134,17 +134,22 @@ def _model_line(title: str, model: TunedModel) -> str:
 
 def _variant_lines(variants: Sequence[Registration]) -> Iterator[str]:
     for each in variants:
-        text = f"variant   {each.function}/{each.variant}  in {near(Path(each.config))}"
+        text = f"variant   {each.title}  in {near(Path(each.config))}"
         since = f"since {each.registered_at:%Y-%m-%d %H:%M} UTC"
         gone = "" if _is_there(each) else "; it is not there any more"
-        yield f"{text}  {since}, with the prompts of {each.template_variant}{gone}"
+        prompts = "" if each.template_variant is None else f", with the prompts of {each.template_variant}"
+        yield f"{text}  {since}{prompts}{gone}"
 
 
 def _is_there(registration: Registration) -> bool:
     """Whether the configuration has the variant still."""
+    from trajkit.registry.proxy_config import ProxyConfig
     from trajkit.registry.toml_file import Configuration
 
     try:
+        if registration.function is None:
+            models = ProxyConfig.read(registration.config).models
+            return any(each.get("model_name") == registration.variant for each in models)
         config = Configuration.read(registration.config)
     except ConfigError:
         return False

@@ -39,7 +39,7 @@ class _Chosen(NamedTuple):
     tuned: tuple[TunedModel, ...]
     """What it was made of; none for a model that was not tuned here."""
     function: str | None
-    """The function whose prompts it learned; None when it learned none, or nobody knows."""
+    """The function whose prompts it learned; None when it learned none, or when it is not known."""
     variants: tuple[str, ...]
     """The variants of it."""
     agents: tuple[str, ...] = ()
@@ -134,6 +134,41 @@ def cast_of_agent(
         RequestError: A model is not there, or a variant names none.
         DataError: The folder of jobs is damaged.
     """
+    chosen = _models(contenders, known, is_here=is_here, runs_folder=runs_folder)
+    from trajkit.rollouts.preparation import shown_settings
+
+    given, others = agent_name(policy, shown_settings(settings)), []
+    for one in chosen:
+        learned = ", ".join(one.agents or one.variants) or "no agent"
+        if one.is_job and given not in one.agents:
+            others.append(
+                f"{one.contender.name} learned the prompts of {learned}, and is given those of {given}"
+            )
+    return Cast(tuple(one.player() for one in chosen), _behind(chosen, known, tuple(others)))
+
+
+def cast_of_models(
+    contenders: Sequence[Contender], known: Lineage, *, is_here: bool, runs_folder: Path
+) -> Cast:
+    """Find every model that is to answer logged prompts.
+
+    Args:
+        contenders: As they were typed.
+        known: The models that were tuned here.
+        is_here: Whether the models are of this machine; else they are at a server.
+        runs_folder: Where the jobs are.
+
+    Raises:
+        RequestError: A model is not there, or a variant names none.
+        DataError: The folder of jobs is damaged.
+    """
+    chosen = _models(contenders, known, is_here=is_here, runs_folder=runs_folder)
+    return Cast(tuple(one.player() for one in chosen), _behind(chosen, known, ()))
+
+
+def _models(
+    contenders: Sequence[Contender], known: Lineage, *, is_here: bool, runs_folder: Path
+) -> list[_Chosen]:
     chosen = []
     for each in contenders:
         if each.model is None:
@@ -145,16 +180,7 @@ def cast_of_agent(
         else:
             found = _model_at_server(each.model, known, runs_folder)
         chosen.append(_chosen(each, known, found, runs_folder))
-    from trajkit.rollouts.preparation import shown_settings
-
-    given, others = agent_name(policy, shown_settings(settings)), []
-    for one in chosen:
-        learned = ", ".join(one.agents or one.variants) or "no agent"
-        if one.is_job and given not in one.agents:
-            others.append(
-                f"{one.contender.name} learned the prompts of {learned}, and is given those of {given}"
-            )
-    return Cast(tuple(one.player() for one in chosen), _behind(chosen, known, tuple(others)))
+    return chosen
 
 
 def agent_name(policy: str, settings: Mapping[str, object]) -> str:

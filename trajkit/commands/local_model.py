@@ -107,7 +107,7 @@ def job_of(name: str, runs_folder: Path) -> tuple[Runs, TuneJob] | None:
 
 
 def refuse_stranger(name: str, runs_folder: Path) -> None:
-    """Raise where a name can only be a job's, and is none: nobody has to wait for the Hub to say so.
+    """Raise where a name can only be a job's, and is none, instead of asking the Hub for it.
 
     Raises:
         RequestError: It is none.

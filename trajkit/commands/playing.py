@@ -85,7 +85,7 @@ def play(run: Run, *, has_rows: bool = False) -> Rollout:
 
 
 class _Playing:
-    """A run while it is played, where somebody may watch."""
+    """A run while it is played, with its progress."""
 
     def __init__(self, run: Run, *, has_rows: bool) -> None:
         self._run, self._session, self._has_rows = run, run.session, has_rows
@@ -215,7 +215,7 @@ class _Playing:
 
 
 def _silence(played: Played, session: Session) -> str | None:
-    """What follows where somebody's own agent played, and no model was called in its turns; else None."""
+    """The note for an agent of the user that called no model in its turns; else None."""
     from trajkit.rollouts.options import PolicyKind
 
     if session.options.kind != PolicyKind.MODULE or played.answers():
@@ -273,7 +273,7 @@ def prompts_of(session: Session) -> Prompts | None:
 
 
 def _check_rows(run: Run) -> Checked | None:
-    """What a gateway that somebody else runs has kept; None where its database is not known, or ours."""
+    """What the user's own gateway has stored; None where its database is not known, or is the local one."""
     venue = run.session.venue
     if venue is None or venue.gateway_url is None or venue.clickhouse_url is None or run.journal.n_done == 0:
         return None

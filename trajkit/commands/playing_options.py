@@ -31,7 +31,7 @@ class PlayingOptions(TypedDict, total=False):
     max_steps: Count | None
     """Cut an episode off after so many actions."""
     run_seed: Whole
-    """Seed of what is sampled, and of the order of the episodes."""
+    """Seed of the sampling and of the order of the episodes."""
     concurrency: Annotated[int | None, Option(least=1, most=10_000)]
     """Most requests in flight at once; fewer while a service asks for it. Default: 16; 64 with models of
     this process."""

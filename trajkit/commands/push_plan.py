@@ -70,8 +70,8 @@ def plan_lines(plan: PushPlan, licence: str | None, *, is_seen: bool = True) -> 
 
     Args:
         plan: The plan.
-        licence: What was said of the licence.
-        is_seen: Whether somebody looked at what is on the Hub.
+        licence: The licence that the user gave.
+        is_seen: Whether the dataset on the Hub was read.
     """
     there = "new" if plan.remote is None else f"there, at {plan.remote.commit[:12]}"
     there = there if is_seen else "the Hub was not asked"

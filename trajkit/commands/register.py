@@ -13,7 +13,7 @@ from trajkit._core.console import confirm, line, talk
 from trajkit._core.result import Result
 from trajkit.commands.options import Option, Output, RunsFolder
 from trajkit.commands.place import last_job, near, path_or_none
-from trajkit.commands.registration import known_config, names_of, plan, written_down
+from trajkit.commands.registration import is_of_proxy, known_config, names_of, plan, written_down
 from trajkit.errors import RequestError
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _OF_A_SERVER = ("server", "api_base", "api_key_location", "name", "served_as")
 _NOT_TO_UNDO = (*_OF_A_SERVER, "template_variant", "traffic", "emit")
 _NOT_TO_EMIT = ("variant", "traffic", "dry_run")
+_OF_FUNCTIONS = ("function", "template_variant", "traffic")
 _UNCHANGED = "nothing was changed"
 _DRY_RUN = "dry run: nothing was written"
 _RESTART = "a running gateway must be restarted: it does not read its configuration again"
@@ -43,7 +44,7 @@ class Registered(Result):
     placeholders: tuple[str, ...] = ()
     """Variables that are not set here, and needed where the gateway runs."""
     serve: str | None = None
-    """The command that serves the model; None for one that somebody serves already."""
+    """The command that serves the model; None if it is served already."""
     settings: ClientSettings | None = None
     """With `emit`: address, model and sampling for any client."""
     outcome: str = ""
@@ -101,14 +102,19 @@ def register(
     what it did is written down first. The gateway itself loads the edited configuration before the old one is
     replaced; no database is touched. A running gateway must be restarted.
 
+    With a --config that ends in .yaml or .yml the model is added to the model list of the LiteLLM proxy,
+    under a name that nothing in the file uses yet. Where `litellm` is on the PATH, the proxy itself serves
+    the edited configuration before the old one is replaced.
+
     Args:
         job: Name of the job. Default: the last job that was started here.
         model: Register this model instead of a job's, such as openai::ft:….
-        config: The gateway's tensorzero.toml, or 'config/**/*.toml'. Default: `config` in trajkit.toml, else
-            the one in the folder.
+        config: The gateway's tensorzero.toml, 'config/**/*.toml', or LiteLLM's config.yaml. Default: `config`
+            in trajkit.toml, else the tensorzero.toml in the folder.
         function: Add a variant of this function. Default: that of the learned steps.
         template_variant: Take the prompts of this variant. Default: that of the learned steps.
-        variant: Name of the new variant. Default: the template's name and the method, such as _sft.
+        variant: Name of the new variant. Default: the template's name and the method, such as _sft. With
+            LiteLLM, the name that clients call. Default: --name, else the job.
         traffic: Its share of the traffic, such as 5%; of a variant that is registered no other option is
             needed. Default: none.
         server: What serves a model of yours. Default: vllm on a GPU, else trajkit.
@@ -151,7 +157,7 @@ def _registered(found: Candidate, ledger: Ledger, asked: Mapping[str, Any]) -> R
     _show(planned.diff)
     console.notes(planned.notes)
     if planned.diff:
-        talk("the gateway loads it")
+        talk(planned.verdict)
     if planned.placeholders:
         talk(f"not set on this machine, and needed where the gateway runs: {', '.join(planned.placeholders)}")
     said: dict[str, Any] = {
@@ -181,8 +187,7 @@ def _registered(found: Candidate, ledger: Ledger, asked: Mapping[str, Any]) -> R
         talk(f"what was there before: {', '.join(str(near(each)) for each in backups)}")
         talk(_RESTART)
     _tell_server(found)
-    variant = "{function}/{variant}".format(**planned.names)
-    outcome = line(f"{planned.pattern}  {variant}  {new}  {found.tuned.name}")
+    outcome = line(f"{planned.pattern}  {planned.title}  {new}  {found.tuned.name}")
     return replace(made, registration=written, outcome=outcome, document=said)
 
 
@@ -223,6 +228,8 @@ def _check(asked: Mapping[str, Any]) -> None:
         refuse_options(asked, _NOT_TO_UNDO, "--undo")
     elif asked["emit"] is not None:
         refuse_options(asked, _NOT_TO_EMIT, "--emit")
+    elif is_of_proxy(known_config(asked["config"])):
+        refuse_options(asked, _OF_FUNCTIONS, "LiteLLM's configuration, which has no functions")
 
 
 def _with_known(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -271,7 +278,8 @@ def _emitted(found: Candidate, asked: Mapping[str, Any]) -> Registered:
     from trajkit.registry.variant import template_of
 
     template: dict[str, Any] = {}
-    if (pattern := known_config(asked["config"])) is not None:
+    pattern = known_config(asked["config"])
+    if pattern is not None and not is_of_proxy(pattern):
         before = Configuration.read(pattern)
         names = names_of(found, before, asked)
         template = template_of(before, names["function"], names["template_variant"])
@@ -308,7 +316,7 @@ def _undone(ledger: Ledger, job: str | None, asked: Mapping[str, Any]) -> Regist
     change.undo(last.files)
     ledger.add(Undone(registration_id=last.registration_id, undone_at=datetime.now(UTC)))
     talk(_RESTART)
-    outcome = line(f"{near(Path(last.config))}  {last.function}/{last.variant}  taken back")
+    outcome = line(f"{near(Path(last.config))}  {last.title}  taken back")
     return Registered(diff, last, outcome=outcome, document=document)
 
 

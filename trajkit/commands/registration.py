@@ -13,6 +13,7 @@ from trajkit.errors import ConfigError, RequestError
 
 if TYPE_CHECKING:
     from trajkit.commands.candidate import Candidate
+    from trajkit.registry.change import Configuration as Files
     from trajkit.registry.ledger import Ledger, Registration
     from trajkit.registry.toml_file import Configuration
 
@@ -26,18 +27,25 @@ class Planned(NamedTuple):
     """The model."""
     pattern: str
     """The configuration's file, or a pattern of several."""
-    before: Configuration
+    before: Files
     """As it is."""
-    after: Configuration
+    after: Files
     """As it would be."""
-    names: dict[str, str]
-    """Function, template and name of the variant."""
+    names: dict[str, str | None]
+    """Function, template and name of the variant; the name alone where a gateway has no functions."""
     diff: list[str]
     """The change, line by line."""
     notes: tuple[str, ...]
     """What a user should know."""
     placeholders: tuple[str, ...]
     """Variables that had to be stood in for, so that the gateway loads it."""
+    verdict: str = "the gateway loads it"
+    """Whether the gateway has loaded it."""
+
+    @property
+    def title(self) -> str:
+        """Function and variant, or the name alone."""
+        return "/".join(filter(None, (self.names["function"], self.names["variant"])))
 
 
 def plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
@@ -54,6 +62,8 @@ def plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
     pattern = known_config(asked["config"])
     if pattern is None:
         raise RequestError("which configuration?", hint=f"--config {CONFIG}, or `config` in trajkit.toml")
+    if is_of_proxy(pattern):
+        return _plan_of_proxy(found, pattern, asked)
     before = Configuration.read(pattern)
     names = names_of(found, before, asked)
     made = add(before, model=found.model, traffic=asked["traffic"], **names)
@@ -61,13 +71,42 @@ def plan(found: Candidate, asked: Mapping[str, Any]) -> Planned:
     diff = change.diff(before, made.configuration)
     placeholders = _loaded(before, made.configuration) if diff else ()
     notes = (*made.notes, *found.notes)
-    return Planned(found, pattern, before, made.configuration, names, diff, notes, placeholders)
+    return Planned(found, pattern, before, made.configuration, {**names}, diff, notes, placeholders)
+
+
+def is_of_proxy(config: str | None) -> bool:
+    """Whether a configuration is one of the LiteLLM proxy: its suffix says so."""
+    from trajkit.registry.proxy_config import SUFFIXES
+
+    return config is not None and config.endswith(SUFFIXES)
+
+
+def _plan_of_proxy(found: Candidate, path: str, asked: Mapping[str, Any]) -> Planned:
+    """What registering with the LiteLLM proxy would change; the proxy has served it where it is installed."""
+    from trajkit.registry import change
+    from trajkit.registry.proxy_check import PROGRAM, check_serves, find_program
+    from trajkit.registry.proxy_config import ProxyConfig, add_model
+
+    before = ProxyConfig.read(path)
+    default = found.tuned.job_id or found.tuned.name.rpartition("::")[2]
+    alias = asked["variant"] or asked["name"] or default
+    made = add_model(before, found.model, alias)
+    change.check_writable(before, made.configuration)
+    diff = change.diff(before, made.configuration)
+    program, placeholders, verdict = find_program(), (), "the proxy serves it"
+    if program is None:
+        verdict = f"{PROGRAM} is not on the PATH: the text was checked, and the proxy has not loaded it"
+    elif diff:
+        placeholders = check_serves(made.configuration, program)
+    names = {"function": None, "template_variant": None, "variant": alias}
+    notes = (*made.notes, *found.notes)
+    return Planned(found, path, before, made.configuration, names, diff, notes, placeholders, verdict)
 
 
 def written_down(planned: Planned, ledger: Ledger) -> Registration | None:
     """Write the change and note it; None where nothing changes and the ledger knows it.
 
-    What somebody wrote by hand, or another ledger knows, is noted too: lineage shall know of it.
+    A variant that was written by hand, or that another ledger has, is noted too, so that `lineage` finds it.
     """
     if not planned.diff and any(_is_same(each, planned) for each in ledger.standing()):
         return None
@@ -126,7 +165,7 @@ def _write(planned: Planned, ledger: Ledger) -> Registration:
     registration = Registration(
         registration_id=registration_id,
         model=planned.found.tuned,
-        **planned.names,
+        **{name: value for name, value in planned.names.items() if value is not None},
         config=str(Path(planned.pattern).absolute()),
         files=files,
         registered_at=now,

@@ -102,7 +102,7 @@ class Tinker(_World, JobOptions, total=False):
     r: int
     """Rank of the adapter."""
     seed: int
-    """Seed of the first weights, of what is drawn and of the order of rows."""
+    """Seed of the first weights, of the sampling and of the order of the rows."""
     set: Annotated[Settings | None, Option(is_repeated=True, metavar="NAME=VALUE", read=read_field)]
     """Any other field of the recipe, such as baseline=attempts; may be repeated."""
     tokenizer: Annotated[str | None, Option(metavar="DIR|ID")]

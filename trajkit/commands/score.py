@@ -25,8 +25,9 @@ def score(
 ) -> Made:
     """Add a metric that a function of your own computes.
 
-    A scorer takes an episode (with --per step: a step, or a step and its episode) and returns a number, True
-    or False, or None where it has no score:
+    A scorer takes an episode and returns a number, True or False, or None where it has no score. With --per
+    step it takes a step; a step and its episode; or the messages of the prompt, the answer and the step, as
+    the scorer of `trajkit evaluate --prompts` does:
 
         def has_answer(episode):
             return "answer:" in episode.steps[-1].completion.content[0].text

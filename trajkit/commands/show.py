@@ -137,9 +137,12 @@ def _range(text: str, n_steps: int) -> range:
 def _head(page: Page, episode: Episode) -> None:
     page.heading(f"episode {episode.episode_id}")
     world = [("environment", episode.env_id), ("task", episode.task), ("seed", episode.seed)]
+    if all(value is None for _, value in world):  # of traffic, which has no world
+        world = []
     for name, value in (*world, ("purpose", episode.purpose), ("outcome", episode.outcome)):
         page.field(name, "unknown" if value is None else str(value), style=_STYLES.get(str(value), ""))
-    page.field("reward", number(episode.total_reward))
+    if world or episode.total_reward is not None:
+        page.field("reward", number(episode.total_reward))
     for metric, measured in sorted(episode.metrics.items()):
         page.field(metric, number(measured))
     page.field("steps", str(episode.n_steps))

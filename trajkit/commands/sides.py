@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TRAIN, VALIDATION = "train", "val"
 """The sides of a split that are learned and that measure."""
 FRACTION = 0.1
-"""The share that measures where nobody says how much."""
+"""The default share of the side that measures."""
 
 
 class Sides(NamedTuple):

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated
 
 from trajkit._core.console import size, talk
-from trajkit.commands.options import Confidence, Option, Place, StoreLike
+from trajkit.commands.options import Columns, Confidence, Option, Place, StoreLike, many
 from trajkit.commands.place import path_or_none, store_paths
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ def stats(
     ] = None,
     *,
     score: Annotated[str | None, Option(metavar="METRIC")] = None,
+    by: Columns = (),
     confidence: Confidence = 0.95,
     bootstrap: Annotated[int | None, Option(least=100, metavar="N")] = None,
     seed: Annotated[int, Option(least=0)] = 0,
@@ -34,6 +35,8 @@ def stats(
     Args:
         stores: One store or several, or a folder of stores. Default: the last store that was written here.
         score: The metric whose mean is shown. Default: episode_return, else total_reward.
+        by: Also describe the episodes that are equal in these columns, metrics or tags.NAME, such as those of
+            one customer or session.
         confidence: Confidence of every interval.
         bootstrap: Compute intervals of means from N resamples instead of Student's t.
         seed: Seed of the bootstrap.
@@ -54,7 +57,12 @@ def stats(
     if page_path is not None:
         refuse_existing(page_path)
     found = measure(
-        *store_paths(stores), score=score, confidence=confidence, resamples=bootstrap or 0, seed=seed
+        *store_paths(stores),
+        score=score,
+        by=many(by),
+        confidence=confidence,
+        resamples=bootstrap or 0,
+        seed=seed,
     )
     if page_path is not None:
         from trajkit.curation.stats_page import page

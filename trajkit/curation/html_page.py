@@ -30,6 +30,8 @@ svg .ring { fill: none; stroke: var(--ink); stroke-width: 1.5; }
 th, td { text-align: right; padding: .25rem .6rem; border-bottom: 1px solid var(--line); white-space: nowrap;
   font-variant-numeric: tabular-nums; }
 th { color: var(--soft); font-weight: 600; } th:first-child, td:first-child { text-align: left; }
+.wraps td { white-space: normal; overflow-wrap: anywhere; }
+.wraps td:first-child { min-width: 9em; } .wraps td:last-child { min-width: 6em; }
 details { margin: .5rem 0 1rem; } summary { cursor: pointer; color: var(--soft); }
 """
 

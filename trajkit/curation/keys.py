@@ -74,6 +74,23 @@ def group_key(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[
     )
 
 
+def group_text(connection: duckdb.DuckDBPyConnection, store: Store, by: Sequence[str]) -> str:
+    """Return SQL, over `episodes`, of the values of some columns as a reader sees them; null where none is.
+
+    Args:
+        connection: Has the store's views.
+        store: The store.
+        by: Columns of episodes, metrics, or `tags.NAME`.
+
+    Raises:
+        QueryError: A column does not exist, or no episode has the tag.
+    """
+    metrics = metric_names(store)
+    names = [_known_name(connection, store, name) for name in by]
+    values = [f"metrics.{quoted(name)}" if name in metrics else _value(name) for name in names]
+    return f"nullif(concat_ws(', ', {', '.join(values)}), '')"
+
+
 def place(key: str, seed: int) -> str:
     """Return SQL of a key's place, from 0 to `PLACES` - 1, the same on every machine.
 

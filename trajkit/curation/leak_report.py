@@ -136,12 +136,17 @@ class LeakSide(Model):
     def unchecked(self) -> Iterator[str]:
         """Yield what cannot be compared, in words."""
         n = self.n_episodes
-        if self.n_without_seed:
+        if n and self.n_without_seed == self.n_without_state == n:
+            yield (
+                f"none of {n:,} episodes has a world (environment, task and seed) or an initial state: they "
+                "are compared by id and text, and text they share blocks"
+            )
+        elif self.n_without_seed:
             yield (
                 f"{self.n_without_seed:,} of {n:,} episodes have no environment, task and seed: their worlds "
                 "cannot be compared, so text they share blocks"
             )
-        if self.n_without_state:
+        if self.n_without_state > 0 and not self.n_without_seed == self.n_without_state == n:
             yield (
                 f"{self.n_without_state:,} of {n:,} episodes have no hash of their initial state by the "
                 "environment: a world under two seeds cannot be told"

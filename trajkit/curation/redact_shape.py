@@ -407,3 +407,6 @@ KINDS = tuple(
     dict.fromkeys([*(kind for kind, *_ in _PREFIXED), *(shape.kind for shape in (*_IN_CONTEXT, *_OF_PEOPLE))])
 )
 """Every kind."""
+
+PERSONAL = frozenset(shape.kind for shape in _OF_PEOPLE)
+"""The kinds that are no key but tell who somebody is."""

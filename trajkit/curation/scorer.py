@@ -7,7 +7,8 @@ import inspect
 import math
 import numbers
 import sys
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Sequence
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,7 +18,7 @@ from trajkit.environments.guard import is_numpy_flag, raised
 from trajkit.environments.module import attribute
 from trajkit.environments.quiet import quiet
 from trajkit.errors import RequestError
-from trajkit.schema import Episode, Transition
+from trajkit.schema import Episode, Message, Transition
 
 Score = bool | float | None
 """Value of a scorer; None for no score."""
@@ -45,6 +46,9 @@ class Identity(NamedTuple):
 class Scorer:
     """Scores episodes, or the steps of one.
 
+    A function of steps takes the step; or the step and its episode; or the messages of the prompt, the answer
+    and the step. The same function scores the answers of other models to that prompt (`answer`).
+
     Args:
         spec: `my.py:fn`, a local file, or `my_pkg.module:fn`.
         per_step: Score each step instead of the episode.
@@ -57,8 +61,8 @@ class Scorer:
         self._found: Callable[..., Any] = _found(spec)
         self._is_class = isinstance(self._found, type)
         self._function: Callable[..., Any] | None = None
-        n_taken = _n_positional(self._found, spec, most=2 if per_step else 1)
-        self._takes_episode = n_taken == 2
+        self._making = threading.Lock()
+        self._n_taken = _n_positional(self._found, spec, most=3 if per_step else 1)
         self.identity = Identity(spec, _source_sha256(self._found), _version(self._found))
 
     def episode(self, episode: Episode) -> Score:
@@ -75,13 +79,35 @@ class Scorer:
         Raises:
             Unusable: The scorer raised, or returned something that is not a score.
         """
-        return self._called(step, episode) if self._takes_episode else self._called(step)
+        if self._n_taken < 3:
+            return self._called(*(step, episode)[: self._n_taken])
+        if step.completion is None:
+            return None
+        return self._called(episode.prompt(step.step_index) or (), step.completion, step)
+
+    def answer(self, prompt: Sequence[Message], answer: Message, step: Transition, episode: Episode) -> Score:
+        """Return the score of a model's answer to the prompt of a logged step. Threads may call it.
+
+        Args:
+            prompt: The messages of the prompt.
+            answer: The model's answer.
+            step: The logged step. A function of a step gets it with the model's answer as its completion.
+            episode: The logged episode.
+
+        Raises:
+            Unusable: The scorer raised, or returned something that is not a score.
+        """
+        if self._n_taken == 3:
+            return self._called(tuple(prompt), answer, step)
+        answered = step.model_copy(update={"completion": answer})
+        return self._called(*(answered, episode)[: self._n_taken])
 
     def _called(self, *arguments: Any) -> Score:
         try:
             with quiet():
-                if self._function is None:  # a class is instantiated at its first use: it may load a model
-                    self._function = self._found() if self._is_class else self._found
+                with self._making:
+                    if self._function is None:  # a class is made at its first use: it may load a model
+                        self._function = self._found() if self._is_class else self._found
                 value = self._function(*arguments)
         except (Exception, SystemExit) as error:
             raise Unusable(f"raised {raised(error)}") from error
@@ -157,12 +183,14 @@ def _n_positional(function: Callable[..., Any], spec: str, *, most: int) -> int:
     )
     takes_any = any(p.kind is p.VAR_POSITIONAL for p in known)
     if not (places or takes_any) or needed > most:
-        wanted = "an episode" if most == 1 else "a step, or a step and its episode"
+        wanted = "an episode" if most == 1 else "a step, a step and its episode, or prompt, answer and step"
         raise RequestError(
             f"{spec} takes {needed} arguments and is given {wanted}",
-            hint="def fn(episode)" if most == 1 else "def fn(step) or def fn(step, episode)",
+            hint="def fn(episode)"
+            if most == 1
+            else "def fn(step), fn(step, episode) or fn(prompt, answer, step)",
         )
-    return most if takes_any else min(most, max(1, needed))
+    return min(2, most) if takes_any else min(most, max(1, needed))
 
 
 def _source_sha256(function: Callable[..., Any]) -> str | None:

@@ -35,6 +35,7 @@ from trajkit.curation.stats_model import (
 )
 from trajkit.curation.stats_read import (
     DIMENSIONS,
+    OWN,
     grouped_values,
     metric_values,
     one,
@@ -66,6 +67,7 @@ _MOST_ACTIONS = 20
 def stats(
     *paths: str | Path,
     score: str | None = None,
+    by: Sequence[str] = (),
     confidence: float = CONFIDENCE,
     resamples: int = 0,
     seed: int = 0,
@@ -79,6 +81,7 @@ def stats(
     Args:
         paths: Stores, or folders of stores.
         score: The metric whose mean is computed; None for `episode_return`, else `total_reward`.
+        by: Columns, metrics or `tags.NAME` of further groups, such as customers.
         confidence: Confidence of every interval, between 0 and 1.
         resamples: Draws of the bootstrap; 0 for Student's t.
         seed: Seed of the bootstrap.
@@ -106,8 +109,8 @@ def stats(
     with connect(threads=threads) as connection:
         try:
             with interruptible(connection):
-                read(connection, stores, named)
-                return _described(connection, stores, named, confidence, interval, means)
+                read(connection, stores, named, by)
+                return _described(connection, stores, named, confidence, interval, means, by)
         except (duckdb.IOException, duckdb.OutOfMemoryException) as error:
             raise StoreError(f"{stores[0].path} could not be read: {first_line(error)}") from error
 
@@ -133,11 +136,17 @@ def _described(
     confidence: float,
     interval: str,
     means: Intervals,
+    by: Sequence[str],
 ) -> Stats:
-    groups = {by: list(_groups(connection, by, confidence, means)) for by in DIMENSIONS}
+    own = " and ".join(by)
+    dimensions = {**DIMENSIONS, **({own: OWN} if own else {})}
+    groups = {
+        name: list(_groups(connection, name, dimension, confidence, means))
+        for name, dimension in dimensions.items()
+    }
     learned = weights(connection)
     (n_tokens,) = one(connection, "SELECT CAST(sum(n_output_tokens) AS BIGINT) FROM s")
-    listed = [group for by in groups for group in groups[by][:MOST_GROUPS]]
+    listed = [group for name in groups for group in groups[name][:MOST_GROUPS]]
     has_score = any(group.score is not None for group in groups["all"])
     return Stats(
         stores=tuple(store.path for store in stores),
@@ -148,8 +157,8 @@ def _described(
         interval=interval,
         score_name=named if has_score else None,
         groups=tuple(listed),
-        n_groups={by: len(groups[by]) for by in groups},
-        spreads=tuple(_spreads(connection, named or "score")),
+        n_groups={name: len(groups[name]) for name in groups},
+        spreads=tuple(_spreads(connection, named or "score", own)),
         metrics=tuple(
             Measured(
                 name=name,
@@ -167,19 +176,19 @@ def _described(
 
 
 def _groups(
-    connection: duckdb.DuckDBPyConnection, by: str, confidence: float, means: Intervals
+    connection: duckdb.DuckDBPyConnection, by: str, dimension: str, confidence: float, means: Intervals
 ) -> Iterator[Group]:
     """Yield the groups of a kind, the largest first."""
     counted = connection.execute(
         "SELECT name, count(*) AS n, CAST(sum(n_steps) AS BIGINT), count_if(outcome = 'success'), "
         "count_if(outcome IN ('unknown', 'error')) "
-        f"FROM (SELECT {DIMENSIONS[by]} AS name, n_steps, outcome FROM e) GROUP BY name ORDER BY n DESC, name"
+        f"FROM (SELECT {dimension} AS name, n_steps, outcome FROM e) GROUP BY name ORDER BY n DESC, name"
     ).fetchall()
     listed = {name for name, *_ in counted[:MOST_GROUPS]}
     found = {
         field: {
             name: _estimate(means(values), is_count=field != "score")
-            for name, values in grouped_values(connection, by, measure)
+            for name, values in grouped_values(connection, dimension, measure)
             if name in listed
         }
         for field, measure in _MEASURES.items()
@@ -211,8 +220,10 @@ def _estimate(interval: Interval | None, *, is_count: bool = False) -> Estimate 
     return Estimate(**interval._asdict())
 
 
-def _spreads(connection: duckdb.DuckDBPyConnection, score: str) -> Iterator[Spread]:
+def _spreads(connection: duckdb.DuckDBPyConnection, score: str, own: str) -> Iterator[Spread]:
+    of_own = f"(SELECT count(*) AS n FROM e WHERE {OWN} IS NOT NULL GROUP BY {OWN})"
     asked = {
+        **({f"episodes of one {own}": (of_own, "n")} if own else {}),
         f"{score} of an episode": ("e", "score"),
         "steps of an episode": ("e", "n_steps"),
         "input tokens of a step": ("s", "n_input_tokens"),
@@ -321,7 +332,7 @@ def coverage(connection: duckdb.DuckDBPyConnection) -> Coverage:
         "SELECT count(*) - count(action), count(*) FILTER (NOT action_valid), "
         "count(*) - count(action_valid) FROM s",
     )
-    actions = "SELECT action, count(*) AS n FROM s WHERE action IS NOT NULL GROUP BY action"
+    actions = "SELECT kind AS action, count(*) AS n FROM s WHERE kind IS NOT NULL GROUP BY kind"
     most = connection.execute(f"{actions} ORDER BY n DESC, action LIMIT {_MOST_ACTIONS}").fetchall()
     frequencies = values_of(connection, f"SELECT n FROM ({actions})")
     bits = entropy_bits(frequencies)

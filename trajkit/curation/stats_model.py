@@ -29,7 +29,7 @@ class Group(Model):
     """Episodes that share a task, a variant or the like."""
 
     by: str
-    """`all`, `task`, `variant`, `purpose` or `split`."""
+    """`all`, `task`, `variant`, `purpose`, `split`, or the columns that were asked for."""
     name: str | None
     """The task (with its environment), the variant and so on; None when unknown."""
     n_episodes: int
@@ -80,7 +80,7 @@ class ActionCount(Model):
     """An action and how often it was taken."""
 
     action: str
-    """The executed action, else the one in the answer."""
+    """The executed action, else the one in the answer; of tool calls the names of the tools."""
     n: int
     """Number of steps."""
 

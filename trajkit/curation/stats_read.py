@@ -9,6 +9,7 @@ import duckdb
 import numpy as np
 
 from trajkit.curation.intervals import Values
+from trajkit.curation.keys import group_text
 from trajkit.environments.guard import RETURN_NAME
 from trajkit.errors import QueryError
 from trajkit.schema import FeedbackKind, MetricLevel
@@ -27,9 +28,15 @@ DIMENSIONS = {
     "split": "split",
 }
 """The kinds of groups, as SQL over `e`."""
+OWN = "own"
+"""The column of `e` with the groups that were asked for."""
 
 _ACTION = """coalesce(action_executed, CASE json_type(action) WHEN 'NULL' THEN NULL
     WHEN 'VARCHAR' THEN action->>'$' ELSE CAST(action AS VARCHAR) END)"""
+
+# of tool calls the names: their arguments are hardly ever the same twice
+_KIND = f"""CASE WHEN action_executed IS NULL AND json_type(action) = 'ARRAY'
+    THEN array_to_string(json_extract_string(action, '$[*].name'), ' and ') ELSE {_ACTION} END"""
 
 # why a step is in no row of a training file, in the words of `trajkit convert`
 _NOT_LEARNED = """CASE
@@ -42,12 +49,12 @@ _NOT_LEARNED = """CASE
 _EPISODES = """
     SELECT {number} AS store, {split} AS split, episode_id, env_id, task, seed, initial_state_hash, purpose,
         CASE WHEN env_id IS NULL THEN task ELSE concat_ws('/', env_id, task) END AS task_name,
-        variant_names, n_steps, outcome, {score} AS score, n_input_tokens, n_output_tokens
+        variant_names, n_steps, outcome, {own} AS own, {score} AS score, n_input_tokens, n_output_tokens
     FROM {schema}.episodes
 """
 _STEPS = f"""
-    SELECT {{number}} AS store, t.episode_id, step_index, {_ACTION} AS action, action_valid, t.n_input_tokens,
-        t.n_output_tokens, loss_weight, {_NOT_LEARNED} AS reason
+    SELECT {{number}} AS store, t.episode_id, step_index, {_ACTION} AS action, {_KIND} AS kind,
+        action_valid, t.n_input_tokens, t.n_output_tokens, loss_weight, {_NOT_LEARNED} AS reason
     FROM {{schema}}.steps t JOIN (SELECT episode_id, purpose FROM {{schema}}.episodes) USING (episode_id)
 """
 _ANSWERS = """
@@ -57,13 +64,16 @@ _ANSWERS = """
 """
 
 
-def read(connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], score: str | None) -> None:
+def read(
+    connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], score: str | None, by: Sequence[str] = ()
+) -> None:
     """Create the tables `e` (episodes), `s` (steps) and `answers`, each over all the stores.
 
     Args:
         connection: An empty database.
         stores: The stores; the same id may be in several.
         score: The score, from `score_name`.
+        by: Columns, metrics or `tags.NAME` of the groups that were asked for.
     """
     selects: dict[str, list[str]] = {"e": [], "s": []}
     connection.execute("CREATE TABLE answers (prompt UBIGINT, answer UBIGINT)")
@@ -72,6 +82,7 @@ def read(connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], score: 
         connection.execute(f"CREATE SCHEMA {schema}")
         connection.execute(f"USE {schema}")
         create_views(connection, store)
+        own = group_text(connection, store, by) if by else "CAST(NULL AS VARCHAR)"
         for span in spans(connection):
             steps = full_steps(f"(SELECT * FROM steps WHERE {span})")
             connection.execute(f"INSERT INTO main.answers {_ANSWERS.format(steps=steps)}")
@@ -83,6 +94,7 @@ def read(connection: duckdb.DuckDBPyConnection, stores: Sequence[Store], score: 
             if store.manifest.split is None
             else literal(store.manifest.split),
             "score": _score(store, score),
+            "own": own,
         }
         for name, text in (("e", _EPISODES), ("s", _STEPS)):
             selects[name].append(text.format(**values))
@@ -133,19 +145,19 @@ def metric_values(
 
 
 def grouped_values(
-    connection: duckdb.DuckDBPyConnection, by: str, measure: str
+    connection: duckdb.DuckDBPyConnection, dimension: str, measure: str
 ) -> Iterator[tuple[str | None, Values]]:
     """Yield the values of a measure in each group that has any, by name.
 
     Args:
         connection: The connection that `read` got.
-        by: A name of `DIMENSIONS`.
+        dimension: SQL over `e` of the group's name.
         measure: A column of `e`.
     """
     found = connection.execute(
         "SELECT name, list(value ORDER BY value), list(times ORDER BY value) FROM ("
         "SELECT name, CAST(value AS DOUBLE) AS value, count(*) AS times FROM "
-        f"(SELECT {DIMENSIONS[by]} AS name, {measure} AS value FROM e) WHERE value IS NOT NULL GROUP BY ALL"
+        f"(SELECT {dimension} AS name, {measure} AS value FROM e) WHERE value IS NOT NULL GROUP BY ALL"
         ") GROUP BY name ORDER BY name"
     ).fetchall()
     for name, value, times in found:

@@ -108,12 +108,15 @@ def funnel_rows(stats: Stats) -> Table:
 def facts(stats: Stats) -> Iterator[tuple[str, str]]:
     """Yield name and text of each other statistic."""
     coverage, same, weights = stats.coverage, stats.duplicates, stats.weights
-    yield "tasks", f"{coverage.n_tasks:,}"
-    yield (
-        "worlds (task and seed)",
-        _with_unknown(coverage.n_worlds, coverage.n_without_seed, "without a seed"),
-    )
-    yield "initial states", _with_unknown(coverage.n_initial_states, coverage.n_without_state, "unknown")
+    if coverage.n_tasks:
+        yield "tasks", f"{coverage.n_tasks:,}"
+    if coverage.n_worlds:
+        yield (
+            "worlds (task and seed)",
+            _with_unknown(coverage.n_worlds, coverage.n_without_seed, "without a seed"),
+        )
+    if coverage.n_initial_states:
+        yield "initial states", _with_unknown(coverage.n_initial_states, coverage.n_without_state, "unknown")
     entropy = f"{coverage.n_actions:,} distinct, entropy {coverage.entropy_bits:.3f} bits"
     if coverage.entropy_share is not None:
         entropy += f" ({coverage.entropy_share:.0%} of what it could be)"
@@ -121,10 +124,11 @@ def facts(stats: Stats) -> Iterator[tuple[str, str]]:
     judged = stats.n_steps - coverage.n_unjudged
     if judged:
         yield "invalid answers", f"{coverage.n_invalid:,} of {judged:,} ({coverage.n_invalid / judged:.2%})"
-    yield (
-        "repeated episodes",
-        f"{same.n_same_episodes:,} of {same.n_episodes:,} (same actions from the same start)",
-    )
+    if same.n_episodes:
+        yield (
+            "repeated episodes",
+            f"{same.n_same_episodes:,} of {same.n_episodes:,} (same actions from the same start)",
+        )
     yield "repeated answers", f"{same.n_same_answers:,} of {same.n_answers:,} (same prompt and same answer)"
     yield "distinct prompts", f"{same.n_prompts:,} of {same.n_answers:,}"
     yield "learned", f"{weights.n_learned:,} of {stats.n_steps:,} steps"
@@ -155,7 +159,7 @@ def shown_groups(stats: Stats) -> list[Group]:
     shown: list[Group] = []
     for by in stats.n_groups:
         mine = [group for group in stats.groups if group.by == by]
-        if by == "all" or [group.name for group in mine] != [None]:
+        if by == "all" or [group.name for group in mine] not in ([None], ["unknown"]):
             shown += mine[:_MOST_ROWS]
     return shown
 
@@ -173,12 +177,12 @@ def lines(stats: Stats, n_columns: int | None = None) -> Iterator[tuple[str | St
     groups = shown_groups(stats)
     yield from _table(group_rows(stats, groups), n_columns)
     unjudged = next(group.n_unjudged for group in groups if group.by == "all")
-    if unjudged:
+    if 0 < unjudged < stats.n_episodes:
         yield (f"success leaves out {plural(unjudged, 'episode')} whose outcome is not known",)
     for by, n_groups in stats.n_groups.items():
         n_shown = sum(group.by == by for group in groups)
         if n_shown and n_groups > n_shown:
-            yield (f"… and {plural(n_groups - n_shown, by)} more",)
+            yield (f"… and {count(n_groups - n_shown)} more of {by}",)
     yield ()
     yield from _table(spread_rows(stats.spreads), n_columns)
     yield ()

@@ -76,6 +76,9 @@ class Pairs(NamedTuple):
     """Candidate values, in the same shape."""
     rooms: Ints | None = None
     """Room of each world; None where each world is a room of its own."""
+    has_groups: bool = False
+    """Whether the rooms are groups of prompts, such as those of a customer: of few groups there is neither an
+    interval nor a test."""
 
 
 class _Side(NamedTuple):
@@ -113,7 +116,9 @@ def compare(
             continue
         places = pairs.places[known]
         rooms = None if pairs.rooms is None else pairs.rooms[known]
-        yield _compared(names, metric, None, one.of(known), other.of(known), places, how, rooms)
+        yield _compared(
+            names, metric, None, one.of(known), other.of(known), places, how, rooms, pairs.has_groups
+        )
         present = np.unique(places)
         for place in present if len(tasks) > 1 else ():
             mine = known & (pairs.places == place)
@@ -130,6 +135,7 @@ def _compared(
     places: Ints,
     how: Resampling,
     rooms: Ints | None = None,
+    has_groups: bool = False,
 ) -> Comparison:
     strata = strata_of(np.unique(places, return_inverse=True)[1].astype(np.int64))
     one, other = first.value, second.value
@@ -157,7 +163,11 @@ def _compared(
         n_models=n_models,
     )
     is_by_spread = max(n_models, n_crossed(first.by_model, strata)) > 1 or (shared or 0) >= FEWEST_PAIRS
-    if is_by_spread and moved and moved.variance > 0:
+    if has_groups and shared is not None and shared < FEWEST_PAIRS:
+        bounds, why = NOTHING, f"too few groups for an interval: {shared}, not {FEWEST_PAIRS}"
+    elif has_groups and rooms is not None and shared is not None and not (moved and moved.variance > 0):
+        bounds, why = _of_equal_groups(metric, one, other, rooms, how.confidence)
+    elif is_by_spread and moved and moved.variance > 0:
         bounds, why = (
             _within(moved.bounds(difference, len(gain), how.confidence, is_share=False), one, other),
             None,
@@ -165,6 +175,8 @@ def _compared(
     else:
         bounds, why = _interval(metric, one, other, strata, how)
     tested, untested = _tested(one, other, 1 - how.confidence) if metric == SUCCESS else ({}, None)
+    if has_groups and shared is not None:  # McNemar's pairs are independent, and those of a group are not
+        tested, untested = {name: n for name, n in tested.items() if name != "p_value"}, None
     notes = [each for each in (why, untested) if each]
     return found.model_copy(
         update={"low": bounds.low, "high": bounds.high, "note": "; ".join(notes) or None, **tested}
@@ -196,6 +208,17 @@ def _interval(
     if is_constant(parts):
         return NOTHING, "no interval: the pairs of a task all differ by the same"
     return drawn, None
+
+
+def _of_equal_groups(
+    metric: str, one: Floats, other: Floats, rooms: Ints, confidence: float
+) -> tuple[Bounds, str | None]:
+    """Return the interval where all groups differ by the same: of a share Newcombe's, a trial each group."""
+    if metric not in SHARES:
+        return NOTHING, "no interval: all groups differ by the same"
+    places = np.unique(rooms, return_inverse=True)[1]
+    first, second = (np.bincount(places, weights=side) / np.bincount(places) for side in (one, other))
+    return Bounds(*newcombe(first, second, np.zeros_like(places), confidence=confidence)), None
 
 
 def newcombe(one: Floats, other: Floats, strata: Ints, *, confidence: float) -> tuple[float, float]:

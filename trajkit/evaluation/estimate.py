@@ -58,6 +58,8 @@ def estimates(
     how: Resampling,
     by_model: Mapping[str, Floats] | None = None,
     rooms: Ints | None = None,
+    *,
+    has_groups: bool = False,
 ) -> Iterator[Estimate]:
     """Compute the means of one group: over all tasks, then per task where there are several.
 
@@ -74,6 +76,7 @@ def estimates(
         how: Resamples, seed and confidence.
         by_model: Values by measure as worlds by models; None where there is one model.
         rooms: Room of each world; None where each world is a room of its own.
+        has_groups: Whether rooms are groups of prompts, which alone count as trials.
     """
     if not len(places):
         return
@@ -88,7 +91,9 @@ def estimates(
         column = drawn.index(metric) if metric in drawn else None
         played = (by_model or {}).get(metric)
         of_all = None if column is None else total[:, :, column].mean(axis=0)
-        found = estimate(metric, None, value, strata, of_all, how.confidence, played, rooms)
+        found = estimate(
+            metric, None, value, strata, of_all, how.confidence, played, rooms, has_groups=has_groups
+        )
         if found is None:
             continue
         yield found
@@ -110,6 +115,8 @@ def estimate(
     confidence: float,
     played: Floats | None = None,
     rooms: Ints | None = None,
+    *,
+    has_groups: bool = False,
 ) -> Estimate | None:
     """Compute one mean; return None where a task has no value.
 
@@ -122,6 +129,7 @@ def estimate(
         confidence: Confidence of the interval.
         played: Values as worlds by models; None where there is one model.
         rooms: Room of each world; None where each world is a room of its own.
+        has_groups: Whether rooms are groups of prompts, which alone count as trials.
     """
     known = np.isfinite(value)
     parts = [value[known & (strata == place)] for place in np.unique(strata)]
@@ -139,6 +147,8 @@ def estimate(
         bounds = moved.bounds(mean, shared or int(known.sum()), confidence, is_share=is_share)
     elif draws is None or (metric in SHARES and is_constant(parts)):
         effective = len(parts) ** 2 / math.fsum(1 / len(part) for part in parts)
+        if has_groups and shared is not None:
+            effective = shared
         bounds = Bounds(*wilson_bounds(mean, effective, confidence=confidence))
     else:
         bounds = NOTHING if is_constant(parts) else percentiles(draws, confidence)

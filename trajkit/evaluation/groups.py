@@ -15,12 +15,17 @@ from trajkit.errors import NothingMatched, QueryError, RequestError
 from trajkit.evaluation.compare import Pairs
 from trajkit.evaluation.estimate import SUCCESS
 from trajkit.evaluation.resample import Floats, Ints
+from trajkit.schema import FeedbackKind
 from trajkit.store.engine import literal
 from trajkit.store.layout import quoted
 from trajkit.store.reader import Store, verify
 from trajkit.store.view import create_views
 
 TOTAL_REWARD = "total_reward"
+GROUP_TAG = "trajkit.group"
+"""Tag of episodes that are not independent samples, such as the answers to prompts of one customer."""
+SCORE = "score"
+"""Key in what a store says of its evaluation, for the metric that its episodes are compared by."""
 
 MEASURES = {
     SUCCESS: "CASE outcome WHEN 'success' THEN 1.0 WHEN 'failure' THEN 0.0 WHEN 'truncated' THEN 0.0 END",
@@ -39,6 +44,8 @@ _EPISODES = """
         tags->>'$."trajkit.decoding"' AS decoding,
         env_id, CASE WHEN env_id IS NULL THEN coalesce(task, 'unknown') ELSE concat_ws('/', env_id, task) END
             AS task_name, task, seed,
+        tags->>'$."trajkit.group"' AS own_group,
+        coalesce(own_group, env_id || ' ' || CAST(seed AS VARCHAR), episode_id) AS room,
         purpose, outcome, n_steps, n_input_tokens, n_output_tokens, cost_usd, n_invalid, n_judged, model_name,
         {metrics}
     FROM {schema}.episodes LEFT JOIN (
@@ -81,7 +88,10 @@ class Group(NamedTuple):
     by_model: Mapping[str, Floats] = {}
     """The same as worlds by models; empty where one model answered."""
     rooms: Ints | None = None
-    """Room of each world: worlds of several tasks under one seed may be the same room, which counts once."""
+    """Room of each world: worlds of several tasks under one seed may be the same room, which counts once. The
+    prompts of one group, such as those of a customer, are a room too."""
+    has_groups: bool = False
+    """Whether the rooms are groups of prompts."""
 
     @property
     def n_worlds(self) -> int:
@@ -146,7 +156,9 @@ def read_episodes(
     connection.execute(f"CREATE TABLE left_out AS SELECT episode_id FROM {other}")
     connection.execute(f"DELETE FROM {other}")
     _check_once(connection, sources)
-    return [SUCCESS, scores[0], *(name for name in MEASURES if name != SUCCESS), *scores[1:]]
+    ((most_steps,),) = connection.execute("SELECT coalesce(max(n_steps), 0) FROM e").fetchall()
+    left = {SUCCESS} if most_steps > 1 else {SUCCESS, "n_steps"}  # of single answers there is no length
+    return [SUCCESS, scores[0], *(name for name in MEASURES if name not in left), *scores[1:]]
 
 
 def name_groups(connection: duckdb.DuckDBPyConnection, sources: Sequence[Source]) -> dict[Who, str]:
@@ -202,14 +214,14 @@ def _group(
     means = ", ".join(f"CAST(avg({sql_of(each)}) AS DOUBLE) AS m{at}" for at, each in enumerate(measures))
     by_world = "task_name, seed, CASE WHEN seed IS NULL THEN episode_id END"
     found = connection.execute(
-        f"SELECT task_name, seed, {means}, coalesce(min(env_id) || ' ' || CAST(seed AS VARCHAR), "
-        f"min(episode_id)) FROM g WHERE group_name = ? GROUP BY {by_world} "
+        f"SELECT task_name, seed, {means}, bool_or(own_group IS NOT NULL), min(room) FROM g "
+        f"WHERE group_name = ? GROUP BY {by_world} "
         "ORDER BY task_name, seed, min(episode_id)",
         [name],
     ).fetchall()
     place = {task: number for number, task in enumerate(tasks)}
     worlds = tuple(None if row[1] is None else (row[0], row[1]) for row in found)
-    columns = _columns([row[2:-1] for row in found], len(measures))
+    columns = _columns([row[2:-2] for row in found], len(measures))
     models = [
         model
         for (model,) in connection.execute(
@@ -235,6 +247,7 @@ def _group(
         values={each: columns[:, at] for at, each in enumerate(measures)},
         by_model={each: by_model[:, :, at] for at, each in enumerate(measures)} if len(models) > 1 else {},
         rooms=np.unique([row[-1] for row in found], return_inverse=True)[1].astype(np.int64),
+        has_groups=any(row[-2] for row in found),
     )
 
 
@@ -291,6 +304,13 @@ def _scores(stores: Sequence[Store], more: Sequence[str]) -> list[str]:
     """Return the name of the return in these stores, then the further requested metrics."""
     known = {m.name for store in stores for m in store.manifest.metrics if m.level == "episode"}
     score = RETURN_NAME if RETURN_NAME in known else TOTAL_REWARD
+    own = stores[0].manifest.source.get("evaluation")
+    if isinstance(own, dict) and any(
+        metric.name == own.get(SCORE) and metric.kind == FeedbackKind.FLOAT
+        for store in stores
+        for metric in store.manifest.metrics
+    ):
+        score = str(own[SCORE])
     for name in more:
         if name not in known and name != TOTAL_REWARD:
             raise QueryError(
@@ -335,4 +355,5 @@ def paired(one: Group, other: Group) -> Pairs:
         {name: value[mine] for name, value in one.by_model.items()},
         {name: value[theirs] for name, value in other.by_model.items()},
         None if one.rooms is None else one.rooms[mine],
+        one.has_groups,
     )

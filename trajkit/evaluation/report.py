@@ -38,7 +38,9 @@ _OUTSIDE = """
 """
 _UNJUDGED = """
     SELECT group_name, count(*), count(*) FILTER (outcome IN ('unknown', 'error')) AS n_unjudged FROM g
-    GROUP BY group_name HAVING n_unjudged > 0 ORDER BY group_name
+    GROUP BY group_name
+    HAVING n_unjudged > 0 AND EXISTS (FROM g WHERE outcome IN ('success', 'failure', 'truncated', 'error'))
+    ORDER BY group_name
 """
 _REPEATED = """
     SELECT group_name, count(*), count(DISTINCT (task_name, seed)) AS n_worlds, count(DISTINCT store),
@@ -178,7 +180,15 @@ class _Reading:
                 decoding=group.who.decoding,
                 n_worlds=group.n_worlds,
                 estimates=tuple(
-                    estimates(group.values, self._tasks, group.places, self._how, group.by_model, group.rooms)
+                    estimates(
+                        group.values,
+                        self._tasks,
+                        group.places,
+                        self._how,
+                        group.by_model,
+                        group.rooms,
+                        has_groups=group.has_groups,
+                    )
                 ),
                 per_success=tuple(per_success(self._connection, group, self._how)),
                 models=tuple(models),
@@ -305,8 +315,12 @@ def notes_on(
         if n_stores > 1:
             yield f"{name} is in {n_stores} stores: NAME=STORE tells them apart if they are different models"
     shared = {(group.n_worlds, n) for group in groups if (n := n_rooms(group.rooms)) is not None}
+    has_groups = any(group.has_groups for group in groups)
     for n_worlds, n in sorted(shared):
-        yield f"{n_worlds:,} worlds are {n:,} rooms, one for each seed; intervals are over rooms"
+        if has_groups:
+            yield f"{n_worlds:,} prompts are of {n:,} groups: intervals are over groups, without a test"
+        else:
+            yield f"{n_worlds:,} worlds are {n:,} rooms, one for each seed; intervals are over rooms"
     without = sum(world is None for group in groups for world in group.worlds)
     if without:
         yield f"{without:,} episodes have no seed: they cannot be paired"

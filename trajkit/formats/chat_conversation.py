@@ -26,6 +26,7 @@ from trajkit.schema import (
 )
 from trajkit.schema.base import JsonObject
 
+_ANTHROPIC = ("tool_use", "tool_result", "thinking")
 _CALLS = ("tool_call", "tool_calls")
 
 
@@ -136,7 +137,7 @@ class Respeller:
         parts = sent.get("content")
         if not isinstance(parts, list) or not all(isinstance(part, dict) for part in parts):
             return [sent]
-        if any(part.get("type") in ("tool_use", "tool_result", "thinking") for part in parts):
+        if any(part.get("type") in _ANTHROPIC or isinstance(part.get("source"), dict) for part in parts):
             return self._of_anthropic(sent, parts, where)
         if parts and all(isinstance(part.get("value"), str) for part in parts):
             return self._of_llama_factory(sent, parts, where)

@@ -8,12 +8,32 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 from trajkit._core.files import replacing
 from trajkit.errors import ConfigError
-from trajkit.registry.toml_file import Configuration, TomlFile
 from trajkit.schema import Model
 from trajkit.schema.manifest import Sha256
+
+
+class Written(Protocol):
+    """A file of a configuration."""
+
+    @property
+    def path(self) -> Path:
+        """Where it is."""
+
+    @property
+    def text(self) -> str:
+        """Its content."""
+
+
+class Configuration(Protocol):
+    """The files of a gateway's configuration, whatever the gateway."""
+
+    @property
+    def files(self) -> Sequence[Written]:
+        """At least one."""
 
 
 class ChangedFile(Model):
@@ -29,7 +49,7 @@ class ChangedFile(Model):
     """Digest of the bytes that were written."""
 
 
-def changed_files(before: Configuration, after: Configuration) -> Iterator[tuple[TomlFile, TomlFile]]:
+def changed_files(before: Configuration, after: Configuration) -> Iterator[tuple[Written, Written]]:
     """Return the files that differ, each before and after."""
     for old, new in zip(before.files, after.files, strict=True):
         if old.text != new.text:
@@ -142,7 +162,7 @@ def _refuse_read_only(path: Path) -> None:
         )
 
 
-def _refuse_changed(old: TomlFile) -> None:
+def _refuse_changed(old: Written) -> None:
     _refuse_read_only(old.path)
     if old.path.read_bytes() != old.text.encode("utf-8"):
         raise ConfigError(
@@ -151,7 +171,7 @@ def _refuse_changed(old: TomlFile) -> None:
         )
 
 
-def _write(old: TomlFile, new: TomlFile, backup: Path) -> ChangedFile:
+def _write(old: Written, new: Written, backup: Path) -> ChangedFile:
     goal = old.path.resolve()  # replace the target of a link, not the link
     backup.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(goal, backup)

@@ -84,12 +84,12 @@ class Registration(Model):
     """Id of the registration in this ledger."""
     model: TunedModel
     """The model of the variant."""
-    function: Name
-    """Function of the variant."""
+    function: Name | None = None
+    """Function of the variant; None with a gateway that has no functions, such as LiteLLM."""
     variant: Name
-    """Name of the variant."""
-    template_variant: Name
-    """The variant whose prompts it uses."""
+    """Name of the variant, or of the model as clients of the gateway call it."""
+    template_variant: Name | None = None
+    """The variant whose prompts it uses; None with a gateway that has no prompts."""
     config: Name
     """The configuration: absolute path of a file, or a pattern of several files."""
     files: tuple[ChangedFile, ...] = ()
@@ -98,6 +98,11 @@ class Registration(Model):
     """Time of the registration."""
     trajkit_version: Name
     """Version of trajkit that wrote it."""
+
+    @property
+    def title(self) -> str:
+        """Function and variant, or the name alone."""
+        return self.variant if self.function is None else f"{self.function}/{self.variant}"
 
 
 class Undone(Model):

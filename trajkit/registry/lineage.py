@@ -271,7 +271,7 @@ class Lineage:
 
 
 def _names(registration: Registration) -> tuple[str, str]:
-    return registration.variant, f"{registration.function}/{registration.variant}"
+    return registration.variant, registration.title
 
 
 def _sides(model: TunedModel) -> list[Learned]:

@@ -97,6 +97,8 @@ class Session:
     scores: Sequence[Score] = ()
     agent_parents: Mapping[str, str] = field(default_factory=dict)
     """By sub-agent run the run that started it; a run that is not here was started by the session's agent."""
+    run_origins: Mapping[str, JsonObject] = field(default_factory=dict)
+    """By sub-agent run what `origin` has more than the session's."""
     tags: Mapping[str, str] = field(default_factory=dict)
     origin: JsonObject = field(default_factory=dict)
     """Where it is in its source, and what else the source says of it."""
@@ -161,7 +163,8 @@ def _episode(
     name = names[run] if not is_first else session.session_id
     ids = {call.call_id for call in calls}
     scores = [one for one in session.scores if (is_first if one.call_id is None else one.call_id in ids)]
-    origin: JsonObject = {**session.origin, "session_id": session.session_id}
+    more = session.run_origins.get(run or "", {})
+    origin: JsonObject = {**session.origin, **more, "session_id": session.session_id}
     if not is_first:
         parent = session.agent_parents.get(run or "")
         origin["parent_episode_id"] = names.get(parent, session.session_id)

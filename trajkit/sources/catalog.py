@@ -13,7 +13,17 @@ GROUP = "trajkit.sources"
 """The group of entry points in which a package offers a source."""
 
 OWN: dict[str, str] = {
+    "langfuse": "trajkit.sources.langfuse.connect",
+    "mlflow": "trajkit.sources.mlflow.connect",
+    "phoenix": "trajkit.sources.phoenix.connect",
+    "claude-code": "trajkit.sources.coding.claude_code",
+    "codex": "trajkit.sources.coding.codex",
+    "opencode": "trajkit.sources.coding.opencode",
+    "pi": "trajkit.sources.coding.pi",
     "otel": "trajkit.sources.otel.connect",
+    "litellm": "trajkit.sources.litellm.connect",
+    "swe-agent": "trajkit.sources.swe_agent.connect",
+    "openai-agents": "trajkit.sources.openai_agents.connect",
 }
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 
@@ -51,7 +61,7 @@ def source_named(name: str) -> Source:
 
 
 def is_personal(name: str) -> bool:
-    """Whether a name is of a source whose records are of somebody's own machine."""
+    """Whether a source reads records of the user's own machine."""
     return name in source_names() and source_named(name).is_personal
 
 

@@ -3,7 +3,7 @@
 `step_index_of(inference_id, episode_id, function_name, variant_name, is_eval, is_train, tag_match, slot)` has
 one row per inference, `measured(metric_name, target_id, value)` the latest value per target,
 `eval_target(target_id)` what feedback marks as evaluation, `abandoned(target_id, reason)` the episodes that a
-rollout left half-played, `demonstrated(target_id)` the steps that somebody gave a better answer for (where
+rollout left half-played, `demonstrated(target_id)` the steps that have a demonstration (where
 only those are asked for); what the request asks in its own words has tables of its own
 (`trajkit.sources.question`). Out come `chosen_step` (every step of the kept episodes, with the reason for
 which it is only context, or null) and `fate` (every episode, with the reason it left or null).
@@ -38,7 +38,7 @@ NOT_LAST = "not the last step"
 """Why a step is context only: the request asks for the last one."""
 
 NOT_DEMONSTRATED = "no demonstration"
-"""Why a step is context only, or an episode leaves: nobody said what the answer should have been."""
+"""Why a step is context only, or an episode leaves: it has no demonstration."""
 
 PURPOSE = """
     CASE WHEN bool_or(is_eval) OR bool_or(inference_id IN (FROM eval_target))
@@ -78,7 +78,7 @@ def settle(condition: MetricCondition, metric: KnownMetric) -> MetricCondition:
     """What a condition means for this metric: a boolean one without a bound asks for yes.
 
     Raises:
-        QueryError: The boolean metric is one that is minimised: yes is not what anybody wants.
+        QueryError: The boolean metric is minimised, so that true is the bad value.
     """
     if metric.kind != FeedbackKind.BOOLEAN or condition.min is not None or condition.max is not None:
         return condition

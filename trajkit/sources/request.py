@@ -56,7 +56,7 @@ class Targets(StrEnum):
     ANSWER = "answer"
     """What the model said."""
     DEMONSTRATION = "demonstration"
-    """What a person said it should have said, where somebody did; the answer is kept beside it."""
+    """The demonstration of a step, where it has one; the model's answer is kept beside it."""
 
 
 class Shard(Model):
@@ -78,7 +78,7 @@ class Earlier(Model):
     """A store that an export goes on from."""
 
     path: Annotated[Path, Field(exclude=True)]
-    """Where it is; not told to anybody who reads the new store."""
+    """Where it is; the new store does not record it."""
     digest: Sha256
     """Its digest."""
     as_of: UtcTime

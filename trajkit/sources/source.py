@@ -64,7 +64,7 @@ class Source:
     default_place: Callable[[], Path | None] = lambda: None
     """Where its records are when no path is given; None where there is no such place."""
     is_personal: bool = False
-    """Whether the records are of somebody's own machine, so that secrets in them are likely."""
+    """Whether the records come from the user's own machine, so that they probably hold secrets."""
     fidelity: Mapping[str, Fact]
     """What becomes of each field of `FIELDS`."""
 

@@ -21,6 +21,8 @@ class Wish(Model):
     """What the episodes were played for; None for what the documents say."""
     metrics: dict[Name, Text] = {}
     """Metrics of the episodes: names to places in the documents, such as `columns.reward`."""
+    tags: dict[Name, Text] = {}
+    """Tags of the episodes: names to places in the documents, such as `columns.customer`."""
     task: Text | None = None
     """Where a document says its task, such as `columns.task`; None for what the format says."""
     since: UtcTime | None = None

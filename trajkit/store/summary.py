@@ -285,7 +285,7 @@ def _sampled(summary: Summary) -> str:
 
 
 def _group_lines(noun: str, groups: tuple[GroupSummary, ...], n_groups: int) -> str:
-    if not groups:
+    if [(group.name, group.n_success) for group in groups] in ([], [(None, 0)]):
         return ""
     numbers = [Cell(heading, is_number=True) for heading in ("episodes", "steps", "success")]
     rows = [

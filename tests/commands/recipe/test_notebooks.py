@@ -10,8 +10,6 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from tests.matrix import daily
-
 FOLDER = Path(__file__).parents[3] / "recipes" / "notebooks"
 MACHINE = re.compile(r"/(?:tmp|root|home|Users|work|var)/|trajkit-notebook-|sk-|127\.0\.0\.1:\d")
 """Folders, addresses and keys."""
@@ -78,7 +76,8 @@ def test_a_notebook_shows_results_and_nothing_of_where_it_ran(name):
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("name", daily(NAMES, {"rounds"}))
+@pytest.mark.full
+@pytest.mark.parametrize("name", NAMES)
 def test_a_notebook_runs(name, tmp_path):
     made = build.source(name)
     for number, smaller in SMALLER[name].items():

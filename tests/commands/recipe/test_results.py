@@ -70,6 +70,7 @@ def test_worlds_that_are_measured_on_cannot_be_played_to_train(results: ModuleTy
     assert not lab.store("own").exists()
 
 
+@pytest.mark.full
 def test_a_model_is_shown_at_temperature_1_and_at_its_best(results: ModuleType, tmp_path: Path) -> None:
     (tmp_path / "trajkit.toml").touch()
     lab = results.Lab(tmp_path, 0, results.Size(episodes=1, worlds=1))

@@ -258,6 +258,7 @@ def test_clients_that_go_stop_their_own_answers(server: Running) -> None:
     assert time.monotonic() - before < NORMAL_S
 
 
+@pytest.mark.full
 def test_a_chat_template_without_end_fails_its_request_in_time(tmp_path: Path) -> None:
     loop = "{% for i in range(99999) %}"
     make_tiny(tmp_path)

@@ -530,6 +530,7 @@ def test_a_fork_does_not_write_into_the_journal_of_its_parent(server, wire, stor
     assert episodes()[0].n_steps == 2
 
 
+@pytest.mark.full
 def test_processes_of_their_own_record_at_once(server, wire, tmp_path):
     """As under pytest-xdist: each worker has a store of its own."""
     server.reply = lambda request: wire.Answer(wire.completion("yes"))

@@ -131,6 +131,7 @@ def test_a_job_lives_from_upload_to_result(aimock: str, stores: Path, tmp_path: 
     _life(OpenAIService(OTHER, aimock), stores, tmp_path)
 
 
+@pytest.mark.full
 def test_a_whole_job_keeps_to_the_specification_in_both_directions(
     between: str, stores: Path, tmp_path: Path
 ) -> None:

@@ -267,6 +267,7 @@ def test_a_training_that_was_killed_goes_on_to_the_same_adapter(
     assert all(np.abs(ours[name] - theirs[name]).max() < 1e-5 for name in ours)
 
 
+@pytest.mark.full
 def test_weights_of_good_and_bad_answers_count(trained: Callable[..., PreferenceTrained]) -> None:
     found: dict[str, float | None] = {}
     for name in ("desirable", "undesirable"):
@@ -413,6 +414,7 @@ def test_what_leaks_is_not_trained(
     assert allowed.job.leak["is_allowed"]
 
 
+@pytest.mark.full
 def test_kto_learns_from_a_store_by_outcome_or_condition(
     ready: Callable[..., tuple[Runs, Prepared]], store: Callable[..., Path]
 ) -> None:

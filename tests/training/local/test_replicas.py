@@ -41,6 +41,7 @@ def trained(folder: Path, base: str, **recipe: object) -> tuple[Runs, TuneJob]:
     return runs, job
 
 
+@pytest.mark.full
 def test_two_processes_learn_what_one_does_with_twice_the_batch(tmp_path: Path) -> None:
     base = make_tiny(tmp_path / "tiny")
     write_episodes(tmp_path / "train", [episode(n) for n in range(16)], kind="test")

@@ -93,6 +93,7 @@ def found(folder: Path) -> dict[str, dict[str, Any]]:
     return said
 
 
+@pytest.mark.full
 def test_memory_that_runs_out_names_what_to_change(found: dict[str, dict[str, Any]]) -> None:
     assert found["memory"]["error"] == "out of memory with batches of 64 rows"
     smaller = "--per-device-train-batch-size 32 --gradient-accumulation-steps 2"

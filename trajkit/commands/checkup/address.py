@@ -15,7 +15,7 @@ ANSWER_S = 5.0
 _LONGEST_ANSWER = 65_536
 
 UNREACHABLE = (OSError, ValueError, http.client.HTTPException)
-"""What `ask` and `reach` raise where nobody answers, or the address is none."""
+"""The errors of `ask` and `reach` where nothing answers, or the address is not valid."""
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
@@ -49,7 +49,7 @@ def ask(url: str, headers: Mapping[str, str] | None = None) -> Answer:
 
 
 def reach(host: str, port: int) -> None:
-    """Raise soon where nobody listens; the drivers of databases wait longer."""
+    """Raise quickly where nothing listens; the drivers of databases wait longer."""
     socket.create_connection((host, port), timeout=CONNECT_S).close()
 
 
@@ -63,7 +63,7 @@ def shown(url: str) -> str:
 
 
 def why(error: Exception) -> str:
-    """Why nobody answered, in a few words; an error's own text may hold the address."""
+    """Why nothing answered, in a few words; the text of the error may hold the address."""
     reason = error.reason if isinstance(error, urllib.error.URLError) else error
     if isinstance(reason, TimeoutError):
         return "it took too long"

@@ -21,7 +21,7 @@ _WORDS = {"well": "ok ", "note": "-- ", "broken": "BAD"}
 """The same where the output cannot say the signs."""
 _COLOURS = {"well": "green", "note": "yellow", "broken": "red"}
 _NARROWEST, _UNBOUND = 60, 10**6
-"""Columns: of the smallest terminal that is wrapped for, and of what is none."""
+"""Width in columns: the smallest that text is wrapped for, and the width where there is no terminal."""
 _NAMES = 16
 """Columns that a name is given; a longer one takes what it needs."""
 

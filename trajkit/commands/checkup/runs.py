@@ -34,7 +34,7 @@ def jobs() -> Iterator[Check]:
 
 
 def _job(runs: Runs, name: str) -> Check | None:
-    """What is to be said of a job; None where it has ended as it should."""
+    """What is wrong with a job; None where it ended well."""
     from trajkit.training.job import JobStatus
 
     title, again = f"job {name}", f"trajkit jobs resume {shlex.quote(name)}"

@@ -234,7 +234,7 @@ def _called(
 
 
 def _clear(step: PlannedStep) -> None:
-    """Remove what a killed step left: it is whole, as stores are, but nobody wrote down that it is."""
+    """Remove the output of a killed step: it may be whole, but the run folder does not say so."""
     if step.verb.name in _GOES_ON:
         return
     for path in step.leaves:

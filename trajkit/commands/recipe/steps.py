@@ -42,7 +42,7 @@ _OUTSIDE = {
     "reserve": "changes trajkit.toml",
 }
 _SCRIPTED = ("expert", "noisy-expert", "random", "local")
-"""Policies that ask nobody outside of this process."""
+"""Policies that call nothing outside of this process."""
 _HOSTED = "sends the rows to a service, which bills them"
 _TRAINING = ("sft ", "dpo ", "kto ", "rl ")
 

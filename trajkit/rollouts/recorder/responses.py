@@ -1,34 +1,16 @@
-"""Parse calls of the responses API to messages.
-
-There a conversation is a list of items. Consecutive items of the assistant (its reasoning, its text and the
-tools that it calls) become one message, because they are one answer.
-"""
+"""Parse calls of the responses API to messages; see `trajkit.formats.response_items`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from trajkit.formats.chat_parts import content_blocks, rest_of, text_of, tool_of, unknown
+from trajkit.formats.chat_parts import rest_of, tool_of
+from trajkit.formats.response_items import Item, item_of, messages_of_items
 from trajkit.rollouts.recorder.chat import Said, n_same
-from trajkit.schema import Block, Message, Role, TextBlock, ThoughtBlock, ToolCallBlock, ToolResultBlock
+from trajkit.schema import Message, Role, ToolCallBlock
 from trajkit.schema.base import JsonObject
 from trajkit.schema.content import message
 
-_ROLES = {role.value: role for role in Role} | {"developer": Role.SYSTEM}
-_OF_THE_TOOLS = frozenset(
-    {
-        "function_call_output",
-        "custom_tool_call_output",
-        "computer_call_output",
-        "local_shell_call_output",
-        "shell_call_output",
-        "apply_patch_call_output",
-        "mcp_approval_response",
-    }
-)
-"""Items that the caller sends as the result of a tool; all others without a role are the model's."""
-_MARKS = ("id", "status", "type")
 _NOT_SETTINGS = (
     "input",
     "instructions",
@@ -49,13 +31,6 @@ _SAID_OF_RESPONSE = (
 )
 
 
-class _Item(NamedTuple):
-    """An item as blocks of one role."""
-
-    role: Role
-    blocks: tuple[Block, ...]
-
-
 class ResponsesReader:
     """Parses the requests of a conversation; items that were parsed before are not parsed again.
 
@@ -66,7 +41,7 @@ class ResponsesReader:
 
     def __init__(self, names: dict[str, str]) -> None:
         self._sent: list[Any] = []
-        self._items: list[_Item] = []
+        self._items: list[Item] = []
         self._names = names
 
     def messages(self, sent: Any) -> tuple[Message, ...]:
@@ -80,9 +55,9 @@ class ResponsesReader:
                 self._items.append(self._read(one))
         finally:
             self._sent = list(sent[: len(self._items)])
-        return tuple(_grouped(self._items))
+        return tuple(messages_of_items(self._items))
 
-    def _read(self, item: Any) -> _Item:
+    def _read(self, item: Any) -> Item:
         read = item_of(item, self._names)
         self._names.update(
             {block.id: block.name for block in read.blocks if isinstance(block, ToolCallBlock)}
@@ -139,81 +114,6 @@ class ResponsesReader:
             is_failed=status in ("failed", "cancelled"),
             is_in_background=bool(answer.get("background")) and status in ("queued", "in_progress"),
         )
-
-
-def item_of(item: Any, names: dict[str, str]) -> _Item:
-    """Parse an item of a request's input, or of an answer's output.
-
-    Args:
-        item: The JSON object.
-        names: Names of the tools that were called before, by the id of the call.
-    """
-    if not isinstance(item, dict):
-        return _Item(Role.USER, (unknown(item),))
-    kind = item.get("type") or "message"
-    match kind:
-        case "message" if (role := _ROLES.get(item.get("role") or "")) is not None:
-            rest = rest_of(item, ("role", "content", *_MARKS))
-            return _Item(role, (*content_blocks(item.get("content")), *([unknown(rest)] if rest else ())))
-        case "reasoning":
-            return _Item(Role.ASSISTANT, (_thought(item),))
-        case "function_call":
-            return _Item(Role.ASSISTANT, _call(item))
-        case "function_call_output":
-            return _Item(Role.TOOL, _result(item, names))
-        case "item_reference" | "message":
-            return _Item(Role.USER, (unknown(item),))
-        case _:
-            return _Item(Role.TOOL if kind in _OF_THE_TOOLS else Role.ASSISTANT, (unknown(item),))
-
-
-def _grouped(items: Sequence[_Item]) -> list[Message]:
-    messages: list[Message] = []
-    blocks: list[Block] = []
-    for item in items:
-        if item.role == Role.ASSISTANT:
-            blocks.extend(item.blocks)
-            continue
-        if blocks:
-            messages.append(Message(role=Role.ASSISTANT, content=tuple(blocks)))
-            blocks = []
-        messages.append(Message(role=item.role, content=item.blocks))
-    if blocks:
-        messages.append(Message(role=Role.ASSISTANT, content=tuple(blocks)))
-    return messages
-
-
-def _thought(item: dict[str, Any]) -> ThoughtBlock:
-    texts = [part.get("text") or "" for part in item.get("content") or () if isinstance(part, dict)]
-    rest = rest_of(item, ("content", "summary", "encrypted_content", "status", "type"))
-    return ThoughtBlock(
-        text="".join(texts) if texts else None,
-        signature=item.get("encrypted_content"),
-        summary=tuple(item.get("summary") or ()) or None,
-        extra_data=rest or None,
-    )
-
-
-def _call(item: dict[str, Any]) -> tuple[Block, ...]:
-    call_id = text_of(item.get("call_id") or item.get("id"))
-    name, arguments = text_of(item.get("name")), text_of(item.get("arguments"))
-    call = ToolCallBlock(id=call_id, name=name, arguments=arguments)
-    rest = rest_of(item, ("call_id", "name", "arguments", *_MARKS))
-    return (call, unknown({"tool_call_id": call_id, **rest})) if rest else (call,)
-
-
-def _result(item: dict[str, Any], names: dict[str, str]) -> tuple[Block, ...]:
-    call_id = text_of(item.get("call_id"))
-    inner = content_blocks(item.get("output"))
-    text = "".join(block.text for block in inner if isinstance(block, TextBlock))
-    name = text_of(item.get("name")) or names.get(call_id, "")
-    others = tuple(block for block in inner if not isinstance(block, TextBlock))
-    rest = rest_of(item, ("call_id", "output", "name", *_MARKS))
-    return (
-        ToolResultBlock(id=call_id, name=name, result=text),
-        *others,
-        *([unknown(rest)] if rest else ()),
-    )
 
 
 def _finish_reason(answer: dict[str, Any], completion: Message | None) -> str | None:

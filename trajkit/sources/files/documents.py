@@ -19,7 +19,7 @@ from trajkit.formats.document import BadDocument, Reading
 from trajkit.formats.sts import is_sts, read_sts
 from trajkit.sources.files.found import MOST_BYTES, Found, Unread
 from trajkit.sources.files.known import kind_named, kind_of
-from trajkit.sources.files.texts import json_of, lines_of, opened, read_whole, value_of
+from trajkit.sources.files.texts import Line, json_of, lines_of, opened, read_whole, value_of
 from trajkit.sources.files.walk import files_under, shown_path
 
 LINES = (".jsonl", ".ndjson")
@@ -70,13 +70,14 @@ def _of_lines(path: Path, place: str, name: str, within: Path | None) -> Iterato
     try:
         with opened(path, within) as file:
             for line in lines_of(file):
-
-                def read(line: Any = line) -> tuple[Reading | Rows, bytes]:
-                    return _read(value_of(line), name), line.data
-
-                yield _attempt(f"{place}:{line.number}", read)
+                yield line_document(line, place, name)
     except BadDocument as error:
         yield Found(place, problem=error.problem)
+
+
+def line_document(line: Line, place: str, name: str) -> Found:
+    """The document in a line of a file, of a format of JSON values."""
+    return _attempt(f"{place}:{line.number}", lambda: (_read(value_of(line), name), line.data))
 
 
 def _of_json(path: Path, place: str, name: str, within: Path | None) -> Iterator[Found]:

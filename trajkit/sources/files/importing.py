@@ -36,6 +36,7 @@ def import_files(
     *,
     success: Success | None = None,
     on_progress: Callable[[str, int, int | None], None] = lambda _what, _done, _total: None,
+    read: Callable[[str, str, Wish], Iterator[Found | Unread]] | None = None,
 ) -> tuple[Imported, LineageEntry]:
     """Read a file, a folder or what is at a URL into a new store. Memory holds one document, and the ids.
 
@@ -45,6 +46,7 @@ def import_files(
         wish: How to read it.
         success: `wish.success`, taken apart.
         on_progress: Told how many documents were seen.
+        read: Reads what is at a place, of a format; None for `found_at`, which reads all of it.
 
     Raises:
         RequestError: There is nothing there, or the format is not known.
@@ -64,7 +66,7 @@ def import_files(
     intake = Intake(name, wish, success)
     path = shown_place(place)
     with Spool(goal.absolute()) as spool:
-        for n_seen, found in enumerate(_found(place, name, wish), 1):
+        for n_seen, found in enumerate((read or found_at)(place, name, wish), 1):
             on_progress(f"reading {name}", n_seen, None)
             for taken in intake.take(found):
                 if isinstance(taken, Episode):
@@ -111,7 +113,8 @@ def format_at(place: str) -> str:
     return recognise(Path(place))
 
 
-def _found(place: str, name: str, wish: Wish) -> Iterator[Found | Unread]:
+def found_at(place: str, name: str, wish: Wish) -> Iterator[Found | Unread]:
+    """Read everything at a path or URL, of a format or source."""
     if name in source_names():
         yield from source_named(name).read(place, wish)
         return

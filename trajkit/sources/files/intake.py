@@ -63,6 +63,8 @@ class Imported(Model):
     """Files that no document is in, by suffix."""
     problems: tuple[str, ...]
     """The first few of what was wrong, with its place."""
+    places: dict[str, str] = {}
+    """What is wrong at each of these places, without the wrong value."""
     store: Path
     """The store that now exists."""
     digest: str
@@ -105,6 +107,7 @@ class Intake:
         self._missing: Counter[str] = Counter()
         self._unread: Counter[str] = Counter()
         self._shown: list[str] = []
+        self._places: dict[str, str] = {}
         self._columns: set[str] = set()
         self._found: set[str] = set()  # places that were asked for
         self._measured: set[str] = set()
@@ -201,6 +204,8 @@ class Intake:
         self._left[f"cannot be read: {problem.kind}"] += 1
         if len(self._shown) < _MOST_SHOWN:
             self._shown.append(f"{place}: {problem}")
+            where = "" if problem.where == "the document" else f" at {problem.where}"
+            self._places[place] = f"{problem.kind}{where}"
 
     def _free_id(self, wanted: str, found: Found, *, is_named: bool) -> str | None:
         """An id that no other episode has; None where the document's own id is taken."""
@@ -227,6 +232,8 @@ class Intake:
         metrics = {**episode.metrics, **self._metrics(episode)}
         if self._wish.metrics:
             update["metrics"] = metrics
+        if tags := self._tags(episode):
+            update["tags"] = {**episode.tags, **tags}
         if self._wish.task is not None and (task := self._at(episode, self._wish.task)) is not None:
             update["task"] = task if isinstance(task, str) else json.dumps(task)
         self._measured.update(metrics)
@@ -250,6 +257,15 @@ class Intake:
             found[name] = number if isinstance(number, bool) else float(number)
         return found
 
+    def _tags(self, episode: Episode) -> dict[str, str]:
+        """What a document says of the tags that were asked for."""
+        found = {name: self._at(episode, place) for name, place in self._wish.tags.items()}
+        return {
+            name: value if isinstance(value, str) else json.dumps(value)
+            for name, value in found.items()
+            if value is not None
+        }
+
     def _at(self, episode: Episode, place: str) -> Any:
         """What stands at a place of what a document says beside its messages."""
         value: Any = episode.origin or {}
@@ -264,7 +280,7 @@ class Intake:
     def _refuse_unfound(self) -> None:
         """Fail where a name that a person typed is of nothing that was read."""
         known = ", ".join(sorted(self._columns)) or "nothing beside the messages"
-        for place in (*self._wish.metrics.values(), self._wish.task):
+        for place in (*self._wish.metrics.values(), *self._wish.tags.values(), self._wish.task):
             if place is not None and place not in self._found:
                 raise RequestError(f"no document has {place!r}", hint=f"they have: {known}")
         if self._success is not None and self._success.metric not in self._measured:
@@ -323,6 +339,7 @@ class Intake:
             missing=dict(sorted(self._missing.items())),
             unread=dict(sorted(self._unread.items())),
             problems=tuple(self._shown),
+            places=self._places,
             store=goal,
             digest=manifest.digest,
         )

@@ -8,6 +8,8 @@ const MOST_METRICS = 3;
 // The columns for these rows: `{name, label, kind, cell(row)}`.
 export function columnsOf(stores, rows) {
   const most = (value) => Math.max(...rows.map((row) => Math.abs(Number(value(row) ?? 0))), 0);
+  // a column of nothing is left out, as of traffic without rewards
+  const has = (value) => rows.some((row) => (value(row) ?? null) !== null);
   const isMeasured = (name) => rows.some((row) => (row.metrics?.[name] ?? null) !== null);
   const metrics = stores.metrics
     .filter(({ name }) => isMeasured(name) && !isReturn(rows, name))
@@ -21,14 +23,14 @@ export function columnsOf(stores, rows) {
       kind: "text",
       cell: (row) => facetName(stores, "store", row.store),
     },
-    {
+    has((row) => row.variant ?? row.model) && {
       name: "variant",
       label: "Variant",
       kind: "text",
       cell: (row) => short(row.variant ?? row.model ?? "", 60),
     },
     { name: "outcome", label: "Outcome", kind: "text", cell: (row) => outcomeMark(row.outcome) },
-    bar("reward", "Return", (row) => row.reward, most),
+    has((row) => row.reward) && bar("reward", "Return", (row) => row.reward, most),
     bar("n_steps", "Steps", (row) => row.n_steps, most),
     ...metrics.map(({ name }) => ({
       name: `metric.${name}`,
@@ -36,7 +38,12 @@ export function columnsOf(stores, rows) {
       kind: "number is-metric",
       cell: (row) => number(row.metrics?.[name]),
     })),
-    { name: "n_input_tokens", label: "Tokens", kind: "number", cell: tokensOf },
+    has((row) => row.tokens?.input ?? row.tokens?.output) && {
+      name: "n_input_tokens",
+      label: "Tokens",
+      kind: "number",
+      cell: tokensOf,
+    },
   ].filter(Boolean);
 }
 

@@ -5,14 +5,14 @@ import { folded, h } from "./dom.js";
 import { count, moment, number, short } from "./format.js";
 import { facetName, outcomeClass } from "./naming.js";
 import { compareAddress } from "./route.js";
-import { MARKS } from "./step.js";
+import { MARKS, sightOf } from "./step.js";
 
 // The head of an episode.
 export function episodeHead(stores, found, steps) {
   const heading = h(
     "h1",
     { tabindex: "-1", dir: "auto" },
-    short(found.mission ?? (found.task ? `${found.task}, seed ${found.seed ?? "unknown"}` : found.id), 300),
+    short(found.mission ?? worldOf(found) ?? sightOf(steps[0] ?? {}) ?? found.id, 300),
   );
   return h(
     "header",
@@ -24,6 +24,11 @@ export function episodeHead(stores, found, steps) {
   );
 }
 
+// What stands for the mission of an episode in a world; null for traffic, which begins with what a user said.
+function worldOf({ task, seed }) {
+  return task ? `${task}, seed ${seed ?? "unknown"}` : null;
+}
+
 function factsOf(stores, found) {
   const tokens =
     found.tokens &&
@@ -31,7 +36,7 @@ function factsOf(stores, found) {
     `${count(found.tokens.input)} → ${count(found.tokens.output)}`;
   const facts = [
     ["outcome", outcomeMark(found.outcome)],
-    ["return", number(found.reward)],
+    ["return", (found.reward ?? null) === null && !found.task ? null : number(found.reward)],
     ["steps", count(found.n_steps)],
     ["task", found.task],
     ["seed", found.seed],
@@ -39,7 +44,7 @@ function factsOf(stores, found) {
     ["model", found.model],
     ["split", found.split],
     ["tokens", tokens],
-    ["purpose", found.purpose],
+    ["purpose", found.purpose === "unknown" ? null : found.purpose],
     stores.stores.length > 1 && ["store", facetName(stores, "store", found.store)],
     ...Object.entries(found.metrics ?? {})
       .filter(([name]) => !isReturn([found], name))

@@ -69,7 +69,7 @@ export function flag({ kind, text }) {
 // The action that the answer named, and the one that was carried out where that is another.
 export function actionOf(step) {
   if (step.action === null || step.action === undefined) return null;
-  const named = cutValue(step.action)?.text ?? said(step.action);
+  const named = cutValue(step.action)?.text ?? toolsOf(step.action) ?? said(step.action);
   const done = step.executed_action ?? null;
   const isOther = done !== null && done !== step.action;
   return h(
@@ -80,16 +80,23 @@ export function actionOf(step) {
   );
 }
 
+// The names of the tools that an action calls; null where it calls none.
+function toolsOf(action) {
+  const isCalls = Array.isArray(action) && action.length && action.every((call) => typeof call?.name === "string");
+  return isCalls ? action.map(({ name }) => name).join(" and ") : null;
+}
+
 // Reward, return, tokens and time.
 export function numbers(step, total) {
   const tokens =
     (step.input_tokens ?? step.output_tokens ?? null) !== null &&
     `${brief(step.input_tokens)} → ${brief(step.output_tokens)}`;
   const reward = step.reward ?? null;
+  const hasReturn = reward !== null || (total ?? null) !== null;
   return h(
     "span",
     { class: "numbers" },
-    h(
+    hasReturn && h(
       "span",
       {
         class: `reward${reward > 0 ? " is-up" : reward < 0 ? " is-down" : ""}`,
@@ -97,7 +104,7 @@ export function numbers(step, total) {
       },
       reward === null ? "no reward" : [h("span", { class: "unit" }, "reward "), signed(reward)],
     ),
-    h("span", { title: "return so far" }, "Σ ", number(total)),
+    hasReturn && h("span", { title: "return so far" }, "Σ ", number(total)),
     tokens &&
       h(
         "span",

@@ -91,7 +91,7 @@ class Unreadable:
         return any([*found, *(self._mend(calls, number, _OF_CALLS) for number in numbers)])
 
     def note(self, ids: Sequence[str], reason: str) -> None:
-        """Say why rows cannot be read; what was said of a row first stays."""
+        """Record why rows cannot be read; the first reason given for a row stays."""
         with self._lock:
             for row_id in ids:
                 self._reasons.setdefault(row_id, reason)

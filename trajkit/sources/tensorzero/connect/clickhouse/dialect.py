@@ -1,4 +1,4 @@
-"""TensorZero's tables in ClickHouse, and ClickHouse's SQL for what is said of them.
+"""TensorZero's tables in ClickHouse, and the SQL for them.
 
 Ids are compared and ordered as 128-bit integers: ClickHouse does not sort its UUID type by time.
 """

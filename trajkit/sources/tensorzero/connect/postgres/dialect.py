@@ -1,4 +1,4 @@
-"""TensorZero's tables in Postgres, and Postgres's SQL for what is said of them.
+"""TensorZero's tables in Postgres, and the SQL for them.
 
 An inference is stored in two tables: a narrow one, and one with its payload, which may have expired earlier.
 There is no `tool_params`: a function's own tools are in its configuration only. UUIDv7 compare as their bytes

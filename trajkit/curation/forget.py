@@ -1,0 +1,126 @@
+"""Find the stores that hold some episodes, and write them again without these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import duckdb
+import pyarrow as pa
+
+from trajkit.curation.derive import deriving
+from trajkit.curation.pair_file import DATA_NAME as PAIRS_DATA
+from trajkit.curation.pair_file import MANIFEST_NAME as PAIRS_MANIFEST
+from trajkit.schema import Left, Manifest
+from trajkit.store.engine import connect, scan
+from trajkit.store.reader import open_store
+
+REASON = "forgotten"
+"""Why an episode leaves, as the history of the new store says."""
+
+_MANIFEST = "manifest.json"
+
+
+class Holder(NamedTuple):
+    """A folder with episodes that are to be forgotten."""
+
+    path: Path
+    is_pairs: bool
+    """Whether it holds preference pairs; else it is a store."""
+    n_episodes: int
+    """How many of them it has; of pairs, how many rows are made of them."""
+    n_steps: int
+    """Their steps; 0 for pairs."""
+    n_others: int
+    """Its other episodes, or pairs."""
+
+
+def _is_one(column: str = "episode_id") -> str:
+    """The condition on an id to be of one of the episodes, or of a sub-agent of one."""
+    return (
+        f"({column} IN (SELECT id FROM forgotten)"
+        f" OR EXISTS (FROM forgotten WHERE starts_with({column}, id || '/')))"
+    )
+
+
+def holders(folder: Path, episode_ids: Collection[str]) -> Iterator[Holder]:
+    """Yield every store and set of pairs below a folder that has one of the episodes, by path.
+
+    Raises:
+        StoreError: A store cannot be read.
+    """
+    for parent, folders, files in os.walk(folder):
+        folders.sort()
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        path = Path(parent)
+        if _MANIFEST in files or PAIRS_MANIFEST in files:
+            folders.clear()
+            found = _in_pairs(path, episode_ids) if PAIRS_MANIFEST in files else _in_store(path, episode_ids)
+            if found.n_episodes:
+                yield found
+
+
+def forget(store: Path, episode_ids: Collection[str], goal: Path) -> Manifest:
+    """Write a store again without some episodes and those of their sub-agents.
+
+    The history counts them and does not name them.
+
+    Raises:
+        StoreError: The store cannot be read, or `goal` exists.
+        NothingMatched: No episode would stay.
+    """
+    with deriving(store) as derivation:
+        connection = derivation.connection
+        _list(connection, episode_ids)
+        connection.execute(f"CREATE TABLE trajkit_staying AS FROM episodes WHERE NOT {_is_one()}")
+        counts = _counts(connection, "episodes")
+        left = Left(reason=REASON, n_episodes=counts.n_episodes, n_steps=counts.n_steps)
+        return derivation.write(
+            goal,
+            verb="forget",
+            arguments={"n_episodes": left.n_episodes},
+            kept="trajkit_staying",
+            left=(left,),
+        )
+
+
+class _Counts(NamedTuple):
+    n_episodes: int
+    n_steps: int
+    n_others: int
+
+
+def _counts(connection: duckdb.DuckDBPyConnection, episodes: str) -> _Counts:
+    is_one = _is_one()
+    (row,) = connection.execute(
+        f"SELECT count(*) FILTER (WHERE {is_one}), coalesce(sum(n_steps) FILTER (WHERE {is_one}), 0)::BIGINT,"
+        f" count(*) FILTER (WHERE NOT {is_one}) FROM {episodes}"
+    ).fetchall()
+    return _Counts(*row)
+
+
+def _in_store(path: Path, episode_ids: Collection[str]) -> Holder:
+    store = open_store(path)
+    with connect() as connection:
+        _list(connection, episode_ids)
+        return Holder(path, False, *_counts(connection, scan(store.parts("episodes"))))
+
+
+def _in_pairs(path: Path, episode_ids: Collection[str]) -> Holder:
+    is_one = f"({_is_one('chosen_episode_id')} OR {_is_one('rejected_episode_id')})"
+    with connect() as connection:
+        _list(connection, episode_ids)
+        ((n, n_others),) = connection.execute(
+            f"SELECT count(*) FILTER (WHERE {is_one}), count(*) FILTER (WHERE NOT {is_one})"
+            f" FROM {scan([path / PAIRS_DATA])}"
+        ).fetchall()
+    return Holder(path, True, n, 0, n_others)
+
+
+def _list(connection: duckdb.DuckDBPyConnection, episode_ids: Collection[str]) -> None:
+    given = pa.table({"id": pa.array(sorted(episode_ids), pa.string())})
+    connection.register("given_ids", given)
+    connection.execute("CREATE TEMP TABLE forgotten AS SELECT id FROM given_ids")
+    connection.unregister("given_ids")

@@ -1,0 +1,1 @@
+"""One page about logs that somebody has just been handed."""

@@ -1,0 +1,1 @@
+"""Sources: the session files of coding agents, one module per program."""

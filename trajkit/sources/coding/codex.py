@@ -1,0 +1,362 @@
+"""Codex: `~/.codex/sessions/YYYY/MM/DD/rollout-*.jsonl`, a file of a session or of a sub-agent.
+
+A file is a list of items as the model read and wrote them (`response_item`) and of events (`event_msg`).
+The items of one answer stand together. The tools that were offered are not logged. The system prompt is
+logged whole; Codex sends it without the sections on tools that are not there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from trajkit.formats.document import BadDocument, objects_at, part_of, shown, text_at
+from trajkit.formats.response_items import item_of
+from trajkit.schema import Message, Role, ToolCallBlock
+from trajkit.schema.base import JsonObject
+from trajkit.schema.content import message
+from trajkit.sources.calls import Call, Session, found_of
+from trajkit.sources.coding.lines import (
+    CUT_LINE,
+    NO_ANSWER,
+    NO_SYSTEM_PROMPT,
+    Lines,
+    Place,
+    home_folder,
+    looks_like,
+    moment_at,
+    place_of,
+    session_files,
+    sum_at,
+)
+from trajkit.sources.coding.tree import Entry, run_of
+from trajkit.sources.files.found import Found
+from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.wish import Wish
+
+_INTERNAL = ("internal_chat_message_metadata_passthrough", "metadata")
+"""Fields of an item that the model does not see."""
+_EFFORT = ("effort", "summary", "personality")
+
+
+def read(path: str, _wish: Wish) -> Iterator[Found]:
+    """Yield the sessions of a file or folder, each with its sub-agents and branches."""
+    place = place_of(path)
+    parents: dict[str, str] = {}
+    files: dict[str, Path] = {}
+    for file in session_files(place):
+        name, parent = _ids(file, place)
+        files[name] = file
+        if parent is not None:
+            parents[name] = parent
+    below: dict[str, list[str]] = {}
+    for name in files:
+        top, seen = name, {name}
+        while (above := parents.get(top)) in files and above not in seen:
+            top = above
+            seen.add(top)
+        below.setdefault(top, []).append(name)
+    for top, names in below.items():
+        names.sort(key=lambda name: name != top)
+        yield _found([files[name] for name in names], place)
+
+
+def _ids(path: Path, place: Place) -> tuple[str, str | None]:
+    """The id of a file's session, and that of the session that started it."""
+    try:
+        meta = part_of(next(iter(Lines(path, place)), {}), "payload")
+        spawn = part_of(part_of(meta, "source"), "subagent") if isinstance(meta.get("source"), dict) else {}
+        above = meta.get("parent_thread_id") or part_of(spawn, "thread_spawn").get("parent_thread_id")
+    except BadDocument:
+        return str(path), None  # it is read again, and refused
+    name = meta.get("id")
+    return name if isinstance(name, str) else str(path), above if isinstance(above, str) else None
+
+
+def _found(paths: list[Path], place: Place) -> Found:
+    first = place.shown(paths[0])
+    logs: list[_Log] = []
+    is_cut = False
+    lines: Lines | None = None
+    try:
+        for path in paths:
+            lines, log = Lines(path, place), _Log()
+            for line in lines:
+                log.add(line)
+            log.close()
+            is_cut |= lines.is_cut
+            logs.append(log)
+        lines = None
+        session = _session(logs, is_cut=is_cut)
+    except BadDocument as error:
+        return Found(lines.at if lines else first, problem=error.problem)
+    return found_of(session, first) if session.calls else Found(first, aside=NO_ANSWER)
+
+
+def _session(logs: list[_Log], *, is_cut: bool) -> Session:
+    calls: list[Call] = []
+    origins: dict[str, JsonObject] = {}
+    parents: dict[str, str] = {}
+    main = logs[0]
+    for log in logs:
+        name = None if log is main else log.session_id
+        run = run_of(log.entries, agent_run=name)
+        calls += run.calls
+        origins |= run.origins
+        parents |= run.parents
+        if name is not None:
+            origins[name] = log.origin
+            if log.parent not in (None, main.session_id):
+                parents[name] = str(log.parent)
+    has_system = all(log.has_system for log in logs)
+    return Session(
+        session_id=main.session_id,
+        source="codex",
+        calls=calls,
+        agent_parents=parents,
+        run_origins=origins,
+        origin=main.origin,
+        missing=(*([CUT_LINE] if is_cut else []), *([] if has_system else [NO_SYSTEM_PROMPT])),
+    )
+
+
+class _Log:
+    """The lines of a file, and what they say together."""
+
+    def __init__(self) -> None:
+        self.session_id = ""
+        self.parent: str | None = None
+        self.origin: JsonObject = {}
+        self.entries: list[Entry] = []
+        self.has_system = False
+        self._system: list[Message] = []
+        self._names: dict[str, str] = {}
+        self._answer: list[JsonObject] = []
+        self._last: Entry | None = None
+        """The entry of the latest answer."""
+        self._head: str | None = None
+        self._turns: list[tuple[str, str | None]] = []
+        """Each turn with the entry before it."""
+        self._model: str | None = None
+        self._settings: JsonObject = {}
+        self._agent: str | None = None
+        self._at: Any = None
+
+    def add(self, line: JsonObject) -> None:
+        """Read a line.
+
+        Raises:
+            BadDocument: It is not as Codex writes it.
+        """
+        kind, payload = line.get("type"), part_of(line, "payload")
+        if not self.session_id and kind != "session_meta":
+            raise BadDocument(
+                "not a session of Codex: its first line is no session_meta", "type", shown(kind)
+            )
+        at = line.get("timestamp")
+        match kind:
+            case "session_meta" if not self.session_id:  # a fork repeats the one of its origin
+                self._begin(payload)
+            case "turn_context":
+                self._model = payload.get("model") or self._model
+                self._settings = {name: payload[name] for name in _EFFORT if payload.get(name)}
+                self._turn(payload)
+            case "response_item":
+                self._item(payload, at)
+            case "compacted":
+                self._compact(payload, at)
+            case "token_usage_record":
+                self._count(part_of(payload, "usage"), payload.get("response_id"))
+            case "event_msg":
+                self._event(payload, at)
+
+    def _begin(self, meta: JsonObject) -> None:
+        self.session_id = text_at(meta.get("id"), "payload.id")
+        source = meta.get("source")
+        spawn = source.get("subagent") if isinstance(source, dict) else None
+        spawn = spawn.get("thread_spawn") if isinstance(spawn, dict) else None
+        self.parent = meta.get("parent_thread_id") or (spawn or {}).get("parent_thread_id")
+        self._agent = meta.get("agent_role") or meta.get("agent_nickname")
+        given = meta.get("base_instructions") or meta.get("instructions")
+        text = given.get("text") if isinstance(given, dict) else given
+        if isinstance(text, str) and text:
+            self.has_system = True
+            self._system = [message(Role.SYSTEM, text)]
+            self._append(Entry(entry_id="system", parent_id=None, messages=list(self._system)))
+        known = ("id", "cwd", "cli_version", "git", "base_instructions", "instructions", "session_id")
+        git = part_of(meta, "git", "payload")
+        self.origin = {
+            "cwd": meta.get("cwd"),
+            "git_branch": git.get("branch"),
+            "version": meta.get("cli_version"),
+            "git": git or None,
+            **{name: value for name, value in meta.items() if name not in known},
+        }
+        self.origin = {name: value for name, value in self.origin.items() if value is not None}
+
+    def _append(self, entry: Entry) -> Entry:
+        self.entries.append(entry)
+        self._head = entry.entry_id
+        return entry
+
+    def _new(self, at: Any, **values: Any) -> Entry:
+        name = f"entry-{len(self.entries)}"
+        return self._append(
+            Entry(entry_id=name, parent_id=self._head, at=moment_at(at, "timestamp"), **values)
+        )
+
+    def _turn(self, payload: JsonObject) -> None:
+        name = payload.get("turn_id")
+        if isinstance(name, str) and name not in dict(self._turns):
+            self._turns.append((name, self._head))
+
+    def _item(self, payload: JsonObject, at: Any) -> None:
+        """Read an item: one of an answer, or one of a prompt, which ends the answer before it."""
+        item = _respelled({name: value for name, value in payload.items() if name not in _INTERNAL})
+        if item_of(item, self._names).role == Role.ASSISTANT:
+            self._answer.append(item)
+            self._at = at
+            return
+        self.close()
+        self._new(at, messages=[self._read(item)])
+
+    def _read(self, item: JsonObject) -> Message:
+        found = item_of(item, self._names)
+        self._names.update({one.id: one.name for one in found.blocks if isinstance(one, ToolCallBlock)})
+        return Message(role=found.role, content=found.blocks)
+
+    def close(self) -> None:
+        """End the answer that is being read."""
+        if not self._answer:
+            return
+        blocks = [block for item in self._answer for block in self._read(item).content]
+        answer = Message(role=Role.ASSISTANT, content=tuple(blocks))
+        ids = [item["id"] for item in self._answer if isinstance(item.get("id"), str)]
+        call = Call(
+            call_id=ids[0] if ids else f"{self.session_id}-{len(self.entries)}",
+            prompt=None,
+            answer=answer,
+            model_name=self._model,
+            settings=dict(self._settings) or None,
+            agent_name=self._agent,
+        )
+        self._last = self._new(self._at, messages=[answer], call=call)
+        self._answer = []
+
+    def _count(self, usage: JsonObject, response_id: Any) -> None:
+        """Take the tokens of the latest answer; the first word counts, as later ones repeat it."""
+        self.close()
+        call = self._last.call if self._last else None
+        if self._last is None or call is None or call.n_input_tokens is not None or not usage:
+            return
+        self._last.call = replace(
+            call,
+            call_id=response_id if isinstance(response_id, str) else call.call_id,
+            n_input_tokens=sum_at(usage, "input_tokens", where="payload.usage"),
+            n_output_tokens=sum_at(usage, "output_tokens", where="payload.usage"),
+            extra={**(call.extra or {}), "usage": usage},
+        )
+
+    def _compact(self, payload: JsonObject, at: Any) -> None:
+        """Begin a new prompt with what is left of the old one."""
+        self.close()
+        if self._last is not None and self._head == self._last.entry_id:
+            self._last.is_prompt_known = False  # the call that wrote the summary
+        items = objects_at(payload.get("replacement_history"), "payload.replacement_history")
+        stay = [_respelled({k: v for k, v in one.items() if k not in _INTERNAL}) for one in items]
+        summary = text_at(payload.get("message") or "", "payload.message")
+        messages = [self._read(one) for one in stay] if stay else [message(Role.USER, summary)]
+        note: JsonObject = {"compaction": {"message": summary}}
+        self._new(at, messages=self._system + messages, is_new_prompt=True, note=note)
+
+    def _event(self, payload: JsonObject, at: Any) -> None:
+        match payload.get("type"):
+            case "token_count":
+                self._count(part_of(part_of(payload, "info"), "last_token_usage"), None)
+            case "task_started":
+                self._turn(payload)
+            case "error":
+                self._fail(str(payload.get("message")), payload, at)
+            case "task_complete" if isinstance(payload.get("error"), dict):
+                self._fail(str(payload["error"].get("message")), payload["error"], at)
+            case "turn_aborted":
+                self.close()
+                self._new(at, note={"turn_aborted": {"reason": payload.get("reason")}})
+            case "thread_rolled_back":
+                self.close()
+                number = payload.get("num_turns")
+                if isinstance(number, int) and number > 0 and self._turns:
+                    self._head = self._turns[-number:][0][1]
+                    del self._turns[-number:]
+                self._last = None
+
+    def _fail(self, why: str, payload: JsonObject, at: Any) -> None:
+        self.close()
+        if self.entries and (before := self.entries[-1].call) is not None and before.error == why:
+            return  # the end of the turn repeats it
+        call = Call(
+            call_id=f"{self.session_id}-{len(self.entries)}",
+            prompt=None,
+            answer=None,
+            error=why,
+            model_name=self._model,
+            agent_name=self._agent,
+            extra={"codex_error_info": payload.get("codex_error_info")},
+        )
+        self._new(at, call=call)
+
+
+def _respelled(item: JsonObject) -> JsonObject:
+    """Return an item, a call with a text or of the shell as a call of a function."""
+    match item.get("type"):
+        case "custom_tool_call":
+            rest = {name: value for name, value in item.items() if name != "input"}
+            return {**rest, "type": "function_call", "arguments": item.get("input"), "kind": "custom"}
+        case "custom_tool_call_output":
+            return {**item, "type": "function_call_output"}
+        case "local_shell_call":
+            rest = {name: value for name, value in item.items() if name != "action"}
+            action = json.dumps(item.get("action"))
+            return {**rest, "type": "function_call", "name": "local_shell", "arguments": action}
+    return item
+
+
+def _default_place() -> Path:
+    return home_folder("CODEX_HOME", "sessions", default=(".codex", "sessions"))
+
+
+SOURCE = Source(
+    name="codex",
+    about="sessions of Codex, with sub-agents and branches",
+    read=read,
+    recognises=looks_like(lambda line: line.get("type") == "session_meta" and "payload" in line),
+    default_place=_default_place,
+    is_personal=True,
+    fidelity={
+        "session": KEPT,
+        "sub-agents": KEPT,
+        "prompt": changed("the system prompt may have more than was sent; that of a summary is unknown"),
+        "answer": KEPT,
+        "tool calls": KEPT,
+        "tool results": KEPT,
+        "tools offered": LOST,
+        "thoughts": kept("their summary; the rest is encrypted"),
+        "images and files": kept("that an image was there; not its bytes"),
+        "model": KEPT,
+        "sampling settings": changed("only the effort of reasoning"),
+        "tokens": KEPT,
+        "cost": LOST,
+        "time": KEPT,
+        "latency": changed("from the item before the answer to its last item"),
+        "finish reason": LOST,
+        "failed calls": KEPT,
+        "metrics": LOST,
+        "comments": LOST,
+        "tags and user": LOST,
+        "task and seed": LOST,
+        "token ids": LOST,
+    },
+)

@@ -1,0 +1,1 @@
+"""Langfuse: its blob storage export, its API and its tables in ClickHouse."""

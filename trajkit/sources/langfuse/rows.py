@@ -1,0 +1,299 @@
+"""Make sessions of Langfuse's rows: traces, observations and scores, whichever way they came.
+
+Rows have the names of the blob storage export, which are those of the tables. Langfuse stores what a model
+was asked and answered as text: JSON where the client logged an object.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from trajkit.formats.atif_parts import compact
+from trajkit.formats.chat_conversation import tools_of
+from trajkit.formats.document import BadDocument, shown, text_at
+from trajkit.schema import Role
+from trajkit.schema.base import JsonObject
+from trajkit.schema.content import message
+from trajkit.sources.calls import CUT_TEXT, Call, Score, Session
+from trajkit.sources.exchange import exchange_of
+from trajkit.sources.spans.session import session_of
+from trajkit.sources.spans.span import Span, listed, number_of, text_of
+
+TRACE, OBSERVATION, SCORE = "trace", "observation", "score"
+"""The kinds of rows."""
+_KINDS = {"GENERATION": "LLM", "AGENT": "AGENT", "TOOL": "TOOL"}
+_OF_SESSION = ("user_id", "release", "version")
+_CUT = "<truncated due to size exceeding limit>"
+"""What Langfuse's client writes in place of the rest of a text."""
+_COUNTED = {"input", "output", "total"}
+
+
+def session_of_rows(name: str, parts: Mapping[str, Sequence[JsonObject]], *, is_named: bool) -> Session:
+    """Return the session of its rows, which may be of several versions each. It has no calls without a model.
+
+    Args:
+        name: Becomes the id of the episode.
+        parts: Its rows by kind.
+        is_named: Whether Langfuse has the session id; else it is the id of the only trace.
+
+    Raises:
+        BadDocument: A row or a message is not valid.
+    """
+    observations = _latest(parts.get(OBSERVATION, ()))
+    traces = _latest(parts.get(TRACE, ()))
+    session = session_of(name, [_span(row) for row in observations.values()], "langfuse", is_named=is_named)
+    calls = [_filled(call, observations[call.call_id]) for call in session.calls]
+    tree = _Tree(calls, observations, {one.call_id: one for one in session.calls})
+    scores = [score for row in _latest(parts.get(SCORE, ())).values() for score in _scores(row, tree)]
+    said = [*traces.values(), *observations.values()]
+    texts = (row.get(name) for row in observations.values() for name in ("input", "output"))
+    is_cut = any(isinstance(text, str) and _CUT in text[-len(_CUT) - 2 :] for text in texts)
+    return replace(
+        session,
+        missing=(*session.missing, *((CUT_TEXT,) if is_cut else ())),
+        calls=calls,
+        scores=scores,
+        tags=_tags(said),
+        origin={**session.origin, **_origin(traces.values(), said)},
+    )
+
+
+def _latest(rows: Iterable[JsonObject]) -> dict[str, JsonObject]:
+    """Return by id the last version of each row; one that was deleted is left out."""
+    found: dict[str, JsonObject] = {}
+    for row in rows:
+        before = found.get(row["id"])
+        if before is None or _version(row) >= _version(before):
+            found[row["id"]] = row
+    return {name: row for name, row in found.items() if not number_of(row.get("is_deleted"))}
+
+
+def _version(row: JsonObject) -> datetime:
+    return time_of(row.get("event_ts") or row.get("updated_at"), "updated_at") or datetime(
+        1, 1, 1, tzinfo=UTC
+    )
+
+
+def _span(row: JsonObject) -> Span:
+    kind = str(row.get("type"))
+    name = text_of(row.get("name")) or ""
+    attributes = {"openinference.span.kind": _KINDS.get(kind, "CHAIN")}
+    if kind == "AGENT":
+        attributes["agent.name"] = name
+    return Span(
+        trace_id=text_at(row.get("trace_id"), f"{row['id']}.trace_id"),
+        span_id=row["id"],
+        parent_id=text_of(row.get("parent_observation_id")),
+        name=name,
+        started_at=time_of(row.get("start_time"), f"{row['id']}.start_time"),
+        ended_at=time_of(row.get("end_time"), f"{row['id']}.end_time"),
+        attributes=attributes,
+        is_error=row.get("level") == "ERROR",
+        status=text_of(row.get("status_message")) or "",
+    )
+
+
+def _filled(call: Call, row: JsonObject) -> Call:
+    """Return a call with what its observation says."""
+    request, response = _parsed(row.get("input")), _parsed(row.get("output"))
+    if (
+        isinstance(response, dict)
+        and "role" in response
+        and not isinstance(response.get("content"), str | list)
+    ):
+        response = {"message": response}
+    told = exchange_of(request, response)
+    answer, extra = told.answer, {**(call.extra or {}), **told.extra}
+    if answer is None and isinstance(extra.get("response"), dict | list):
+        # a text that is JSON, as a model writes where an object is asked of it, looks like an object
+        answer = message(Role.ASSISTANT, compact(extra.pop("response")))
+    tools = told.tools
+    if tools is None and (defined := _object(row.get("tool_definitions"), "tool_definitions")):
+        tools = tools_of([_tool(name, value) for name, value in defined.items()], "tool_definitions")
+    usage = _numbers(row, "usage_details")
+    n_input, n_output = _sum(usage, "input"), _sum(usage, "output")
+    if usage.keys() - _COUNTED:
+        extra["usage"] = usage
+    for name in ("metadata", "completion_start_time", "prompt_version", "version", "environment"):
+        value = _object(row.get(name), name) if name == "metadata" else row.get(name)
+        if value not in (None, "", {}, "default"):
+            extra[name] = value
+    if call.error is None and text_of(row.get("status_message")):
+        extra |= {"level": row.get("level"), "status_message": row["status_message"]}
+    return replace(
+        call,
+        prompt=told.prompt,
+        answer=answer,
+        tools=tools,
+        model_name=text_of(row.get("provided_model_name")) or told.model_name,
+        function_name=text_of(row.get("prompt_name")),
+        n_input_tokens=told.n_input_tokens if n_input is None else n_input,
+        n_output_tokens=told.n_output_tokens if n_output is None else n_output,
+        cost_usd=_cost(row),
+        finish_reason=told.finish_reason,
+        settings={**told.settings, **_object(row.get("model_parameters"), "model_parameters")} or None,
+        extra=extra,
+    )
+
+
+def _tool(name: str, value: Any) -> JsonObject:
+    found = _object(value, f"tool_definitions.{name}")
+    parts = {key: _parsed(part) for key, part in found.items()}
+    return {"name": name, **{key: part for key, part in parts.items() if part is not None}}
+
+
+def _sum(usage: Mapping[str, float], side: str) -> int | None:
+    """Return the tokens of one side: Langfuse counts what was cached, and thoughts, beside the rest."""
+    counts = [int(count) for name, count in usage.items() if side in name]
+    return sum(counts) if counts else None
+
+
+def _cost(row: JsonObject) -> float | None:
+    """Return the cost; where none is known the tables have 0."""
+    costs = _numbers(row, "cost_details")
+    if "total" in costs:
+        return costs["total"]
+    return sum(costs.values()) if costs else number_of(row.get("total_cost")) or None
+
+
+class _Tree:
+    """What a score may be of: a call, what is around calls, a trace, or the whole session."""
+
+    def __init__(
+        self, calls: Sequence[Call], observations: Mapping[str, JsonObject], by_id: Mapping[str, Call]
+    ) -> None:
+        self._observations = observations
+        self._ids = by_id.keys()
+        self._of_trace: dict[str, list[str]] = {}
+        self._below: dict[str, str] = {}
+        for call in sorted(calls, key=lambda one: one.started_at or datetime(1, 1, 1, tzinfo=UTC)):
+            trace_id = str(observations[call.call_id]["trace_id"])
+            own = self._of_trace.setdefault(trace_id, [])
+            if call.agent_run is None or not own:
+                own.append(call.call_id)
+            seen = set()
+            above = call.call_id
+            while above in observations and above not in seen:
+                seen.add(above)
+                self._below[above] = call.call_id
+                above = str(observations[above].get("parent_observation_id") or "")
+
+    def call_of(self, row: JsonObject) -> str | None:
+        """Return the call that a score is of: the last one of what it names; None for the whole session."""
+        observation_id = text_of(row.get("observation_id"))
+        if observation_id in self._ids:
+            return observation_id
+        trace_id = text_of(row.get("trace_id"))
+        one = self._observations.get(observation_id or "")
+        if one is not None and text_of(one.get("parent_observation_id")) in self._observations:
+            return self._below.get(observation_id or "")
+        calls = self._of_trace.get(trace_id or "", [])
+        return calls[-1] if calls and len(self._of_trace) > 1 else None
+
+
+def _scores(row: JsonObject, tree: _Tree) -> Iterator[Score]:
+    """Yield the scores of a row: its value, and its comment."""
+    name, score_id = text_at(row.get("name"), f"{row['id']}.name"), str(row["id"])
+    given = ("source", "trace_id", "observation_id", "author_user_id", "dataset_run_id", "config_id")
+    tags = {key: str(row[key]) for key in given if text_of(row.get(key)) is not None}
+    value, kind = row.get("value"), str(row.get("data_type"))
+    text = text_of(row.get("long_string_value")) or text_of(row.get("string_value"))
+    if text is None and isinstance(value, str) and kind not in ("NUMERIC", "BOOLEAN"):
+        text = text_of(value)
+    found: float | bool | str | None = text
+    if kind == "BOOLEAN":
+        number = number_of(value)
+        found = value if isinstance(value, bool) else None if number is None else number != 0
+    elif kind == "NUMERIC" or (kind == "None" and text is None):
+        found = number_of(value)
+    elif kind == "CORRECTION":
+        tags["type"] = "correction"
+    at = time_of(row.get("timestamp") or row.get("created_at"), f"{row['id']}.timestamp")
+    if at is None:
+        raise BadDocument("a score without its time", f"{row['id']}.timestamp")
+    call_id = tree.call_of(row)
+    if found is not None:
+        yield Score(name=name, value=found, score_id=score_id, call_id=call_id, created_at=at, tags=tags)
+    if comment := text_of(row.get("comment")):
+        yield Score(
+            name=name,
+            value=comment,
+            score_id=f"{score_id}-comment",
+            call_id=call_id,
+            created_at=at,
+            tags={**tags, "of": "comment"},
+        )
+
+
+def _tags(said: Sequence[JsonObject]) -> dict[str, str]:
+    tags: dict[str, str] = {}
+    for row in said:
+        for name in _OF_SESSION:
+            if (value := text_of(row.get(name))) is not None:
+                tags.setdefault(name, value)
+        environment = text_of(row.get("environment"))
+        if environment not in (None, "default"):
+            tags.setdefault("environment", str(environment))
+        for tag in listed(row.get("tags")):
+            tags.setdefault(str(tag), "true")
+    return tags
+
+
+def _origin(traces: Iterable[JsonObject], said: Sequence[JsonObject]) -> JsonObject:
+    found: JsonObject = {}
+    metadata: JsonObject = {}
+    for row in traces:
+        metadata = {**_object(row.get("metadata"), "metadata"), **metadata}
+    names = [text_of(row.get("name")) for row in traces]
+    names += [text_of(row.get("trace_name")) for row in said]
+    for name, value in (
+        ("project_id", next((row["project_id"] for row in said if row.get("project_id")), None)),
+        ("trace_name", next((name for name in names if name), None)),
+        ("metadata", metadata),
+    ):
+        if value:
+            found[name] = value
+    return found
+
+
+def time_of(value: Any, where: str) -> datetime | None:
+    """Return a time in any spelling of Langfuse's; UTC where none is said.
+
+    Raises:
+        BadDocument: It is none.
+    """
+    if value in (None, ""):
+        return None
+    try:
+        found = datetime.fromisoformat(text_at(value, where))
+    except ValueError:
+        raise BadDocument("not a time", where, shown(value)) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _parsed(value: Any) -> Any:
+    """Return the object or list that a text is in JSON; None for an empty text, and any other value as it is."""
+    if not isinstance(value, str) or value[:1] not in ("{", "["):
+        return None if value == "" else value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _object(value: Any, where: str) -> JsonObject:
+    found = _parsed(value)
+    if found in (None, []):  # Parquet has an empty map as a list
+        return {}
+    if not isinstance(found, dict):
+        raise BadDocument("not an object", where, shown(value))
+    return found
+
+
+def _numbers(row: JsonObject, name: str) -> dict[str, float]:
+    values = {key: number_of(value) for key, value in _object(row.get(name), name).items()}
+    return {key: value for key, value in values.items() if value is not None}

@@ -1,0 +1,1 @@
+"""Spend logs of the LiteLLM proxy."""

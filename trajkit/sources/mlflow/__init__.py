@@ -1,0 +1,1 @@
+"""Traces of MLflow: its tracking store, and the API of its server."""

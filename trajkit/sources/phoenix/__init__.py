@@ -1,0 +1,1 @@
+"""Traces of Phoenix: its SQLite database, and the API of its server."""

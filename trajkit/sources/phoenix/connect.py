@@ -1,0 +1,76 @@
+"""Read sessions from Phoenix: from its SQLite database, or from the API of a running server.
+
+`?project=NAME` after a URL reads one project; without it all are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trajkit.errors import RequestError
+from trajkit.formats.document import BadDocument
+from trajkit.sources.calls import found_of
+from trajkit.sources.files.found import Found, Unread
+from trajkit.sources.phoenix import api, tables
+from trajkit.sources.phoenix.rows import Group, session_of_group
+from trajkit.sources.source import KEPT, LOST, Source, kept
+from trajkit.sources.sqlite_file import has_tables, options_of, path_of
+from trajkit.sources.wish import Wish
+
+_BEFORE = "before --since"
+_NO_CALL = "no call of a model in it"
+
+
+def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
+    """Yield the sessions of a database or of a server."""
+    options = options_of(place)
+    project = options.pop("project", None)
+    if options:
+        raise RequestError(f"unknown option {', '.join(options)}", hint="known: project")
+    of_place = api.groups_of if path_of(place) is None else tables.groups_of
+    for group in of_place(place, project):
+        if wish.since is not None and group.ended_at is not None and group.ended_at < wish.since:
+            yield Found(group.name, aside=_BEFORE)
+        else:
+            yield _found(group)
+
+
+def _found(group: Group) -> Found:
+    place = f"{group.project}/{group.name}"
+    try:
+        session = session_of_group(group)
+    except BadDocument as error:
+        return Found(place, problem=error.problem)
+    return found_of(session, place) if session.calls else Found(place, aside=_NO_CALL)
+
+
+SOURCE = Source(
+    name="phoenix",
+    about="sessions of Phoenix's SQLite database, or of its server",
+    read=read,
+    recognises=lambda place: has_tables(place, *tables.TABLES),
+    fidelity={
+        "session": kept("`session.id`, else each trace is an episode"),
+        "sub-agents": kept("an agent's span in that of another"),
+        "prompt": KEPT,
+        "answer": KEPT,
+        "tool calls": KEPT,
+        "tool results": kept("those that a later prompt has"),
+        "tools offered": KEPT,
+        "thoughts": kept("where the instrumentation logs them"),
+        "images and files": KEPT,
+        "model": KEPT,
+        "sampling settings": KEPT,
+        "tokens": KEPT,
+        "cost": kept("from the database, where Phoenix knows the model's price"),
+        "time": KEPT,
+        "latency": KEPT,
+        "finish reason": kept("since `llm.finish_reason`"),
+        "failed calls": KEPT,
+        "metrics": kept("annotations with a score, but those of documents"),
+        "comments": kept("labels without a score, explanations and notes"),
+        "tags and user": KEPT,
+        "task and seed": LOST,
+        "token ids": LOST,
+    },
+)

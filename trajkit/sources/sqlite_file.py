@@ -1,0 +1,77 @@
+"""Open an SQLite database of another program to read it, by its path or by a URL `sqlite:///PATH`."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from pathlib import Path
+from urllib.parse import parse_qsl, quote, unquote, urlsplit
+
+from trajkit._core.outside import regular_file
+from trajkit.errors import DataError, RequestError
+
+_SCHEME = "sqlite:///"
+_MAGIC = b"SQLite format 3\x00"
+
+
+def path_of(place: str) -> Path | None:
+    """The file of a path or of an `sqlite:///` URL; None for another URL."""
+    if place.startswith(_SCHEME):
+        return Path(unquote(place.removeprefix(_SCHEME).partition("?")[0]))
+    return None if "://" in place else Path(place)
+
+
+def options_of(place: str) -> dict[str, str]:
+    """What a URL says after its `?`, by name; empty for a path."""
+    return dict(parse_qsl(urlsplit(place).query)) if "://" in place else {}
+
+
+def has_tables(place: str, *names: str) -> bool:
+    """Whether a path or URL is of an SQLite database with these tables."""
+    path = path_of(place)
+    try:
+        if path is None or not path.is_file():
+            return False
+        with path.open("rb") as file:
+            if file.read(len(_MAGIC)) != _MAGIC:
+                return False
+        with database(place) as connection:
+            return columns_of(connection).keys() >= {*names}
+    except (OSError, DataError, RequestError):
+        return False
+
+
+@contextmanager
+def database(place: str) -> Iterator[sqlite3.Connection]:
+    """Open a database so that nothing in it can change.
+
+    Raises:
+        RequestError: There is no such file.
+        DataError: It is no database, or damaged.
+    """
+    path = path_of(place)
+    assert path is not None
+    if not path.exists():
+        raise RequestError(f"there is no file {path}")
+    regular_file(path, error=RequestError)
+    try:
+        uri = f"file:{quote(str(path.absolute()))}?mode=ro"
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
+            connection.row_factory = sqlite3.Row
+            yield connection
+    except sqlite3.Error as error:
+        raise DataError(
+            f"{path} cannot be read: {error}", hint="is it whole, and an SQLite database?"
+        ) from error
+
+
+def columns_of(connection: sqlite3.Connection) -> Mapping[str, frozenset[str]]:
+    """The columns of each table."""
+    names = connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
+    return {
+        name: frozenset(
+            column for (column,) in connection.execute("SELECT name FROM pragma_table_xinfo(?)", (name,))
+        )
+        for (name,) in names
+    }

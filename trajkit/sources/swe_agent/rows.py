@@ -1,0 +1,240 @@
+"""Read a trajectory file of SWE-agent (0.x, 1.x) or mini-swe-agent (1, 1.1) as one session."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import PurePosixPath
+from typing import Any, NamedTuple
+
+from trajkit.formats.chat_conversation import conversation_of
+from trajkit.formats.document import BadDocument, object_at, objects_at, part_of, shown
+from trajkit.formats.responses_items import chat_messages
+from trajkit.schema import Message
+from trajkit.schema.base import JsonObject
+from trajkit.sources.calls import Call, Score, Session
+
+FROM_HISTORY = "the prompt as it was sent: it is taken from the history, which may have been shortened"
+"""Episodes of SWE-agent before 1.0."""
+_MINI = "mini-swe-agent-1"
+_MESSAGE = ("role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content")
+
+
+class Verdict(NamedTuple):
+    """What SWE-bench says of an instance."""
+
+    is_resolved: bool
+    at: datetime
+
+
+def is_trajectory(value: Mapping[str, Any]) -> bool:
+    """Whether a document is of either agent."""
+    return isinstance(value.get("trajectory"), list) or "trajectory_format" in value or _is_first_mini(value)
+
+
+def _is_first_mini(value: Mapping[str, Any]) -> bool:
+    """Whether it is of mini-swe-agent before its format had a name."""
+    return isinstance(value.get("messages"), list) and isinstance(value.get("info"), dict)
+
+
+def instance_of(value: Mapping[str, Any], place: str) -> str:
+    """The name of the instance: what the file says, else its own name."""
+    said = value.get("instance_id")
+    name = PurePosixPath(place).name
+    return said if isinstance(said, str) and said else name.removesuffix(".json").removesuffix(".traj")
+
+
+def session_of(value: JsonObject, place: str, verdicts: Iterable[Verdict]) -> Session:
+    """Return the session of a trajectory.
+
+    Args:
+        value: The document.
+        place: Its file.
+        verdicts: How the instance was judged.
+
+    Raises:
+        BadDocument: It makes no sense, or is of a version that is not known.
+    """
+    instance = instance_of(value, place)
+    info = part_of(value, "info")
+    if "trajectory" in value:
+        calls, missing = _swe_agent(value)
+        rest = {name: one for name, one in value.items() if name not in ("trajectory", "history")}
+    else:
+        named = value.get("trajectory_format", _MINI)
+        if not isinstance(named, str) or not (named == _MINI or named.startswith(f"{_MINI}.")):
+            raise BadDocument(
+                f"a trajectory format that is not known; known: {_MINI}.x", "trajectory_format", shown(named)
+            )
+        calls, missing = list(_mini(value, info)), ()
+        rest = {name: one for name, one in value.items() if name != "messages"}
+    scores = [
+        Score(name="resolved", value=one.is_resolved, score_id=f"resolved-{number}", created_at=one.at)
+        for number, one in enumerate(verdicts)
+    ]
+    return Session(
+        session_id=instance,
+        source="swe-agent",
+        calls=calls,
+        scores=scores,
+        origin=rest,
+        task=instance,
+        missing=missing,
+        is_named=False,  # the same instance is in every run
+    )
+
+
+def _swe_agent(value: JsonObject) -> tuple[list[Call], tuple[str, ...]]:
+    steps = objects_at(value["trajectory"], "trajectory")
+    history = objects_at(value.get("history"), "history")
+    answers = [
+        position
+        for position, one in enumerate(history)
+        if one.get("role") == "assistant" and not one.get("is_demo")
+    ]
+    model, settings = _model(value)
+    calls, missing = [], False
+    for number, step in enumerate(steps):
+        where = f"trajectory.{number}"
+        response = step.get("response")
+        at = next((one for one in answers if _is_answer(history[one], step)), None)
+        if at is not None:  # those before it were answered by steps that are gone
+            answers = [one for one in answers if one > at]
+        query = step.get("query", step.get("messages"))
+        if query is not None:
+            prompt = _talk(objects_at(query, f"{where}.query"), f"{where}.query")
+        else:
+            missing = True
+            prompt = None if at is None else _talk(history[:at], "history")
+        answer = None
+        if at is not None:
+            (answer,) = _talk([history[at]], f"history.{at}")
+        elif isinstance(response, str) and response:
+            (answer,) = conversation_of([{"role": "assistant", "content": response}], where)
+        left = ("query", "messages", "response")
+        extra = {name: one for name, one in step.items() if name not in left and one not in (None, {}, "")}
+        exits = ("exit_format", "exit_error", "exit_api", "exit_cost", "exit_context")
+        error = step.get("action") if step.get("action") in exits else None
+        calls.append(
+            Call(
+                call_id=f"step-{number}",
+                prompt=prompt,
+                answer=answer,
+                model_name=model,
+                settings=settings,
+                error=error,
+                extra=extra or None,
+            )
+        )
+    return calls, (FROM_HISTORY,) if missing else ()
+
+
+def _is_answer(said: Mapping[str, Any], step: Mapping[str, Any]) -> bool:
+    """Whether a message of the history is what a step answered."""
+    texts = [_plain(said.get("content")), said.get("thought")]
+    response = step.get("response")
+    if isinstance(response, str) and response.strip():
+        return response in texts
+    return bool(said.get("action")) and said.get("action") == step.get("action")
+
+
+def _plain(content: Any) -> Any:
+    if not isinstance(content, list):
+        return content
+    return "".join(str(part.get("text", "")) for part in content if isinstance(part, Mapping))
+
+
+def _talk(messages: Sequence[Mapping[str, Any]], where: str) -> list[Message]:
+    return conversation_of([_message(one) for one in messages], where)
+
+
+def _message(one: Mapping[str, Any]) -> dict[str, Any]:
+    """A message without what the agent notes beside it, such as `is_demo`."""
+    message = {name: one[name] for name in _MESSAGE if one.get(name) is not None}
+    message.setdefault("content", None)
+    ids = one.get("tool_call_ids")
+    if one.get("role") == "tool" and "tool_call_id" not in message and isinstance(ids, list) and ids:
+        message["tool_call_id"] = ids[0]
+    blocks = one.get("thinking_blocks")
+    if isinstance(blocks, list) and "reasoning_content" not in message:
+        texts = [str(each.get("thinking", "")) for each in blocks if isinstance(each, Mapping)]
+        message["reasoning_content"] = "\n\n".join(filter(None, texts))
+    return message
+
+
+def _model(value: Mapping[str, Any]) -> tuple[str | None, JsonObject | None]:
+    """Name and settings of the model, from the configuration that a file has to be replayed with."""
+    config = value.get("replay_config")
+    if isinstance(config, str):
+        try:
+            config = json.loads(config)
+        except (ValueError, RecursionError):
+            return None, None
+    agent = config.get("agent") if isinstance(config, dict) else None
+    model = agent.get("model") if isinstance(agent, dict) else None
+    if not isinstance(model, dict):
+        return None, None
+    settings = {name: model[name] for name in ("temperature", "top_p") if model.get(name) is not None}
+    name = model.get("name", model.get("model_name"))
+    return name if isinstance(name, str) else None, settings or None
+
+
+def _mini(value: JsonObject, info: Mapping[str, Any]) -> Iterator[Call]:
+    config = part_of(part_of(info, "config"), "model")
+    name, kwargs = config.get("model_name"), config.get("model_kwargs")
+    before: list[dict[str, Any]] = []
+    for number, one in enumerate(objects_at(value.get("messages"), "messages")):
+        where = f"messages.{number}"
+        extra = part_of(one, "extra", where)
+        said: list[dict[str, Any]]
+        if one.get("object") == "response":
+            said = chat_messages(one.get("output"), f"{where}.output")
+        elif "role" not in one:
+            said = chat_messages([{key: item for key, item in one.items() if key != "extra"}], where)
+        else:
+            said = [_message(one)]
+        is_answer = bool(said) and said[0].get("role") == "assistant"
+        failed = None if is_answer else _refused(extra)
+        if is_answer or failed is not None:
+            (answer, *_) = conversation_of(said if failed is None else [failed], where)
+            yield Call(
+                call_id=f"message-{number}",
+                prompt=conversation_of(before),
+                answer=answer,
+                model_name=name if isinstance(name, str) else None,
+                settings=kwargs if isinstance(kwargs, dict) and kwargs else None,
+                error=None if failed is None else str(extra.get("interrupt_type", "FormatError")),
+                **_facts(extra, one),
+            )
+        if one.get("role") != "exit":
+            before += said
+
+
+def _refused(extra: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The answer that a message complains about: its format was wrong, and the history is without it."""
+    response = extra.get("response")
+    choices = response.get("choices") if isinstance(response, dict) else None
+    if not isinstance(choices, list) or not choices or not isinstance(choices[0], dict):
+        return None
+    message = choices[0].get("message")
+    return _message({**message, "role": "assistant"}) if isinstance(message, dict) else None
+
+
+def _facts(extra: Mapping[str, Any], one: Mapping[str, Any]) -> dict[str, Any]:
+    """What is noted beside an answer."""
+    response = extra.get("response") if isinstance(extra.get("response"), dict) else one
+    usage = object_at(response.get("usage") or {}, "usage")  # type: ignore[union-attr]
+    choices = response.get("choices")  # type: ignore[union-attr]
+    first = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    at = extra.get("timestamp")
+    is_time = isinstance(at, int | float) and not isinstance(at, bool) and 0 < at < 1e11
+    rest = {name: item for name, item in extra.items() if name not in ("response", "cost", "timestamp")}
+    return {
+        "n_input_tokens": usage.get("prompt_tokens", usage.get("input_tokens")),
+        "n_output_tokens": usage.get("completion_tokens", usage.get("output_tokens")),
+        "cost_usd": extra.get("cost"),
+        "finish_reason": first.get("finish_reason"),
+        "started_at": datetime.fromtimestamp(at, UTC) if is_time else None,  # type: ignore[arg-type]
+        "extra": rest or None,
+    }
