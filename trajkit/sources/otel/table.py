@@ -43,7 +43,8 @@ _MODEL_KEYS = (
     "openinference.span.kind",
     "llm.request.type",
 )
-_TEXT, _WHOLE = pa.string(), pa.int64()
+_TEXT: pa.DataType = pa.string()
+_WHOLE: pa.DataType = pa.int64()
 _SPANS = pa.schema(
     {
         **dict.fromkeys(("trace", "span", "parent", "name"), _TEXT),
