@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import clickhouse_connect
 import pytest
 
 from tests.sources import thirty
+from tests.sources.otel import collector
 from trajkit.sources.files.importing import import_files
-from trajkit.sources.otel.receiver import Receiver, receive
+from trajkit.sources.otel.receiver import FILE, Receiver, receive
 from trajkit.sources.wish import Wish
+from trajkit.stack.clickhouse import ClickHouse as Server
 from trajkit.store.dataset import open_dataset
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace")
-EVALUATION = "gen_ai.evaluation.result"
 
 
 @contextmanager
@@ -33,78 +36,95 @@ def provider_to(receiver: Receiver, *, compression: str = "none") -> Iterator[An
     )
     exporter = OTLPSpanExporter(f"{receiver.url}/v1/traces", compression=Compression(compression))
     provider.add_span_processor(BatchSpanProcessor(exporter))
-    yield provider
-    provider.shutdown()
+    try:
+        yield provider
+    finally:
+        provider.shutdown()
 
 
-def scored(span: Any, value: float) -> None:
-    span.add_event(
-        EVALUATION, {"gen_ai.evaluation.name": "episode_return", "gen_ai.evaluation.score.value": value}
-    )
+class Sent(NamedTuple):
+    """What was played, and the folders of the receivers."""
+
+    played: list[thirty.Played]
+    openinference: Path
+    gen_ai: Path
 
 
-def imported(folder: Path, goal: Path) -> Any:
-    report, _ = import_files(folder, goal, Wish())
+@pytest.fixture(scope="module")
+def sent(tmp_path_factory: pytest.TempPathFactory) -> Sent:
+    """The episodes, played once through two instrumentations, each with a receiver of its own."""
+    from openinference.instrumentation import using_attributes
+    from openinference.instrumentation.openai import OpenAIInstrumentor
+
+    folder = tmp_path_factory.mktemp("sent")
+    with contextlib.ExitStack() as stack:
+        one = stack.enter_context(receive(folder / "openinference", port=0))
+        other = stack.enter_context(receive(folder / "gen_ai", port=0))
+        answers = stack.enter_context(thirty.Answers())
+        provider = stack.enter_context(provider_to(one, compression="gzip"))
+        tracer = stack.enter_context(provider_to(other)).get_tracer("babyai")
+        OpenAIInstrumentor().instrument(tracer_provider=provider)
+        stack.callback(OpenAIInstrumentor().uninstrument)
+
+        @contextmanager
+        def episode(name: str) -> Iterator[thirty.Ask]:
+            with (
+                using_attributes(session_id=name, user_id="expert"),
+                thirty.plain_client(answers.url) as client,
+            ):
+                yield lambda messages, tools: instrumented(tracer, name, client, messages, tools)
+
+        def score(name: str, value: float) -> None:
+            for each, key in (
+                (provider.get_tracer("babyai"), "session.id"),
+                (tracer, "gen_ai.conversation.id"),
+            ):
+                with each.start_as_current_span("score", attributes={key: name}) as span:
+                    span.add_event(
+                        "gen_ai.evaluation.result",
+                        {
+                            "gen_ai.evaluation.name": "episode_return",
+                            "gen_ai.evaluation.score.value": value,
+                        },
+                    )
+
+        played = thirty.play(answers, episode, score)
+    assert (one.n_sessions, other.n_sessions) == (thirty.N_EPISODES, thirty.N_EPISODES)
+    return Sent(played, folder / "openinference", folder / "gen_ai")
+
+
+def imported(place: str | Path, goal: Path) -> Any:
+    report, _ = import_files(place, goal, Wish())
     assert (report.format, report.left, report.missing, report.problems) == ("otel", {}, {}, ())
     return open_dataset(goal)
 
 
-def test_thirty_episodes_come_back_by_openinference(tmp_path: Path) -> None:
-    from openinference.instrumentation import using_attributes
-    from openinference.instrumentation.openai import OpenAIInstrumentor
-
-    with receive(tmp_path / "traces", port=0) as receiver, thirty.Answers() as answers:
-        with provider_to(receiver, compression="gzip") as provider:
-            tracer = provider.get_tracer("babyai")
-            OpenAIInstrumentor().instrument(tracer_provider=provider)
-
-            @contextmanager
-            def episode(name: str) -> Iterator[thirty.Ask]:
-                with (
-                    using_attributes(session_id=name, user_id="expert"),
-                    thirty.plain_client(answers.url) as ask,
-                ):
-                    yield ask
-
-            def score(name: str, value: float) -> None:
-                with tracer.start_as_current_span("score", attributes={"session.id": name}) as span:
-                    scored(span, value)
-
-            try:
-                played = thirty.play(answers, episode, score)
-            finally:
-                OpenAIInstrumentor().uninstrument()
-        assert receiver.n_sessions == thirty.N_EPISODES
-    episodes = imported(tmp_path / "traces", tmp_path / "store")
-    thirty.assert_same(episodes, played)
-    step = next(iter(episodes)).steps[0]
+def test_thirty_episodes_come_back_by_openinference(sent: Sent, tmp_path: Path) -> None:
+    episodes = imported(sent.openinference, tmp_path / "store")
+    thirty.assert_same(episodes, sent.played)
+    first = next(iter(episodes))
+    step = first.steps[0]
     assert (step.model_name, step.n_input_tokens, step.n_output_tokens) == (thirty.MODEL, 100, 7)
-    assert step.finish_reason == "tool_calls"
+    assert (step.finish_reason, first.tags) == ("tool_calls", {"user_id": "expert"})
 
 
-def test_thirty_episodes_come_back_by_the_messages_of_gen_ai(tmp_path: Path) -> None:
-    with receive(tmp_path / "traces", port=0) as receiver, thirty.Answers() as answers:
-        with provider_to(receiver) as provider:
-            tracer = provider.get_tracer("babyai")
-
-            @contextmanager
-            def episode(name: str) -> Iterator[thirty.Ask]:
-                with thirty.plain_client(answers.url) as client:
-                    yield lambda messages, tools: instrumented(tracer, name, client, messages, tools)
-
-            def score(name: str, value: float) -> None:
-                with tracer.start_as_current_span(
-                    "score", attributes={"gen_ai.conversation.id": name}
-                ) as span:
-                    scored(span, value)
-
-            played = thirty.play(answers, episode, score)
-    episodes = imported(tmp_path / "traces", tmp_path / "store")
-    thirty.assert_same(episodes, played)
+def test_thirty_episodes_come_back_by_the_messages_of_gen_ai(sent: Sent, tmp_path: Path) -> None:
+    episodes = imported(sent.gen_ai, tmp_path / "store")
+    thirty.assert_same(episodes, sent.played)
     step = next(iter(episodes)).steps[0]
-    assert step.finish_reason == "tool_calls"
-    assert step.extra is not None
-    assert step.extra["settings"] == {"temperature": 0.5}
+    assert (step.finish_reason, (step.extra or {})["settings"]) == ("tool_calls", {"temperature": 0.5})
+
+
+def test_thirty_episodes_come_back_from_clickhouse(sent: Sent, tmp_path: Path) -> None:
+    requests = [json.loads(line) for line in (sent.openinference / FILE).read_text().splitlines()]
+    with Server.start(tmp_path / "clickhouse") as server:
+        server.ask("CREATE DATABASE otel")
+        url = server.url_for(server.user, database="otel")
+        with contextlib.closing(clickhouse_connect.get_client(dsn=url)) as client:
+            collector.create(client)
+            collector.insert(client, requests)
+        episodes = imported(url.replace("http:", "clickhouse:"), tmp_path / "store")
+    thirty.assert_same(episodes, sent.played)
 
 
 def instrumented(

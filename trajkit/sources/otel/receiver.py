@@ -219,13 +219,13 @@ class _Intake:
 
 def _whole_lines(file: Any) -> int:
     """How many bytes of a file are whole lines: a process may have been killed while it wrote one."""
-    end = at = file.seek(0, os.SEEK_END)
+    at: int = file.seek(0, os.SEEK_END)
     while at > 0:
         begin = max(0, at - (1 << 16))
         file.seek(begin)
-        found = file.read(at - begin).rfind(b"\n")
+        found: int = file.read(at - begin).rfind(b"\n")
         if found >= 0:
-            return min(end, begin + found + 1)
+            return begin + found + 1
         at = begin
     return 0
 

@@ -43,36 +43,26 @@ _MODEL_KEYS = (
     "openinference.span.kind",
     "llm.request.type",
 )
+_TEXT: pa.DataType = pa.string()
+_WHOLE: pa.DataType = pa.int64()
 _SPANS = pa.schema(
-    [
-        pa.field("trace", pa.string()),
-        pa.field("span", pa.string()),
-        pa.field("parent", pa.string()),
-        pa.field("name", pa.string()),
-        pa.field("begin", pa.int64()),
-        pa.field("n_ns", pa.int64()),
-        pa.field("code", pa.string()),
-        pa.field("status", pa.string()),
-        pa.field("attributes", pa.string()),
-        pa.field("resource", pa.string()),
-        pa.field("events", pa.string()),
-    ]
+    {
+        **dict.fromkeys(("trace", "span", "parent", "name"), _TEXT),
+        **dict.fromkeys(("begin", "n_ns"), _WHOLE),
+        **dict.fromkeys(("code", "status", "attributes", "resource", "events"), _TEXT),
+    }
 )
 _EVENTS = pa.schema(
-    [
-        pa.field("trace", pa.string()),
-        pa.field("span", pa.string()),
-        pa.field("name", pa.string()),
-        pa.field("at", pa.int64()),
-        pa.field("body", pa.string()),
-        pa.field("attributes", pa.string()),
-        pa.field("resource", pa.string()),
-    ]
+    {
+        **dict.fromkeys(("trace", "span", "name"), _TEXT),
+        "at": _WHOLE,
+        **dict.fromkeys(("body", "attributes", "resource"), _TEXT),
+    }
 )
 
 
 def rows_of_table(url: str, *, since: datetime | None = None) -> Iterator[Row]:
-    """Yield the spans of the traces that call a model, then the events about models in the log.
+    """Yield the spans of the sessions that call a model, then the events about models in the log.
 
     Args:
         url: `clickhouse://user:password@host:8123/database`; after `?table=` another name of the table.
@@ -115,23 +105,26 @@ def rows_of_table(url: str, *, since: datetime | None = None) -> Iterator[Row]:
 
 
 def _chosen(table: str, *, is_json: bool) -> str:
-    """The query of the traces of the sessions that end late enough; a trace may have several sessions."""
+    """The query of the traces of the sessions that call a model and end late enough.
+
+    A trace may have several sessions, and one of a session may have no call: a score that came later.
+    """
     keys = ", ".join(f"nullIf({_attribute(key, is_json=is_json)}, '')" for key in SESSION_KEYS)
     session = f"coalesce({keys}, '')"
     calls = " OR ".join(f"{_attribute(key, is_json=is_json)} != ''" for key in _MODEL_KEYS)
     traces = f"""
-        SELECT TraceId AS trace, groupUniqArray({session}) AS named,
+        SELECT TraceId AS trace, groupUniqArray({session}) AS named, countIf({calls}) AS n_calls,
             max(toUnixTimestamp64Nano(Timestamp) + toInt64(Duration)) AS ended
-        FROM {_quoted(table)} GROUP BY TraceId
-        HAVING countIf({calls}) > 0"""
+        FROM {_quoted(table)} GROUP BY TraceId"""
     sessions = f"""
-        SELECT trace, ended,
+        SELECT trace, n_calls, ended,
             arrayJoin(if(arrayAll(x -> x = '', named), [concat('trace ', trace)],
                 arrayFilter(x -> x != '', named))) AS session
         FROM ({traces})"""
     return f"""
         SELECT trace FROM ({sessions}) WHERE session IN (
-            SELECT session FROM ({sessions}) GROUP BY session HAVING max(ended) >= {{since:Int64}})"""
+            SELECT session FROM ({sessions}) GROUP BY session
+            HAVING sum(n_calls) > 0 AND max(ended) >= {{since:Int64}})"""
 
 
 def _attribute(name: str, column: str = "SpanAttributes", *, is_json: bool) -> str:
