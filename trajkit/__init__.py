@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 JOBS = {
     "Play": ("up", "status", "down", "rollout", "check-env"),
-    "Bring in": ("export", "archive", "import", "pull"),
+    "Bring in": ("export", "archive", "import", "receive", "pull"),
     "Look": ("info", "show", "query", "stats", "view"),
     "Choose": (
         "select",
@@ -72,6 +72,7 @@ if TYPE_CHECKING:  # the public names: type checkers read them here, and so does
     from trajkit.commands.pull import pull as pull
     from trajkit.commands.push import push as push
     from trajkit.commands.query import query as query
+    from trajkit.commands.receive import receive as receive
     from trajkit.commands.redact import redact as redact
     from trajkit.commands.register import register as register
     from trajkit.commands.replay import replay as replay

@@ -15,6 +15,7 @@ GROUP = "trajkit.sources"
 OWN: dict[str, str] = {
     "mlflow": "trajkit.sources.mlflow.connect",
     "phoenix": "trajkit.sources.phoenix.connect",
+    "otel": "trajkit.sources.otel.connect",
 }
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 

@@ -92,7 +92,7 @@ def session_of(session_id: str, spans: Sequence[Span], source: str, *, is_named:
         session_id: Becomes the id of the episode.
         spans: The spans.
         source: Name of the source.
-        is_named: Whether the source gave the session id; else it is the id of the only trace.
+        is_named: Whether the spans name the session; else its id is that of its only trace.
 
     Raises:
         BadDocument: What a call says is not valid.
@@ -141,7 +141,6 @@ def session_of(session_id: str, spans: Sequence[Span], source: str, *, is_named:
         tags=tags,
         origin={"trace_ids": list(by_trace), **origin},
         missing=tuple(sorted(missing)),
-        is_named=is_named,
     )
 
 

@@ -1,0 +1,96 @@
+"""The collector's table in a real ClickHouse gives the same episodes as the files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import clickhouse_connect
+import pytest
+
+from tests.sources.otel import collector
+from trajkit.errors import RequestError
+from trajkit.formats.document import Reading
+from trajkit.schema import Episode
+from trajkit.sources.files.found import Found
+from trajkit.sources.files.importing import import_files
+from trajkit.sources.otel.connect import SOURCE
+from trajkit.sources.wish import Wish
+from trajkit.stack.clickhouse import ClickHouse as Server
+
+FIXTURE = Path("tests/data/sources/otel/traces.jsonl")
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Any, str]]:
+    with Server.start(tmp_path_factory.mktemp("otel") / "clickhouse") as server:
+        server.ask("CREATE DATABASE otel")
+        url = server.url_for(server.user, database="otel")
+        client = clickhouse_connect.get_client(dsn=url)
+        yield client, url.replace("http://", "clickhouse://")
+        client.close()
+
+
+def requests() -> list[dict[str, Any]]:
+    return [json.loads(line) for line in FIXTURE.read_text().splitlines()]
+
+
+def episodes(place: str, wish: Wish = Wish()) -> dict[str, Episode]:  # noqa: B008 -- frozen
+    found = [one for one in SOURCE.read(place, wish) if isinstance(one, Found)]
+    assert [one.problem for one in found if one.problem] == []
+    return {
+        each.episode_id: each
+        for one in found
+        if isinstance(one.reading, Reading)
+        for each in one.reading.episodes
+    }
+
+
+@pytest.mark.parametrize("is_json", [False, True], ids=["map", "json"])
+def test_the_table_gives_what_the_files_give(database: tuple[Any, str], is_json: bool) -> None:
+    client, url = database
+    collector.create(client, is_json=is_json)
+    collector.insert(client, requests())
+    ours, theirs = episodes(url), episodes(str(FIXTURE))
+    assert ours.keys() == theirs.keys()
+    for name, one in theirs.items():
+        other = ours[name]
+        assert [step.messages for step in other.steps] == [step.messages for step in one.steps], name
+        assert [step.completion for step in other.steps] == [step.completion for step in one.steps]
+        assert [step.tools for step in other.steps] == [step.tools for step in one.steps]
+        assert [step.started_at for step in other.steps] == [step.started_at for step in one.steps]
+        assert [step.n_input_tokens for step in other.steps] == [step.n_input_tokens for step in one.steps]
+        assert [(step.extra or {}).get("error") for step in other.steps] == [
+            (step.extra or {}).get("error") for step in one.steps
+        ]
+        assert (other.metrics, other.tags) == (one.metrics, one.tags)
+        assert [item.value for item in other.feedback] == [item.value for item in one.feedback]
+
+
+def test_since_is_asked_of_the_server(database: tuple[Any, str]) -> None:
+    client, url = database
+    collector.create(client)
+    collector.insert(client, requests())
+    everything = episodes(url)
+    ends = sorted({one.ended_at for one in everything.values() if one.ended_at is not None})
+    later = episodes(url, Wish(since=ends[-1]))
+    assert later.keys() < everything.keys()
+    assert max(one.ended_at for one in later.values() if one.ended_at is not None) == ends[-1]
+    assert episodes(url, Wish(since=datetime(2040, 1, 1, tzinfo=UTC))) == {}
+
+
+def test_a_database_without_the_table_is_refused_by_name(database: tuple[Any, str], tmp_path: Path) -> None:
+    client, url = database
+    with pytest.raises(RequestError, match="there is no table missing in http:"):
+        list(SOURCE.read(f"{url}?table=missing", Wish()))
+    client.command("CREATE OR REPLACE TABLE odd (TraceId String) ENGINE = MergeTree() ORDER BY TraceId")
+    with pytest.raises(RequestError, match="has no column Timestamp, SpanId"):
+        list(SOURCE.read(f"{url}?table=odd", Wish()))
+    collector.create(client)
+    collector.insert(client, requests())
+    report, _ = import_files(url, tmp_path / "store", Wish())
+    assert report.format == "otel"  # by the name of the database
+    assert "@" not in report.path

@@ -1,0 +1,1 @@
+"""OpenTelemetry: traces of models and agents, from files, over the network and from a ClickHouse table."""

@@ -1,0 +1,147 @@
+"""Read OpenTelemetry: files of OTLP, folders of them, and the ClickHouse table of the collector."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from trajkit.errors import RequestError
+from trajkit.formats.document import BadDocument
+from trajkit.sources.files.found import Found, Unread
+from trajkit.sources.files.texts import json_of, lines_of, opened, read_whole, value_of
+from trajkit.sources.files.walk import files_under, shown_path
+from trajkit.sources.otel.otlp import METRICS, Row, is_request, requests_of_protobuf, rows_of
+from trajkit.sources.otel.rows import found_in
+from trajkit.sources.otel.table import rows_of_table
+from trajkit.sources.source import KEPT, LOST, Source, changed, kept
+from trajkit.sources.wish import Wish
+
+NAME = "otel"
+NOT_WHOLE = "a last line that is not whole: it was being written"
+"""Why the end of a file is left out; a collector may still write it."""
+_JSON = (".json", ".jsonl", ".ndjson")
+_PROTOBUF = (".pb", ".bin", ".binpb", ".proto")
+_BEGINNING = re.compile(rb'(?:\xef\xbb\xbf)?\s*\[?\s*\{\s*"(?:resourceSpans|resourceLogs)"\s*:')
+_MOST_LOOKED_AT = 20
+
+
+def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
+    """Yield the sessions at a path or URL."""
+    if "://" in place:
+        yield from found_in(rows_of_table(place, since=wish.since), NAME)
+        return
+    root = Path(place)
+    within = root if root.is_dir() else None
+    paths = files_under(root) if within else iter([root])
+    rows = itertools.chain.from_iterable(_of_file(path, shown_path(path, root), within) for path in paths)
+    yield from found_in(rows, NAME)
+
+
+def _of_file(path: Path, place: str, within: Path | None) -> Iterator[Row | Found | Unread]:
+    suffix = path.suffix.lower()
+    try:
+        if suffix in _PROTOBUF:
+            for number, request in enumerate(requests_of_protobuf(read_whole(path, within)), 1):
+                yield from _of_request(request, f"{place}:{number}")
+        elif suffix in _JSON:
+            yield from _of_json(path, place, within, may_be_one=suffix == ".json")
+        else:
+            yield Unread(suffix)
+    except BadDocument as error:
+        yield Found(place, problem=error.problem)
+
+
+def _of_json(
+    path: Path, place: str, within: Path | None, *, may_be_one: bool
+) -> Iterator[Row | Found | Unread]:
+    """The requests in the lines of a file, or in the one value of a file that is written over many lines."""
+    with opened(path, within) as file:
+        for line in lines_of(file):
+            try:
+                value = value_of(line)
+            except BadDocument as error:
+                if may_be_one and line.number == 1 and not line.is_last:
+                    yield from _of_request(json_of(read_whole(path, within), is_last_line=True), place)
+                    return
+                if line.is_last and line.number > 1:
+                    yield Found(f"{place}:{line.number}", aside=NOT_WHOLE)
+                else:
+                    yield Found(f"{place}:{line.number}", problem=error.problem)
+                continue
+            yield from _of_request(value, f"{place}:{line.number}")
+
+
+def _of_request(value: Any, place: str) -> Iterator[Row | Found]:
+    if isinstance(value, list):
+        for one in value:
+            yield from _of_request(one, place)
+        return
+    if not is_request(value):
+        yield Found(place, problem=BadDocument("no request of OTLP: it has no resourceSpans").problem)
+        return
+    if METRICS in value:
+        yield Found(place, aside="metrics of programs")
+    try:
+        for row in rows_of(value):
+            yield Found(place, problem=row.problem) if isinstance(row, BadDocument) else row
+    except BadDocument as error:
+        yield Found(place, problem=error.problem)
+
+
+def recognises(place: str) -> bool:
+    """Whether a file, or one of the first files of a folder, begins as OTLP does; or a URL names `otel`."""
+    if "://" in place:
+        parts = urlsplit(place)
+        return parts.scheme == "clickhouse" and parts.path.strip("/") == NAME
+    root = Path(place)
+    within = root if root.is_dir() else None
+    paths = files_under(root) if within else iter([root])
+    return any(
+        _begins(path, within)
+        for path in itertools.islice(paths, _MOST_LOOKED_AT)
+        if path.suffix.lower() in _JSON
+    )
+
+
+def _begins(path: Path, within: Path | None) -> bool:
+    try:
+        with opened(path, within) as file:
+            return _BEGINNING.match(file.read(256)) is not None
+    except (BadDocument, OSError, RequestError):
+        return False
+
+
+SOURCE = Source(
+    name=NAME,
+    about="OpenTelemetry and OpenInference: OTLP files, or the collector's table in ClickHouse",
+    read=read,
+    recognises=recognises,
+    fidelity={
+        "session": kept("gen_ai.conversation.id or session.id, else each trace is one"),
+        "sub-agents": kept("agents inside agents"),
+        "prompt": kept("where the instrumentation records content"),
+        "answer": kept("where the instrumentation records content"),
+        "tool calls": KEPT,
+        "tool results": kept("those that a later prompt has"),
+        "tools offered": kept("gen_ai.tool.definitions, llm.tools, llm.request.functions"),
+        "thoughts": KEPT,
+        "images and files": changed("the address; bytes are left out"),
+        "model": KEPT,
+        "sampling settings": KEPT,
+        "tokens": KEPT,
+        "cost": kept("llm.cost.total or gen_ai.usage.cost"),
+        "time": KEPT,
+        "latency": KEPT,
+        "finish reason": KEPT,
+        "failed calls": KEPT,
+        "metrics": kept("events gen_ai.evaluation.result"),
+        "comments": kept("labels and explanations of such events"),
+        "tags and user": kept("tag.tags and user.id"),
+        "task and seed": LOST,
+        "token ids": LOST,
+    },
+)

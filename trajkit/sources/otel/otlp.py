@@ -1,0 +1,298 @@
+"""Read OTLP, the protocol of OpenTelemetry: a request with spans or log records, as JSON or protobuf.
+
+https://opentelemetry.io/docs/specs/otlp/ defines both forms. A file of the collector's file exporter has a
+request in each line, or (its format `proto`) requests with their lengths before them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from trajkit._core.lazy import need
+from trajkit.formats.document import BadDocument, object_at, objects_at, part_of, shown
+from trajkit.schema.base import JsonObject
+
+TRACES = "resourceSpans"
+LOGS = "resourceLogs"
+METRICS = "resourceMetrics"
+_SERVICES = {
+    TRACES: ("opentelemetry.proto.collector.trace.v1.trace_service_pb2", "ExportTraceServiceRequest"),
+    LOGS: ("opentelemetry.proto.collector.logs.v1.logs_service_pb2", "ExportLogsServiceRequest"),
+}
+_IDS = ("traceId", "spanId", "parentSpanId")
+_OF_GEN_AI = "gen_ai."
+
+
+class Row(NamedTuple):
+    """A span, or an event of a log."""
+
+    trace_id: str
+    """Empty for an event outside of a trace."""
+    part: str
+    """`span` or `event`."""
+    value: JsonObject
+    """See `trajkit.sources.otel.rows`."""
+
+
+def rows_of(request: Any) -> Iterator[Row | BadDocument]:
+    """Yield the spans of a request, and its events about models; what is wrong with one is in its place.
+
+    Raises:
+        BadDocument: It is no request.
+    """
+    for items in _lists(request):
+        for number, item in enumerate(items.values):
+            try:
+                row = _row(items, number, item)
+            except BadDocument as error:
+                yield error
+            else:
+                if row is not None:
+                    yield row
+
+
+def without_bad(request: Any) -> tuple[list[Row], list[BadDocument]]:
+    """Take out of a request what is wrong in it; return its rows, and what was wrong.
+
+    Raises:
+        BadDocument: It is no request.
+    """
+    rows: list[Row] = []
+    problems: list[BadDocument] = []
+    for items in _lists(request):
+        good = []
+        for number, item in enumerate(items.values):
+            try:
+                row = _row(items, number, item)
+            except BadDocument as error:
+                problems.append(error)
+                continue
+            good.append(item)
+            rows += [] if row is None else [row]
+        items.values[:] = good
+    return rows, problems
+
+
+class _Items(NamedTuple):
+    """The spans, or the records of a log, of one scope."""
+
+    kind: str
+    values: list[Any]
+    resource: JsonObject
+    where: str
+
+
+def _lists(request: Any) -> Iterator[_Items]:
+    value = object_at(request, "")
+    for kind, scopes, name in (
+        (TRACES, ("scopeSpans", "instrumentationLibrarySpans"), "spans"),
+        (LOGS, ("scopeLogs",), "logRecords"),
+    ):
+        for at, one in enumerate(objects_at(value.get(kind), kind)):
+            where = f"{kind}.{at}"
+            resource = _attributes(part_of(one, "resource", where).get("attributes"), f"{where}.resource")
+            for scope in (scope for each in scopes for scope in objects_at(one.get(each), where)):
+                values = scope.get(name)
+                if not isinstance(values, list | None):
+                    raise BadDocument("not a list", f"{where}.{name}", shown(values))
+                yield _Items(kind, [] if values is None else values, resource, f"{where}.{name}")
+
+
+def _row(items: _Items, number: int, item: Any) -> Row | None:
+    where = f"{items.where}.{number}"
+    read = _span if items.kind == TRACES else _event
+    return read(object_at(item, where), items.resource, where)
+
+
+def is_request(value: Any) -> bool:
+    """Whether a JSON value is a request of OTLP."""
+    return isinstance(value, dict) and bool(value.keys() & {TRACES, LOGS, METRICS})
+
+
+def json_of_protobuf(data: bytes, kind: str) -> JsonObject:
+    """Return a request as OTLP/JSON.
+
+    Args:
+        data: The request as protobuf.
+        kind: `TRACES` or `LOGS`.
+
+    Raises:
+        BadDocument: It is no such request.
+        MissingExtra: opentelemetry-proto is not installed.
+    """
+    module, name = _SERVICES[kind]
+    message = getattr(need(module, extra="otel"), name)
+    try:
+        request = message.FromString(data)
+    except need("google.protobuf.message", extra="otel").DecodeError as error:
+        raise BadDocument("not OTLP as protobuf", value=str(error)) from None
+    value: JsonObject = need("google.protobuf.json_format", extra="otel").MessageToDict(
+        request, use_integers_for_enums=True
+    )
+    _spell_ids(value)
+    return value
+
+
+def requests_of_protobuf(data: bytes) -> Iterator[JsonObject]:
+    """Yield the requests of a file: one, or several with their lengths before them (4 bytes, big-endian).
+
+    Raises:
+        BadDocument: It has something else.
+        MissingExtra: opentelemetry-proto is not installed.
+    """
+    places = list(_lengths(data))
+    for begin, end in places or [(0, len(data))]:
+        yield json_of_protobuf(data[begin:end], TRACES)
+
+
+def _lengths(data: bytes) -> Iterator[tuple[int, int]]:
+    """Where each request is; nothing where the lengths do not lead to the end."""
+    places: list[tuple[int, int]] = []
+    at = 0
+    while at + 4 <= len(data):
+        n_bytes = int.from_bytes(data[at : at + 4], "big")
+        places.append((at + 4, at + 4 + n_bytes))
+        at += 4 + n_bytes
+    return iter(places if at == len(data) else ())
+
+
+def _spell_ids(value: Any) -> None:
+    """Write ids as OTLP/JSON has them, in hexadecimal: protobuf's own JSON has base64."""
+    match value:
+        case list():
+            for item in value:
+                _spell_ids(item)
+        case dict():
+            for name, item in value.items():
+                if name in _IDS and isinstance(item, str):
+                    value[name] = base64.b64decode(item).hex()
+                elif name not in ("attributes", "body"):
+                    _spell_ids(item)
+
+
+def _span(item: JsonObject, resource: JsonObject, where: str) -> Row:
+    trace_id = _id(item.get("traceId"), f"{where}.traceId")
+    status = part_of(item, "status", where)
+    code = status.get("code")
+    dropped = [item.get(name) for name in ("droppedAttributesCount", "droppedEventsCount")]
+    events = [
+        [
+            str(one.get("name")),
+            _time(one.get("timeUnixNano"), where),
+            _attributes(one.get("attributes"), where),
+        ]
+        for one in objects_at(item.get("events"), f"{where}.events")
+    ]
+    return Row(
+        trace_id,
+        "span",
+        {
+            "span": _id(item.get("spanId"), f"{where}.spanId"),
+            "parent": _id(item["parentSpanId"], f"{where}.parentSpanId")
+            if item.get("parentSpanId")
+            else None,
+            "name": str(item.get("name") or ""),
+            "begin": _time(item.get("startTimeUnixNano"), f"{where}.startTimeUnixNano"),
+            "end": _time(item.get("endTimeUnixNano"), f"{where}.endTimeUnixNano"),
+            "attributes": _attributes(item.get("attributes"), f"{where}.attributes"),
+            "events": events,
+            "is_error": code in (2, "2", "STATUS_CODE_ERROR"),
+            "status": str(status.get("message") or ""),
+            "resource": resource,
+            "n_dropped": sum(one for one in dropped if isinstance(one, int)),
+        },
+    )
+
+
+def _event(item: JsonObject, resource: JsonObject, where: str) -> Row | None:
+    """An event about a model; None for another record of a log."""
+    attributes = _attributes(item.get("attributes"), f"{where}.attributes")
+    name = item.get("eventName") or attributes.get("event.name")
+    if not isinstance(name, str) or not name.startswith(_OF_GEN_AI):
+        return None
+    body = _value(item.get("body"), f"{where}.body")
+    trace_id = item.get("traceId")
+    return Row(
+        _id(trace_id, f"{where}.traceId") if trace_id else "",
+        "event",
+        {
+            "span": _id(item["spanId"], f"{where}.spanId") if item.get("spanId") else None,
+            "name": name,
+            "at": _time(item.get("timeUnixNano") or item.get("observedTimeUnixNano"), where),
+            "attributes": with_body(attributes, body),
+            "resource": resource,
+        },
+    )
+
+
+def with_body(attributes: JsonObject, body: Any) -> JsonObject:
+    """The attributes of an event and the fields of its body."""
+    if isinstance(body, dict):
+        return {**attributes, **body}
+    return attributes if body in (None, "") else {"content": body, **attributes}
+
+
+def _attributes(values: Any, where: str) -> JsonObject:
+    return {str(one.get("key")): _value(one.get("value"), where) for one in objects_at(values, where)}
+
+
+def _value(value: Any, where: str) -> Any:
+    """A value of OTLP as one of JSON."""
+    if value is None:
+        return None
+    for kind, inner in object_at(value, where).items():
+        match kind:
+            case "intValue":
+                return _whole(inner, where)
+            case "doubleValue":
+                return _double(inner, where)
+            case "arrayValue":
+                return [
+                    _value(one, where) for one in objects_at(object_at(inner, where).get("values"), where)
+                ]
+            case "kvlistValue":
+                return _attributes(object_at(inner, where).get("values"), where)
+            case "stringValue" | "boolValue" | "bytesValue":
+                return inner
+    return None
+
+
+def _double(value: Any, where: str) -> Any:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise BadDocument("not a number", where, shown(value)) from None
+    return number if math.isfinite(number) else str(number)
+
+
+def _whole(value: Any, where: str) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise BadDocument("not a whole number", where, shown(value)) from None
+
+
+def _time(value: Any, where: str) -> int | None:
+    """Nanoseconds since 1970; None for 0, which stands for an unknown time."""
+    return None if value is None else _whole(value, where) or None
+
+
+def _id(value: Any, where: str) -> str:
+    """An id in hexadecimal; some programs write it as base64."""
+    text = value if isinstance(value, str) else ""
+    try:
+        if text and len(text) % 2 == 0:
+            return bytes.fromhex(text).hex()
+    except ValueError:
+        pass
+    try:
+        decoded = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        decoded = b""
+    if len(decoded) not in (8, 16):
+        raise BadDocument("not an id", where, shown(value))
+    return decoded.hex()

@@ -1,0 +1,375 @@
+"""Take in traces over the network as a collector does: OTLP over HTTP, on this machine alone.
+
+https://opentelemetry.io/docs/specs/otlp/#otlphttp. A request is answered when it is on the disk as one line
+of OTLP/JSON: whatever ends the process, no more is lost than requests that were not answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.server
+import json
+import os
+import threading
+import time
+import zlib
+from http import HTTPStatus
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+from urllib.parse import quote
+
+from trajkit._core.console import Meter, line, plural, talk
+from trajkit._core.lazy import need
+from trajkit._core.lock import locked
+from trajkit._core.loop import told_to_end
+from trajkit._core.result import Running
+from trajkit.errors import StackError, StoreError
+from trajkit.formats.document import BadDocument
+from trajkit.schema.base import JsonObject
+from trajkit.sources.files.found import MOST_BYTES
+from trajkit.sources.files.texts import json_of
+from trajkit.sources.otel.otlp import LOGS, TRACES, Row, json_of_protobuf, without_bad
+from trajkit.sources.spans.session import SESSION_KEYS
+from trajkit.stack.loopback import HOST, LoopbackServer
+
+PORT = 4318
+"""The port that SDKs send to by default."""
+FILE = "traces.jsonl"
+_KINDS = {"/v1/traces": TRACES, "/v1/logs": LOGS}
+_JSON, _PROTOBUF = "application/json", "application/x-protobuf"
+_MOST_BYTES = MOST_BYTES // 2
+"""Of a request; its line may be longer."""
+_GRACE_S = 5.0
+_IDLE_S = 120
+
+
+class Refused(Exception):
+    """Why a request is not taken."""
+
+    def __init__(self, status: HTTPStatus, why: str) -> None:
+        self.status, self.why = status, why
+        super().__init__(why)
+
+
+class Receiver(Running):
+    """What takes in traces until it is closed. Also a context manager. Created by `receive`."""
+
+    def __init__(
+        self, folder: Path, server: _Server, opened: contextlib.ExitStack, idle_s: float | None
+    ) -> None:
+        self.folder = folder
+        self._server = server
+        self._opened = opened
+        self._idle_s = idle_s
+        self._is_closed = threading.Event()
+        self._thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    @property
+    def url(self) -> str:
+        """The endpoint: the value of OTEL_EXPORTER_OTLP_ENDPOINT."""
+        return f"http://{HOST}:{self._server.server_address[1]}"
+
+    @property
+    def n_spans(self) -> int:
+        """Number of spans that were taken in."""
+        return self._server.intake.n_spans
+
+    @property
+    def n_sessions(self) -> int:
+        """Number of sessions that they are of; a trace that names none is one."""
+        return self._server.intake.n_sessions
+
+    def wait(self) -> None:
+        """Take in until SIGTERM or Ctrl-C, until nothing comes, or until another thread calls `close`."""
+        talk("waiting for traces; Ctrl-C ends it")
+        intake = self._server.intake
+        with Meter() as meter, told_to_end(self._is_closed.set):
+            while not self._is_closed.wait(0.2):
+                meter.show(f"{plural(intake.n_sessions, 'session')}, spans", intake.n_spans, None)
+                if self._idle_s is not None and time.monotonic() - intake.last_at > self._idle_s:
+                    break
+        self.close()
+        talk(f"received {self._counts()}")
+        if intake.n_spans:
+            talk(f"make a store of them: trajkit import {self.folder} --from otel")
+
+    def close(self) -> None:
+        """Answer the current requests, and end. A second call does nothing."""
+        self._is_closed.set()
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
+            self._server.server_close()
+            self._server.end_connections(_GRACE_S)
+            self._opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the endpoint, the folder, and the id of the process."""
+        return {"url": self.url, "folder": str(self.folder), "pid": os.getpid()}
+
+    def __str__(self) -> str:
+        return line(self.url)
+
+    def __repr__(self) -> str:
+        return f"<Receiver {self.url}: {self._counts()}>"
+
+    def _counts(self) -> str:
+        return f"{plural(self.n_spans, 'span')} of {plural(self.n_sessions, 'session')}"
+
+
+def receive(folder: Path, *, port: int = PORT, idle_s: float | None = None) -> Receiver:
+    """Take in traces while this process runs.
+
+    Args:
+        folder: Where they are kept; further ones are added to those that are there.
+        port: Port on loopback; 0 chooses a free one.
+        idle_s: Seconds without a request after which `wait` ends; None for no end.
+
+    Raises:
+        StackError: The port is taken, or may not be used.
+        StoreError: The folder cannot be written, or another process writes to it.
+        MissingExtra: opentelemetry-proto is not installed.
+    """
+    for name in ("trace.v1.trace_service_pb2", "logs.v1.logs_service_pb2"):
+        need(f"opentelemetry.proto.collector.{name}", extra="otel")
+    with contextlib.ExitStack() as opened:
+        intake = opened.enter_context(_Intake(folder))
+        try:
+            server = _Server(intake, port)
+        except (OSError, OverflowError) as error:
+            raise StackError(
+                f"nothing can listen on {HOST}:{port}: {error}", hint="--port 0 takes a free one"
+            ) from error
+        return Receiver(folder, server, opened.pop_all(), idle_s)
+
+
+class _Intake:
+    """The file of what was taken in, and how much that was."""
+
+    def __init__(self, folder: Path) -> None:
+        self._lock = threading.Lock()
+        self._opened = contextlib.ExitStack()
+        self._session_by_trace: dict[str, str | None] = {}
+        self.n_spans = 0
+        self.last_at = time.monotonic()
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            holder = self._opened.enter_context(locked(folder / ".lock"))
+            if holder is not None:
+                raise StoreError(f"{holder} writes to {folder} already", hint="choose another -o")
+            self._file = self._opened.enter_context((folder / FILE).open("a+b", buffering=0))
+            self._size = _whole_lines(self._file)
+            self._file.truncate(self._size)
+        except OSError as error:
+            self._opened.close()
+            raise StoreError(f"{folder} cannot be written: {error.strerror}") from error
+        except BaseException:
+            self._opened.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    @property
+    def n_sessions(self) -> int:
+        with self._lock:
+            found = self._session_by_trace.items()
+            return len({session or f"trace {trace}" for trace, session in found})
+
+    def add(self, request: JsonObject, rows: list[Row]) -> None:
+        """Write a request as a line, which is on the disk afterwards.
+
+        Raises:
+            OSError: It cannot be written; the file is as before.
+        """
+        data = json.dumps(request, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        if len(data) > MOST_BYTES:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {MOST_BYTES:,} bytes as JSON")
+        with self._lock:
+            try:
+                rest = memoryview(data + b"\n")
+                while rest:
+                    rest = rest[self._file.write(rest) :]
+                os.fsync(self._file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    self._file.truncate(self._size)
+                raise
+            self._size += len(data) + 1
+            self.last_at = time.monotonic()
+            for row in rows:
+                self.n_spans += row.part == "span"
+                said: Any = row.value["attributes"]
+                session = next((str(said[key]) for key in SESSION_KEYS if said.get(key)), None)
+                self._session_by_trace[row.trace_id] = session or self._session_by_trace.get(row.trace_id)
+
+
+def _whole_lines(file: Any) -> int:
+    """How many bytes of a file are whole lines: a process may have been killed while it wrote one."""
+    at: int = file.seek(0, os.SEEK_END)
+    while at > 0:
+        begin = max(0, at - (1 << 16))
+        file.seek(begin)
+        found: int = file.read(at - begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        at = begin
+    return 0
+
+
+class _Answer(NamedTuple):
+    status: HTTPStatus
+    media_type: str
+    body: bytes
+
+
+class _Server(LoopbackServer):
+    def __init__(self, intake: _Intake, port: int) -> None:
+        self.intake = intake
+        super().__init__(port, _Handler)
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: _Server
+    protocol_version = "HTTP/1.1"
+    server_version = "trajkit-receive"
+    sys_version = ""
+    timeout = _IDLE_S
+    disable_nagle_algorithm = True
+    wbufsize = -1
+
+    def do_POST(self) -> None:
+        media_type = self.headers.get("Content-Type", "").partition(";")[0].strip().lower()
+        try:
+            found = self._taken(media_type)
+        except Refused as error:
+            self.close_connection = True  # its body may be unread, and must not be parsed as a request
+            found = _refusal(error.status, error.why, media_type)
+        self.send_response(found.status)
+        self.send_header("Content-Type", found.media_type)
+        self.send_header("Content-Length", str(len(found.body)))
+        if found.status == HTTPStatus.SERVICE_UNAVAILABLE:
+            self.send_header("Retry-After", "5")
+        if self.close_connection:
+            self.send_header("Connection", "close")
+        self.end_headers()
+        self.wfile.write(found.body)
+
+    def _taken(self, media_type: str) -> _Answer:
+        kind = _KINDS.get(self.path.partition("?")[0])
+        if kind is None:
+            raise Refused(HTTPStatus.NOT_FOUND, f"only {' and '.join(_KINDS)} are taken in")
+        if "Origin" in self.headers:  # a page of the web must not write here
+            raise Refused(HTTPStatus.FORBIDDEN, "pages in a browser cannot send traces to this address")
+        if media_type not in (_JSON, _PROTOBUF):
+            raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"{_PROTOBUF} and {_JSON} are taken in")
+        data = _unpacked(self._body(), self.headers.get("Content-Encoding", "identity").strip().lower())
+        try:
+            request = json_of(data) if media_type == _JSON else json_of_protobuf(data, kind)
+            rows, problems = without_bad(request)
+        except BadDocument as error:
+            raise Refused(HTTPStatus.BAD_REQUEST, str(error.problem)) from None
+        if request.get(kind):
+            try:
+                self.server.intake.add({kind: request[kind]}, rows)
+            except OSError as error:
+                raise Refused(
+                    HTTPStatus.SERVICE_UNAVAILABLE, f"it cannot be written: {error.strerror}"
+                ) from error
+        why = str(problems[0].problem) if problems else ""
+        return _Answer(HTTPStatus.OK, media_type, _success(kind, len(problems), why, media_type))
+
+    def _body(self) -> bytes:
+        if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
+            length = self.headers.get("Content-Length", "")
+            if not length.isdecimal():
+                raise Refused(HTTPStatus.LENGTH_REQUIRED, "no Content-Length")
+            return self._read(int(length), 0)
+        data = bytearray()
+        while True:
+            size = self.rfile.readline(100).partition(b";")[0].strip()
+            try:
+                n_bytes = int(size, 16)
+            except ValueError:
+                raise Refused(HTTPStatus.BAD_REQUEST, "a chunk without its size") from None
+            if not n_bytes:
+                break
+            data += self._read(n_bytes, len(data))
+            self.rfile.readline(3)
+        while self.rfile.readline(10_000).strip():
+            pass
+        return bytes(data)
+
+    def _read(self, n_bytes: int, n_before: int) -> bytes:
+        if n_bytes < 0 or n_before + n_bytes > _MOST_BYTES:
+            raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {_MOST_BYTES:,} bytes")
+        data = self.rfile.read(n_bytes)
+        if len(data) < n_bytes:
+            raise Refused(HTTPStatus.BAD_REQUEST, "the request ends in the middle of its body")
+        return data
+
+    def log_message(self, *_: object) -> None: ...
+
+
+def _unpacked(data: bytes, encoding: str) -> bytes:
+    if encoding in ("", "identity"):
+        return data
+    if encoding != "gzip":
+        raise Refused(
+            HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"Content-Encoding {quote(encoding)}: gzip is taken in"
+        )
+    unpacking = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    try:
+        found = unpacking.decompress(data, _MOST_BYTES)
+    except zlib.error as error:
+        raise Refused(HTTPStatus.BAD_REQUEST, f"not gzip: {error}") from None
+    if unpacking.unconsumed_tail:
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"more than {_MOST_BYTES:,} bytes")
+    if not unpacking.eof:
+        raise Refused(HTTPStatus.BAD_REQUEST, "not gzip: it ends too early")
+    return found
+
+
+def _success(kind: str, n_rejected: int, why: str, media_type: str) -> bytes:
+    name = "rejectedSpans" if kind == TRACES else "rejectedLogRecords"
+    if media_type == _JSON:
+        said = {"partialSuccess": {name: str(n_rejected), "errorMessage": why}} if n_rejected else {}
+        return json.dumps(said).encode()
+    if not n_rejected:
+        return b""
+    inner = b"\x08" + _varint(n_rejected) + _text(2, why)
+    return b"\x0a" + _varint(len(inner)) + inner
+
+
+def _refusal(status: HTTPStatus, why: str, media_type: str) -> _Answer:
+    """A refusal with a `google.rpc.Status`."""
+    if media_type == _PROTOBUF:
+        return _Answer(status, _PROTOBUF, _text(2, why))
+    return _Answer(status, _JSON, json.dumps({"message": why}).encode())
+
+
+def _text(number: int, text: str) -> bytes:
+    """A field of protobuf with a text."""
+    data = text.encode("utf-8", "replace")
+    return bytes([number << 3 | 2]) + _varint(len(data)) + data
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
