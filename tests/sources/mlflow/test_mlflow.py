@@ -151,7 +151,6 @@ def test_the_other_apis_are_read(store: Path) -> None:
 def test_a_trace_in_no_session_is_an_episode_of_its_own(store: Path) -> None:
     (lone,) = [one for one in found_at(store) if one.missing == (NO_SESSION,)]
     assert isinstance(lone.reading, Reading)
-    assert not lone.reading.is_named
     assert lone.reading.episodes[0].n_steps == 1
 
 
