@@ -117,10 +117,12 @@ def _values(file: IO[bytes] | gzip.GzipFile, suffix: str) -> Iterator[tuple[int,
             yield from enumerate(rows, 1)
         case _:
             before = csv.field_size_limit(MOST_BYTES)
+            text = io.TextIOWrapper(file, "utf-8", newline="")  # type: ignore[arg-type]
             try:
-                yield from enumerate(csv.DictReader(io.TextIOWrapper(file, "utf-8", newline="")), 1)  # type: ignore[arg-type]
+                yield from enumerate(csv.DictReader(text), 1)
             finally:
                 csv.field_size_limit(before)
+                text.detach()
 
 
 def _plain(value: Any) -> Any:

@@ -29,6 +29,7 @@ _KINDS = {"GENERATION": "LLM", "AGENT": "AGENT", "TOOL": "TOOL"}
 _OF_SESSION = ("user_id", "release", "version")
 _CUT = "<truncated due to size exceeding limit>"
 """What Langfuse's client writes in place of the rest of a text."""
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 _COUNTED = {"input", "output", "total"}
 
 
@@ -69,7 +70,14 @@ def _latest(rows: Iterable[JsonObject]) -> dict[str, JsonObject]:
         before = found.get(row["id"])
         if before is None or _version(row) >= _version(before):
             found[row["id"]] = row
-    return {name: row for name, row in found.items() if not number_of(row.get("is_deleted"))}
+    kept = [row for row in found.values() if not number_of(row.get("is_deleted"))]
+    return {row["id"]: row for row in sorted(kept, key=_place)}
+
+
+def _place(row: JsonObject) -> tuple[datetime, datetime, str]:
+    """The order of rows, which is the same whichever way they came: many start in one millisecond."""
+    start = time_of(row.get("start_time") or row.get("timestamp"), "start_time") or _EARLIEST
+    return start, time_of(row.get("end_time"), "end_time") or start, row["id"]
 
 
 def _version(row: JsonObject) -> datetime:
@@ -170,7 +178,7 @@ class _Tree:
         self._ids = by_id.keys()
         self._of_trace: dict[str, list[str]] = {}
         self._below: dict[str, str] = {}
-        for call in sorted(calls, key=lambda one: one.started_at or datetime(1, 1, 1, tzinfo=UTC)):
+        for call in sorted(calls, key=lambda one: one.started_at or _EARLIEST):
             trace_id = str(observations[call.call_id]["trace_id"])
             own = self._of_trace.setdefault(trace_id, [])
             if call.agent_run is None or not own:
@@ -276,7 +284,7 @@ def time_of(value: Any, where: str) -> datetime | None:
 
 
 def _parsed(value: Any) -> Any:
-    """Return the object or list that a text is in JSON; None for an empty text, and any other value as it is."""
+    """Return the object or list that a text is in JSON; None for an empty text, others as they are."""
     if not isinstance(value, str) or value[:1] not in ("{", "["):
         return None if value == "" else value
     try:
