@@ -22,6 +22,7 @@ from trajkit.sources.calls import CUT_TEXT, Call, Score, Session
 from trajkit.sources.exchange import exchange_of
 from trajkit.sources.spans.session import session_of
 from trajkit.sources.spans.span import Span, listed, number_of, text_of
+from trajkit.sources.spans.targets import Targets
 
 TRACE, OBSERVATION, SCORE = "trace", "observation", "score"
 """The kinds of rows."""
@@ -48,8 +49,12 @@ def session_of_rows(name: str, parts: Mapping[str, Sequence[JsonObject]], *, is_
     traces = _latest(parts.get(TRACE, ()))
     session = session_of(name, [_span(row) for row in observations.values()], "langfuse", is_named=is_named)
     calls = [_filled(call, observations[call.call_id]) for call in session.calls]
-    tree = _Tree(calls, observations, {one.call_id: one for one in session.calls})
-    scores = [score for row in _latest(parts.get(SCORE, ())).values() for score in _scores(row, tree)]
+    targets = Targets(
+        calls,
+        {name: text_of(row.get("parent_observation_id")) for name, row in observations.items()},
+        {name: str(row["trace_id"]) for name, row in observations.items()},
+    )
+    scores = [score for row in _latest(parts.get(SCORE, ())).values() for score in _scores(row, targets)]
     said = [*traces.values(), *observations.values()]
     texts = (row.get(name) for row in observations.values() for name in ("input", "output"))
     is_cut = any(isinstance(text, str) and _CUT in text[-len(_CUT) - 2 :] for text in texts)
@@ -168,42 +173,7 @@ def _cost(row: JsonObject) -> float | None:
     return sum(costs.values()) if costs else number_of(row.get("total_cost")) or None
 
 
-class _Tree:
-    """What a score may be of: a call, what is around calls, a trace, or the whole session."""
-
-    def __init__(
-        self, calls: Sequence[Call], observations: Mapping[str, JsonObject], by_id: Mapping[str, Call]
-    ) -> None:
-        self._observations = observations
-        self._ids = by_id.keys()
-        self._of_trace: dict[str, list[str]] = {}
-        self._below: dict[str, str] = {}
-        for call in sorted(calls, key=lambda one: one.started_at or _EARLIEST):
-            trace_id = str(observations[call.call_id]["trace_id"])
-            own = self._of_trace.setdefault(trace_id, [])
-            if call.agent_run is None or not own:
-                own.append(call.call_id)
-            seen = set()
-            above = call.call_id
-            while above in observations and above not in seen:
-                seen.add(above)
-                self._below[above] = call.call_id
-                above = str(observations[above].get("parent_observation_id") or "")
-
-    def call_of(self, row: JsonObject) -> str | None:
-        """Return the call that a score is of: the last one of what it names; None for the whole session."""
-        observation_id = text_of(row.get("observation_id"))
-        if observation_id in self._ids:
-            return observation_id
-        trace_id = text_of(row.get("trace_id"))
-        one = self._observations.get(observation_id or "")
-        if one is not None and text_of(one.get("parent_observation_id")) in self._observations:
-            return self._below.get(observation_id or "")
-        calls = self._of_trace.get(trace_id or "", [])
-        return calls[-1] if calls and len(self._of_trace) > 1 else None
-
-
-def _scores(row: JsonObject, tree: _Tree) -> Iterator[Score]:
+def _scores(row: JsonObject, targets: Targets) -> Iterator[Score]:
     """Yield the scores of a row: its value, and its comment."""
     name, score_id = text_at(row.get("name"), f"{row['id']}.name"), str(row["id"])
     given = ("source", "trace_id", "observation_id", "author_user_id", "dataset_run_id", "config_id")
@@ -223,7 +193,7 @@ def _scores(row: JsonObject, tree: _Tree) -> Iterator[Score]:
     at = time_of(row.get("timestamp") or row.get("created_at"), f"{row['id']}.timestamp")
     if at is None:
         raise BadDocument("a score without its time", f"{row['id']}.timestamp")
-    call_id = tree.call_of(row)
+    call_id = targets.call_of(text_of(row.get("observation_id")), text_of(row.get("trace_id")))
     if found is not None:
         yield Score(name=name, value=found, score_id=score_id, call_id=call_id, created_at=at, tags=tags)
     if comment := text_of(row.get("comment")):
