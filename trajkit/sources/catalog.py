@@ -14,6 +14,7 @@ GROUP = "trajkit.sources"
 
 OWN: dict[str, str] = {
     "langfuse": "trajkit.sources.langfuse.connect",
+    "langsmith": "trajkit.sources.langsmith.connect",
     "mlflow": "trajkit.sources.mlflow.connect",
     "phoenix": "trajkit.sources.phoenix.connect",
 }

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 from datetime import datetime
 from decimal import Decimal
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from trajkit.formats.document import BadDocument, object_at, shown
-from trajkit.schema.base import JsonObject
 from trajkit.sources.files.found import MOST_BYTES, Found
 from trajkit.sources.files.texts import json_of, lines_of, opened, value_of
 from trajkit.sources.files.walk import shown_path
@@ -30,7 +29,7 @@ def suffix_of(path: Path) -> str:
     return Path(path.name.removesuffix(".gz")).suffix.lower()
 
 
-def rows_in(path: Path, root: Path) -> Iterator[tuple[str, JsonObject] | Found]:
+def rows_in(path: Path, root: Path) -> Iterator[tuple[str, dict[str, Any]] | Found]:
     """Yield place and object of each row of a file; what is wrong is a `Found` with a problem.
 
     Args:
@@ -60,12 +59,12 @@ def _values(file: IO[bytes] | gzip.GzipFile, suffix: str) -> Iterator[tuple[int,
     match suffix:
         case ".parquet":
             number = 0
-            for batch in pq.ParquetFile(file).iter_batches(batch_size=_N_ROWS):
+            for batch in pq.ParquetFile(cast("IO[bytes]", file)).iter_batches(batch_size=_N_ROWS):
                 for row in batch.to_pylist():
                     number += 1
                     yield number, {name: _plain(value) for name, value in row.items()}
         case ".jsonl" | ".ndjson":
-            for line in lines_of(file):  # type: ignore[arg-type]
+            for line in lines_of(cast("IO[bytes]", file)):
                 try:
                     yield line.number, value_of(line)
                 except BadDocument as error:
@@ -84,7 +83,7 @@ def _values(file: IO[bytes] | gzip.GzipFile, suffix: str) -> Iterator[tuple[int,
             yield from enumerate(rows, 1)
         case _:
             before = csv.field_size_limit(MOST_BYTES)
-            text = io.TextIOWrapper(file, "utf-8", newline="")  # type: ignore[arg-type]
+            text = io.TextIOWrapper(cast("IO[bytes]", file), "utf-8", newline="")
             try:
                 yield from enumerate(csv.DictReader(text), 1)
             finally:

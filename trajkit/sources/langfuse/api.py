@@ -9,7 +9,6 @@ from typing import Any
 
 from trajkit._core.settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
-from trajkit.schema.base import JsonObject
 from trajkit.sources.langfuse.rows import OBSERVATION, SCORE, TRACE, time_of
 from trajkit.sources.web import Web, basic
 
@@ -23,10 +22,10 @@ _LONGEST = timedelta(days=1)
 """A trace that takes longer is not found where it starts before `--since` and ends after it."""
 _PUBLIC, _SECRET = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
 
-_Rows = Iterator[JsonObject]
+_Rows = Iterator[dict[str, Any]]
 
 
-def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, JsonObject]]:
+def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the rows of the project that the keys are of.
 
     Args:
@@ -57,7 +56,7 @@ def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, JsonObjec
                 yield SCORE, row
 
 
-def _by_cursor(web: Web, since: datetime | None) -> Iterator[tuple[str, JsonObject]]:
+def _by_cursor(web: Web, since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Observations that say their session."""
     path = f"{_API}/v2/observations"
     wanted: list[dict[str, str]] = [{}]
@@ -69,7 +68,7 @@ def _by_cursor(web: Web, since: datetime | None) -> Iterator[tuple[str, JsonObje
             yield OBSERVATION, row
 
 
-def _by_page(web: Web, since: datetime | None) -> Iterator[tuple[str, JsonObject]]:
+def _by_page(web: Web, since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Traces, which say their session, and observations."""
     if since is None:
         for row in _pages(web, f"{_API}/traces", {"fields": "core,io"}):
@@ -136,7 +135,7 @@ def _pages(web: Web, path: str, query: Mapping[str, Any]) -> _Rows:
         page += 1
 
 
-def _data(answer: JsonObject, path: str) -> list[JsonObject]:
+def _data(answer: dict[str, Any], path: str) -> list[dict[str, Any]]:
     rows = answer.get("data")
     if not isinstance(rows, list) or not all(isinstance(one, dict) and "id" in one for one in rows):
         raise ServiceError(
@@ -145,7 +144,7 @@ def _data(answer: JsonObject, path: str) -> list[JsonObject]:
     return [_row(one) for one in rows]
 
 
-def _row(sent: JsonObject) -> JsonObject:
+def _row(sent: dict[str, Any]) -> dict[str, Any]:
     """Return an object of the API with the names of the export."""
     row = {re.sub(r"(?<=[a-z])([A-Z])", lambda one: f"_{one[1].lower()}", name): sent[name] for name in sent}
     if "model" in row:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from trajkit.errors import RequestError
 from trajkit.formats.document import BadDocument, shown
-from trajkit.schema.base import JsonObject
 from trajkit.sources.files.exported import SUFFIXES, rows_in, suffix_of
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.files.walk import files_under, folders_under
@@ -17,7 +17,7 @@ FOLDERS = {"traces": TRACE, "observations": OBSERVATION, "observations_v2": OBSE
 """The folders of an export by the kind of their rows."""
 _DEPTH = 3
 
-Row = tuple[str, JsonObject]
+Row = tuple[str, dict[str, Any]]
 """The kind of a row, and the row."""
 
 

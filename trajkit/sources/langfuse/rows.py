@@ -16,7 +16,6 @@ from trajkit.formats.atif_parts import compact
 from trajkit.formats.chat_conversation import tools_of
 from trajkit.formats.document import BadDocument, shown, text_at
 from trajkit.schema import Role
-from trajkit.schema.base import JsonObject
 from trajkit.schema.content import message
 from trajkit.sources.calls import CUT_TEXT, Call, Score, Session
 from trajkit.sources.exchange import exchange_of
@@ -34,7 +33,7 @@ _EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 _COUNTED = {"input", "output", "total"}
 
 
-def session_of_rows(name: str, parts: Mapping[str, Sequence[JsonObject]], *, is_named: bool) -> Session:
+def session_of_rows(name: str, parts: Mapping[str, Sequence[dict[str, Any]]], *, is_named: bool) -> Session:
     """Return the session of its rows, which may be of several versions each. It has no calls without a model.
 
     Args:
@@ -68,9 +67,9 @@ def session_of_rows(name: str, parts: Mapping[str, Sequence[JsonObject]], *, is_
     )
 
 
-def _latest(rows: Iterable[JsonObject]) -> dict[str, JsonObject]:
+def _latest(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return by id the last version of each row; one that was deleted is left out."""
-    found: dict[str, JsonObject] = {}
+    found: dict[str, dict[str, Any]] = {}
     for row in rows:
         before = found.get(row["id"])
         if before is None or _version(row) >= _version(before):
@@ -79,19 +78,19 @@ def _latest(rows: Iterable[JsonObject]) -> dict[str, JsonObject]:
     return {row["id"]: row for row in sorted(kept, key=_place)}
 
 
-def _place(row: JsonObject) -> tuple[datetime, datetime, str]:
+def _place(row: dict[str, Any]) -> tuple[datetime, datetime, str]:
     """The order of rows, which is the same whichever way they came: many start in one millisecond."""
     start = time_of(row.get("start_time") or row.get("timestamp"), "start_time") or _EARLIEST
     return start, time_of(row.get("end_time"), "end_time") or start, row["id"]
 
 
-def _version(row: JsonObject) -> datetime:
+def _version(row: dict[str, Any]) -> datetime:
     return time_of(row.get("event_ts") or row.get("updated_at"), "updated_at") or datetime(
         1, 1, 1, tzinfo=UTC
     )
 
 
-def _span(row: JsonObject) -> Span:
+def _span(row: dict[str, Any]) -> Span:
     kind = str(row.get("type"))
     name = text_of(row.get("name")) or ""
     attributes = {"openinference.span.kind": _KINDS.get(kind, "CHAIN")}
@@ -110,7 +109,7 @@ def _span(row: JsonObject) -> Span:
     )
 
 
-def _filled(call: Call, row: JsonObject) -> Call:
+def _filled(call: Call, row: dict[str, Any]) -> Call:
     """Return a call with what its observation says."""
     request, response = _parsed(row.get("input")), _parsed(row.get("output"))
     if (
@@ -153,7 +152,7 @@ def _filled(call: Call, row: JsonObject) -> Call:
     )
 
 
-def _tool(name: str, value: Any) -> JsonObject:
+def _tool(name: str, value: Any) -> dict[str, Any]:
     found = _object(value, f"tool_definitions.{name}")
     parts = {key: _parsed(part) for key, part in found.items()}
     return {"name": name, **{key: part for key, part in parts.items() if part is not None}}
@@ -165,7 +164,7 @@ def _sum(usage: Mapping[str, float], side: str) -> int | None:
     return sum(counts) if counts else None
 
 
-def _cost(row: JsonObject) -> float | None:
+def _cost(row: dict[str, Any]) -> float | None:
     """Return the cost; where none is known the tables have 0."""
     costs = _numbers(row, "cost_details")
     if "total" in costs:
@@ -173,7 +172,7 @@ def _cost(row: JsonObject) -> float | None:
     return sum(costs.values()) if costs else number_of(row.get("total_cost")) or None
 
 
-def _scores(row: JsonObject, targets: Targets) -> Iterator[Score]:
+def _scores(row: dict[str, Any], targets: Targets) -> Iterator[Score]:
     """Yield the scores of a row: its value, and its comment."""
     name, score_id = text_at(row.get("name"), f"{row['id']}.name"), str(row["id"])
     given = ("source", "trace_id", "observation_id", "author_user_id", "dataset_run_id", "config_id")
@@ -207,7 +206,7 @@ def _scores(row: JsonObject, targets: Targets) -> Iterator[Score]:
         )
 
 
-def _tags(said: Sequence[JsonObject]) -> dict[str, str]:
+def _tags(said: Sequence[dict[str, Any]]) -> dict[str, str]:
     tags: dict[str, str] = {}
     for row in said:
         for name in _OF_SESSION:
@@ -221,9 +220,9 @@ def _tags(said: Sequence[JsonObject]) -> dict[str, str]:
     return tags
 
 
-def _origin(traces: Iterable[JsonObject], said: Sequence[JsonObject]) -> JsonObject:
-    found: JsonObject = {}
-    metadata: JsonObject = {}
+def _origin(traces: Iterable[dict[str, Any]], said: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for row in traces:
         metadata = {**_object(row.get("metadata"), "metadata"), **metadata}
     names = [text_of(row.get("name")) for row in traces]
@@ -263,7 +262,7 @@ def _parsed(value: Any) -> Any:
         return value
 
 
-def _object(value: Any, where: str) -> JsonObject:
+def _object(value: Any, where: str) -> dict[str, Any]:
     found = _parsed(value)
     if found in (None, []):  # Parquet has an empty map as a list
         return {}
@@ -272,6 +271,6 @@ def _object(value: Any, where: str) -> JsonObject:
     return found
 
 
-def _numbers(row: JsonObject, name: str) -> dict[str, float]:
+def _numbers(row: dict[str, Any], name: str) -> dict[str, float]:
     values = {key: number_of(value) for key, value in _object(row.get(name), name).items()}
     return {key: value for key, value in values.items() if value is not None}
