@@ -1,4 +1,4 @@
-"""Read sessions from files of Helicone's requests: JSON lines, JSON or CSV, as `/v1/request/query` gives them."""
+"""Read sessions from files of Helicone's requests, as `/v1/request/query` gives them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Make sessions of Helicone's requests, which are calls of a model with what was asked and answered, verbatim."""
+"""Make sessions of Helicone's requests, calls of a model with what was asked and answered."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _READ = frozenset(
     {
         *("request_id", "request_created_at", "request_body", "request_user_id", "request_properties"),
         *("properties", "response_body", "response_status", "response_created_at", "delay_ms", "model"),
-        *("prompt_tokens", "completion_tokens", "total_tokens", "costUSD", "cost", "scores", "llmSchema"),
+        *("prompt_tokens", "completion_tokens", "total_tokens", "costUSD", "scores", "llmSchema"),
         *("feedback_rating", "feedback_id", "feedback_created_at", "signed_body_url", "request_model"),
         *(
             "response_model",
@@ -83,7 +83,6 @@ def _call(row: dict[str, Any]) -> Call:
     has_failed = status is not None and not 200 <= status < 300
     told = exchange_of(request, None if has_failed else response)
     delay = number_of(row.get("delay_ms"))
-    cost = number_of(row["costUSD"] if row.get("costUSD") is not None else row.get("cost"))
     extra = {key: value for key, value in row.items() if key not in _READ and value not in (None, "", {}, [])}
     if (path := properties_of(row).get(_PATH)) is not None:
         extra["session_path"] = path
@@ -99,7 +98,7 @@ def _call(row: dict[str, Any]) -> Call:
         latency_s=None if delay is None else delay / 1000,
         n_input_tokens=_count(row.get("prompt_tokens"), told.n_input_tokens),
         n_output_tokens=_count(row.get("completion_tokens"), told.n_output_tokens),
-        cost_usd=cost,
+        cost_usd=number_of(row.get("costUSD")),
         finish_reason=told.finish_reason,
         cached=None if reference is None else reference != _NO_CACHE,
         settings=told.settings or None,

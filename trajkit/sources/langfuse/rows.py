@@ -130,10 +130,13 @@ def _filled(call: Call, row: dict[str, Any]) -> Call:
     n_input, n_output = _sum(usage, "input"), _sum(usage, "output")
     if usage.keys() - _COUNTED:
         extra["usage"] = usage
-    for name in ("metadata", "completion_start_time", "prompt_version", "version", "environment"):
-        value = _object(row.get(name), name) if name == "metadata" else row.get(name)
-        if value not in (None, "", {}, "default"):
-            extra[name] = value
+    if metadata := _object(row.get("metadata"), "metadata"):
+        extra["metadata"] = metadata
+    if (version := number_of(row.get("prompt_version"))) is not None:
+        extra["prompt_version"] = int(version)
+    for name in ("completion_start_time", "version", "environment"):
+        if row.get(name) not in (None, "", "default"):
+            extra[name] = row[name]
     if call.error is None and text_of(row.get("status_message")):
         extra |= {"level": row.get("level"), "status_message": row["status_message"]}
     return replace(
