@@ -44,8 +44,8 @@ def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, dict[str,
         )
     headers = {"Authorization": basic(public.get_secret_value(), secret.get_secret_value())}
     with Web("Langfuse", place, headers, key_variable=_SECRET) as web:
-        first = web.find(f"{_API}/v2/observations", {"limit": 1, "fields": "core"}, absent=_NOT_THERE)
-        of_traces = _by_cursor if first is not None else _by_page
+        is_new = web.has(f"{_API}/v2/observations", {"limit": 1, "fields": "core"}, absent=_NOT_THERE)
+        of_traces = _by_cursor if is_new else _by_page
         earliest: datetime | None = None
         for kind, row in of_traces(web, since):
             if since is not None and (start := time_of(row.get("start_time"), "startTime")) is not None:
@@ -100,7 +100,7 @@ def _groups(found: Iterator[tuple[Any, Any]]) -> list[dict[str, str]]:
 def _scores(web: Web, since: datetime | None) -> _Rows:
     query = {} if since is None else {"fromTimestamp": _written(since)}
     path = f"{_API}/v3/scores"
-    if web.find(path, {"limit": 1}, absent=_NOT_THERE) is None:
+    if not web.has(path, {"limit": 1}, absent=_NOT_THERE):
         yield from _pages(web, f"{_API}/v2/scores", query)
         return
     for row in _cursor(web, path, {"fields": "details,subject,annotation", **query}):
