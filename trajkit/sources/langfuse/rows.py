@@ -119,7 +119,8 @@ def _filled(call: Call, row: dict[str, Any]) -> Call:
     ):
         response = {"message": response}
     told = exchange_of(request, response)
-    answer, extra = told.answer, {**(call.extra or {}), **told.extra}
+    answer = told.answer
+    extra: dict[str, Any] = {**(call.extra or {}), **told.extra}
     if answer is None and isinstance(extra.get("response"), dict | list):
         # a text that is JSON, as a model writes where an object is asked of it, looks like an object
         answer = message(Role.ASSISTANT, compact(extra.pop("response")))

@@ -61,7 +61,7 @@ def session_of_rows(name: str, parts: Mapping[str, Sequence[dict[str, Any]]], *,
     scores = [score for one in given for score in _scores(one, runs, targets)]
     scores += [score for run in runs.values() for score in _averages(run, told, targets)]
     metadata: dict[str, Any] = {}
-    tags = {}
+    tags: dict[str, str] = {}
     for run in runs.values():
         for key, value in _metadata(run).items():
             if not key.startswith(("ls_", "lc_")) and key not in _THREAD:

@@ -29,7 +29,7 @@ class Targets:
                 self._last_of_trace[traces[call.call_id]] = call.call_id
             seen: set[str] = set()
             above: str | None = call.call_id
-            while above in parents and above not in seen:
+            while above is not None and above in parents and above not in seen:
                 seen.add(above)
                 self._last_below[above] = call.call_id
                 above = parents[above]
