@@ -13,7 +13,9 @@ GROUP = "trajkit.sources"
 """The group of entry points in which a package offers a source."""
 
 OWN: dict[str, str] = {
+    "helicone": "trajkit.sources.helicone.connect",
     "langfuse": "trajkit.sources.langfuse.connect",
+    "langsmith": "trajkit.sources.langsmith.connect",
     "mlflow": "trajkit.sources.mlflow.connect",
     "phoenix": "trajkit.sources.phoenix.connect",
     "claude-code": "trajkit.sources.coding.claude_code",

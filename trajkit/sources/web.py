@@ -61,11 +61,11 @@ class Web:
         """Return what the server answers to GET; a list in the query is its name once for each value."""
         return self._asked("GET", path, params=query or {})
 
-    def find(self, path: str, query: Mapping[str, Any], *, absent: Collection[int]) -> dict[str, Any] | None:
-        """Return what the server answers to GET; None for one of these HTTP statuses."""
+    def has(self, path: str, query: Mapping[str, Any], *, absent: Collection[int]) -> bool:
+        """Whether the server answers GET with another HTTP status than these."""
         with self._reached():
             status = self._answer("GET", path, params=query).status_code
-        return None if status in absent else self.get(path, query)
+        return status not in absent
 
     def post(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return what the server answers to a JSON object.

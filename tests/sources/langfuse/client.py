@@ -10,7 +10,7 @@ import json
 import os
 import sys
 import threading
-from contextlib import suppress
+import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -48,7 +48,7 @@ threading.Thread(target=SERVER.serve_forever, args=(0.05,), daemon=True).start()
 os.environ["LANGFUSE_PUBLIC_KEY"], os.environ["LANGFUSE_SECRET_KEY"] = "pk-lf-stand-in", "sk-lf-stand-in"
 os.environ["LANGFUSE_BASE_URL"] = f"http://127.0.0.1:{SERVER.server_address[1]}"
 
-from langfuse import get_client, propagate_attributes  # noqa: E402 -- it reads the environment
+from langfuse import Langfuse, get_client, propagate_attributes  # noqa: E402 -- it reads the environment
 from langfuse.openai import OpenAI  # noqa: E402
 
 LANGFUSE = get_client()
@@ -83,34 +83,37 @@ def shapes(model: Any) -> None:
             model.chat.completions.create(
                 model="stand-in", messages=[user], temperature=0.5, max_tokens=64, name="first"
             )
-            with LANGFUSE.start_as_current_observation(as_type="tool", name="delegate"):
-                with LANGFUSE.start_as_current_observation(as_type="agent", name="searcher") as searcher:
-                    generation(
-                        "look",
-                        [{"role": "user", "content": [{"type": "text", "text": "Look."}, IMAGE]}],
-                        {
-                            "role": "assistant",
-                            "content": [
-                                {"type": "thinking", "thinking": "Rain.", "signature": "s"},
-                                {"type": "text", "text": "It rains."},
-                            ],
-                        },
-                        usage_details={"input": 10, "input_cached_tokens": 5, "output": 4, "total": 19},
-                        cost_details={"input": 0.5, "output": 0.25},
-                        metadata={"attempt": 1},
-                    )
-                    with LANGFUSE.start_as_current_observation(as_type="agent", name="reader"):
-                        generation("read", "Read it.", "Done.")
-                    searcher.score(name="thorough", value=1, data_type="BOOLEAN")
+            with (
+                LANGFUSE.start_as_current_observation(as_type="tool", name="delegate"),
+                LANGFUSE.start_as_current_observation(as_type="agent", name="searcher") as searcher,
+            ):
+                generation(
+                    "look",
+                    [{"role": "user", "content": [{"type": "text", "text": "Look."}, IMAGE]}],
+                    {
+                        "role": "assistant",
+                        "content": [
+                            {"type": "thinking", "thinking": "Rain.", "signature": "s"},
+                            {"type": "text", "text": "It rains."},
+                        ],
+                    },
+                    usage_details={"input": 10, "input_cached_tokens": 5, "output": 4, "total": 19},
+                    cost_details={"input": 0.5, "output": 0.25},
+                    metadata={"attempt": 1},
+                )
+                with LANGFUSE.start_as_current_observation(as_type="agent", name="reader"):
+                    generation("read", "Read it.", "Done.")
+                searcher.score(name="thorough", value=1, data_type="BOOLEAN")
             called = generation("last", {"messages": [user], "top_p": 0.5}, RESPONSE, prompt=Prompt())
             called.score(name="quality", value=0.75, comment="It found it.")
             lead.score_trace(name="tone", value="friendly", data_type="CATEGORICAL")
+        time.sleep(0.002)
         failed = LANGFUSE.start_observation(as_type="generation", name="broken", model="m", input=[user])
         failed.update(level="ERROR", status_message="model is overloaded")
         failed.end()
         failed.score_trace(name="helpful", value=0, data_type="BOOLEAN")
-        with suppress(Exception):
-            model.chat.completions.create(model="stand-in", messages=[user], n="refuse")
+        time.sleep(0.002)
+        model.chat.completions.create(model="stand-in", messages=[user])
     LANGFUSE.create_score(name="goal_reached", value=1, session_id="trip", data_type="BOOLEAN")
     with LANGFUSE.start_as_current_observation(as_type="span", name="lone"):
         generation("structured", "Name a city as JSON.", '{"city": "Paris"}')
@@ -119,6 +122,7 @@ def shapes(model: Any) -> None:
 
 
 def generation(name: str, asked: Any, answered: Any, **more: Any) -> Any:
+    time.sleep(0.002)  # Langfuse 3 keeps milliseconds
     with LANGFUSE.start_as_current_observation(
         as_type="generation", name=name, model="stand-in", input=asked, output=answered, **more
     ) as made:
@@ -137,13 +141,33 @@ def sent(_: Any) -> list[dict[str, Any]]:
     return SENT
 
 
+def read(_: Any, url: str) -> list[int]:
+    """Read a server with the SDK, which checks the form of the answers: how many observations and scores."""
+    other = Langfuse(
+        public_key="pk-lf-reader", secret_key="sk-lf-reader", base_url=url, tracing_enabled=False
+    )
+    counts = []
+    for get, fields in (
+        (other.api.observations.get_many, "core,basic,time,io,model,usage,prompt,trace_context"),
+        (other.api.scores.get_many, "details,subject,annotation"),
+    ):
+        n, cursor = 0, None
+        while True:
+            answer = get(fields=fields, limit=50, cursor=cursor)
+            n, cursor = n + len(answer.data), answer.meta.cursor
+            if cursor is None:
+                break
+        counts.append(n)
+    return counts
+
+
 IMAGE = {"type": "image_url", "image_url": {"url": "https://example.org/paris.png"}}
 RESPONSE = {
     "model": "stand-in",
     "choices": [{"index": 0, "message": {"role": "assistant", "content": "Rain."}, "finish_reason": "stop"}],
     "usage": {"prompt_tokens": 9, "completion_tokens": 2},
 }
-DOES = {"ask": ask, "score": score, "shapes": shapes, "sent": sent}
+DOES = {"ask": ask, "score": score, "shapes": shapes, "sent": sent, "read": read}
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""Record what the real Langfuse SDK sends to Langfuse: the thirty episodes, and observations of every other shape.
+"""Record what the real Langfuse SDK sends to Langfuse: the thirty episodes, and every other shape.
 
     python -m tests.sources.langfuse.record FOLDER
 
@@ -41,6 +41,14 @@ def record(
         answers.put({"role": "assistant", "content": "I look again."})
         told({"do": "shapes"})
         return told({"do": "sent"}), played
+
+
+def read_by_sdk(folder: Path, url: str) -> list[int]:
+    """How many observations and scores the SDK reads from a server."""
+    python = foreign.environment(folder / "environment", *REQUIREMENTS)
+    with foreign.client(python, folder / "client.py", {"STAND_IN": url}) as told:
+        counts: list[int] = told({"do": "read", "url": url})
+    return counts
 
 
 @contextmanager

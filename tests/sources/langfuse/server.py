@@ -1,4 +1,4 @@
-"""What Langfuse's server makes of what its SDK sends: rows of its tables, files of its export, answers of its API.
+"""What Langfuse's server makes of what its SDK sends: tables, files of its export, answers of its API.
 
 The conversion of spans to rows is ours, after `OtelIngestionProcessor.ts`; the tables are Langfuse's own, the
 files those of its reference of export fields, the answers those that its SDK reads (`record.py` asks it).
@@ -131,7 +131,7 @@ def _score(body: dict[str, Any]) -> dict[str, Any]:
     )
     return {
         "id": body["id"],
-        "timestamp": f"{at.replace(tzinfo=None):%Y-%m-%d %H:%M:%S.%f}",
+        "timestamp": f"{at.replace(tzinfo=None):%Y-%m-%d %H:%M:%S.%f}"[:23],
         "project_id": PROJECT,
         "environment": "default",
         "trace_id": body.get("traceId"),
@@ -164,8 +164,8 @@ def _hex(text: str) -> str:
 
 
 def _time(nanoseconds: int) -> str:
-    at = datetime(1970, 1, 1) + timedelta(microseconds=nanoseconds // 1_000_000 * 1000)
-    return f"{at:%Y-%m-%d %H:%M:%S.%f}"
+    at = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=nanoseconds // 1_000_000 * 1000)
+    return f"{at:%Y-%m-%d %H:%M:%S.%f}"[:23]
 
 
 def events_of(tables: Tables) -> list[dict[str, Any]]:

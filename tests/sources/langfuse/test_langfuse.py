@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
-from collections.abc import Callable, Iterator
+import threading
 from datetime import UTC, datetime, timedelta
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ import pytest
 
 from tests.sources import foreign, thirty
 from tests.sources.conftest import READER
-from tests.sources.langfuse import record, server as langfuse
+from tests.sources.langfuse import record
+from tests.sources.langfuse import server as langfuse
 from trajkit.errors import DataError, RequestError, ServiceError
 from trajkit.formats.document import Reading
 from trajkit.schema import Episode, FileBlock, ThoughtBlock
-from trajkit.sources.calls import NO_SESSION
+from trajkit.sources.calls import CUT_TEXT, NO_SESSION
 from trajkit.sources.catalog import recognised
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.langfuse.connect import SOURCE
@@ -177,3 +178,178 @@ def test_a_trace_in_no_session_is_an_episode_and_one_without_a_model_is_not(expo
     assert step.completion is not None
     assert step.completion.text == '{"city":"Paris"}'
     assert [one.aside for one in found if one.aside] == ["no call of a model in it"]
+
+
+def changed(tables: langfuse.Tables, name: str, number: int, **fields: Any) -> langfuse.Tables:
+    """The tables, in which a row is different."""
+    rows = copy.deepcopy(tables[name])
+    rows[number] |= fields
+    return {**tables, name: rows}
+
+
+def test_the_last_version_of_a_row_counts_in_any_order(tables: langfuse.Tables, tmp_path: Path) -> None:
+    first = tables["observations"][0]
+    late = {**first, "output": "late", "event_ts": "2026-11-26 00:00:00.000"}
+    doubled = {**tables, "observations": [late, *tables["observations"], first]}
+    place = langfuse.export(tmp_path, doubled, ".jsonl")
+    completion = episodes_at(place)["babyai-000"].steps[0].completion
+    assert completion is not None
+    assert completion.text == "late"
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "where"),
+    [
+        ({"start_time": "soon"}, "not a time", "start_time"),
+        ({"usage_details": 3}, "not an object", "usage_details"),
+    ],
+)
+def test_a_damaged_row_is_the_problem_of_its_session(
+    tables: langfuse.Tables, tmp_path: Path, fields: dict[str, Any], kind: str, where: str
+) -> None:
+    place = langfuse.export(tmp_path, changed(tables, "observations", 0, **fields), ".jsonl")
+    (wrong,) = [one for one in found_at(place) if one.problem is not None]
+    assert wrong.place == "session babyai-000"
+    assert wrong.problem is not None
+    assert (wrong.problem.kind, wrong.problem.where) == (kind, where)
+
+
+def test_a_damaged_line_and_a_damaged_file_are_named(tables: langfuse.Tables, tmp_path: Path) -> None:
+    place = langfuse.export(tmp_path, tables, ".jsonl")
+    folder = place / langfuse.PROJECT / "observations_v2"
+    with next(folder.iterdir()).open("a") as file:
+        file.write('{"id": 3}\n{\n')
+    (folder / "z.parquet").write_bytes(b"PAR1")
+    (folder / "z.jsonl.gz").write_bytes(b"no gzip")
+    wrong = {str(one.problem and one.problem.kind) for one in found_at(place) if one.problem is not None}
+    assert wrong == {"a row without its id", "not JSON", "a damaged .parquet file", "a damaged .jsonl file"}
+
+
+def test_a_folder_that_is_no_export_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("{}\n")
+    with pytest.raises(RequestError, match="no export of Langfuse"):
+        found_at(tmp_path)
+
+
+def test_a_text_that_the_client_cut_is_told(tables: langfuse.Tables, tmp_path: Path) -> None:
+    cut = "Once upon <truncated due to size exceeding limit>"
+    place = langfuse.export(tmp_path, changed(tables, "observations", 0, output=cut), ".jsonl")
+    assert [one.missing for one in found_at(place) if one.missing and NO_SESSION not in one.missing] == [
+        (CUT_TEXT,)
+    ]
+
+
+def test_tools_are_read_from_their_column_where_the_input_has_none(
+    tables: langfuse.Tables, tmp_path: Path
+) -> None:
+    tool = {"act": '{"description": "Do.", "parameters": "{\\"type\\": \\"object\\"}"}'}
+    fields = {"input": "Go.", "tool_definitions": tool}
+    place = langfuse.export(tmp_path, changed(tables, "observations", 0, **fields), ".jsonl")
+    step = episodes_at(place)["babyai-000"].steps[0]
+    assert step.tools == ({"name": "act", "description": "Do.", "parameters": {"type": "object"}},)
+
+
+def test_other_tables_are_refused_with_what_is_known(server: Any) -> None:
+    langfuse.create(server.ask, "langfuse_core")
+    server.ask("CREATE TABLE langfuse_core.events_core (span_id String) ENGINE = Memory")
+    with pytest.raises(DataError, match="events_core and not events_full: Langfuse cuts the texts"):
+        found_at(server.url_for(READER, database="langfuse_core"))
+    server.ask("CREATE TABLE langfuse_core.observations (id String) ENGINE = Memory")
+    with pytest.raises(DataError, match="no table traces") as caught:
+        found_at(server.url_for(READER, database="langfuse_core"))
+    assert "Langfuse 3" in (caught.value.hint or "")
+
+
+def test_the_database_gives_the_last_versions_of_one_project_since_a_time(
+    server: Any, tables: langfuse.Tables
+) -> None:
+    langfuse.create(server.ask, "langfuse_more", "v3.sql")
+    for name, rows in tables.items():
+        langfuse.insert(server.ask, "langfuse_more", name, rows)
+    gone = {**tables["observations"][0], "is_deleted": 1, "event_ts": "2026-11-26 00:00:00.000"}
+    langfuse.insert(server.ask, "langfuse_more", "observations", [gone])
+    url = server.url_for(READER, database="langfuse_more")
+    before = len(thirty.expected()[0].messages) // 2
+    assert episodes_at(url)["babyai-000"].n_steps == before - 1
+    other = {**tables["observations"][1], "project_id": "project-2", "start_time": "2026-12-01 00:00:00.000"}
+    langfuse.insert(server.ask, "langfuse_more", "observations", [other])
+    with pytest.raises(RequestError, match="2 projects: project-1, project-2"):
+        found_at(url)
+    with pytest.raises(RequestError, match="no project 'x'"):
+        found_at(f"{url}?project=x")
+    late = max(row["start_time"] for row in tables["observations"] if row["name"] == "last")
+    since = Wish(since=datetime.fromisoformat(late).replace(tzinfo=UTC))
+    found = episodes_at(f"{url}?project=project-1", since)
+    assert not [name for name in found if name.startswith("babyai")]
+    assert found["trip"].metrics == {"goal_reached": True}
+    assert len(found["trip"].steps) == 4
+
+
+@pytest.mark.usefixtures("keys")
+@pytest.mark.parametrize("version", [3, 4])
+def test_the_api_is_asked_for_what_is_later_and_for_all_of_its_sessions(
+    tables: langfuse.Tables, version: int
+) -> None:
+    late = max(row["start_time"] for row in tables["observations"])
+    since = datetime.fromisoformat(late).replace(tzinfo=UTC) + timedelta(days=1)
+    asked: list[str] = []
+    with foreign.answering(langfuse.api(tables, version=version, asked=asked)) as url:
+        found = episodes_at(url, Wish(since=since))
+    assert not [name for name in found if name.startswith(("babyai", "trip"))]
+    since -= timedelta(seconds=5)
+    with foreign.answering(langfuse.api(tables, version=version, asked=asked)) as url:
+        assert len(episodes_at(url, Wish(since=since))["trip"].steps) == 4
+    assert any("sessionId=trip" in one for one in asked)
+    assert any("fromTimestamp" in one for one in asked if "scores" in one)
+
+
+@pytest.mark.usefixtures("keys")
+def test_a_busy_server_is_asked_again(tables: langfuse.Tables) -> None:
+    answer = langfuse.api(tables, version=4)
+    asked: list[str] = []
+
+    class Busy(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            is_busy = len(asked) % 2 == 1
+            status, text = (429, "{}") if is_busy else answer("GET", self.path, "")
+            self.send_response(status)
+            self.send_header("Retry-After", "0")
+            self.send_header("Content-Length", str(len(text.encode())))
+            self.end_headers()
+            self.wfile.write(text.encode())
+
+        def log_message(self, *_: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Busy) as busy:
+        threading.Thread(target=busy.serve_forever, args=(0.05,), daemon=True).start()
+        found = episodes_at(f"http://127.0.0.1:{busy.server_address[1]}")
+        busy.shutdown()
+    assert len(found) == thirty.N_EPISODES + N_OTHERS
+
+
+def test_keys_come_from_the_environment_and_are_in_no_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LANGFUSE_SECRET_KEY", raising=False)
+    with pytest.raises(RequestError, match="LANGFUSE_SECRET_KEY"):
+        found_at("https://cloud.langfuse.com")
+    monkeypatch.setenv("LANGFUSE_PUBLIC_KEY", "pk-lf-1")
+    monkeypatch.setenv("LANGFUSE_SECRET_KEY", "sk-lf-very-secret")
+    with (
+        foreign.answering(lambda *_: (401, "no: sk-lf-very-secret")) as url,
+        pytest.raises(ServiceError, match="HTTP 401") as caught,
+    ):
+        found_at(url)
+    assert "secret" not in str(caught.value)
+    assert recognised("https://cloud.langfuse.com") == "langfuse"
+
+
+@pytest.mark.full
+@pytest.mark.timeout(1200)
+def test_what_the_sdk_sends_today_is_read_and_it_reads_the_stand_in(tmp_path: Path) -> None:
+    """Installs Langfuse's SDK anew, plays the thirty episodes through it, and lets it read our answers."""
+    sent, played = record.record(tmp_path)
+    tables = langfuse.tables_of(sent)
+    thirty.assert_same(of_babyai(langfuse.export(tmp_path / "export", tables, ".parquet")), played)
+    with foreign.answering(langfuse.api(tables, version=4)) as url:
+        counts = record.read_by_sdk(tmp_path, url)
+    assert counts == [len(tables["observations"]), len(tables["scores"])]

@@ -9,7 +9,6 @@ from typing import Any
 
 from trajkit._core.settings import secret_from_environment
 from trajkit.errors import RequestError, ServiceError
-from trajkit.schema.base import JsonObject
 from trajkit.sources.langfuse.rows import OBSERVATION, SCORE, TRACE, time_of
 from trajkit.sources.web import Web, basic
 
@@ -23,10 +22,10 @@ _LONGEST = timedelta(days=1)
 """A trace that takes longer is not found where it starts before `--since` and ends after it."""
 _PUBLIC, _SECRET = "LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY"
 
-_Rows = Iterator[JsonObject]
+_Rows = Iterator[dict[str, Any]]
 
 
-def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, JsonObject]]:
+def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the rows of the project that the keys are of.
 
     Args:
@@ -45,8 +44,8 @@ def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, JsonObjec
         )
     headers = {"Authorization": basic(public.get_secret_value(), secret.get_secret_value())}
     with Web("Langfuse", place, headers, key_variable=_SECRET) as web:
-        first = web.find(f"{_API}/v2/observations", {"limit": 1, "fields": "core"}, absent=_NOT_THERE)
-        of_traces = _by_cursor if first is not None else _by_page
+        is_new = web.has(f"{_API}/v2/observations", {"limit": 1, "fields": "core"}, absent=_NOT_THERE)
+        of_traces = _by_cursor if is_new else _by_page
         earliest: datetime | None = None
         for kind, row in of_traces(web, since):
             if since is not None and (start := time_of(row.get("start_time"), "startTime")) is not None:
@@ -57,7 +56,7 @@ def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, JsonObjec
                 yield SCORE, row
 
 
-def _by_cursor(web: Web, since: datetime | None) -> Iterator[tuple[str, JsonObject]]:
+def _by_cursor(web: Web, since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Observations that say their session."""
     path = f"{_API}/v2/observations"
     wanted: list[dict[str, str]] = [{}]
@@ -69,7 +68,7 @@ def _by_cursor(web: Web, since: datetime | None) -> Iterator[tuple[str, JsonObje
             yield OBSERVATION, row
 
 
-def _by_page(web: Web, since: datetime | None) -> Iterator[tuple[str, JsonObject]]:
+def _by_page(web: Web, since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Traces, which say their session, and observations."""
     if since is None:
         for row in _pages(web, f"{_API}/traces", {"fields": "core,io"}):
@@ -101,7 +100,7 @@ def _groups(found: Iterator[tuple[Any, Any]]) -> list[dict[str, str]]:
 def _scores(web: Web, since: datetime | None) -> _Rows:
     query = {} if since is None else {"fromTimestamp": _written(since)}
     path = f"{_API}/v3/scores"
-    if web.find(path, {"limit": 1}, absent=_NOT_THERE) is None:
+    if not web.has(path, {"limit": 1}, absent=_NOT_THERE):
         yield from _pages(web, f"{_API}/v2/scores", query)
         return
     for row in _cursor(web, path, {"fields": "details,subject,annotation", **query}):
@@ -136,7 +135,7 @@ def _pages(web: Web, path: str, query: Mapping[str, Any]) -> _Rows:
         page += 1
 
 
-def _data(answer: JsonObject, path: str) -> list[JsonObject]:
+def _data(answer: dict[str, Any], path: str) -> list[dict[str, Any]]:
     rows = answer.get("data")
     if not isinstance(rows, list) or not all(isinstance(one, dict) and "id" in one for one in rows):
         raise ServiceError(
@@ -145,7 +144,7 @@ def _data(answer: JsonObject, path: str) -> list[JsonObject]:
     return [_row(one) for one in rows]
 
 
-def _row(sent: JsonObject) -> JsonObject:
+def _row(sent: dict[str, Any]) -> dict[str, Any]:
     """Return an object of the API with the names of the export."""
     row = {re.sub(r"(?<=[a-z])([A-Z])", lambda one: f"_{one[1].lower()}", name): sent[name] for name in sent}
     if "model" in row:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 from trajkit.formats.document import BadDocument
-from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import Gathered, found_of
 from trajkit.sources.files.found import Found, Unread
 from trajkit.sources.langfuse import api, files, tables
@@ -42,7 +42,7 @@ def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
                 yield Found(name, aside=_NO_CALL)
 
 
-def _gather(gathered: Gathered, kind: str, row: JsonObject) -> None:
+def _gather(gathered: Gathered, kind: str, row: dict[str, Any]) -> None:
     trace_id = text_of(row["id"] if kind == TRACE else row.get("trace_id"))
     session_id = text_of(row.get("session_id"))
     session = None if session_id is None else f"session {session_id}"
@@ -55,7 +55,7 @@ def _gather(gathered: Gathered, kind: str, row: JsonObject) -> None:
         gathered.move(f"trace {trace_id}", session)
 
 
-def _found(name: str, parts: Mapping[str, Sequence[JsonObject]]) -> Found:
+def _found(name: str, parts: Mapping[str, Sequence[dict[str, Any]]]) -> Found:
     what, _, own = name.partition(" ")
     try:
         session = session_of_rows(own, parts, is_named=what == "session")

@@ -16,12 +16,12 @@ from trajkit.formats.atif_parts import compact
 from trajkit.formats.chat_conversation import tools_of
 from trajkit.formats.document import BadDocument, shown, text_at
 from trajkit.schema import Role
-from trajkit.schema.base import JsonObject
 from trajkit.schema.content import message
 from trajkit.sources.calls import CUT_TEXT, Call, Score, Session
 from trajkit.sources.exchange import exchange_of
 from trajkit.sources.spans.session import session_of
 from trajkit.sources.spans.span import Span, listed, number_of, text_of
+from trajkit.sources.spans.targets import Targets
 
 TRACE, OBSERVATION, SCORE = "trace", "observation", "score"
 """The kinds of rows."""
@@ -29,10 +29,11 @@ _KINDS = {"GENERATION": "LLM", "AGENT": "AGENT", "TOOL": "TOOL"}
 _OF_SESSION = ("user_id", "release", "version")
 _CUT = "<truncated due to size exceeding limit>"
 """What Langfuse's client writes in place of the rest of a text."""
+_EARLIEST = datetime(1, 1, 1, tzinfo=UTC)
 _COUNTED = {"input", "output", "total"}
 
 
-def session_of_rows(name: str, parts: Mapping[str, Sequence[JsonObject]], *, is_named: bool) -> Session:
+def session_of_rows(name: str, parts: Mapping[str, Sequence[dict[str, Any]]], *, is_named: bool) -> Session:
     """Return the session of its rows, which may be of several versions each. It has no calls without a model.
 
     Args:
@@ -47,8 +48,12 @@ def session_of_rows(name: str, parts: Mapping[str, Sequence[JsonObject]], *, is_
     traces = _latest(parts.get(TRACE, ()))
     session = session_of(name, [_span(row) for row in observations.values()], "langfuse", is_named=is_named)
     calls = [_filled(call, observations[call.call_id]) for call in session.calls]
-    tree = _Tree(calls, observations, {one.call_id: one for one in session.calls})
-    scores = [score for row in _latest(parts.get(SCORE, ())).values() for score in _scores(row, tree)]
+    targets = Targets(
+        calls,
+        {name: text_of(row.get("parent_observation_id")) for name, row in observations.items()},
+        {name: str(row["trace_id"]) for name, row in observations.items()},
+    )
+    scores = [score for row in _latest(parts.get(SCORE, ())).values() for score in _scores(row, targets)]
     said = [*traces.values(), *observations.values()]
     texts = (row.get(name) for row in observations.values() for name in ("input", "output"))
     is_cut = any(isinstance(text, str) and _CUT in text[-len(_CUT) - 2 :] for text in texts)
@@ -62,23 +67,30 @@ def session_of_rows(name: str, parts: Mapping[str, Sequence[JsonObject]], *, is_
     )
 
 
-def _latest(rows: Iterable[JsonObject]) -> dict[str, JsonObject]:
+def _latest(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return by id the last version of each row; one that was deleted is left out."""
-    found: dict[str, JsonObject] = {}
+    found: dict[str, dict[str, Any]] = {}
     for row in rows:
         before = found.get(row["id"])
         if before is None or _version(row) >= _version(before):
             found[row["id"]] = row
-    return {name: row for name, row in found.items() if not number_of(row.get("is_deleted"))}
+    kept = [row for row in found.values() if not number_of(row.get("is_deleted"))]
+    return {row["id"]: row for row in sorted(kept, key=_place)}
 
 
-def _version(row: JsonObject) -> datetime:
+def _place(row: dict[str, Any]) -> tuple[datetime, datetime, str]:
+    """The order of rows, which is the same whichever way they came: many start in one millisecond."""
+    start = time_of(row.get("start_time") or row.get("timestamp"), "start_time") or _EARLIEST
+    return start, time_of(row.get("end_time"), "end_time") or start, row["id"]
+
+
+def _version(row: dict[str, Any]) -> datetime:
     return time_of(row.get("event_ts") or row.get("updated_at"), "updated_at") or datetime(
         1, 1, 1, tzinfo=UTC
     )
 
 
-def _span(row: JsonObject) -> Span:
+def _span(row: dict[str, Any]) -> Span:
     kind = str(row.get("type"))
     name = text_of(row.get("name")) or ""
     attributes = {"openinference.span.kind": _KINDS.get(kind, "CHAIN")}
@@ -97,7 +109,7 @@ def _span(row: JsonObject) -> Span:
     )
 
 
-def _filled(call: Call, row: JsonObject) -> Call:
+def _filled(call: Call, row: dict[str, Any]) -> Call:
     """Return a call with what its observation says."""
     request, response = _parsed(row.get("input")), _parsed(row.get("output"))
     if (
@@ -107,7 +119,8 @@ def _filled(call: Call, row: JsonObject) -> Call:
     ):
         response = {"message": response}
     told = exchange_of(request, response)
-    answer, extra = told.answer, {**(call.extra or {}), **told.extra}
+    answer = told.answer
+    extra: dict[str, Any] = {**(call.extra or {}), **told.extra}
     if answer is None and isinstance(extra.get("response"), dict | list):
         # a text that is JSON, as a model writes where an object is asked of it, looks like an object
         answer = message(Role.ASSISTANT, compact(extra.pop("response")))
@@ -118,10 +131,13 @@ def _filled(call: Call, row: JsonObject) -> Call:
     n_input, n_output = _sum(usage, "input"), _sum(usage, "output")
     if usage.keys() - _COUNTED:
         extra["usage"] = usage
-    for name in ("metadata", "completion_start_time", "prompt_version", "version", "environment"):
-        value = _object(row.get(name), name) if name == "metadata" else row.get(name)
-        if value not in (None, "", {}, "default"):
-            extra[name] = value
+    if metadata := _object(row.get("metadata"), "metadata"):
+        extra["metadata"] = metadata
+    if (version := number_of(row.get("prompt_version"))) is not None:
+        extra["prompt_version"] = int(version)
+    for name in ("completion_start_time", "version", "environment"):
+        if row.get(name) not in (None, "", "default"):
+            extra[name] = row[name]
     if call.error is None and text_of(row.get("status_message")):
         extra |= {"level": row.get("level"), "status_message": row["status_message"]}
     return replace(
@@ -140,7 +156,7 @@ def _filled(call: Call, row: JsonObject) -> Call:
     )
 
 
-def _tool(name: str, value: Any) -> JsonObject:
+def _tool(name: str, value: Any) -> dict[str, Any]:
     found = _object(value, f"tool_definitions.{name}")
     parts = {key: _parsed(part) for key, part in found.items()}
     return {"name": name, **{key: part for key, part in parts.items() if part is not None}}
@@ -152,7 +168,7 @@ def _sum(usage: Mapping[str, float], side: str) -> int | None:
     return sum(counts) if counts else None
 
 
-def _cost(row: JsonObject) -> float | None:
+def _cost(row: dict[str, Any]) -> float | None:
     """Return the cost; where none is known the tables have 0."""
     costs = _numbers(row, "cost_details")
     if "total" in costs:
@@ -160,42 +176,7 @@ def _cost(row: JsonObject) -> float | None:
     return sum(costs.values()) if costs else number_of(row.get("total_cost")) or None
 
 
-class _Tree:
-    """What a score may be of: a call, what is around calls, a trace, or the whole session."""
-
-    def __init__(
-        self, calls: Sequence[Call], observations: Mapping[str, JsonObject], by_id: Mapping[str, Call]
-    ) -> None:
-        self._observations = observations
-        self._ids = by_id.keys()
-        self._of_trace: dict[str, list[str]] = {}
-        self._below: dict[str, str] = {}
-        for call in sorted(calls, key=lambda one: one.started_at or datetime(1, 1, 1, tzinfo=UTC)):
-            trace_id = str(observations[call.call_id]["trace_id"])
-            own = self._of_trace.setdefault(trace_id, [])
-            if call.agent_run is None or not own:
-                own.append(call.call_id)
-            seen = set()
-            above = call.call_id
-            while above in observations and above not in seen:
-                seen.add(above)
-                self._below[above] = call.call_id
-                above = str(observations[above].get("parent_observation_id") or "")
-
-    def call_of(self, row: JsonObject) -> str | None:
-        """Return the call that a score is of: the last one of what it names; None for the whole session."""
-        observation_id = text_of(row.get("observation_id"))
-        if observation_id in self._ids:
-            return observation_id
-        trace_id = text_of(row.get("trace_id"))
-        one = self._observations.get(observation_id or "")
-        if one is not None and text_of(one.get("parent_observation_id")) in self._observations:
-            return self._below.get(observation_id or "")
-        calls = self._of_trace.get(trace_id or "", [])
-        return calls[-1] if calls and len(self._of_trace) > 1 else None
-
-
-def _scores(row: JsonObject, tree: _Tree) -> Iterator[Score]:
+def _scores(row: dict[str, Any], targets: Targets) -> Iterator[Score]:
     """Yield the scores of a row: its value, and its comment."""
     name, score_id = text_at(row.get("name"), f"{row['id']}.name"), str(row["id"])
     given = ("source", "trace_id", "observation_id", "author_user_id", "dataset_run_id", "config_id")
@@ -215,7 +196,7 @@ def _scores(row: JsonObject, tree: _Tree) -> Iterator[Score]:
     at = time_of(row.get("timestamp") or row.get("created_at"), f"{row['id']}.timestamp")
     if at is None:
         raise BadDocument("a score without its time", f"{row['id']}.timestamp")
-    call_id = tree.call_of(row)
+    call_id = targets.call_of(text_of(row.get("observation_id")), text_of(row.get("trace_id")))
     if found is not None:
         yield Score(name=name, value=found, score_id=score_id, call_id=call_id, created_at=at, tags=tags)
     if comment := text_of(row.get("comment")):
@@ -229,7 +210,7 @@ def _scores(row: JsonObject, tree: _Tree) -> Iterator[Score]:
         )
 
 
-def _tags(said: Sequence[JsonObject]) -> dict[str, str]:
+def _tags(said: Sequence[dict[str, Any]]) -> dict[str, str]:
     tags: dict[str, str] = {}
     for row in said:
         for name in _OF_SESSION:
@@ -243,9 +224,9 @@ def _tags(said: Sequence[JsonObject]) -> dict[str, str]:
     return tags
 
 
-def _origin(traces: Iterable[JsonObject], said: Sequence[JsonObject]) -> JsonObject:
-    found: JsonObject = {}
-    metadata: JsonObject = {}
+def _origin(traces: Iterable[dict[str, Any]], said: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
     for row in traces:
         metadata = {**_object(row.get("metadata"), "metadata"), **metadata}
     names = [text_of(row.get("name")) for row in traces]
@@ -276,7 +257,7 @@ def time_of(value: Any, where: str) -> datetime | None:
 
 
 def _parsed(value: Any) -> Any:
-    """Return the object or list that a text is in JSON; None for an empty text, and any other value as it is."""
+    """Return the object or list that a text is in JSON; None for an empty text, others as they are."""
     if not isinstance(value, str) or value[:1] not in ("{", "["):
         return None if value == "" else value
     try:
@@ -285,7 +266,7 @@ def _parsed(value: Any) -> Any:
         return value
 
 
-def _object(value: Any, where: str) -> JsonObject:
+def _object(value: Any, where: str) -> dict[str, Any]:
     found = _parsed(value)
     if found in (None, []):  # Parquet has an empty map as a list
         return {}
@@ -294,6 +275,6 @@ def _object(value: Any, where: str) -> JsonObject:
     return found
 
 
-def _numbers(row: JsonObject, name: str) -> dict[str, float]:
+def _numbers(row: dict[str, Any], name: str) -> dict[str, float]:
     values = {key: number_of(value) for key, value in _object(row.get(name), name).items()}
     return {key: value for key, value in values.items() if value is not None}

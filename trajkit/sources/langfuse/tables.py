@@ -15,7 +15,6 @@ from urllib.parse import urlsplit
 import pyarrow as pa
 
 from trajkit.errors import DataError, RequestError
-from trajkit.schema.base import JsonObject
 from trajkit.sources.langfuse.rows import OBSERVATION, SCORE, TRACE
 from trajkit.sources.tensorzero.connect.clickhouse.connection import Connection
 from trajkit.sources.tensorzero.connect.url import Address, parse_url
@@ -86,7 +85,7 @@ def is_database(place: str) -> bool:
     return parts.scheme.startswith("clickhouse") or "@" in parts.netloc or bool(parts.path.strip("/"))
 
 
-def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, JsonObject]]:
+def rows_of(place: str, since: datetime | None) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the rows of a project.
 
     Args:
@@ -169,7 +168,7 @@ def _touched(kind: str, tables: Mapping[str, _Table], *, has_session: bool) -> s
 
 def _rows(
     connection: Connection, table: _Table, where: str, values: Mapping[str, Any]
-) -> Iterator[JsonObject]:
+) -> Iterator[dict[str, Any]]:
     columns = [*table.needed, *(name for name in table.others if connection.has(table.name, name))]
     schema = pa.schema([(name, pa.int64() if name in _TIMES else pa.string()) for name in columns])
     sql = f"SELECT {', '.join(map(_expression, columns))} FROM {table.name} WHERE {where}"
@@ -190,7 +189,7 @@ def _expression(column: str) -> str:
     return f"toValidUTF8(toString({column}))"
 
 
-def _joined(row: JsonObject) -> JsonObject:
+def _joined(row: dict[str, Any]) -> dict[str, Any]:
     """Return a row of version 4 with its metadata as an object."""
     if "metadata_names" not in row:
         return row

@@ -1,0 +1,109 @@
+"""Rows from files that a system exported: Parquet, JSON lines, a JSON list or CSV, also with gzip."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from datetime import datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from trajkit.formats.document import BadDocument, object_at, shown
+from trajkit.sources.files.found import MOST_BYTES, Found
+from trajkit.sources.files.texts import json_of, lines_of, opened, value_of
+from trajkit.sources.files.walk import shown_path
+
+SUFFIXES = (".parquet", ".jsonl", ".ndjson", ".json", ".csv")
+_N_ROWS = 200
+
+
+def suffix_of(path: Path) -> str:
+    """The suffix of a file, without that of gzip."""
+    return Path(path.name.removesuffix(".gz")).suffix.lower()
+
+
+def rows_in(path: Path, root: Path) -> Iterator[tuple[str, dict[str, Any]] | Found]:
+    """Yield place and object of each row of a file; what is wrong is a `Found` with a problem.
+
+    Args:
+        path: The file.
+        root: What is imported: the file, or a folder above it.
+    """
+    name, suffix = shown_path(path, root), suffix_of(path)
+    try:
+        with opened(path, root if root.is_dir() else None) as file:
+            data = gzip.GzipFile(fileobj=file) if path.suffix == ".gz" else file
+            for number, value in _values(data, suffix):
+                place = f"{name}:{number}"
+                try:
+                    if isinstance(value, BadDocument):
+                        raise value
+                    yield place, object_at(value, "the row")
+                except BadDocument as error:
+                    yield Found(place, problem=error.problem)
+    except BadDocument as error:
+        yield Found(name, problem=error.problem)
+    except (pa.ArrowException, OSError, EOFError, zlib.error, csv.Error, UnicodeError) as error:
+        yield Found(name, problem=BadDocument(f"a damaged {suffix} file", value=shown(str(error))).problem)
+
+
+def _values(file: IO[bytes] | gzip.GzipFile, suffix: str) -> Iterator[tuple[int, Any]]:
+    """Yield number and value of each row; a `BadDocument` for a line that is none."""
+    match suffix:
+        case ".parquet":
+            number = 0
+            for batch in pq.ParquetFile(cast("IO[bytes]", file)).iter_batches(batch_size=_N_ROWS):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, {name: _plain(value) for name, value in row.items()}
+        case ".jsonl" | ".ndjson":
+            for line in lines_of(cast("IO[bytes]", file)):
+                try:
+                    yield line.number, value_of(line)
+                except BadDocument as error:
+                    yield line.number, error
+        case ".json":
+            data = file.read(MOST_BYTES + 1)
+            if len(data) > MOST_BYTES:
+                raise BadDocument(f"longer than {MOST_BYTES // 1_000_000} MB: export JSONL or Parquet")
+            rows = json_of(data, is_last_line=True)
+            if isinstance(rows, dict):  # as an API answers
+                rows = next(
+                    (rows[name] for name in ("data", "rows") if isinstance(rows.get(name), list)), rows
+                )
+            if not isinstance(rows, list):
+                raise BadDocument("not a list", value=shown(rows))
+            yield from enumerate(rows, 1)
+        case _:
+            before = csv.field_size_limit(MOST_BYTES)
+            text = io.TextIOWrapper(cast("IO[bytes]", file), "utf-8", newline="")
+            try:
+                yield from enumerate(csv.DictReader(text), 1)
+            finally:
+                csv.field_size_limit(before)
+                text.detach()
+
+
+def _plain(value: Any) -> Any:
+    """Return a value of Parquet as one of JSON."""
+    match value:
+        case datetime():
+            return value.isoformat()
+        case Decimal():
+            return float(value)
+        case bytes():
+            return value.decode(errors="replace")
+        case [(_, _), *_] if all(isinstance(one, tuple) for one in value):  # a map
+            return {str(_plain(key)): _plain(item) for key, item in value}
+        case list():
+            return [_plain(one) for one in value]
+        case dict():
+            return {name: _plain(one) for name, one in value.items()}
+    return value

@@ -1,0 +1,78 @@
+"""Read sessions from files of Helicone's requests, as `/v1/request/query` gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from trajkit.errors import RequestError
+from trajkit.formats.document import BadDocument, shown
+from trajkit.sources.calls import Gathered, found_of
+from trajkit.sources.files.exported import SUFFIXES, rows_in, suffix_of
+from trajkit.sources.files.found import Found, Unread
+from trajkit.sources.files.walk import files_under
+from trajkit.sources.helicone.rows import session_id_of, session_of_rows
+from trajkit.sources.source import KEPT, LOST, Source, kept
+from trajkit.sources.wish import Wish
+
+
+def read(place: str, wish: Wish) -> Iterator[Found | Unread]:
+    """Yield the sessions of files of requests."""
+    if "://" in place:
+        raise RequestError("Helicone is read from files: save what /v1/request/query answers")
+    root = Path(place)
+    with Gathered() as gathered:
+        for path in files_under(root) if root.is_dir() else [root]:
+            if suffix_of(path) not in SUFFIXES:
+                yield Unread(path.suffix.lower())
+                continue
+            for one in rows_in(path, root):
+                if isinstance(one, Found):
+                    yield one
+                    continue
+                where, row = one
+                try:
+                    if not isinstance(row.get("request_id"), str) or not row.get("request_created_at"):
+                        raise BadDocument("no request of Helicone's", value=shown(sorted(row)[:6]))
+                    session = session_id_of(row)
+                    name = f"request {row['request_id']}" if session is None else f"session {session}"
+                    gathered.add(name, row)
+                except BadDocument as error:
+                    yield Found(where, problem=error.problem)
+        for name, parts in gathered.groups():
+            what, _, own = name.partition(" ")
+            try:
+                yield found_of(session_of_rows(own, parts[""], is_named=what == "session"), name)
+            except BadDocument as error:
+                yield Found(name, problem=error.problem)
+
+
+SOURCE = Source(
+    name="helicone",
+    about="sessions of Helicone: exported requests with their bodies",
+    read=read,
+    fidelity={
+        "session": kept("the property `Helicone-Session-Id`, else each request is an episode"),
+        "sub-agents": LOST,
+        "prompt": kept("where the export has the bodies"),
+        "answer": kept("where the export has the bodies"),
+        "tool calls": KEPT,
+        "tool results": kept("those that a later prompt has"),
+        "tools offered": KEPT,
+        "thoughts": kept("where the model's API gives them"),
+        "images and files": kept("those that are in the request"),
+        "model": KEPT,
+        "sampling settings": KEPT,
+        "tokens": KEPT,
+        "cost": KEPT,
+        "time": KEPT,
+        "latency": KEPT,
+        "finish reason": KEPT,
+        "failed calls": KEPT,
+        "metrics": kept("scores, and feedback as `rating`"),
+        "comments": LOST,
+        "tags and user": kept("properties are tags"),
+        "task and seed": LOST,
+        "token ids": LOST,
+    },
+)

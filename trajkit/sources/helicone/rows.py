@@ -1,0 +1,178 @@
+"""Make sessions of Helicone's requests, calls of a model with what was asked and answered."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from trajkit.formats.document import BadDocument, shown, text_at
+from trajkit.sources.calls import NO_SESSION, Call, Score, Session
+from trajkit.sources.exchange import exchange_of
+from trajkit.sources.spans.span import number_of, text_of
+
+NO_BODY = "bodies that are only at an address (signed_body_url)"
+"""Sessions with a call whose bodies Helicone keeps outside of its database."""
+_SESSION, _PATH, _NAME = "helicone-session-id", "helicone-session-path", "helicone-session-name"
+_READ = frozenset(
+    {
+        *("request_id", "request_created_at", "request_body", "request_user_id", "request_properties"),
+        *("properties", "response_body", "response_status", "response_created_at", "delay_ms", "model"),
+        *("prompt_tokens", "completion_tokens", "total_tokens", "costUSD", "scores", "llmSchema"),
+        *("feedback_rating", "feedback_id", "feedback_created_at", "signed_body_url", "request_model"),
+        *(
+            "response_model",
+            "model_override",
+            "prompt_id",
+            "cache_reference_id",
+            "response_id",
+            "helicone_user",
+        ),
+        *("asset_urls", "asset_ids", "assets"),
+    }
+)
+_NO_CACHE = "00000000-0000-0000-0000-000000000000"
+
+
+def properties_of(row: dict[str, Any]) -> dict[str, str]:
+    """Return the properties of a request, with names in small letters."""
+    found = {**_object(row, "request_properties"), **_object(row, "properties")}
+    return {name.lower(): str(value) for name, value in found.items() if value is not None}
+
+
+def session_id_of(row: dict[str, Any]) -> str | None:
+    """Return the session that a request names."""
+    return text_of(properties_of(row).get(_SESSION))
+
+
+def session_of_rows(name: str, rows: Sequence[dict[str, Any]], *, is_named: bool) -> Session:
+    """Return the session of its requests; the last row of a request counts.
+
+    Raises:
+        BadDocument: A row or a message is not valid.
+    """
+    latest = {row["request_id"]: row for row in rows}
+    calls = [_call(row) for row in latest.values()]
+    tags: dict[str, str] = {}
+    origin: dict[str, Any] = {}
+    for row in latest.values():
+        for key, value in properties_of(row).items():
+            if key == _NAME:
+                origin.setdefault("session_name", value)
+            elif key not in (_SESSION, _PATH):
+                tags.setdefault(key, value)
+        if (user := text_of(row.get("request_user_id") or row.get("helicone_user"))) is not None:
+            tags.setdefault("user_id", user)
+    is_elsewhere = any(row.get("signed_body_url") and not row.get("request_body") for row in latest.values())
+    return Session(
+        session_id=name,
+        source="helicone",
+        calls=calls,
+        scores=[score for row in latest.values() for score in _scores(row)],
+        tags=tags,
+        origin=origin,
+        missing=(*(() if is_named else (NO_SESSION,)), *((NO_BODY,) if is_elsewhere else ())),
+        is_named=is_named,
+    )
+
+
+def _call(row: dict[str, Any]) -> Call:
+    request, response = _parsed(row.get("request_body")), _parsed(row.get("response_body"))
+    status = number_of(row.get("response_status"))
+    has_failed = status is not None and not 200 <= status < 300
+    told = exchange_of(request, None if has_failed else response)
+    delay = number_of(row.get("delay_ms"))
+    extra = {key: value for key, value in row.items() if key not in _READ and value not in (None, "", {}, [])}
+    if (path := properties_of(row).get(_PATH)) is not None:
+        extra["session_path"] = path
+    reference = text_of(row.get("cache_reference_id"))
+    return Call(
+        call_id=row["request_id"],
+        prompt=told.prompt,
+        answer=told.answer,
+        tools=told.tools,
+        model_name=_first(row, "response_model", "model", "request_model") or told.model_name,
+        function_name=text_of(row.get("prompt_id")),
+        started_at=_time(row, "request_created_at"),
+        latency_s=None if delay is None else delay / 1000,
+        n_input_tokens=_count(row.get("prompt_tokens"), told.n_input_tokens),
+        n_output_tokens=_count(row.get("completion_tokens"), told.n_output_tokens),
+        cost_usd=number_of(row.get("costUSD")),
+        finish_reason=told.finish_reason,
+        cached=None if reference is None else reference != _NO_CACHE,
+        settings=told.settings or None,
+        error=_error(status, response) if has_failed else None,
+        extra={**extra, **told.extra} or None,
+    )
+
+
+def _error(status: float | None, response: Any) -> str:
+    match response:
+        case {"error": {"message": str(text)}} | {"error": str(text)} | {"message": str(text)}:
+            return f"HTTP {int(status or 0)}: {text}"
+    return f"HTTP {int(status or 0)}"
+
+
+def _scores(row: dict[str, Any]) -> Iterator[Score]:
+    at = _time(row, "request_created_at")
+    assert at is not None
+    call_id = row["request_id"]
+    for name, sent in _object(row, "scores").items():
+        value = sent.get("value") if isinstance(sent, dict) else sent
+        kind = sent.get("valueType") if isinstance(sent, dict) else None
+        number = number_of(value)
+        found = value if isinstance(value, bool) else None if number is None else number
+        if found is not None:
+            found = bool(found) if kind == "boolean" else found
+            score_id = f"{call_id}-{name}"
+            yield Score(name=name, value=found, score_id=score_id, call_id=call_id, created_at=at)
+    rating = {"true": True, "false": False, "1": True, "0": False}.get(
+        str(row.get("feedback_rating")).lower()
+    )
+    if rating is not None:
+        yield Score(
+            name="rating",
+            value=rating,
+            score_id=text_of(row.get("feedback_id")) or f"{call_id}-rating",
+            call_id=call_id,
+            created_at=_time(row, "feedback_created_at") or at,
+        )
+
+
+def _first(row: dict[str, Any], *names: str) -> str | None:
+    return next((found for name in names if (found := text_of(row.get(name))) is not None), None)
+
+
+def _count(value: Any, other: int | None) -> int | None:
+    number = number_of(value)
+    return other if number is None or number < 0 else int(number)
+
+
+def _time(row: dict[str, Any], name: str) -> datetime | None:
+    if row.get(name) in (None, ""):
+        return None
+    try:
+        found = datetime.fromisoformat(text_at(row[name], name))
+    except ValueError:
+        raise BadDocument("not a time", name, shown(row[name])) from None
+    return found.replace(tzinfo=UTC) if found.tzinfo is None else found.astimezone(UTC)
+
+
+def _parsed(value: Any) -> Any:
+    """Return the object that a text is: CSV has objects as JSON."""
+    if not isinstance(value, str) or value[:1] not in ("{", "["):
+        return None if value == "" else value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _object(row: dict[str, Any], name: str) -> dict[str, Any]:
+    found = _parsed(row.get(name))
+    if found is None:
+        return {}
+    if not isinstance(found, dict):
+        raise BadDocument("not an object", name, shown(found))
+    return found

@@ -1,0 +1,1 @@
+"""LangSmith: its bulk export and runs as its client gives them."""
