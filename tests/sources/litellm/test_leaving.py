@@ -40,7 +40,7 @@ def test_the_page_prints_what_is_shown(rows: Any, url: str, tmp_path: Path) -> N
     (tmp_path / "reasoner.py").write_text(EXAMPLES["reasoner"], encoding="utf-8")
     with model_server.start(mistakes=0, invalid=0) as server:  # stands for the proxy
         page = PAGE.replace("http://127.0.0.1:4000", server.url)
-        shown = printed(page, tmp_path, TENSORZERO_CLICKHOUSE_URL=url, OPENAI_API_KEY="only for tests")
+        shown = printed(page, tmp_path, TENSORZERO_CLICKHOUSE_URL=url, OPENAI_API_KEY="only-for-tests")
     assert len(shown) == 8
     assert (tmp_path / "litellm.yaml").read_text(encoding="utf-8").startswith("# litellm.yaml\n")
 
