@@ -153,6 +153,11 @@ def tuned_by_name(known: Lineage, names: Sequence[str]) -> list[TunedModel]:
     return [model for model in known.models if not model.all_names.isdisjoint(names)]
 
 
+def registered_as(known: Lineage, name: str) -> list[TunedModel]:
+    """The tuned models that clients of a proxy call so."""
+    return [each.model for each in known.registrations if each.function is None and each.variant == name]
+
+
 class NamedModel(NamedTuple):
     """A model of a configuration."""
 

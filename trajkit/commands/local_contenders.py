@@ -10,6 +10,7 @@ from trajkit.commands.contenders import (
     Behind,
     Contender,
     models_of_variant,
+    registered_as,
     seen_by,
     seen_by_sample,
     tuned_by_name,
@@ -171,10 +172,13 @@ def _models(
 ) -> list[_Chosen]:
     chosen = []
     for each in contenders:
-        if each.model is None:
+        if each.model is None and is_here:
             raise RequestError(
                 f"which model is {each.name!r}?", hint="--variants NAME=MODEL, or --model MODEL"
             )
+        if each.model is None:  # a server knows its models by their names
+            each = each._replace(model=each.name)
+        assert each.model is not None
         if is_here:
             found = _Found(local_model(each.model, runs_folder), job_of(each.model, runs_folder))
         else:
@@ -213,7 +217,8 @@ def _model_at_server(name: str, known: Lineage, runs_folder: Path) -> _Found:
     """A model by its name at a server, or by the name of the job that tuned it there."""
     made_by = job_of(name, runs_folder)
     if made_by is None:
-        jobs = [model.job_id for model in tuned_by_name(known, [name]) if model.job_id is not None]
+        tuned = (*registered_as(known, name), *tuned_by_name(known, [name]))
+        jobs = [model.job_id for model in tuned if model.job_id is not None]
         return _Found(LocalName(name, name, None), job_of(jobs[0], runs_folder) if jobs else None)
     _, job = made_by
     if (tuned := job.result.get("model")) is None:
@@ -231,6 +236,7 @@ def _chosen(contender: Contender, known: Lineage, found: _Found, runs_folder: Pa
     model = found.model
     names = [contender.model or model.model, model.model, str(Path(model.model).absolute())]
     tuned = tuned_by_name(known, names)
+    tuned += [one for one in registered_as(known, contender.model or "") if one not in tuned]
     if found.made_by is None:
         return _Chosen(contender, model, tuple(tuned), None, ())
     runs, job = found.made_by

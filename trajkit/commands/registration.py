@@ -93,7 +93,8 @@ def _plan_of_proxy(found: Candidate, path: str, asked: Mapping[str, Any]) -> Pla
     made = add_model(before, found.model, alias)
     change.check_writable(before, made.configuration)
     diff = change.diff(before, made.configuration)
-    program, placeholders, verdict = find_program(), (), "the proxy serves it"
+    program, verdict = find_program(), "the proxy serves it"
+    placeholders: tuple[str, ...] = ()
     if program is None:
         verdict = f"{PROGRAM} is not on the PATH: the text was checked, and the proxy has not loaded it"
     elif diff:
