@@ -15,6 +15,7 @@ GROUP = "trajkit.sources"
 OWN: dict[str, str] = {
     "swe-agent": "trajkit.sources.swe_agent.connect",
     "openai-agents": "trajkit.sources.openai_agents.connect",
+    "verifiers": "trajkit.sources.verifiers.connect",
 }
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 
