@@ -21,9 +21,9 @@ from trajkit.sources.files.texts import Line, opened
 from trajkit.sources.files.walk import files_under
 from trajkit.sources.wish import Wish
 
-MOST_BYTES = 16_000_000
+MOST_BYTES = 10_000_000
 """What is read of a place."""
-MOST_SECONDS = 4.0
+MOST_SECONDS = 3.0
 """How long is read; what takes longer is left."""
 _BLOCK = 1 << 20
 _PIECE = 1 << 16

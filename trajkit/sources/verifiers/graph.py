@@ -29,7 +29,7 @@ def session_of_graph(value: JsonObject) -> Session | None:
     calls: list[Call] = []
     scores: list[Score] = []
     traces = objects_at(value["traces"], "traces")
-    kept = []
+    kept: list[JsonObject] = []
     for number, trace in enumerate(traces):
         where = f"traces.{number}"
         version = trace.get("version", _VERSION)
@@ -56,7 +56,7 @@ def session_of_graph(value: JsonObject) -> Session | None:
         source="verifiers",
         calls=calls,
         scores=scores,
-        origin={**{name: one for name, one in value.items() if name != "traces"}, "traces": kept},
+        origin={**{name: one for name, one in value.items() if name != "traces"}, "traces": [*kept]},
         env_id=env.get("id") or None,
         task=key if isinstance(key, str) else None,
         is_named=isinstance(name, str) and bool(name),

@@ -62,6 +62,7 @@ def session_of_row(value: JsonObject, metadata: JsonObject, line: str) -> Sessio
     if metadata:
         origin["metadata"] = metadata
     example, task = value.get("example_id", value.get("id")), value.get("task")
+    env_id = metadata.get("env_id")
     named = str(example) if example is not None else "row"
     return Session(
         session_id=f"{named}-{line}",
@@ -69,7 +70,7 @@ def session_of_row(value: JsonObject, metadata: JsonObject, line: str) -> Sessio
         calls=calls,
         scores=scores,
         origin=origin,
-        env_id=metadata.get("env_id") if isinstance(metadata.get("env_id"), str) else None,
+        env_id=env_id if isinstance(env_id, str) else None,
         task="/".join(str(one) for one in (task, example) if isinstance(one, str | int) and one != "")
         or None,
         is_named=False,
@@ -143,9 +144,9 @@ def _tool_call(call: Any, where: str) -> dict[str, Any]:
             call = json.loads(call)
         except (ValueError, RecursionError):
             raise BadDocument("a call that is not JSON", where, shown(call)) from None
-    call = object_at(call, f"{where}.tool_calls")
+    call = dict(object_at(call, f"{where}.tool_calls"))
     if "function" in call:
-        return call
+        return dict(call)
     function = {"name": call.get("name"), "arguments": call.get("arguments")}
     return {"id": call.get("id"), "type": "function", "function": function}
 
@@ -188,7 +189,9 @@ def _trajectory(steps: Sequence[JsonObject], facts: dict[str, Any]) -> Iterator[
         usage = part_of(response, "usage", f"{where}.response")
         said = talk(step.get("completion"), "assistant", f"{where}.completion")
         left = ("prompt", "completion", "tokens", "response")  # its reward is that of the rollout
-        extra = {name: item for name, item in step.items() if name not in left and item not in (None, {}, [])}
+        extra: JsonObject = {
+            name: item for name, item in step.items() if name not in left and item not in (None, {}, [])
+        }
         yield Call(
             call_id=f"call-{number}",
             prompt=talk(step.get("prompt"), "user", f"{where}.prompt"),
