@@ -122,6 +122,9 @@ class Sample:
                 left -= n
                 if left <= 0:
                     break
+            if left > MOST_BYTES // 2:  # most is in files that cannot be cut, such as a database
+                yield from self._timed(found_at(self._place, name, wish))
+                return
             self.n_bytes = MOST_BYTES - left
             self.how = "the first lines" if n_files == 1 else f"the first {n_files:,} files"
             yield from self._timed(found_at(str(copy), name, wish))
