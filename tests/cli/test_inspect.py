@@ -185,6 +185,18 @@ def test_of_a_large_folder_the_first_files_are_read(
     assert found["estimates_of_the_whole"]["n_episodes"] == pytest.approx(200, rel=0.1)
 
 
+def test_a_large_file_that_cannot_be_cut_is_read_where_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [chat(f"{number}", "yes") for number in range(50)]
+    (tmp_path / "large.json").write_text(json.dumps(rows), encoding="utf-8")
+    (tmp_path / "notes.txt").write_text("small", encoding="utf-8")
+    monkeypatch.setattr(sample, "MOST_BYTES", 1000)
+    found = told([str(tmp_path)], capsys)
+    assert (found["sample"], found["size"]["n_episodes"]) == (None, 50)
+    assert found["failed"]["unread"] == {".txt": 1}
+
+
 @pytest.mark.parametrize("kind", ["text", "empty folder", "all damaged", "nothing", "url", "store with from"])
 def test_what_is_no_log_is_refused_with_a_hint(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

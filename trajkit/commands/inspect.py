@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from trajkit.sources.files.intake import Imported
 
 
+_FEWEST_TO_SPLIT = 10
+"""Episodes; of fewer a side may stay empty."""
+
+
 class _Opened(NamedTuple):
     """A store to look at, and how it came to be."""
 
@@ -184,7 +188,7 @@ def _commands(opened: _Opened, measured: Measured, leaked: Leaked | None, from_:
     for verb, options, is_wanted in (
         ("redact", [], bool(measured.secrets)),
         ("dedupe", ["--exact"], bool(measured.repeated.n_same_answers)),
-        ("split", ["--by", "prompt"], measured.size.n_episodes > 1 and leaked is None),
+        ("split", ["--by", "prompt"], measured.size.n_episodes >= _FEWEST_TO_SPLIT and leaked is None),
     ):
         if is_wanted and n < 2:
             goal = _free({"redact": "redacted", "dedupe": "deduped", "split": "sides"}[verb])

@@ -80,6 +80,11 @@ class Call:
     """Sampling settings, such as temperature."""
     error: str | None = None
     """Why the call failed."""
+    prompt_token_ids: Sequence[int] | None = None
+    completion_token_ids: Sequence[int] | None = None
+    """The tokens as they were sampled."""
+    logprobs: Sequence[float] | None = None
+    """One for each token of the completion."""
     extra: JsonObject | None = None
     """What else the source says, verbatim."""
 
@@ -223,6 +228,9 @@ def _steps(calls: Sequence[Call], scores: Sequence[Score]) -> Iterator[dict[str,
             "finish_reason": call.finish_reason,
             "cached": call.cached,
             "started_at": call.started_at,
+            "prompt_token_ids": call.prompt_token_ids,
+            "completion_token_ids": call.completion_token_ids,
+            "logprobs": call.logprobs,
             "agent_name": call.agent_name,
             "extra": extra or None,
         }

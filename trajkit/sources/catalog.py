@@ -26,6 +26,7 @@ OWN: dict[str, str] = {
     "litellm": "trajkit.sources.litellm.connect",
     "swe-agent": "trajkit.sources.swe_agent.connect",
     "openai-agents": "trajkit.sources.openai_agents.connect",
+    "verifiers": "trajkit.sources.verifiers.connect",
 }
 """By name the module of each source of trajkit, which has it as `SOURCE`."""
 

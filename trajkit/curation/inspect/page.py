@@ -7,7 +7,7 @@ from html import escape
 
 from trajkit.curation.html_page import document, html_table
 from trajkit.curation.inspect.model import Inspection
-from trajkit.curation.inspect.text import about, example_rows, sections
+from trajkit.curation.inspect.text import about, example_rows, sections, title_of_examples
 
 _WRAPPED = "white-space:normal;overflow-wrap:anywhere;text-align:left"
 
@@ -26,8 +26,7 @@ def _parts(found: Inspection) -> Iterator[str]:
             rows = [tuple(cell.strip() for cell in row) for row in section.rows]
             yield f'<div class="wraps">{html_table(section.headings, rows)}</div>'
         yield "".join(f"<p>{escape(line)}</p>" for line in section.lines)
-    by = "length" if found.score is None else found.score
-    yield f"<h2>Three episodes, by {escape(by)}</h2>"
+    yield f"<h2>{escape(title_of_examples(found))}</h2>"
     for example in found.examples:
         yield f"<h3>{escape(example.which)}: {escape(example.episode_id)}</h3>"
         for name, text in example_rows(example):

@@ -149,8 +149,8 @@ def _failed(found: Inspection) -> Section:
 def _repeated(found: Inspection) -> Section:
     same = found.repeated
     rows = [
-        ("same prompt and same answer", _of(same.n_same_answers, same.n_answers) + " steps"),
-        ("same first prompt", _of(same.n_same_first_prompts, same.n_first_prompts) + " episodes"),
+        ("steps with the prompt and answer of another", _of(same.n_same_answers, same.n_answers)),
+        ("episodes with the first prompt of another", _of(same.n_same_first_prompts, same.n_first_prompts)),
     ]
     lines = ["in a part fewer repeat than in the whole"] if found.sample is not None else []
     return Section("What repeats", ("", ""), rows, lines)
@@ -188,7 +188,7 @@ def lines(found: Inspection, n_columns: int | None = None) -> Iterator[tuple[str
         for line in section.lines:
             yield (f"  {_cut(line, width - 2)}",)
     yield ()
-    yield (styled(_title_of_examples(found), bold=True),)
+    yield (styled(title_of_examples(found), bold=True),)
     for example in found.examples:
         yield styled(f"  {example.which}", bold=True), f"  {_cut(example.episode_id, width - 12)}"
         for name, text in example_rows(example):
@@ -199,8 +199,9 @@ def lines(found: Inspection, n_columns: int | None = None) -> Iterator[tuple[str
         yield (f"  {command}",)
 
 
-def _title_of_examples(found: Inspection) -> str:
-    return f"Three episodes, by {'length' if found.score is None else found.score}"
+def title_of_examples(found: Inspection) -> str:
+    """Return the heading of the examples."""
+    return f"Some episodes, by {'length' if found.score is None else found.score}"
 
 
 def _table(section: Section, width: int) -> Iterator[tuple[str]]:

@@ -21,9 +21,9 @@ from trajkit.sources.files.texts import Line, opened
 from trajkit.sources.files.walk import files_under
 from trajkit.sources.wish import Wish
 
-MOST_BYTES = 16_000_000
+MOST_BYTES = 10_000_000
 """What is read of a place."""
-MOST_SECONDS = 4.0
+MOST_SECONDS = 3.0
 """How long is read; what takes longer is left."""
 _BLOCK = 1 << 20
 _PIECE = 1 << 16
@@ -122,6 +122,9 @@ class Sample:
                 left -= n
                 if left <= 0:
                     break
+            if left > MOST_BYTES // 2:  # most is in files that cannot be cut, such as a database
+                yield from self._timed(found_at(self._place, name, wish))
+                return
             self.n_bytes = MOST_BYTES - left
             self.how = "the first lines" if n_files == 1 else f"the first {n_files:,} files"
             yield from self._timed(found_at(str(copy), name, wish))

@@ -15,8 +15,10 @@ from trajkit.schema.base import JsonObject
 from trajkit.sources.calls import NO_SESSION, Call, Session
 
 _CALLS = ("generation", "response")
-_SETTINGS = ("temperature", "top_p", "max_tokens", "max_output_tokens", "presence_penalty")
-_SETTINGS += ("frequency_penalty", "tool_choice", "parallel_tool_calls", "reasoning", "verbosity")
+_SETTINGS = (
+    *("temperature", "top_p", "max_tokens", "max_output_tokens", "presence_penalty", "frequency_penalty"),
+    *("tool_choice", "parallel_tool_calls", "reasoning", "verbosity"),
+)
 _STEPS_OF_A_RUN = ("task", "turn")
 """Custom spans with which the SDK frames a run and its turns."""
 
@@ -57,7 +59,7 @@ def session_of(name: str, traces: Sequence[JsonObject], spans: Sequence[JsonObje
     is_grouped = any(trace.get("group_id") for trace in traces)
     origin: JsonObject = {"traces": list(traces)}
     if others:
-        origin["spans"] = others
+        origin["spans"] = [*others]
     return Session(
         session_id=name,
         source="openai-agents",
@@ -83,7 +85,8 @@ def _runs(
         above = _agent_above(span, by_id)
         before = runs.get(above) if above is not None else latest.get(trace)
         is_own = above is None and before is None
-        run = _Run(None if is_own else span_id, data.get("name"))
+        agent = data.get("name")
+        run = _Run(None if is_own else span_id, agent if isinstance(agent, str) else None)
         runs[span_id] = run
         if not is_own and before is not None and before.name is not None:
             parents[span_id] = before.name
@@ -129,6 +132,7 @@ def _call(span: JsonObject, data: JsonObject, run: _Run) -> Call:
     usage = part_of(response or data, "usage", where) or part_of(data, "usage", where)
     error = span.get("error")
     prompt, answer = (_responded if is_response else _generated)(data, response, where)
+    model = response.get("model") if is_response else data.get("model")
     known = {*_SETTINGS, "instructions", "tools", "output", "usage", "model", "object", "id", "created_at"}
     extra: JsonObject = {
         name: value for name, value in config.items() if name not in known and value not in (None, [], {}, "")
@@ -140,7 +144,7 @@ def _call(span: JsonObject, data: JsonObject, run: _Run) -> Call:
         prompt=prompt,
         answer=answer,
         tools=tools_of([_function(one) for one in response.get("tools") or ()]) if is_response else None,
-        model_name=response.get("model") if is_response else data.get("model"),
+        model_name=model if isinstance(model, str) else None,
         agent_name=run.agent,
         agent_run=run.name,
         started_at=start,
@@ -196,7 +200,8 @@ def _function(tool: Any) -> Any:
 
 def _error_text(error: Any) -> str:
     if isinstance(error, dict) and isinstance(error.get("message"), str):
-        return error["message"] + (f" {compact(error['data'])}" if error.get("data") else "")
+        more = f" {compact(error['data'])}" if error.get("data") else ""
+        return f"{error['message']}{more}"
     return compact(error)
 
 

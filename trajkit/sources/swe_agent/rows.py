@@ -102,6 +102,7 @@ def _swe_agent(value: JsonObject) -> tuple[list[Call], tuple[str, ...]]:
         if at is not None:  # those before it were answered by steps that are gone
             answers = [one for one in answers if one > at]
         query = step.get("query", step.get("messages"))
+        prompt: list[Message] | None
         if query is not None:
             prompt = _talk(objects_at(query, f"{where}.query"), f"{where}.query")
         else:

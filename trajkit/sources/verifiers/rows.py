@@ -1,0 +1,207 @@
+"""Read a row of `results.jsonl`: a rollout as prompt, completion, reward and metrics."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+from trajkit.formats.chat_conversation import conversation_of, tools_of
+from trajkit.formats.document import BadDocument, object_at, objects_at, part_of, shown
+from trajkit.formats.turns import plain_cuts
+from trajkit.schema import Message
+from trajkit.schema.base import JsonObject
+from trajkit.sources.calls import Call, Score, Session
+
+_UNTIMED = datetime(1970, 1, 1, tzinfo=UTC)
+"""Of scores in a row that has no time: a score must have one."""
+
+
+def is_row(value: Mapping[str, Any]) -> bool:
+    """Whether a line is a rollout."""
+    return {"prompt", "completion", "reward"} <= value.keys() and bool(
+        {"example_id", "task", "metrics", "info", "timing", "is_completed"} & value.keys()
+    )
+
+
+def session_of_row(value: JsonObject, metadata: JsonObject, line: str) -> Session:
+    """Return the session of a row.
+
+    Args:
+        value: The row.
+        metadata: What was evaluated.
+        line: The number of its line.
+
+    Raises:
+        BadDocument: It makes no sense.
+    """
+    timing = part_of(value, "timing")
+    start = time_of(timing.get("start_time", timing.get("start")))
+    sampling = metadata.get("sampling_args")
+    given = value.get("tool_defs") or part_of(value, "info").get("oai_tools") or metadata.get("tools")
+    facts: dict[str, Any] = {
+        "model_name": metadata.get("model") if isinstance(metadata.get("model"), str) else None,
+        "settings": {name: item for name, item in sampling.items() if item is not None}
+        if isinstance(sampling, dict)
+        else None,
+        "started_at": start,
+        "tools": tools_of(_flat_tools(given)) if given else None,
+    }
+    if value.get("trajectory"):
+        calls = list(_trajectory(objects_at(value["trajectory"], "trajectory"), facts))
+    else:
+        calls = list(_conversation(value, facts))
+    calls = _timed(calls, objects_at(part_of(timing, "model").get("spans"), "timing.model.spans"))
+    metrics = part_of(value, "metrics")
+    scores = scores_of({"reward": value.get("reward"), **metrics}, start)
+    left = ("prompt", "completion", "trajectory", "reward", "metrics", "tool_defs", *metrics)
+    origin: JsonObject = {name: item for name, item in value.items() if name not in left}
+    if metadata:
+        origin["metadata"] = metadata
+    example, task = value.get("example_id", value.get("id")), value.get("task")
+    env_id = metadata.get("env_id")
+    named = str(example) if example is not None else "row"
+    return Session(
+        session_id=f"{named}-{line}",
+        source="verifiers",
+        calls=calls,
+        scores=scores,
+        origin=origin,
+        env_id=env_id if isinstance(env_id, str) else None,
+        task="/".join(str(one) for one in (task, example) if isinstance(one, str | int) and one != "")
+        or None,
+        is_named=False,
+    )
+
+
+def _timed(calls: list[Call], spans: Sequence[Mapping[str, Any]]) -> list[Call]:
+    """The calls with their own times, where there is one of each."""
+    times = [(time_of(span.get("start")), time_of(span.get("end"))) for span in spans]
+    if len(times) != len(calls):
+        return calls
+    return [
+        replace(call, started_at=start, latency_s=max(0.0, (end - start).total_seconds()))
+        if start is not None and end is not None
+        else call
+        for call, (start, end) in zip(calls, times, strict=True)
+    ]
+
+
+def time_of(value: Any) -> datetime | None:
+    """A time that is given in seconds; None for anything else, as 0 stands for unknown."""
+    is_time = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < 1e11
+    return datetime.fromtimestamp(value, UTC) if is_time else None
+
+
+def scores_of(values: Mapping[str, Any], at: datetime | None, call_id: str | None = None) -> list[Score]:
+    """The scores of a mapping; those that are not known are left out.
+
+    Raises:
+        BadDocument: One is neither a number nor a boolean.
+    """
+    scores = []
+    for name, value in values.items():
+        if value is None:
+            continue
+        if not isinstance(value, int | float) or not math.isfinite(value):
+            raise BadDocument("a metric that is no number", f"metrics.{name}", shown(value))
+        number = value if isinstance(value, bool) else float(value)
+        score_id = f"{call_id}/{name}" if call_id else name
+        scores.append(
+            Score(name=name, value=number, score_id=score_id, call_id=call_id, created_at=at or _UNTIMED)
+        )
+    return scores
+
+
+def talk(messages: Any, role: str, where: str) -> list[Message]:
+    """The messages of a prompt or a completion, which may be a text, in the spellings of all versions.
+
+    Raises:
+        BadDocument: They are none.
+    """
+    if messages is None:
+        return []
+    if isinstance(messages, str):
+        return conversation_of([{"role": role, "content": messages}], where)
+    return conversation_of([_message(one, where) for one in objects_at(messages, where)], where)
+
+
+def _message(one: Mapping[str, Any], where: str) -> dict[str, Any]:
+    known = ("role", "content", "tool_call_id", "name", "reasoning_content")
+    message = {name: one[name] for name in known if one.get(name) is not None}
+    message.setdefault("content", None)
+    calls = [_tool_call(call, where) for call in one.get("tool_calls") or ()]
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def _tool_call(call: Any, where: str) -> dict[str, Any]:
+    """A tool call: JSON in a text (until 0.1.9), flat, or as OpenAI spells it."""
+    if isinstance(call, str):
+        try:
+            call = json.loads(call)
+        except (ValueError, RecursionError):
+            raise BadDocument("a call that is not JSON", where, shown(call)) from None
+    call = dict(object_at(call, f"{where}.tool_calls"))
+    if "function" in call:
+        return dict(call)
+    function = {"name": call.get("name"), "arguments": call.get("arguments")}
+    return {"id": call.get("id"), "type": "function", "function": function}
+
+
+def _flat_tools(tools: Any) -> Any:
+    """Tools that are flat in the spelling of OpenAI."""
+    if not isinstance(tools, list):
+        return tools
+    return [
+        {"type": "function", "function": {name: item for name, item in tool.items() if name != "type"}}
+        if isinstance(tool, dict) and "name" in tool and "function" not in tool
+        else tool
+        for tool in tools
+    ]
+
+
+def tools_at(tools: Any) -> tuple[JsonObject, ...] | None:
+    """Tools that are flat, as `tools_of` gives them; None without any."""
+    return tools_of(_flat_tools(tools)) if tools else None
+
+
+def _conversation(value: JsonObject, facts: dict[str, Any]) -> Iterator[Call]:
+    """The calls of a row without its trajectory: each answer of the completion is one."""
+    prompt = talk(value.get("prompt"), "user", "prompt")
+    completion = talk(value.get("completion"), "assistant", "completion")
+    at = 0
+    for number, cut in enumerate(plain_cuts(completion)):
+        at += cut.n_new
+        yield Call(
+            call_id=f"call-{number}", prompt=[*prompt, *completion[:at]], answer=completion[at], **facts
+        )
+        at += 1
+
+
+def _trajectory(steps: Sequence[JsonObject], facts: dict[str, Any]) -> Iterator[Call]:
+    for number, step in enumerate(steps):
+        where = f"trajectory.{number}"
+        tokens = part_of(step, "tokens", where)
+        response = part_of(step, "response", where)
+        usage = part_of(response, "usage", f"{where}.response")
+        said = talk(step.get("completion"), "assistant", f"{where}.completion")
+        left = ("prompt", "completion", "tokens", "response")  # its reward is that of the rollout
+        extra: JsonObject = {
+            name: item for name, item in step.items() if name not in left and item not in (None, {}, [])
+        }
+        yield Call(
+            call_id=f"call-{number}",
+            prompt=talk(step.get("prompt"), "user", f"{where}.prompt"),
+            answer=said[0] if said else None,
+            n_input_tokens=usage.get("prompt_tokens"),
+            n_output_tokens=usage.get("completion_tokens"),
+            finish_reason=part_of(response, "message", where).get("finish_reason"),
+            prompt_token_ids=tokens.get("prompt_ids"),
+            completion_token_ids=tokens.get("completion_ids"),
+            logprobs=tokens.get("completion_logprobs") or None,
+            extra=extra or None,
+            **facts,
+        )
