@@ -103,8 +103,8 @@ def _between_rooms(per_world: Floats, strata: Ints, rooms: Ints) -> float:
     """Compute the variance of the mean where the worlds of a room are correlated: rooms' sums, squared.
 
     K.-Y. Liang & S. L. Zeger, "Longitudinal data analysis using generalized linear models", Biometrika 73
-    (1986), for a mean over strata; where every room is in every stratum, s² / n of the rooms' means. A stratum
-    of r rooms has r - 1 degrees of freedom, however many worlds a room has.
+    (1986), for a mean over strata; where every room is in every stratum, s² / n of the rooms' means. A
+    stratum of r rooms has r - 1 degrees of freedom, however many worlds a room has.
     """
     n = np.bincount(strata).astype(np.float64)
     own = np.bincount(strata, weights=per_world) / n
